@@ -1,0 +1,1 @@
+"""CUDA: the only package that imports CuPy, cuda.* or nvmath."""

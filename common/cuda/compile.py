@@ -1,0 +1,173 @@
+"""CUDA C++ to machine code (a cubin), through NVRTC; needs neither a GPU nor a driver.
+
+Floating point is as NVRTC has it by default: a product and a sum may fuse into one multiply-add, everything else is
+rounded as IEEE 754 says, denormals are kept. No fast-math option is ever passed, so that no kernel is faster for
+being less exact. The CUDA packages are imported when something is compiled, not before: this module can be imported
+where there are none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from common.cache import cache_folder
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes of a multiprocessor, as ptxas reports it; all but `registers` in bytes."""
+
+    registers: int  # per thread
+    spill_stores: int
+    spill_loads: int
+    stack_frame: int
+    shared_bytes: int  # static, per block
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A compiled `.cu` file; `resources` by kernel name, without those that ptxas said nothing about."""
+
+    code: bytes
+    resources: dict[str, Resources]
+
+
+class CompileError(Exception):
+    """A `.cu` file that does not compile: its errors as `file.cu:line: error: ...`, the first one first."""
+
+
+def compile_cubin(source: Path, arch: str) -> Cubin:
+    """Compile one file for an architecture such as `sm_90`.
+
+    Raises CompileError for an error in the source, and ImportError or RuntimeError where cuda.core or NVRTC is missing.
+    """
+    from cuda.core import Program, ProgramOptions
+
+    log = io.StringIO()
+    try:
+        program = Program(source.read_text(), "c++", ProgramOptions(name=str(source), arch=arch, **_options(source)))
+        code = program.compile("cubin", logs=log).code
+    except Exception as error:
+        # The class of this exception lies in a private module of cuda.core; its text carries NVRTC's status and log.
+        if "NVRTC_ERROR" not in str(error):
+            raise
+        raise CompileError(_errors(str(error), source, arch)) from error
+    return Cubin(code, parse_resources(log.getvalue()))
+
+
+def cached_cubin(source: Path, arch: str) -> Cubin:
+    """Like `compile_cubin`, but compile nothing twice: cubins are kept in the folder `kernels` of the cache.
+
+    An entry is found by a hash of all that decides the machine code. One that is damaged is compiled anew; a cache
+    that cannot be read or written costs time and is no error.
+    """
+    entry = cache_folder("kernels") / f"{source.stem}-{arch}-{_key(source, arch)}.cubin"
+    cubin = _load(entry)
+    if cubin is None:
+        cubin = compile_cubin(source, arch)
+        _save(cubin, entry)
+    return cubin
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """The version of the NVRTC that compiles; ImportError or RuntimeError where there is none."""
+    from cuda.bindings import nvrtc
+
+    status, major, minor = nvrtc.nvrtcVersion()
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"NVRTC does not tell its version: {status.name}")
+    return major, minor
+
+
+def local_sources(source: Path) -> list[Path]:
+    """The file itself and, depth first, the headers beside it that it includes with quotes."""
+    found: list[Path] = []
+
+    def visit(file: Path) -> None:
+        if file in found or not file.is_file():
+            return
+        found.append(file)
+        for name in re.findall(r'^\s*#\s*include\s+"(.+?)"', file.read_text(), re.MULTILINE):
+            visit(file.parent / name)
+
+    visit(source)
+    return found
+
+
+def parse_resources(log: str) -> dict[str, Resources]:
+    """Read the report of `ptxas -v`. A kernel whose report is in a form we do not know is left out."""
+    resources = {}
+    for report in log.split("Compiling entry function '")[1:]:
+        name = report[: report.find("'")]
+        # A function that was not inlined is reported beside its kernel, hence the name.
+        memory = re.search(
+            rf"properties for {re.escape(name)}\s.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+            r"(\d+) bytes spill loads",
+            report,
+            re.DOTALL,
+        )
+        used = re.search(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?", report)
+        if memory and used:
+            frame, stores, loads = map(int, memory.groups())
+            resources[name] = Resources(int(used[1]), stores, loads, frame, int(used[2] or 0))
+    return resources
+
+
+def _options(source: Path) -> dict[str, list[str]]:
+    """What NVRTC is told besides the architecture."""
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    cuda_headers = find_nvidia_header_directory("cudart")
+    folders = [str(source.parent), *([cuda_headers] if cuda_headers else [])]
+    return {"include_path": folders, "ptxas_options": ["-v"]}
+
+
+def _key(source: Path, arch: str) -> str:
+    texts = [file.read_text() for file in local_sources(source)]
+    everything = json.dumps([arch, _options(source), nvrtc_version(), texts])
+    return hashlib.sha256(everything.encode()).hexdigest()
+
+
+def _load(entry: Path) -> Cubin | None:
+    """A cached cubin, or None where there is none that can be trusted."""
+    try:
+        stored = entry.read_bytes()
+        digest, payload = stored[:32], stored[32:]
+        if hashlib.sha256(payload).digest() != digest:
+            return None
+        return msgspec.msgpack.decode(payload, type=Cubin)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _save(cubin: Cubin, entry: Path) -> None:
+    """Write the entry in one step, since several workers may compile the same file at once."""
+    payload = msgspec.msgpack.encode(cubin)
+    temporary = None
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=entry.parent, prefix=entry.stem, delete=False) as file:
+            temporary = Path(file.name)
+            file.write(hashlib.sha256(payload).digest() + payload)
+        temporary.replace(entry)
+    except OSError:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _errors(log: str, source: Path, arch: str) -> str:
+    """The errors in NVRTC's log, without warnings, in the form that editors and terminals can open."""
+    messages = re.split(r"\n\s*\n", log.strip("\0\n "))
+    errors = [message for message in messages if re.search(r"\berror\b", message.splitlines()[0])]
+    text = re.sub(r"^(.+)\((\d+)\): ", r"\1:\2: ", "\n".join(errors or messages), flags=re.MULTILINE)
+    if not text.startswith(str(source)):  # said by ptxas, or of an option: these know no line
+        text = f"{source}: {text}"
+    return f"{text}\n(compiled for {arch} by NVRTC {'.'.join(map(str, nvrtc_version()))})"

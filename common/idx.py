@@ -1,0 +1,71 @@
+"""IDX files, the format that MNIST comes in: a big-endian header, then the bytes of an array.
+
+The header is a magic number, 0x0000 08 rr for unsigned bytes of rank rr, then the size of each axis as a 32-bit integer
+(Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"). No array is made before the sizes in the
+header have been compared with the bytes that are there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import UsageError
+
+IMAGES_RANK = 3  # (N, H, W), magic 0x00000803
+LABELS_RANK = 1  # (N,), magic 0x00000801
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_UNSIGNED_BYTES = 0x0800
+
+
+@dataclass(frozen=True)
+class Idx:
+    """The array of an IDX file, uint8 and read-only, and the SHA-256 of the whole file once decompressed."""
+
+    name: str  # what an error calls it
+    array: NDArray[np.uint8]
+    sha256: str
+
+
+def read_idx(path: Path, rank: int) -> Idx:
+    """Read an IDX file, gzipped or plain, whatever its name; UsageError says what is wrong with it."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    return parse_idx(raw, str(path), rank)
+
+
+def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
+    """Make sense of the bytes of an IDX file, gzipped or plain; `name` is what a UsageError calls it."""
+    plain = _decompress(raw, name) if raw.startswith(_GZIP_MAGIC) else raw
+    header = 4 * (1 + rank)
+    if len(plain) < header:
+        raise UsageError(f"{name}: truncated: {len(plain)} bytes, the header alone has {header}")
+    magic, *shape = (int.from_bytes(plain[start : start + 4], "big") for start in range(0, header, 4))
+    expected_magic = _UNSIGNED_BYTES + rank
+    if magic != expected_magic:
+        kind = "images" if rank == IMAGES_RANK else "labels"
+        raise UsageError(f"{name}: magic number 0x{magic:08x}, IDX {kind} have 0x{expected_magic:08x}")
+    expected = header + math.prod(shape)
+    if len(plain) != expected:
+        fault = "truncated" if len(plain) < expected else "trailing bytes"
+        sizes = " x ".join(map(str, shape))
+        raise UsageError(f"{name}: {fault}: {len(plain)} bytes, the header ({sizes}) asks for {expected}")
+    array = np.frombuffer(plain, np.uint8, offset=header).reshape(shape)
+    return Idx(name, array, hashlib.sha256(plain).hexdigest())
+
+
+def _decompress(raw: bytes, name: str) -> bytes:
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{name}: damaged gzip file ({error})") from error

@@ -1,0 +1,92 @@
+"""The judge: SGD in float64 with NumPy, written straight down from the formulas.
+
+It shares no code with the stages it judges, and does nothing clever: one batch at a time, one layer at a time. The
+formulas are the chain rule for mean cross-entropy over softmax (Bishop, Pattern Recognition and Machine Learning,
+2006, sections 4.3.4 and 5.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.problem import Params, Problem
+
+Float64Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OracleEpoch:
+    """What float64 training saw in one epoch: mean cross-entropy and the share right, over all steps."""
+
+    mean_loss: float
+    accuracy: float
+
+
+class Oracle:
+    """Float64 training from given parameters; advanced an epoch at a time, since not every stage trains for all."""
+
+    def __init__(self, problem: Problem, params: Params) -> None:
+        self.problem = problem
+        self.weights: list[Float64Array] = [weight.astype(np.float64) for weight in params.weights]
+        self.biases: list[Float64Array] = [bias.astype(np.float64) for bias in params.biases]
+
+    def run_epoch(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
+        """Train on every full batch of images (N, I) and labels (N,) once, in order."""
+        size = self.problem.batch_size
+        steps = self.problem.steps(len(images))
+        loss_sum = 0.0
+        correct = 0
+        for step in range(steps):
+            batch = slice(step * size, (step + 1) * size)
+            loss, right = self._step(images[batch] / 256.0, labels[batch].astype(np.intp))
+            loss_sum += loss
+            correct += right
+        return OracleEpoch(loss_sum / (steps * size), correct / (steps * size))
+
+    def _step(self, images: Float64Array, labels: NDArray[np.intp]) -> tuple[float, int]:
+        """One update from one batch; returns the summed loss and the number right before it."""
+        inputs = [images]
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            inputs.append(np.maximum(inputs[-1] @ weight + bias, 0.0))
+        logits = inputs[-1] @ self.weights[-1] + self.biases[-1]
+
+        rows = np.arange(len(labels))
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        doutput = np.exp(log_probs)
+        doutput[rows, labels] -= 1.0
+        doutput /= len(labels)
+
+        for layer in reversed(range(len(self.weights))):
+            dweight = inputs[layer].T @ doutput
+            dbias = doutput.sum(axis=0)
+            if layer > 0:
+                doutput = (doutput @ self.weights[layer].T) * (inputs[layer] > 0.0)
+            self.weights[layer] -= self.problem.learning_rate * dweight
+            self.biases[layer] -= self.problem.learning_rate * dbias
+        return -float(log_probs[rows, labels].sum()), int((logits.argmax(axis=1) == labels).sum())
+
+
+def test_accuracy(
+    weights: tuple[NDArray[np.floating], ...] | list[Float64Array],
+    biases: tuple[NDArray[np.floating], ...] | list[Float64Array],
+    images: NDArray[np.uint8],
+    labels: NDArray[np.uint8],
+) -> float:
+    """The share of images (N, I) whose largest logit stands at their label (N,), by one float64 forward pass.
+
+    NaN when any logit is NaN: a broken network has no accuracy.
+    """
+    correct = 0
+    for start in range(0, len(images), 1000):
+        outputs = images[start : start + 1000] / 256.0
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            outputs = np.maximum(outputs @ weight.astype(np.float64) + bias, 0.0)
+        logits = outputs @ weights[-1].astype(np.float64) + biases[-1]
+        if np.isnan(logits).any():
+            return float("nan")
+        correct += int((logits.argmax(axis=1) == labels[start : start + 1000]).sum())
+    return correct / len(images)

@@ -1,0 +1,110 @@
+"""What is trained: the sizes of the network, the batch, the schedule, and the parameters a run starts from.
+
+Everything here is a plain value or a pure function, so that every stage, the oracle and the harness, in whichever
+process, see exactly the same problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import UsageError
+
+Float32Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One fully connected layer: (B, fan_in) -> (B, fan_out)."""
+
+    fan_in: int
+    fan_out: int
+
+
+@dataclass(frozen=True)
+class Params:
+    """The parameters of a network, layer by layer, on the host: weights (I, O) and biases (O,), float32."""
+
+    weights: tuple[Float32Array, ...]
+    biases: tuple[Float32Array, ...]
+
+    def tensors(self) -> dict[str, Float32Array]:
+        """Every tensor under a name a report can print: `weight[0]`, `bias[0]`, ..."""
+        named = {}
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            named[f"weight[{index}]"] = weight
+            named[f"bias[{index}]"] = bias
+        return named
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One training problem: softmax regression when `hidden` is empty, otherwise an MLP with ReLU.
+
+    Stages that compute loss and accuracy sparsely do so in every `metrics_every`-th epoch.
+    Raises UsageError for sizes no network can have.
+    """
+
+    inputs: int
+    classes: int
+    hidden: tuple[int, ...] = ()
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    epochs: int = 20
+    seed: int = 0
+    metrics_every: int = 10
+
+    def __post_init__(self) -> None:
+        whole = {
+            "batch size": self.batch_size,
+            "epochs": self.epochs,
+            "inputs": self.inputs,
+            "classes": self.classes,
+            "metrics every": self.metrics_every,
+        }
+        for name, value in whole.items():
+            if value < 1:
+                raise UsageError(f"{name} {value}: must be 1 or more")
+        for width in self.hidden:
+            if width < 1:
+                raise UsageError(f"hidden layer of {width}: a layer has 1 unit or more, as in 256 or 128,128,128")
+        if not 0 < self.learning_rate < float("inf"):
+            raise UsageError(f"learning rate {self.learning_rate}: must be a positive number, such as 0.1")
+        if self.seed < 0:
+            raise UsageError(f"seed {self.seed}: must be 0 or more")
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers from the pixels to the logits."""
+        sizes = (self.inputs, *self.hidden, self.classes)
+        return tuple(Layer(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
+
+    @property
+    def is_logistic(self) -> bool:
+        """Whether this is softmax regression: convex, so that final parameters can be compared tightly."""
+        return not self.hidden
+
+    def metrics_due(self, epoch: int) -> bool:
+        """Whether a stage with sparse metrics computes them in this epoch, counted from 0."""
+        return (epoch + 1) % self.metrics_every == 0
+
+    def steps(self, images: int) -> int:
+        """Full batches in an epoch over so many images; the remainder is dropped by everyone."""
+        return images // self.batch_size
+
+
+def initial_params(problem: Problem, run: int) -> Params:
+    """The parameters that run number `run` starts from: a pure function of the seed and that number.
+
+    Weights are uniform in +-1/sqrt(fan_in), as PyTorch's `nn.Linear` draws them; biases are zero.
+    """
+    random = np.random.default_rng((problem.seed, run))
+    weights = []
+    for layer in problem.layers:
+        bound = 1.0 / np.sqrt(layer.fan_in)
+        weights.append(random.uniform(-bound, bound, (layer.fan_in, layer.fan_out)).astype(np.float32))
+    return Params(tuple(weights), tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers))

@@ -1,0 +1,124 @@
+"""What `--doctor` tells: each thing that the ladder can use, whether it is here, and the command that adds it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from common.cache import cache_folder
+from common.cuda import driver
+from common.download import read_cache
+from common.errors import UsageError
+from common.quartet import RANKS, read_quartet
+from ladder.environment import ROOT, libraries
+
+CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x")
+
+
+class Finding(NamedTuple):
+    """One row: a thing, what was found of it, and what to do; no advice where nothing is wrong."""
+
+    what: str
+    found: str
+    advice: str = ""
+
+
+def doctor() -> list[Finding]:
+    """Every row, from the interpreter to the data."""
+    return [
+        Finding("Python", platform.python_version()),
+        *_gpus(),
+        *_packages(),
+        *_cupy_conflicts(),
+        _data(),
+        _nsys(),
+    ]
+
+
+def _gpus() -> list[Finding]:
+    """The driver and each GPU that it shows."""
+    version = driver.driver_version()
+    if version is None:
+        advice = "without one, stages that need a GPU are skipped; install NVIDIA's driver 525 or newer"
+        return [Finding("NVIDIA driver", driver.no_device_reason() or "unusable", advice)]
+    old = "too old for CUDA 12: update it to 525 or newer" if version < (12, 0) else ""
+    rows = [Finding("NVIDIA driver", f"supports CUDA {version[0]}.{version[1]}", old)]
+    for index, gpu in enumerate(driver.devices()):
+        rows.append(Finding(f"GPU {index}", f"{gpu.name}, {gpu.sm}, {gpu.total_memory >> 20} MiB"))
+    if reason := driver.no_device_reason():
+        rows.append(Finding("GPU", f"none: {reason}", "`nvidia-smi` shows what the driver sees"))
+    return rows
+
+
+def _packages() -> list[Finding]:
+    """Each package that set-up would install here."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    wanted = dict.fromkeys(project["dependencies"], "make ladder")
+    for extra, command in _extras():
+        for requirement in project["optional-dependencies"][extra]:
+            wanted.setdefault(requirement, command)
+    rows = []
+    for requirement, command in wanted.items():
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        version = libraries([name]).get(name)
+        advice = "" if version else f"`{command}`, or `python -m pip install '{requirement}'`"
+        rows.append(Finding(name, version or "missing", advice))
+    return rows
+
+
+def _extras() -> list[tuple[str, str]]:
+    """The extras that fit this machine, each with the command that adds it."""
+    major = _cuda_major()
+    if major is None:
+        return [("torch-cpu", "make ladder TORCH=1"), ("compile", "make test")]
+    return [(f"{extra}{major}", f"make ladder CUDA={major}") for extra in ("cuda", "torch-cuda")]
+
+
+def _cuda_major() -> int | None:
+    """The CUDA version to have packages for: that of the CuPy that is here if the driver can run it."""
+    version = driver.driver_version()
+    if version is None or version[0] < 12:
+        return None
+    installed = libraries(CUPY_WHEELS)
+    return 12 if version[0] == 12 or (installed and "cupy-cuda13x" not in installed) else 13
+
+
+def _cupy_conflicts() -> list[Finding]:
+    """Wheels of CuPy that are in each other's way, or too new for the driver."""
+    installed = libraries(CUPY_WHEELS)
+    major = _cuda_major()
+    if len(installed) > 1:
+        repair = f"rm -r .venv && make ladder{f' CUDA={major}' if major else ''}"
+        return [Finding("CuPy", f"{' and '.join(installed)} own the same files", f"`{repair}`")]
+    if "cupy-cuda13x" in installed and major == 12:
+        return [Finding("CuPy", "cupy-cuda13x, and the driver is older than CUDA 13", "`make ladder CUDA=12`")]
+    return []
+
+
+def _data() -> Finding:
+    """Where the images would come from, read and checked as a run would."""
+    own = os.environ.get("LADDER_DATA_DIR")
+    if own:
+        try:
+            read_quartet(Path(own).expanduser())
+        except UsageError as error:
+            return Finding("data", f"$LADDER_DATA_DIR cannot be used: {error}", "`unset LADDER_DATA_DIR` for MNIST")
+        return Finding("data", f"$LADDER_DATA_DIR, {own}")
+    cache = cache_folder("mnist")
+    if len(read_cache(cache)) == len(RANKS):
+        return Finding("data", f"MNIST in the cache, {cache}")
+    advice = "the first run downloads MNIST; without a network, name a folder with its four files: --data-dir FOLDER"
+    return Finding("data", f"MNIST is not in the cache, {cache}", advice)
+
+
+def _nsys() -> Finding:
+    """NVIDIA's profiler."""
+    path = shutil.which("nsys")
+    advice = "only profiling needs it; https://developer.nvidia.com/nsight-systems"
+    return Finding("nsys", path, "") if path else Finding("nsys", "not found", advice)

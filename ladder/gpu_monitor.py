@@ -1,0 +1,81 @@
+"""How the GPU fares while a stage runs on it: clocks, heat, power, and whether it slows itself down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from common.cuda import driver
+from ladder.results import GpuState
+
+
+class GpuMonitor:
+    """NVML's view of the first visible GPU, opened once; says nothing where there is no NVML, or no permission."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        try:
+            import pynvml
+        except ImportError:
+            return
+        self._nvml: Any = pynvml
+        found = driver.devices()
+        if found:
+            # Not by index: NVML counts every GPU, CUDA only those in CUDA_VISIBLE_DEVICES and in an order of its own.
+            self._handle = self._ask(self._open, found[0].pci_bus_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            self._handle = None
+            self._ask(self._nvml.nvmlShutdown)
+
+    def read(self) -> list[GpuState]:
+        """The GPU's clock, temperature, power and what slows it down at this moment; empty where NVML does not say."""
+        state = self._ask(self._state)
+        return [state] if state else []
+
+    def describe(self) -> dict[str, Any]:
+        """The driver's version, the power limit in W and the highest SM clock in MHz; None for what NVML keeps back."""
+        if self._handle is None:
+            return {}
+        nvml, handle = self._nvml, self._handle
+        milliwatts = self._ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        return {
+            "driver": self._ask(nvml.nvmlSystemGetDriverVersion),
+            "power_limit_w": milliwatts / 1000 if milliwatts else None,
+            "max_sm_mhz": self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+        }
+
+    def _open(self, pci_bus_id: str) -> Any:
+        self._nvml.nvmlInit()
+        return self._nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+
+    def _state(self) -> GpuState | None:
+        if self._handle is None:
+            return None
+        nvml, handle = self._nvml, self._handle
+        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        # Only what slows a kernel that runs: neither an idle GPU's low clocks nor clocks that someone set.
+        slowing = {
+            nvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
+            nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
+            nvml.nvmlClocksThrottleReasonSwThermalSlowdown: "thermal (software)",
+            nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "thermal (hardware)",
+            nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
+        }
+        return GpuState(
+            sm_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            throttle_reasons=[name for bit, name in slowing.items() if reasons & bit],
+        )
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What NVML answers, None where it refuses."""
+        try:
+            return call(*arguments)
+        except self._nvml.NVMLError:
+            return None

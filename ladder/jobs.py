@@ -1,0 +1,80 @@
+"""What the harness and a stage's process tell each other: a folder with a job going in and a report coming out.
+
+Files, not pipes: a stage may print what it likes, and what a killed process left behind can be told from an answer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from common.problem import Params, Problem
+from common.trainer import EpochMetrics
+from ladder.measure import Plan
+from ladder.results import Process
+
+JOB, REPORT = "job.json", "report.json"
+RUNS_PER_ROUND = 1000
+FIRST_UPDATE_RUN = 900  # + the number of batches
+FIRST_EPOCH_RUN = 998
+COLD_RUN = 999
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One stage, one round, one process."""
+
+    source: str  # `module:attribute` of the stage
+    problem: Problem
+    dataset: str  # the folder of a saved dataset
+    round: int
+    first_updates: list[int]  # check the parameters after this many batches, each from a fresh trainer
+    wanted: Plan
+    budget_s: float | None  # null: `wanted` is what an earlier round found affordable
+
+
+class FirstUpdate(msgspec.Struct, frozen=True):
+    """What a trainer on a split of a few batches said of its one epoch; its parameters lie beside the report."""
+
+    batches: int
+    metrics: EpochMetrics | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the process measured, or the one line of why it could not."""
+
+    error: str | None = None
+    detail: str = ""
+    device: Literal["cpu", "gpu"] | None = None
+    plan: Plan | None = None
+    process: Process | None = None
+    first_updates: list[FirstUpdate] = []
+    first_epoch: EpochMetrics | None = None  # of a run of one epoch; its parameters lie beside the report, too
+    metrics: dict[int, EpochMetrics] = {}  # of the last timed run, by epoch from 0
+
+
+def run_number(round_: int, run: int) -> int:
+    """The number that `common.problem.initial_params` takes, different for every run of every round."""
+    return round_ * RUNS_PER_ROUND + run
+
+
+def save_params(path: Path, params: Params) -> None:
+    """Write parameters to an .npz file."""
+    np.savez(path, allow_pickle=False, **params.tensors())
+
+
+def load_params(path: Path, problem: Problem) -> Params:
+    """Read them again; raises OSError, KeyError or ValueError unless they are whole and of the problem's shapes."""
+    with np.load(path, allow_pickle=False) as stored:
+        layers = range(len(problem.layers))
+        params = Params(
+            tuple(stored[f"weight[{layer}]"] for layer in layers), tuple(stored[f"bias[{layer}]"] for layer in layers)
+        )
+    for layer, weight, bias in zip(problem.layers, params.weights, params.biases, strict=True):
+        if weight.shape != (layer.fan_in, layer.fan_out) or bias.shape != (layer.fan_out,):
+            raise ValueError(f"parameters of shapes {weight.shape} and {bias.shape}")
+        if weight.dtype != np.float32 or bias.dtype != np.float32:
+            raise ValueError(f"parameters of {weight.dtype} and {bias.dtype}, not float32")
+    return params

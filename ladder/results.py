@@ -1,0 +1,234 @@
+"""`results.json`: everything a run found out, as plain data.
+
+Every table, report and figure is a rendering of this file and of nothing else. Seconds are floats in `_s`,
+microseconds in `_us`. A number that is not finite is written as null, since JSON has no other word for it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+Status = Literal["passed", "failed", "skipped", "crashed"]
+Group = Literal["reference", "ladder", "beyond", "memory", "data", "devices"]
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """The middle and the ends of some samples."""
+
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, samples: list[float]) -> Spread:
+        """The spread of at least one sample."""
+        return cls(statistics.median(samples), min(samples), max(samples))
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One verification: an error, the limit it may not pass, and whether it stayed within (`error <= limit`)."""
+
+    what: str
+    error: float | None  # null: not a finite number
+    limit: float
+    passed: bool
+
+
+class GpuState(msgspec.Struct, frozen=True):
+    """What NVML said of the GPU after a run."""
+
+    sm_mhz: int
+    temperature_c: int
+    power_w: float
+    throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
+
+
+class Process(msgspec.Struct, frozen=True):
+    """What one fresh process measured in one round."""
+
+    round: int
+    prepare_s: float
+    warmups_s: list[float]
+    runs_s: list[float]  # each a whole training run of `epochs` epochs, fence to fence on the host's clock
+    gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null where the stage has no stream
+    gpu_states: list[GpuState]
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """A stage's times over all its processes."""
+
+    epochs: int  # in each run; fewer than the problem's where the budget was short
+    steps_per_epoch: int
+    runs_s: list[float]
+    warmups_s: list[float]
+    prepare_s: float  # the slowest of the processes: the one whose caches were cold
+    epoch_s: Spread
+    step_us: float
+    gpu_epoch_s: float | None
+    shortened: bool  # fewer runs or epochs than asked for, to keep to the budget
+    throttled: bool
+
+    @classmethod
+    def of(cls, processes: list[Process], *, epochs: int, steps_per_epoch: int, shortened: bool) -> Timing:
+        """Sum up the processes of one stage; there is at least one."""
+        runs = [run for process in processes for run in process.runs_s]
+        gpu_runs = [run for process in processes for run in process.gpu_runs_s or []]
+        epoch = Spread.of([run / epochs for run in runs])
+        return cls(
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            runs_s=runs,
+            warmups_s=[run for process in processes for run in process.warmups_s],
+            prepare_s=max(process.prepare_s for process in processes),
+            epoch_s=epoch,
+            step_us=epoch.median / steps_per_epoch * 1e6,
+            gpu_epoch_s=statistics.median(gpu_runs) / epochs if gpu_runs else None,
+            shortened=shortened,
+            throttled=any(state.throttle_reasons for process in processes for state in process.gpu_states),
+        )
+
+
+class LossPoint(msgspec.Struct, frozen=True):
+    """Mean training loss over one epoch, counted from 1."""
+
+    epoch: int
+    loss: float | None
+    accuracy: float | None
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """What the trained network is worth, by the harness's own float64 forward pass on the test images."""
+
+    test_accuracy: float | None  # share of test images right, 0 to 1
+    final_loss: float | None  # mean training loss of the last epoch that computed it
+    loss_curve: list[LossPoint]
+
+
+class StageDoc(msgspec.Struct, frozen=True):
+    """The paragraphs of a stage's docstring: `expect` was written before the code, `found` where that was missed."""
+
+    why: str
+    change: str
+    expect: str
+    found: str = ""
+
+
+class StageResult(msgspec.Struct, frozen=True):
+    """One row: a stage that passed, failed a check, was skipped or crashed. Every stage asked for has one."""
+
+    name: str
+    title: str
+    group: Group
+    below: str | None  # the rung it climbs from
+    changed: str | None  # the one choice that differs from `below`, such as `gemm: CublasGemm`
+    precision: Precision
+    status: Status
+    reason: str | None = None  # why it is not `passed`
+    device: Literal["cpu", "gpu"] | None = None  # where it ran; null when it did not
+    detail: str = ""  # what its row says beside the title, such as `CPU, 2 BLAS threads`
+    doc: StageDoc | None = None
+    timing: Timing | None = None  # null unless passed
+    checks: list[Check] = []
+    metrics: Metrics | None = None
+    profile: dict[str, Any] | None = None
+    processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
+
+
+class ProblemRecord(msgspec.Struct, frozen=True):
+    """What was trained, on which data."""
+
+    dataset: str  # `MNIST`, `synthetic digits`, or the name of the user's folder
+    is_mnist: bool
+    dataset_source: str
+    dataset_sha256: dict[str, str]  # of the decompressed files
+    train_images: int
+    test_images: int
+    inputs: int
+    hidden: list[int]
+    classes: int
+    batch_size: int
+    learning_rate: float
+    epochs: int
+    seed: int
+    metrics_every: int
+
+    @property
+    def network(self) -> str:
+        """The layer sizes as one word: `784-256-10`."""
+        return "-".join(str(size) for size in (self.inputs, *self.hidden, self.classes))
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How it was measured."""
+
+    rounds: int
+    repeats: int
+    warmups: int
+    budget_s: float
+    timeout_s: float
+
+
+class OracleRecord(msgspec.Struct, frozen=True):
+    """What the float64 reference of the last round reached."""
+
+    test_accuracy: float | None
+    loss_curve: list[LossPoint]
+
+
+class Results(msgspec.Struct, frozen=True):
+    """One run of the ladder."""
+
+    created: str  # ISO 8601, UTC
+    command: str
+    environment: dict[str, Any]
+    problem: ProblemRecord
+    settings: Settings
+    stages: list[StageResult]  # in ladder order, never speed order
+    oracle: OracleRecord | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+class ResultsError(Exception):
+    """A results file that cannot be read: one line with the file and the reason."""
+
+
+def save(results: Results, path: Path) -> None:
+    """Replace the file in one step, so that whoever reads it, or kills us, finds the old one or the new one whole."""
+    temporary = path.with_suffix(".json.part")
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(results), indent=1))
+        file.write(b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def load(path: Path) -> Results:
+    """Read a results file, or the `results.json` of a run's folder; ResultsError says what is wrong with it."""
+    if path.is_dir():
+        path = path / "results.json"
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        version = msgspec.json.decode(raw, type=_Versioned).schema_version
+        if version != SCHEMA_VERSION:
+            raise ResultsError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
+        return msgspec.json.decode(raw, type=Results)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ResultsError(f"{path}: not a results file of this program ({error})") from error
+
+
+class _Versioned(msgspec.Struct):
+    """The one field that every version of the schema has."""
+
+    schema_version: int

@@ -1,0 +1,109 @@
+"""A row while it is being measured: what the processes of one stage have brought so far."""
+
+from __future__ import annotations
+
+import math
+
+from ladder.jobs import Report
+from ladder.measure import Plan
+from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.verify import worst_of
+from stages.registry import Entry
+
+
+class Row:
+    """One stage's row; begins empty, or where an earlier run stopped."""
+
+    def __init__(self, entry: Entry, steps_per_epoch: int, known: StageResult | None = None) -> None:
+        self.entry = entry
+        self.status: Status | None = None
+        self.reason: str | None = None
+        self.plan: Plan | None = None
+        self.processes: list[Process] = []
+        self._steps = steps_per_epoch
+        self._known = known
+        self._report = Report()
+        self._checks: list[Check] = []
+        self._metrics: Metrics | None = None
+        self._shortened = False
+        if known is not None and known.status == "passed" and known.timing is not None:
+            self._take_up(known, known.timing)
+
+    def _take_up(self, known: StageResult, timing: Timing) -> None:
+        first = known.processes[0]
+        self.status = known.status
+        self.plan = Plan(timing.epochs, len(first.runs_s), len(first.warmups_s))
+        self.processes = list(known.processes)
+        self._report = Report(detail=known.detail, device=known.device)
+        self._checks = list(known.checks)
+        self._metrics = known.metrics
+        self._shortened = timing.shortened
+
+    def wants(self, round_: int) -> bool:
+        """Whether this round is still to be measured."""
+        return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
+
+    def skip(self, reason: str) -> None:
+        """It cannot run here."""
+        self.status, self.reason = "skipped", reason
+
+    def crash(self, reason: str) -> None:
+        """Its process did not come to a good end; what earlier rounds measured is kept, but is no result."""
+        self.status, self.reason = "crashed", reason
+
+    def add(self, report: Report, checks: list[Check], accuracy: float, *, shortened: bool) -> None:
+        """Take in what one process measured and how it was judged."""
+        assert report.plan is not None
+        assert report.process is not None
+        self._report = report
+        self.plan = report.plan
+        self.processes.append(report.process)
+        self._shortened = shortened
+        self._checks = worst_of([*self._checks, *checks])
+        curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
+        self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)
+        failed = [one for one in self._checks if not one.passed]
+        if failed:
+            worst = failed[0]
+            size = "not a number" if worst.error is None else f"{worst.error:.1e}"
+            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            self.status, self.reason = "failed", f"{worst.what}: error {size}, limit {worst.limit:.1e}{more}"
+        else:
+            self.status = "passed"
+
+    def summary(self) -> str:
+        """One line for whoever watches."""
+        timing = self._timing()
+        return f"{timing.epoch_s.median * 1e3:.3g} ms/epoch" if timing is not None else self.reason or ""
+
+    def _timing(self) -> Timing | None:
+        if self.status != "passed" or self.plan is None:
+            return None
+        return Timing.of(
+            self.processes, epochs=self.plan.epochs, steps_per_epoch=self._steps, shortened=self._shortened
+        )
+
+    def result(self) -> StageResult:
+        """The row as the results file keeps it; a stage that has not begun says so."""
+        stage, doc = self.entry.stage, self.entry.doc
+        return StageResult(
+            name=stage.name,
+            title=stage.title,
+            group=stage.group,
+            below=stage.below,
+            changed=stage.changed,
+            precision=stage.precision,
+            status=self.status or "skipped",
+            reason=self.reason if self.status else "not measured yet; go on with --resume",
+            device=self._report.device,
+            detail=self._report.detail,
+            doc=StageDoc(doc.why, doc.change, doc.expect, doc.found),
+            timing=self._timing(),
+            checks=self._checks,
+            metrics=self._metrics,
+            processes=self.processes,
+        )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,203 @@
+"""The scheduler: a fresh process for every stage and round, rounds interleaved, results saved after every one.
+
+Interleaved (A B C, A B C, ...) so that a drift of clocks or temperature lands on every stage alike. Nothing is printed
+here; whoever wants to watch passes an `Observer`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from common.dataset import Dataset
+from common.problem import Problem, initial_params
+from ladder.environment import missing
+from ladder.jobs import FIRST_EPOCH_RUN, FIRST_UPDATE_RUN, JOB, REPORT, Job, Report, load_params, run_number
+from ladder.measure import Plan
+from ladder.oracle_runs import OracleRun, compute_all
+from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
+from ladder.rows import Row
+from ladder.verify import accuracy_of, verify_final, verify_first_epoch, verify_first_update
+from stages.registry import Entry
+
+ROOT = Path(__file__).parent.parent
+ORACLE_BUDGET_S = 60.0
+
+
+class Observer(Protocol):
+    """Who watches a run."""
+
+    def begin(self, total_jobs: int, stages: list[str]) -> None:
+        """So many processes will be started, for these stages."""
+
+    def start(self, stage: str, round: int, rounds: int) -> None:
+        """A process starts; rounds count from 1."""
+
+    def step(self, what: str) -> None:
+        """What is being done at the moment."""
+
+    def finish(self, stage: str, status: str, text: str) -> None:
+        """The process is done."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+    def end(self) -> None:
+        """All is done."""
+
+
+class Runner:
+    """One run of the ladder into one folder."""
+
+    def __init__(self, results: Results, entries: Sequence[Entry], dataset: Dataset, problem: Problem, folder: Path):
+        self._results = results
+        self._settings = results.settings
+        self._dataset = dataset
+        self._problem = problem
+        self._folder = folder
+        self._asked = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
+        self._steps = problem.steps(len(dataset.train.images))
+        self._oracles: dict[int, OracleRun] = {}  # by run number
+        known = {stage.name: stage for stage in results.stages}
+        self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
+
+    def run(self, observer: Observer) -> Results:
+        """Measure what is still missing; the results are on disk after every process."""
+        rounds = range(self._settings.rounds)
+        for row in self._rows:
+            reason = missing(row.entry.stage.needs)
+            if reason is not None and not row.processes:
+                row.skip(reason)
+        todo = [(round_, row) for round_ in rounds for row in self._rows if row.wants(round_)]
+        observer.begin(len(todo), [row.entry.stage.name for row in self._rows])
+        for row in self._rows:
+            if row.status == "skipped":
+                observer.note(f"{row.entry.stage.name}: skipped: {row.reason}")
+        self._save()
+        with tempfile.TemporaryDirectory(prefix="ladder-") as scratch:
+            if todo:
+                observer.step("training the float64 oracle")
+                self._dataset.save(Path(scratch) / "dataset")
+                wanted = {run_number(round_, 0): self._problem.epochs for round_ in rounds}
+                wanted |= {run_number(round_, FIRST_EPOCH_RUN): 1 for round_ in rounds}
+                self._oracles = compute_all(self._problem, Path(scratch) / "dataset", wanted, ORACLE_BUDGET_S)
+                self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                for round_, row in todo:
+                    if row.wants(round_):  # it may have failed in an earlier round
+                        self._process(row, round_, Path(scratch), observer)
+        observer.end()
+        return self._results
+
+    def _process(self, row: Row, round_: int, scratch: Path, observer: Observer) -> None:
+        """One fresh process for one stage and round, its verification, and the results on disk."""
+        name = row.entry.stage.name
+        observer.start(name, round_ + 1, self._settings.rounds)
+        folder = scratch / f"{name}.{round_ + 1}"
+        folder.mkdir()
+        job = self._job(row, round_, scratch / "dataset")
+        observer.step("preparing, warming up, measuring")
+        report = self._start(job, folder, f"{name}.{round_ + 1}")
+        if report.error is None:
+            observer.step("checking against the oracle")
+            try:
+                self._judge(row, job, report, folder)
+            except (OSError, KeyError, ValueError) as error:
+                row.crash(f"its process left no whole parameters ({error})")
+        else:
+            row.crash(report.error)
+        for file in folder.iterdir():  # parameters of a wide network are hundreds of megabytes
+            file.unlink()
+        self._save()
+        observer.finish(name, row.status or "crashed", row.summary())
+
+    def _job(self, row: Row, round_: int, dataset: Path) -> Job:
+        first = not row.processes
+        return Job(
+            source=row.entry.source,
+            problem=self._problem,
+            dataset=str(dataset),
+            round=round_,
+            first_updates=sorted({1, min(3, self._steps)}) if first else [],
+            wanted=row.plan or self._asked,
+            budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
+        )
+
+    def _start(self, job: Job, folder: Path, log_name: str) -> Report:
+        """Run the process to its end, its time limit or its death; what it prints goes to a log."""
+        (folder / JOB).write_bytes(msgspec.json.encode(job))
+        logs = self._folder / "logs"
+        logs.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "ladder.worker", str(folder)]
+        with (logs / f"{log_name}.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            try:
+                code = process.wait(self._settings.timeout_s)
+            except subprocess.TimeoutExpired:
+                return Report(error=f"no answer within {self._settings.timeout_s:g} s (--timeout)")
+            finally:
+                _end_group(process)
+        if code < 0:
+            return Report(error=f"killed by {signal.Signals(-code).name}")
+        try:
+            return msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+        except OSError:
+            return Report(error=f"exit code {code} and no report; see logs/{log_name}.log")
+        except msgspec.DecodeError as error:
+            return Report(error=f"an unreadable report ({error})")
+
+    def _judge(self, row: Row, job: Job, report: Report, folder: Path) -> None:
+        """Verify what the process did, from the parameters that it left, and note it in the row."""
+        problem, train, test = self._problem, self._dataset.train, self._dataset.test
+        precision = row.entry.stage.precision
+        checks = []
+        for first in report.first_updates:
+            images = first.batches * problem.batch_size
+            checks += verify_first_update(
+                problem,
+                precision,
+                first.batches,
+                initial_params(problem, run_number(job.round, FIRST_UPDATE_RUN + first.batches)),
+                load_params(folder / f"first-{first.batches}.npz", problem),
+                first.metrics,
+                train.images[:images],
+                train.labels[:images],
+            )
+        updates = [first.batches for first in report.first_updates]
+        if report.plan is None or report.process is None or updates != job.first_updates:
+            raise ValueError("the report lacks what was asked for")
+        first_epoch = load_params(folder / "first-epoch.npz", problem)
+        oracle = self._oracles[run_number(job.round, FIRST_EPOCH_RUN)]
+        checks += verify_first_epoch(problem, precision, first_epoch, report.first_epoch, oracle)
+        final = load_params(folder / "final.npz", problem)
+        oracle = self._oracles[run_number(job.round, 0)]
+        accuracy = accuracy_of(final, test.images, test.labels)
+        checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy)
+        row.add(report, checks, accuracy, shortened=report.plan != self._asked)
+
+    def _note_oracle(self, oracle: OracleRun) -> None:
+        curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
+        accuracy = oracle.test_accuracies[-1] if len(oracle.epochs) == self._problem.epochs else None
+        self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve))
+
+    def _save(self) -> None:
+        stages: list[StageResult] = [row.result() for row in self._rows]
+        self._results = msgspec.structs.replace(self._results, stages=stages)
+        save(self._results, self._folder / "results.json")
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and whatever it started; by now it is done, late, or the user has interrupted us."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        process.wait()

@@ -1,0 +1,53 @@
+"""What the user asked for, checked before anything is started."""
+
+from __future__ import annotations
+
+from common.dataset import Dataset
+from common.errors import UsageError
+from common.problem import Problem
+from ladder.results import ProblemRecord, Settings
+
+MAX_RUNS = 500  # in one process; run numbers leave room for this many
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise UsageError for settings that no run can have."""
+    for name, value, least in (
+        ("rounds", settings.rounds, 1),
+        ("repeats", settings.repeats, 1),
+        ("warmups", settings.warmups, 0),
+    ):
+        if not least <= value <= MAX_RUNS:
+            raise UsageError(f"{name} {value}: must be from {least} to {MAX_RUNS}")
+    for name, seconds in (("budget", settings.budget_s), ("timeout", settings.timeout_s)):
+        if not 0 < seconds < float("inf"):
+            raise UsageError(f"{name} {seconds}: must be a positive number of seconds")
+
+
+def check_fits(problem: Problem, dataset: Dataset) -> None:
+    """Raise UsageError when the data has not even one full batch."""
+    images = len(dataset.train.images)
+    if problem.batch_size > images:
+        raise UsageError(
+            f"batch size {problem.batch_size}: {dataset.name} has {images} training images; choose {images} or fewer"
+        )
+
+
+def describe_problem(problem: Problem, dataset: Dataset) -> ProblemRecord:
+    """The problem and its data, as the results file keeps them."""
+    return ProblemRecord(
+        dataset=dataset.name,
+        is_mnist=dataset.is_mnist,
+        dataset_source=dataset.source,
+        dataset_sha256=dataset.sha256,
+        train_images=len(dataset.train.images),
+        test_images=len(dataset.test.images),
+        inputs=problem.inputs,
+        hidden=list(problem.hidden),
+        classes=problem.classes,
+        batch_size=problem.batch_size,
+        learning_rate=problem.learning_rate,
+        epochs=problem.epochs,
+        seed=problem.seed,
+        metrics_every=problem.metrics_every,
+    )

@@ -1,0 +1,176 @@
+"""The gates: whether what was timed computed what it should have, by the float64 oracle.
+
+Accuracy cannot see a gradient that is 1 % off, and for an MLP neither can the final parameters, since ReLU networks
+part company over thousands of steps. The first update can; so it is judged for every stage, after one batch and after
+three, and the parameters again after a whole epoch. The limits are about ten times what a correct run measures
+(docs/method.md has the measurements).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.oracle import Float64Array, Oracle, test_accuracy
+from common.problem import Params, Problem
+from common.trainer import EpochMetrics
+from ladder.oracle_runs import OracleRun
+from ladder.results import Check, Precision
+
+FLOAT32_ROUNDING = 2.0**-24  # half a unit in the last place, relative
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a precision class may be from float64, relative unless said; logistic and MLP where they differ."""
+
+    first_update: tuple[float, float]
+    update_scale: float  # of the whole update along the reference's: blind to noise, so that it sees a 1 % defect
+    first_epoch: tuple[float, float]
+    final_params: float  # logistic only
+    loss_curve: tuple[float, float]
+
+
+LIMITS: dict[Precision, Limits] = {
+    "float32": Limits((3.4e-6, 2.9e-5), 1e-5, (4e-6, 4e-3), 2e-5, (1e-5, 2e-2)),
+    "tf32": Limits((1.3e-3, 6e-2), 2e-3, (4e-4, 5e-2), 9e-4, (1e-3, 2e-2)),
+    "bfloat16": Limits((1.2e-2, 3e-1), 5e-3, (4e-3, 6e-2), 3e-3, (5e-3, 3e-2)),
+    "float16": Limits((1.3e-3, 6e-2), 2e-3, (4e-4, 5e-2), 9e-4, (1e-3, 2e-2)),
+}
+ACCURACY_POINTS = 0.003  # of test and training accuracy, absolute
+
+
+def check(what: str, error: float, limit: float) -> Check:
+    """A check passes when its error is within the limit, so that NaN fails."""
+    return Check(what, error if math.isfinite(error) else None, limit, bool(error <= limit))
+
+
+def verify_first_update(
+    problem: Problem,
+    precision: Precision,
+    batches: int,
+    initial: Params,
+    updated: Params,
+    metrics: EpochMetrics | None,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.uint8],
+) -> list[Check]:
+    """Judge the parameters after the first batches (images (N, I), labels (N,) of just those) and their metrics.
+
+    ||dW - dW_ref|| / ||dW_ref|| for every tensor, dW being what was added to it; and how long dW is along dW_ref.
+    """
+    oracle = Oracle(problem, initial)
+    reference = oracle.run_epoch(images, labels)
+    limits = LIMITS[precision]
+    named = f"first {batches} updates" if batches > 1 else "first update"
+    expected = {f"weight[{i}]": w for i, w in enumerate(oracle.weights)}
+    expected |= {f"bias[{i}]": b for i, b in enumerate(oracle.biases)}
+    before, after = initial.tensors(), updated.tensors()
+
+    checks = []
+    dot = norm = rounding = 0.0
+    for name, target in expected.items():
+        start = before[name].astype(np.float64)
+        update, wanted = after[name] - start, target - start
+        size = float(np.linalg.norm(wanted))
+        # The sum of parameter and update is rounded to float32 whoever computes it, once for each batch.
+        floor = FLOAT32_ROUNDING * batches * float(np.linalg.norm(target)) / size if size > 0 else 0.0
+        limit = limits.first_update[0 if problem.is_logistic else 1] + floor
+        checks.append(check(f"{named}, {name}", _relative(update, wanted), limit))
+        dot += float((update * wanted).sum())
+        norm += size * size
+        rounding = max(rounding, floor)
+    scale = abs(dot / norm - 1.0) if norm > 0 else abs(dot)
+    checks.append(check(f"{named}, scale", scale, limits.update_scale + rounding))
+    if metrics is not None:
+        loss_error = abs(metrics.mean_loss - reference.mean_loss) / abs(reference.mean_loss)
+        checks.append(check(f"{named}, loss", loss_error, limits.first_update[0]))
+        # One image may stand at a tie that rounding decides; a float never counts exactly.
+        accuracy_error = abs(metrics.accuracy - reference.accuracy)
+        checks.append(check(f"{named}, accuracy", accuracy_error, 1.001 / len(labels)))
+    return checks
+
+
+def verify_first_epoch(
+    problem: Problem, precision: Precision, updated: Params, metrics: EpochMetrics | None, oracle: OracleRun
+) -> list[Check]:
+    """Judge the parameters after a whole epoch: every step of it counts, and an MLP has not yet gone its own way."""
+    limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
+    reference = oracle.params[0]
+    assert reference is not None
+    checks = [check("first epoch, parameters", _relative_params(updated, *reference), limits.first_epoch[kind])]
+    if metrics is not None:
+        seen = oracle.epochs[0]
+        loss_error = abs(metrics.mean_loss - seen.mean_loss) / abs(seen.mean_loss)
+        checks.append(check("first epoch, loss", loss_error, limits.loss_curve[kind]))
+    return checks
+
+
+def verify_final(
+    problem: Problem,
+    precision: Precision,
+    epochs: int,
+    final: Params,
+    metrics: Mapping[int, EpochMetrics],
+    oracle: OracleRun,
+    accuracy: float,
+) -> list[Check]:
+    """Judge the timed run itself: its parameters (logistic), its loss curve and its test accuracy.
+
+    `metrics` are the stage's own, by epoch from 0; `accuracy` is the harness's forward pass over `final`. Epochs that
+    the oracle did not reach are not judged.
+    """
+    limits = LIMITS[precision]
+    reached = oracle.epochs[: min(epochs, len(oracle.epochs))]
+    checks = []
+    if epochs <= len(oracle.epochs):
+        reference = oracle.params[epochs - 1]
+        if problem.is_logistic and reference is not None:
+            checks.append(check("final parameters", _relative_params(final, *reference), limits.final_params))
+        checks.append(check("test accuracy", abs(accuracy - oracle.test_accuracies[epochs - 1]), ACCURACY_POINTS))
+    judged = [epoch for epoch in metrics if 0 <= epoch < len(reached)]
+    if judged:
+        loss_error = _worst(
+            abs(metrics[e].mean_loss - reached[e].mean_loss) / abs(reached[e].mean_loss) for e in judged
+        )
+        accuracy_error = _worst(abs(metrics[e].accuracy - reached[e].accuracy) for e in judged)
+        checks.append(check("loss curve", loss_error, limits.loss_curve[0 if problem.is_logistic else 1]))
+        checks.append(check("training accuracy", accuracy_error, ACCURACY_POINTS))
+    return checks
+
+
+def accuracy_of(params: Params, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> float:
+    """The share of test images right, by the harness's own float64 forward pass."""
+    return test_accuracy(params.weights, params.biases, images, labels)
+
+
+def worst_of(checks: Iterable[Check]) -> list[Check]:
+    """One check of each name, the one with the largest error over all processes; not-a-number is the largest."""
+    worst: dict[str, Check] = {}
+    for one in checks:
+        known = worst.get(one.what)
+        if known is None or (known.error is not None and (one.error is None or one.error > known.error)):
+            worst[one.what] = one
+    return list(worst.values())
+
+
+def _worst(errors: Iterable[float]) -> float:
+    """The largest, or NaN as soon as one is."""
+    return float(np.max(np.array(list(errors))))
+
+
+def _relative(actual: Float64Array, wanted: Float64Array) -> float:
+    """||actual - wanted|| / ||wanted||; the plain distance where nothing was wanted."""
+    size = float(np.linalg.norm(wanted))
+    distance = float(np.linalg.norm(actual - wanted))
+    return distance / size if size > 0 else distance
+
+
+def _relative_params(final: Params, weights: list[Float64Array], biases: list[Float64Array]) -> float:
+    """The largest relative error over all tensors."""
+    pairs = [*zip(final.weights, weights, strict=True), *zip(final.biases, biases, strict=True)]
+    return _worst(_relative(actual.astype(np.float64), wanted) for actual, wanted in pairs)

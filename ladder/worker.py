@@ -1,0 +1,138 @@
+"""The process in which one stage is measured once: `python -m ladder.worker FOLDER`.
+
+A process of its own for every stage and round, so that a sticky CUDA error, a warm cache, a changed thread pool or a
+profiler touches nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from common.cuda.clock import EventPair, fence
+from common.dataset import Dataset, Split
+from common.problem import Params, initial_params
+from ladder.environment import import_packages
+from ladder.gpu_monitor import GpuMonitor
+from ladder.jobs import (
+    COLD_RUN,
+    FIRST_EPOCH_RUN,
+    FIRST_UPDATE_RUN,
+    JOB,
+    REPORT,
+    FirstUpdate,
+    Job,
+    Report,
+    run_number,
+    save_params,
+)
+from ladder.measure import measure, plan_within, timed_run
+from ladder.results import GpuState, Process
+from stages.registry import load_entry
+from stages.stage import Stage
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main(folder: Path) -> int:
+    """Do the job that lies in the folder and leave the report there."""
+    _die_with_parent()
+    job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
+    try:
+        report = do(job, folder)
+    except Exception as error:  # whatever a stage raises becomes the reason in its row
+        traceback.print_exc()
+        report = Report(error=one_line(error))
+    (folder / REPORT).write_bytes(msgspec.json.encode(report))
+    return 0 if report.error is None else 1
+
+
+def do(job: Job, folder: Path) -> Report:
+    """Prepare, run the first updates and the first epoch, warm up, measure; leave the parameters for the verifier."""
+    stage = load_entry(job.source).stage
+    train = Dataset.load_saved(Path(job.dataset)).train
+    import_packages(stage.needs)
+
+    begin = time.perf_counter()
+    trainer = stage.build(job.problem, train)
+    fence()
+    prepare_s = time.perf_counter() - begin
+
+    first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
+
+    def params_of(run: int) -> Params:
+        return initial_params(job.problem, run_number(job.round, run))
+
+    plan = job.wanted
+    timed_run(trainer, params_of(COLD_RUN), 1, fence=fence, clock=time.perf_counter)
+    # Judged only after another run, so that parameters kept from the run before are seen.
+    first_epoch = timed_run(trainer, params_of(FIRST_EPOCH_RUN), 1, fence=fence, clock=time.perf_counter)
+    save_params(folder / "first-epoch.npz", trainer.read_params())
+    if job.budget_s is not None:
+        plan = plan_within(job.budget_s, first_epoch.seconds, job.wanted)
+
+    states: list[GpuState] = []
+    with GpuMonitor() as monitor:
+        warmups, runs = measure(
+            trainer,
+            params_of,
+            plan,
+            fence=fence,
+            clock=time.perf_counter,
+            events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
+            after_run=lambda: states.extend(monitor.read()),
+        )
+    save_params(folder / "final.npz", trainer.read_params())
+    report = Report(
+        detail=trainer.detail,
+        device=trainer.device,
+        plan=plan,
+        process=Process(
+            round=job.round,
+            prepare_s=prepare_s,
+            warmups_s=[run.seconds for run in warmups],
+            runs_s=[run.seconds for run in runs],
+            gpu_runs_s=[run.gpu_seconds for run in runs if run.gpu_seconds is not None] or None,
+            gpu_states=states,
+        ),
+        first_updates=first_updates,
+        first_epoch=first_epoch.metrics.get(0),
+        metrics=runs[-1].metrics,
+    )
+    trainer.close()
+    return report
+
+
+def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Path) -> FirstUpdate:
+    """The stage's own epoch on a split of so many batches."""
+    trainer = stage.build(job.problem, train.first(batches * job.problem.batch_size))
+    params = initial_params(job.problem, run_number(job.round, FIRST_UPDATE_RUN + batches))
+    run = timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter)
+    save_params(folder / f"first-{batches}.npz", trainer.read_params())
+    trainer.close()
+    return FirstUpdate(batches, run.metrics.get(0))
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as a reason that fits a row: what, then its first line."""
+    name = type(error).__name__
+    text = (str(error).strip().splitlines() or [""])[0]
+    if "OutOfMemory" in name or isinstance(error, MemoryError):
+        return f"out of memory: {text}" if text else "out of memory"
+    return f"{name}: {text}" if text else name
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process with the harness: an orphan would use the GPU that the next run measures on."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

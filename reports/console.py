@@ -1,0 +1,123 @@
+"""The terminal: the table of a run with its notices, the list of stages, and the doctor's findings.
+
+A row takes two lines, so that the table keeps every column at 80 columns; reasons, which may be long, stand below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ladder.results import Results
+from reports import format
+from reports.summary import Notice, Row, caption, heading, notices, rows
+
+NARROWEST = 80  # columns; a narrower terminal breaks the lines itself, which loses nothing, as cutting them would
+ROOMY = 100  # columns; from here on there is a wider gap between two columns of the table
+STATUS_STYLE = {"passed": "green", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
+
+
+def print_results(results: Results, folder: Path | None = None, console: Console | None = None) -> None:
+    """Print a run: its problem, the table, the notices, and the folder that holds its files."""
+    console = _wide_enough(console)
+    console.print()
+    console.print(Text(heading(results), "bold"), soft_wrap=True)
+    for notice in notices(results):
+        if notice.loud:  # said again below: the table may be longer than the screen
+            _print_notice(console, notice)
+    gap = 1 if console.width >= ROOMY else 0
+    console.print(_table(rows(results), gap))
+    console.print(Text(caption(results), "dim"))
+    console.print()
+    for notice in notices(results):
+        _print_notice(console, notice)
+    if folder is not None:
+        console.print(Text(f"results.json and report.md, with its figures, are in {folder}"), soft_wrap=True)
+
+
+def print_stage_list(stages: Sequence[tuple[str, str, str, str]], console: Console | None = None) -> None:
+    """Print stages as (name, what it changes, what it needs, whether it runs here and why not), all in words."""
+    _print_plain_table(("stage", "what it changes", "needs", "runs here"), stages, console)
+
+
+def print_doctor(findings: Sequence[tuple[str, str, str]], console: Console | None = None) -> None:
+    """Print findings as (what was looked for, what was found, the advice or nothing)."""
+    _print_plain_table(("what", "found", "advice"), findings, console)
+
+
+def _print_plain_table(header: Sequence[str], cells: Sequence[Sequence[str]], console: Console | None) -> None:
+    console = _wide_enough(console)
+    table = _empty_table()
+    for index, name in enumerate(header):
+        table.add_column(name, overflow="fold", no_wrap=index == 0)
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    console.print(table)
+
+
+def _table(lines: Sequence[Row], gap: int) -> Table:
+    table = _empty_table(gap)
+    table.add_column("stage\n  what changed", overflow="fold")
+    for header in (
+        "ms/epoch\n(min-max)",
+        "us/step",
+        "vs\nbelow",
+        "vs\nnaive",
+        "vs\nPyTorch",
+        "prepare",
+        "checked\naccuracy",
+    ):
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in lines:
+        if not row.is_reference:
+            table.add_row(*_cells(row))
+    references = [row for row in lines if row.is_reference]
+    if references:
+        table.add_section()
+        table.add_row(Text("references", "italic"))
+    for row in references:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Row) -> list[RenderableType]:
+    remarks = (row.changed, row.shortened, "throttled" if row.throttled else "")
+    indented = [Padding(Text(remark, "dim"), (0, 0, 0, 2), expand=False) for remark in remarks if remark]
+    times = Text(format.milliseconds(row.epoch_s.median if row.epoch_s else None))
+    if row.epoch_s is not None:
+        times.append(f"\n({format.spread_ends(row.epoch_s)})", "dim")
+    checked = Text(row.status, STATUS_STYLE[row.status])
+    if row.test_accuracy is not None:
+        checked.append(f"\n{format.percent(row.test_accuracy)}", "default not bold")
+    ratios = (row.versus_below, row.versus_naive, row.versus_torch)
+    return [
+        Group(Text(row.label), *indented),
+        times,
+        Text(format.microseconds(row.step_us)),
+        *(Text(format.ratio(value)) for value in ratios),
+        Text(format.duration(row.prepare_s)),
+        checked,
+    ]
+
+
+def _wide_enough(console: Console | None) -> Console:
+    console = console or Console(highlight=False)
+    console.width = max(console.width, NARROWEST)
+    return console
+
+
+def _empty_table(gap: int = 1) -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
+
+
+def _print_notice(console: Console, notice: Notice) -> None:
+    if notice.loud:
+        console.print(Text(f"!!! {notice.text} !!!", "bold white on red"))
+    else:
+        console.print(Text(f"* {notice.text}"))

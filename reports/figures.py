@@ -1,0 +1,190 @@
+"""The figures of a run as SVG: how long an epoch takes, stage by stage, and how the loss falls.
+
+The same results give the same bytes, so that a recorded figure changes only when its numbers do. Letters are drawn as
+paths, since nobody knows which fonts the reader has, and the background is opaque, so that a dark page does not
+swallow them.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Literal
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from ladder.results import LossPoint, OracleRecord, Results
+from reports import format
+from reports.summary import Row, dataset_name, label, rows
+
+WIDTH = 8.6  # inches; 826 pixels in a browser, about as wide as a README
+INK, FAINT, BACKGROUND = "#222222", "#6e6e6e", "#ffffff"
+RUNG, REFERENCE = "#0072b2", "#e69f00"
+# Okabe and Ito's palette, which tells its colours apart for every common kind of colour blindness.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+EXACT = 1e-10  # where the relative distance of a curve that equals the oracle's is drawn: a log axis has no zero
+STYLE = {
+    "svg.hashsalt": "optimisation-ladder",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same everywhere
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+Curve = tuple[str, Sequence[LossPoint]]
+
+
+def figures(results: Results) -> dict[str, str]:
+    """Every figure that this run has numbers for, as SVG text by file name; none where nothing passed."""
+    drawn = {}
+    timed = [row for row in rows(results) if row.epoch_s is not None]
+    if timed:
+        drawn["epoch_time.svg"] = epoch_time(results)
+    curves = _curves(results)
+    if curves:
+        drawn["loss_curves.svg"] = loss_curves(results)
+    return {name: _svg(figure) for name, figure in drawn.items()}
+
+
+def epoch_time(results: Results) -> Figure:
+    """Bars of milliseconds an epoch on a log axis, in the order of the table; at least one stage must have a time."""
+    found = rows(results)
+    spreads = [row.epoch_s for row in found if row.epoch_s is not None]
+    slowest = max(spread.max for spread in spreads) * 1e3
+    left = 10 ** math.floor(math.log10(min(spread.min for spread in spreads) * 1e3 / 1.5))
+    decades = math.log10(slowest / left)
+    places = _places(found)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 1.3 + 0.36 * (places[-1] + 1)), layout="constrained", facecolor=BACKGROUND)
+        axes = figure.add_subplot()
+        axes.set_xscale("log")
+        axes.set_xlim(left, slowest * 10 ** (0.13 * decades + 0.1))  # room for the number beside the longest bar
+        axes.set_ylim(places[-1] + 0.6, -0.6)
+        axes.set_yticks(places, [textwrap.fill(row.label, 30) for row in found])
+        for place, row in zip(places, found, strict=True):
+            _bar(axes, place, row, left)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("ms/epoch, log scale: median, with the fastest and the slowest run")
+        _tidy(axes, "x")
+        keys = [Patch(color=RUNG, label="rung"), Patch(color=REFERENCE, label="reference")]
+        figure.legend(handles=keys, loc="outside lower right", ncols=2, frameon=False)
+        _title(figure, "Time of an epoch", results)
+    return figure
+
+
+def loss_curves(results: Results) -> Figure:
+    """The loss of every epoch, and below it how far each curve is from the oracle's; at least one curve must be there.
+
+    The curves of correct stages lie on each other. So the markers are hollow and shrink from stage to stage, and the
+    lower panel shows what the upper one cannot.
+    """
+    curves = _curves(results)
+    oracle = _oracle_losses(results.oracle)
+    with mpl.rc_context(STYLE):
+        columns = 3 if max(len(name) for name, _ in curves) <= 30 else 2
+        height = 3.4 + (2.6 if oracle else 0) + 0.25 * math.ceil((len(curves) + bool(oracle)) / columns)
+        figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor=BACKGROUND)
+        panels = figure.subplots(2 if oracle else 1, sharex=True, squeeze=False)[:, 0]
+        upper, lower = panels[0], panels[-1]
+        if oracle:
+            upper.plot(*zip(*oracle.items(), strict=True), color="#c8c8c8", linewidth=7, label="float64 oracle")
+        for index, (name, points) in enumerate(curves):
+            look = _look(index, len(curves))
+            losses = {point.epoch: point.loss for point in points if point.loss is not None}
+            upper.plot(list(losses), list(losses.values()), label=name, **look)
+            distances = {
+                epoch: max(abs(loss - oracle[epoch]) / oracle[epoch], EXACT)
+                for epoch, loss in losses.items()
+                if oracle.get(epoch)
+            }
+            if distances:
+                lower.plot(list(distances), list(distances.values()), **look)
+        upper.set_ylabel("mean training loss")
+        if oracle:
+            lower.set_yscale("log")
+            lower.set_ylabel(f"relative distance to the oracle\n({EXACT:.0e} where equal)")
+        for axes in panels:
+            _tidy(axes, "both")
+        lower.set_xlabel("epoch")
+        lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False)
+        _title(figure, "Training loss", results)
+    return figure
+
+
+def _bar(axes: Axes, place: float, row: Row, left: float) -> None:
+    if row.epoch_s is None:
+        axes.annotate(row.status, (left, place), (4, 0), textcoords="offset points", va="center", color=FAINT)
+        return
+    low, middle, high = (1e3 * value for value in (row.epoch_s.min, row.epoch_s.median, row.epoch_s.max))
+    axes.barh(place, middle - left, left=left, height=0.66, color=REFERENCE if row.is_reference else RUNG)
+    axes.errorbar(middle, place, xerr=[[middle - low], [high - middle]], color=INK, capsize=3, linewidth=1.2)
+    text = format.milliseconds(row.epoch_s.median) + (" (throttled)" if row.throttled else "")
+    axes.annotate(text, (high, place), (5, 0), textcoords="offset points", va="center")
+
+
+def _places(found: Sequence[Row]) -> list[float]:
+    """Where each bar goes: one below the other, with a gap before the references."""
+    gap = 0.4 if any(not row.is_reference for row in found) else 0.0
+    return [index + gap * row.is_reference for index, row in enumerate(found)]
+
+
+def _curves(results: Results) -> list[Curve]:
+    """The loss curves of the stages that passed, in the order of the table."""
+    stages = sorted(results.stages, key=lambda stage: stage.group == "reference")
+    return [
+        (label(stage), stage.metrics.loss_curve)
+        for stage in stages
+        if stage.status == "passed"
+        and stage.metrics is not None
+        and any(point.loss is not None for point in stage.metrics.loss_curve)
+    ]
+
+
+def _oracle_losses(oracle: OracleRecord | None) -> dict[int, float]:
+    return {} if oracle is None else {point.epoch: point.loss for point in oracle.loss_curve if point.loss is not None}
+
+
+def _look(index: int, curves: int) -> dict[str, object]:
+    shrink = index / max(curves - 1, 1)
+    return {
+        "color": PALETTE[index % len(PALETTE)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markersize": 11 - 7 * shrink,
+        "markerfacecolor": "none",
+        "markeredgewidth": 1.3,
+        "linewidth": 0.8,
+    }
+
+
+def _tidy(axes: Axes, grid: Literal["x", "both"]) -> None:
+    axes.set_facecolor(BACKGROUND)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, color="#e4e4e4", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _title(figure: Figure, what: str, results: Results) -> None:
+    problem = results.problem
+    text = f"{what}: {problem.network}, batch {problem.batch_size}, {dataset_name(results)}"
+    figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
+
+
+def _svg(figure: Figure) -> str:
+    """The figure as text that depends on its content alone: no date, no version of the library."""
+    with mpl.rc_context(STYLE), io.StringIO() as text:
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"

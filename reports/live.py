@@ -1,0 +1,122 @@
+"""What is seen while the ladder runs: a bar with the time left, and a line for every job that has ended.
+
+A job is one stage in one round. On a terminal the bar is redrawn in place; anywhere else (a file, a pipe, CI) every
+event is one plain line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.text import Text
+
+from reports import format
+from reports.console import STATUS_STYLE
+
+
+class LiveView:
+    """The view that the runner reports to; used as a context manager, so that the terminal is given back."""
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console or Console(highlight=False)
+        self._clock = clock
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._bar: TaskID | None = None
+        self._downloads: dict[str, TaskID] = {}
+        self._name_width = 0
+        self._total = 0
+        self._finished = 0
+        self._spent_s = 0.0  # by the finished jobs
+        self._started_s = 0.0
+        self._job = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def begin(self, total_jobs: int, stages: list[str]) -> None:
+        """The ladder starts: so many jobs, of these stages."""
+        self._forget_downloads()
+        self._name_width = max(map(len, stages), default=0)
+        self._total, self._finished, self._spent_s, self._job = total_jobs, 0, 0.0, ""
+        self._bar = self._progress.add_task("", total=total_jobs, text="")
+        self._progress.start()
+        self._print(f"{format.count(total_jobs, 'job')}: {', '.join(stages)}")
+
+    def start(self, stage: str, round: int, rounds: int) -> None:
+        """A stage starts in a round, counted from 1."""
+        self._started_s = self._clock()
+        self._job = f"{stage}, round {round} of {rounds}" if rounds > 1 else stage
+        if not self._console.is_terminal:
+            self._print(f"[{self._finished + 1}/{self._total}] {self._job}")
+        self._update(self._job)
+
+    def step(self, what: str) -> None:
+        """What goes on now, in the job under way or before the first one: `checking against the oracle`."""
+        if not self._job and not self._console.is_terminal:
+            self._print(what)
+        self._update(f"{self._job}: {what}" if self._job else what)
+
+    def finish(self, stage: str, status: str, text: str) -> None:
+        """A job has ended; the text is its time or the reason why there is none."""
+        self._finished += 1
+        self._spent_s += self._clock() - self._started_s
+        line = Text(f"{stage:{self._name_width}}  ").append(f"{status:7}", STATUS_STYLE.get(status, ""))
+        self._print(line.append(f"  {text}"))
+        self._update("")
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""
+        self._print(text)
+
+    def download(self, done: int, total: int | None, name: str) -> None:
+        """So many bytes of a file have arrived; the total is None where the server does not tell."""
+        if name not in self._downloads:
+            if not self._console.is_terminal:
+                self._print(f"downloading {name}" + (f" ({format.size(total)})" if total else ""))
+            self._downloads[name] = self._progress.add_task(f"downloading {name}", total=total, text="")
+            self._progress.start()
+        text = f"{format.size(done)} of {format.size(total)}" if total else format.size(done)
+        self._progress.update(self._downloads[name], completed=done, total=total, text=text)
+
+    def end(self) -> None:
+        """Take the bar away; harmless when there is none."""
+        self._progress.stop()
+
+    def _update(self, description: str) -> None:
+        if self._bar is not None:
+            text = f"{self._finished} of {self._total}{self._time_left()}"
+            self._progress.update(self._bar, completed=self._finished, description=description, text=text)
+
+    def _time_left(self) -> str:
+        """What remains if the other jobs take as long as the finished ones did on average."""
+        left = self._total - self._finished
+        if self._finished == 0 or left <= 0:
+            return ""
+        return f", about {format.duration(self._spent_s / self._finished * left)} left"
+
+    def _print(self, line: str | Text) -> None:
+        """One line, however long: a file is not wrapped, and a terminal wraps by itself."""
+        self._console.print(Text(line) if isinstance(line, str) else line, soft_wrap=True)
+
+    def _forget_downloads(self) -> None:
+        for task in self._downloads.values():
+            self._progress.remove_task(task)
+        self._downloads.clear()

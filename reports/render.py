@@ -1,0 +1,29 @@
+"""Everything that is drawn or written from a run, put beside its `results.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ladder.results import Results
+from reports.figures import figures
+from reports.markdown import FIGURE_TITLES, report
+
+
+def render_all(results: Results, folder: Path) -> None:
+    """Write `report.md` and `figures/*.svg` into the folder; OSError where it cannot be written to."""
+    drawn = figures(results)
+    figure_folder = folder / "figures"
+    figure_folder.mkdir(exist_ok=True)
+    for name in FIGURE_TITLES:
+        if name in drawn:
+            replace_text(figure_folder / name, drawn[name])
+        else:
+            (figure_folder / name).unlink(missing_ok=True)  # an older rendering's, which the report no longer shows
+    replace_text(folder / "report.md", report(results, drawn.keys()))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that a reader finds the old text or the new one, never a part of it."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    temporary.replace(path)

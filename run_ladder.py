@@ -1,0 +1,242 @@
+"""The command line of the optimisation ladder: parse, run, save, render.
+
+The only file that knows both the harness and the reports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from common.dataset import load_dataset
+from common.errors import UsageError
+from common.problem import Problem
+from ladder import environment
+from ladder.doctor import doctor
+from ladder.results import Results, ResultsError, Settings, load
+from ladder.runner import Runner
+from ladder.spec import check_fits, check_settings, describe_problem
+from reports.console import print_doctor, print_results, print_stage_list
+from reports.live import LiveView
+from reports.readme import ReadmeError, update_readme
+from reports.render import render_all
+from stages.registry import Entry, load_all, select
+
+ROOT = Path(__file__).parent
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+EPILOG = """\
+other commands:
+  report PATH     render a results.json (or a run's folder) again: table, report.md, figures; needs no GPU
+  readme          write the recorded runs' table and figures into README.md
+
+examples:
+  python run_ladder.py --stages all                         softmax regression on MNIST, every stage
+  python run_ladder.py --stages naive..cublas --hidden 256  three rungs on an MLP with one hidden layer
+  python run_ladder.py --resume runs/20260101-120000        go on with a run that was interrupted
+"""
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage above it."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        raise UsageError(f"{message}; see --help")
+
+
+def main(argv: list[str]) -> int:
+    """Run a command; returns the exit code: 0 all well, 1 a stage failed or crashed, 2 not to be done as asked."""
+    try:
+        if argv[:1] == ["report"]:
+            return report(argv[1:])
+        if argv[:1] == ["readme"]:
+            return readme(argv[1:])
+        return ladder(argv)
+    except (UsageError, ResultsError, ReadmeError) as error:
+        print(f"run_ladder.py: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"run_ladder.py: {where}{error.strerror or error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("run_ladder.py: interrupted; go on with --resume and the run's folder", file=sys.stderr)
+        return INTERRUPTED
+
+
+def ladder(argv: list[str]) -> int:
+    """Run the ladder, or list what there is."""
+    parser = ladder_parser()
+    options = parser.parse_args(argv)
+    entries = load_all()
+    if options.list:
+        print_stage_list([_list_row(entry) for entry in entries.values()])
+        return 0
+    if options.doctor:
+        print_doctor(doctor())
+        return 0
+    with LiveView() as view:
+        runner, folder = _resumed(parser, options, entries, view) if options.resume else _begun(options, entries, view)
+        try:
+            results = runner.run(view)
+        except KeyboardInterrupt:
+            view.note(f"interrupted; go on with: python run_ladder.py --resume {folder}")
+            return INTERRUPTED
+    render_all(results, folder)
+    print_results(results, folder)
+    return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0
+
+
+def report(argv: list[str]) -> int:
+    """Render a results file again."""
+    parser = OneLineParser(prog="run_ladder.py report", description="Render a results.json again; needs no GPU.")
+    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one")
+    path: Path = parser.parse_args(argv).path
+    results = load(path)
+    folder = path if path.is_dir() else path.parent
+    render_all(results, folder)
+    print_results(results, folder)
+    return 0
+
+
+def readme(argv: list[str]) -> int:
+    """Bring README.md up to date with the recorded runs."""
+    parser = OneLineParser(prog="run_ladder.py readme", description="Write the recorded runs into README.md.")
+    parser.parse_args(argv)
+    changed = update_readme(ROOT / "README.md", ROOT / "results" / "reference")
+    print("README.md is now up to date" if changed else "README.md was up to date")
+    return 0
+
+
+def ladder_parser() -> argparse.ArgumentParser:
+    """Every option of a run."""
+    parser = OneLineParser(
+        prog="run_ladder.py",
+        description="Train the same small network in every stage of the ladder, time each, check that all compute the "
+        "same thing, and report what each optimisation is worth.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    what = parser.add_argument_group("what to run")
+    what.add_argument("--stages", default="all", help="all, ladder, references, NAME,NAME or FROM..TO (default: all)")
+    what.add_argument("--list", action="store_true", help="list every stage, what it changes and whether it runs here")
+    what.add_argument("--doctor", action="store_true", help="say what is installed, what is missing and how to add it")
+    what.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run in this folder")
+
+    problem = parser.add_argument_group("the problem")
+    problem.add_argument(
+        "--hidden", type=_hidden, default=(), metavar="N,...", help="hidden layers (default: none, softmax regression)"
+    )
+    problem.add_argument("--batch-size", type=int, default=128, metavar="N", help="images in a step (default: 128)")
+    problem.add_argument("--learning-rate", type=float, default=0.1, metavar="X", help="of plain SGD (default: 0.1)")
+    problem.add_argument("--epochs", type=int, default=20, metavar="N", help="in each training run (default: 20)")
+    problem.add_argument("--seed", type=int, default=0, metavar="N", help="of parameters and image order (default: 0)")
+    problem.add_argument(
+        "--metrics-every", type=int, default=10, metavar="N", help="epochs between sparse metrics (default: 10)"
+    )
+    problem.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="IDX files (default: $LADDER_DATA_DIR, the cache, a download)"
+    )
+
+    how = parser.add_argument_group("how to measure")
+    how.add_argument("--rounds", type=int, default=3, metavar="N", help="fresh processes for each stage (default: 3)")
+    how.add_argument("--repeats", type=int, default=3, metavar="N", help="timed runs in each process (default: 3)")
+    how.add_argument("--warmups", type=int, default=1, metavar="N", help="untimed runs before them (default: 1)")
+    how.add_argument(
+        "--budget", type=float, default=10.0, metavar="S", help="seconds to measure a stage for; slow ones do less (10)"
+    )
+    how.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="seconds until a process counts as hung (300)"
+    )
+    how.add_argument("--out", type=Path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
+    return parser
+
+
+def _hidden(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(width) for width in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be layer sizes such as 256 or 128,128,128") from None
+
+
+def _list_row(entry: Entry) -> tuple[str, str, str, str]:
+    stage = entry.stage
+    reason = environment.missing(stage.needs)
+    needs = ", ".join(stage.needs) or "nothing"
+    return stage.name, stage.changed or stage.title, needs, "yes" if reason is None else f"no: {reason}"
+
+
+def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveView) -> tuple[Runner, Path]:
+    """A run of its own, in a folder of its own."""
+    chosen = select(options.stages, entries)
+    settings = Settings(options.rounds, options.repeats, options.warmups, options.budget, options.timeout)
+    check_settings(settings)
+    # Checked before the data is looked for, which may take a download; its sizes are put in below.
+    asked = Problem(
+        inputs=1,
+        classes=1,
+        hidden=options.hidden,
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        epochs=options.epochs,
+        seed=options.seed,
+        metrics_every=options.metrics_every,
+    )
+    folder: Path = options.out or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    if (folder / "results.json").exists():
+        raise UsageError(f"{folder}: holds a results.json; go on with --resume {folder}, or choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, progress=view.download)
+    problem = Problem(**{**asked.__dict__, "inputs": dataset.train.images.shape[1], "classes": dataset.classes})
+    check_fits(problem, dataset)
+    results = Results(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=shlex.join(["python", "run_ladder.py", *sys.argv[1:]]),
+        environment=environment.describe(),
+        problem=describe_problem(problem, dataset),
+        settings=settings,
+        stages=[],
+    )
+    return Runner(results, chosen, dataset, problem, folder), folder
+
+
+def _resumed(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, entries: dict[str, Entry], view: LiveView
+) -> tuple[Runner, Path]:
+    """A run that stopped, with the settings it began with."""
+    allowed = {"resume", "data_dir"}
+    given = [name for name, value in vars(options).items() if name not in allowed and value != parser.get_default(name)]
+    if given:
+        option = given[0].replace("_", "-")
+        raise UsageError(f"--{option}: a resumed run keeps its settings; leave it out, or start anew")
+    folder: Path = options.resume
+    results = load(folder)
+    was = results.problem
+    dataset = load_dataset(data_dir=options.data_dir, seed=was.seed, progress=view.download)
+    problem = Problem(
+        inputs=was.inputs,
+        classes=was.classes,
+        hidden=tuple(was.hidden),
+        batch_size=was.batch_size,
+        learning_rate=was.learning_rate,
+        epochs=was.epochs,
+        seed=was.seed,
+        metrics_every=was.metrics_every,
+    )
+    if describe_problem(problem, dataset).dataset_sha256 != was.dataset_sha256:
+        raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
+    unknown = [stage.name for stage in results.stages if stage.name not in entries]
+    if unknown:
+        raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
+    chosen = [entries[stage.name] for stage in results.stages]
+    return Runner(results, chosen, dataset, problem, folder if folder.is_dir() else folder.parent), folder
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

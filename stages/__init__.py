@@ -1,0 +1,1 @@
+"""The ladder: each file holds what its rung adds to the one below."""

@@ -1,0 +1,30 @@
+"""Reduced host sync: the totals stay on the device until the epoch ends.
+
+Why: a copy to the host that the host waits for costs 14 us on an H200, and while it waits it launches nothing, so
+that the GPU then waits for the host in turn. Nobody reads a loss 468 times an epoch.
+
+Change: metrics. The totals of loss and accuracy are still computed in every step, but copied once an epoch.
+
+Expect: the step is bounded by the host's launches alone, nine of about 4 us: 35 to 40 us for softmax regression, a
+third less than `naive`. The kernels of the GPU are the same and hide behind the launches.
+"""
+
+from __future__ import annotations
+
+from common.trainer import EpochMetrics
+from stages import naive
+
+
+class MetricsEveryEpoch(naive.MetricsEveryStep):
+    """Loss and accuracy in every step, read by the host once an epoch."""
+
+    def end_step(self) -> None:
+        """Nothing: the host launches on."""
+
+    def end_epoch(self) -> EpochMetrics:
+        """Wait for the epoch, and take the mean over its images."""
+        super().end_step()
+        return super().end_epoch()
+
+
+STAGE = naive.STAGE.climb("async", "Reduced host sync", metrics=MetricsEveryEpoch)

@@ -1,0 +1,88 @@
+// The head of the network: softmax, cross-entropy, its gradient, and the totals that metrics are made of.
+// Row-major; one row an image, one column a class.
+
+// softmax: probs[row] = exp(logits[row] - max) / sum, the form that cannot overflow.
+//   logits   (rows, classes)   f32  in
+//   probs    (rows, classes)   f32  out
+// Launch: 1-D, at least rows threads in all. One thread a row.
+// Needs:  any architecture; classes >= 1; rows * classes < 2^31.
+// Order:  each row is summed from the first class to the last; repeats bit for bit.
+extern "C" __global__ void softmax(const float* logits, float* probs, int rows, int classes) {
+    const int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    logits += row * classes;
+    probs += row * classes;
+
+    float largest = logits[0];
+    for (int c = 1; c < classes; ++c) largest = fmaxf(largest, logits[c]);
+    float sum = 0.0f;
+    for (int c = 0; c < classes; ++c) {
+        probs[c] = expf(logits[c] - largest);
+        sum += probs[c];
+    }
+    for (int c = 0; c < classes; ++c) probs[c] /= sum;
+}
+
+// softmax_xent_backward: dlogits = (probs - onehot(labels)) / rows, the gradient of the mean cross-entropy.
+//   probs    (rows, classes)   f32  in
+//   labels   (rows,)           i32  in, each 0 <= label < classes
+//   dlogits  (rows, classes)   f32  out
+// Launch: 1-D, at least rows * classes threads in all.
+// Needs:  any architecture; rows * classes <= 2^30.
+// Order:  elementwise; repeats bit for bit.
+extern "C" __global__ void softmax_xent_backward(const float* probs, const int* labels, float* dlogits, int rows,
+                                                 int classes) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= rows * classes) return;
+    const float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
+    dlogits[i] = (probs[i] - target) / static_cast<float>(rows);
+}
+
+// The threads of softmax_xent_totals's one block; a power of two. stages/naive.py launches this many.
+constexpr int TOTALS_THREADS = 256;
+
+// softmax_xent_totals: totals[0] += the summed cross-entropy, totals[1] += how many rows have their largest logit at
+// their label (the first of equal ones counts). The loss comes from the logits, not from log(probs), which is
+// infinite once a probability is too small for a float.
+//   logits   (rows, classes)   f32  in
+//   labels   (rows,)           i32  in, each 0 <= label < classes
+//   totals   (2,)              f64  in, out; double, since an epoch adds up 60,000 losses
+// Launch: one block of TOTALS_THREADS threads, whatever the rows.
+// Needs:  any architecture; rows * classes < 2^31.
+// Order:  each thread adds its rows in order and the block adds its threads as a tree; no atomics, so that it repeats
+//   bit for bit.
+extern "C" __global__ void softmax_xent_totals(const float* logits, const int* labels, double* totals, int rows,
+                                               int classes) {
+    __shared__ double losses[TOTALS_THREADS];
+    __shared__ int corrects[TOTALS_THREADS];
+
+    double loss = 0.0;
+    int correct = 0;
+    for (int row = threadIdx.x; row < rows; row += TOTALS_THREADS) {
+        const float* z = logits + row * classes;
+        const int label = labels[row];
+        int best = 0;
+        for (int c = 1; c < classes; ++c) {
+            if (z[c] > z[best]) best = c;
+        }
+        float sum = 0.0f;
+        for (int c = 0; c < classes; ++c) sum += expf(z[c] - z[best]);
+        // The logits are subtracted first: added to the far smaller logarithm, either would round it at its own size.
+        loss += logf(sum) + (z[best] - z[label]);
+        correct += best == label;
+    }
+    losses[threadIdx.x] = loss;
+    corrects[threadIdx.x] = correct;
+
+    for (int half = TOTALS_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            losses[threadIdx.x] += losses[threadIdx.x + half];
+            corrects[threadIdx.x] += corrects[threadIdx.x + half];
+        }
+    }
+    if (threadIdx.x == 0) {
+        totals[0] += losses[0];
+        totals[1] += corrects[0];
+    }
+}

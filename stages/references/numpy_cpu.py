@@ -1,0 +1,121 @@
+"""NumPy on the CPU.
+
+Why: everyone can run it, everyone can read it, and it says what the GPU is for.
+
+Change: none; it is a reference, not a rung. Float32, buffers allocated once, matrix products by NumPy's BLAS with
+all the threads it takes by itself.
+
+Expect: 100 to 200 us a step for softmax regression, where BLAS is called with 10 columns and threads do not help; with
+a hidden layer the products dominate, and cores begin to count.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from common.blas import blas_description
+from common.dataset import Split
+from common.problem import Float32Array, Params, Problem
+from common.trainer import EpochMetrics
+from stages.stage import Stage
+
+
+class NumpyTrainer:
+    """SGD in float32 on the host."""
+
+    device: Literal["cpu", "gpu"] = "cpu"
+    cuda_stream: int | None = None
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        batch, steps = problem.batch_size, problem.steps(len(train.images))
+        images = train.pixels()[: steps * batch]
+        labels = train.labels[: steps * batch].astype(np.intp)
+        rows = [slice(step * batch, (step + 1) * batch) for step in range(steps)]
+        self._problem = problem
+        self._batches = [(images[r], labels[r]) for r in rows]
+        self._rows = np.arange(batch)
+        self._weights: list[Float32Array] = [np.empty((la.fan_in, la.fan_out), np.float32) for la in problem.layers]
+        self._biases: list[Float32Array] = [np.empty(la.fan_out, np.float32) for la in problem.layers]
+        self._dweights = [np.empty_like(weight) for weight in self._weights]
+        self._outputs: list[Float32Array] = [np.empty((batch, la.fan_out), np.float32) for la in problem.layers]
+        self._doutputs = [np.empty_like(output) for output in self._outputs]
+        self._last: EpochMetrics | None = None
+        self.detail = f"CPU, {blas_description()}"
+
+    def load_params(self, params: Params) -> None:
+        """Start from these parameters."""
+        for targets, sources in ((self._weights, params.weights), (self._biases, params.biases)):
+            for target, source in zip(targets, sources, strict=True):
+                target[:] = source
+
+    def run_epoch(self, epoch: int) -> None:
+        """Train on every full batch once, in order."""
+        due = self._problem.metrics_due(epoch)
+        loss_sum, correct = 0.0, 0
+        for images, labels in self._batches:
+            self._forward(images)
+            if due:
+                loss, right = self._totals(labels)
+                loss_sum += loss
+                correct += right
+            self._head(labels)
+            self._backward(images)
+        seen = len(self._batches) * self._problem.batch_size
+        self._last = EpochMetrics(loss_sum / seen, correct / seen) if due else None
+
+    def _forward(self, images: Float32Array) -> None:
+        inputs = images
+        for layer, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+            output = self._outputs[layer]
+            np.matmul(inputs, weight, out=output)
+            output += bias
+            if layer < len(self._weights) - 1:
+                np.maximum(output, 0.0, out=output)
+            inputs = output
+
+    def _totals(self, labels: np.ndarray[tuple[int], np.dtype[np.intp]]) -> tuple[float, int]:
+        logits = self._outputs[-1]
+        best = logits.max(axis=1)
+        losses = np.log(np.exp(logits - best[:, None]).sum(axis=1)) + best - logits[self._rows, labels]
+        return float(losses.sum(dtype=np.float64)), int((logits.argmax(axis=1) == labels).sum())
+
+    def _head(self, labels: np.ndarray[tuple[int], np.dtype[np.intp]]) -> None:
+        dlogits = self._doutputs[-1]
+        np.subtract(self._outputs[-1], self._outputs[-1].max(axis=1, keepdims=True), out=dlogits)
+        np.exp(dlogits, out=dlogits)
+        dlogits /= dlogits.sum(axis=1, keepdims=True)
+        dlogits[self._rows, labels] -= 1.0
+        dlogits *= np.float32(1.0 / len(labels))
+
+    def _backward(self, images: Float32Array) -> None:
+        rate = np.float32(self._problem.learning_rate)
+        for layer in reversed(range(len(self._weights))):
+            doutput = self._doutputs[layer]
+            inputs = self._outputs[layer - 1] if layer > 0 else images
+            if layer > 0:
+                np.matmul(doutput, self._weights[layer].T, out=self._doutputs[layer - 1])
+                self._doutputs[layer - 1] *= inputs > 0.0
+            dweight = self._dweights[layer]
+            np.matmul(inputs.T, doutput, out=dweight)
+            dweight *= rate
+            self._weights[layer] -= dweight
+            self._biases[layer] -= rate * doutput.sum(axis=0)
+
+    def last_metrics(self) -> EpochMetrics | None:
+        """The metrics of the last epoch, if it was due."""
+        return self._last
+
+    def read_params(self) -> Params:
+        """The parameters as they are now."""
+        return Params(
+            tuple(weight.copy() for weight in self._weights),
+            tuple(bias.copy() for bias in self._biases),
+        )
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+STAGE = Stage("numpy", "NumPy", "reference", "float32", (), NumpyTrainer)

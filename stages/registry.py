@@ -1,0 +1,76 @@
+"""Every stage there is, in ladder order: the one list that the harness, the tests and the reports go by."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from common.errors import UsageError
+from stages.stage import Doc, Stage
+
+SOURCES = (
+    "stages.references.numpy_cpu:STAGE",
+    "stages.references.torch_eager:STAGE",
+    "stages.naive:STAGE",
+    "stages.async_metrics:STAGE",
+    "stages.cublas:STAGE",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A stage, its documentation, and where a fresh process finds it again (`module:attribute`)."""
+
+    source: str
+    stage: Stage
+    doc: Doc
+
+
+def load_entry(source: str) -> Entry:
+    """Import one stage."""
+    module_name, _, attribute = source.partition(":")
+    module = importlib.import_module(module_name)
+    return Entry(source, getattr(module, attribute), Doc.parse(module.__doc__ or ""))
+
+
+def load_all(sources: Iterable[str] = SOURCES) -> dict[str, Entry]:
+    """Every stage by its name, in ladder order; raises ValueError when a name is used twice."""
+    entries: dict[str, Entry] = {}
+    for entry in map(load_entry, sources):
+        if entry.stage.name in entries:
+            raise ValueError(f"two stages are called {entry.stage.name}")
+        entries[entry.stage.name] = entry
+    return entries
+
+
+def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:
+    """The stages that `--stages` asks for, in ladder order.
+
+    `all`, `ladder`, `references`, names with commas between them, or `FROM..TO`. Raises UsageError for a name that is
+    none, with the nearest ones.
+    """
+    groups = {"all": None, "ladder": "ladder", "references": "reference"}
+    order = list(entries)
+    chosen: set[str] = set()
+    for word in (part.strip() for part in wanted.split(",")):
+        if word in groups:
+            chosen.update(name for name, e in entries.items() if groups[word] in (None, e.stage.group))
+        elif ".." in word:
+            first, _, last = word.partition("..")
+            begin, end = (order.index(_known(name, entries)) for name in (first, last))
+            if begin > end:
+                raise UsageError(f"stages {word}: {first} comes after {last}; write {last}..{first}")
+            chosen.update(order[begin : end + 1])
+        else:
+            chosen.add(_known(word, entries))
+    return [entry for name, entry in entries.items() if name in chosen]
+
+
+def _known(name: str, entries: dict[str, Entry]) -> str:
+    if name in entries:
+        return name
+    near = difflib.get_close_matches(name, [*entries, "all", "ladder", "references"], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
+    raise UsageError(f"stage {name!r}: there is none of that name; {hint}")

@@ -1,0 +1,92 @@
+"""A stage: one row of the ladder, and how a rung climbs from the one below."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Unpack
+
+from common.dataset import Split
+from common.problem import Problem
+from common.trainer import Trainer
+from stages.recipe import Choice, Precision, Recipe, changes
+from stages.step import RecipeTrainer
+
+Group = Literal["reference", "ladder", "beyond", "memory", "data", "devices"]
+Build = Callable[[Problem, Split], Trainer]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that the harness and the reports know of a way to train.
+
+    `build` prepares a trainer on a split of the training images; it raises whatever went wrong.
+    """
+
+    name: str
+    title: str
+    group: Group
+    precision: Precision
+    needs: tuple[str, ...]
+    build: Build
+    below: str | None = None
+    changed: str | None = None
+    recipe: Recipe | None = None
+
+    def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
+        """The next rung: this one with exactly one choice changed.
+
+        Raises TypeError when it is none, several, or no change at all.
+        """
+        if self.recipe is None:
+            raise TypeError(f"{name}: cannot climb from {self.name}, which has no recipe")
+        recipe = replace(self.recipe, **choice)
+        changed = changes(self.recipe, recipe)
+        if len(choice) != 1 or len(changed) != 1:
+            raise TypeError(f"{name}: a rung changes exactly one choice, not {sorted(choice) or 'none'}")
+        ((chosen, part),) = changed.items()
+        changed_to = f"{chosen}: {part.__name__}"
+        return rung(name, title, recipe, group=group or self.group, below=self.name, changed=changed_to)
+
+
+def rung(
+    name: str,
+    title: str,
+    recipe: Recipe,
+    *,
+    group: Group = "ladder",
+    below: str | None = None,
+    changed: str | None = None,
+) -> Stage:
+    """A stage that trains by a recipe on the GPU at hand."""
+
+    def build(problem: Problem, train: Split) -> Trainer:
+        from common.cuda.gpu import Gpu  # here, since a machine without CuPy lists the rungs too
+
+        return RecipeTrainer(recipe, problem, train, Gpu())
+
+    return Stage(name, title, group, recipe.gemm.precision, recipe.needs, build, below, changed, recipe)
+
+
+@dataclass(frozen=True)
+class Doc:
+    """The paragraphs of a stage's module docstring, each as one line of text."""
+
+    why: str
+    change: str
+    expect: str  # written before the code
+    found: str = ""  # written after the measurement, where that missed what was expected
+
+    @classmethod
+    def parse(cls, docstring: str) -> Doc:
+        """Read `Why:`, `Change:`, `Expect:` and `Found:` paragraphs; ValueError when one but the last is missing."""
+        found = {}
+        for paragraph in re.split(r"\n\s*\n", docstring):
+            word, colon, text = paragraph.strip().partition(":")
+            if colon and word in ("Why", "Change", "Expect", "Found"):
+                found[word.lower()] = " ".join(text.split())
+        missing = {"why", "change", "expect"} - found.keys()
+        if missing:
+            raise ValueError(f"the docstring has no paragraph {sorted(missing)}")
+        return cls(**found)

@@ -1,0 +1,76 @@
+"""The training step, written once, and the trainer that repeats it. A recipe fills in the parts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from common.dataset import Split
+from common.problem import Params, Problem
+from common.trainer import EpochMetrics
+from stages.recipe import Recipe
+from stages.workspace import Array, Device, Setup, Workspace, load_params, read_params
+
+
+class Step:
+    """One step of SGD: forward, head, backward, update."""
+
+    def __init__(self, recipe: Recipe, setup: Setup) -> None:
+        self._outputs = setup.tensors.outputs
+        self._layers = range(len(setup.problem.layers))
+        gemm = recipe.gemm(setup)
+        self._epilogue = recipe.epilogue(setup, gemm)
+        self._head = recipe.head(setup)
+        self._update = recipe.update(setup, gemm)
+
+    def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
+        """Enqueue one step on images (B, I) and labels (B,)."""
+        for layer in self._layers:
+            self._epilogue.forward(layer, self._inputs(layer, images))
+        self._head(labels, with_totals)
+        for layer in reversed(self._layers):
+            if layer > 0:  # before the update: the gradient belongs to the weights that the forward pass used
+                self._epilogue.backward(layer)
+            self._update(layer, self._inputs(layer, images))
+
+    def _inputs(self, layer: int, images: Array) -> Array:
+        return self._outputs[layer - 1] if layer > 0 else images
+
+
+class RecipeTrainer:
+    """A `Trainer` made from a recipe: every rung of the ladder is one of these."""
+
+    def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
+        self._setup = Setup(problem, device, Workspace(device, problem, train))
+        # Preparation may run steps (capture, tuning), and must not do so on whatever the memory held before.
+        for tensor in (*self._setup.tensors.weights, *self._setup.tensors.biases, self._setup.tensors.totals):
+            device.zero(tensor)
+        self._metrics = recipe.metrics(self._setup)
+        self._launch = recipe.launch(self._setup, Step(recipe, self._setup), self._metrics)
+        self._last: EpochMetrics | None = None
+        self.detail = ""
+        self.device: Literal["cpu", "gpu"] = "gpu"
+        self.cuda_stream: int | None = getattr(device, "stream_handle", None)
+
+    def load_params(self, params: Params) -> None:
+        """Start from these parameters."""
+        load_params(self._setup, params)
+
+    def run_epoch(self, epoch: int) -> None:
+        """Train on every full batch once, in order."""
+        due = self._metrics.due(epoch)
+        if due:
+            self._metrics.begin_epoch()
+        self._launch(with_metrics=due)
+        self._last = self._metrics.end_epoch() if due else None
+
+    def last_metrics(self) -> EpochMetrics | None:
+        """The metrics of the last epoch, if it was due."""
+        return self._last
+
+    def read_params(self) -> Params:
+        """The parameters as they are now."""
+        return read_params(self._setup)
+
+    def close(self) -> None:
+        """Let go of the memory; the process that owns it ends soon after."""
+        del self._launch, self._metrics, self._setup

@@ -1,0 +1,100 @@
+"""The memory of a training step: every tensor that it reads or writes, allocated once.
+
+It names arrays and knows no array library: `Device` hands them out. On a GPU that is `common.cuda.gpu.Gpu`; a test
+hands out NumPy arrays and thereby runs the very step on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from common.dataset import Split
+from common.problem import Params, Problem
+
+KERNELS = Path(__file__).parent / "kernels"
+
+Array = Any  # a CuPy array, or NumPy's in tests; CuPy comes without types
+
+
+class Device(Protocol):
+    """What a workspace needs of the machine that it lives on."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Uninitialised memory."""
+
+    def upload(self, host: NDArray[Any]) -> Array:
+        """A copy of a host array."""
+
+    def overwrite(self, target: Array, host: NDArray[Any]) -> None:
+        """Copy a host array over an array of the same shape and dtype."""
+
+    def download(self, array: Array) -> NDArray[Any]:
+        """A copy on the host; waits for the work that was enqueued before."""
+
+    def zero(self, array: Array) -> None:
+        """Enqueue the filling with zeros."""
+
+
+class Workspace:
+    """The tensors of one trainer. B batch, I fan-in, O fan-out, C classes; all float32 unless said."""
+
+    def __init__(self, device: Device, problem: Problem, train: Split) -> None:
+        batch = problem.batch_size
+        steps = problem.steps(len(train.images))
+        images = device.upload(train.pixels()[: steps * batch])
+        labels = device.upload(train.labels[: steps * batch].astype(np.int32))
+        rows = [slice(step * batch, (step + 1) * batch) for step in range(steps)]
+
+        # Views made here, since slicing an array costs more on the host than launching a kernel.
+        self.batches: list[tuple[Array, Array]] = [(images[r], labels[r]) for r in rows]  # (B, I) f32, (B,) i32
+        self.weights = [device.empty((layer.fan_in, layer.fan_out), np.float32) for layer in problem.layers]
+        self.biases = [device.empty((layer.fan_out,), np.float32) for layer in problem.layers]
+        self.outputs = [device.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]  # last: logits
+        self.doutputs = [device.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]
+        self.totals = device.empty((2,), np.float64)  # summed loss and number right since they were last zeroed
+
+    @property
+    def logits(self) -> Array:
+        """(B, C)."""
+        return self.outputs[-1]
+
+    @property
+    def dlogits(self) -> Array:
+        """(B, C)."""
+        return self.doutputs[-1]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a part is made from."""
+
+    problem: Problem
+    device: Any  # a Gpu for the parts of rungs; not typed as one, since stages are listed without CUDA's packages too
+    tensors: Workspace
+
+    def kernel(self, file: str, name: str) -> Callable[..., None]:
+        """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments)."""
+        loaded: Callable[..., None] = self.device.kernel(KERNELS / file, name)
+        return loaded
+
+
+def load_params(setup: Setup, params: Params) -> None:
+    """Copy parameters from the host into the workspace."""
+    for targets, sources in ((setup.tensors.weights, params.weights), (setup.tensors.biases, params.biases)):
+        for target, source in zip(targets, sources, strict=True):
+            setup.device.overwrite(target, source)
+
+
+def read_params(setup: Setup) -> Params:
+    """Copy the workspace's parameters to the host."""
+    download = setup.device.download
+    return Params(
+        tuple(download(weight) for weight in setup.tensors.weights),
+        tuple(download(bias) for bias in setup.tensors.biases),
+    )

@@ -1,0 +1,117 @@
+"""The driver's facts, read from a library of this test's own making."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common.cuda import driver
+
+
+class FakeDriver:
+    """A libcuda.so.1 with the given devices, which writes through the pointers that it is handed."""
+
+    def __init__(self, version: int = 13000, names: tuple[str, ...] = ("Fake H200",), init_status: int = 0) -> None:
+        self.version = version
+        self.names = names
+        self.init_status = init_status
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802, the driver's own spelling, here and below
+        version._obj.value = self.version
+        return 0
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return self.init_status
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = len(self.names)
+        return 0
+
+    def cuDeviceGet(self, device: Any, ordinal: int) -> int:  # noqa: N802
+        device._obj.value = ordinal
+        return 0
+
+    def cuDeviceGetName(self, buffer: Any, size: int, device: Any) -> int:  # noqa: N802
+        buffer.value = self.names[device.value].encode()
+        return 0
+
+    def cuDeviceGetPCIBusId(self, buffer: Any, size: int, device: Any) -> int:  # noqa: N802
+        buffer.value = f"0000:{device.value + 0x3B:02X}:00.0".encode()
+        return 0
+
+    def cuDeviceTotalMem_v2(self, memory: Any, device: Any) -> int:  # noqa: N802
+        memory._obj.value = 150 << 30
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> int:  # noqa: N802
+        value._obj.value = {75: 8, 76: 6}[attribute]
+        return 0
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeDriver], None]:
+    """Make this the driver that the process finds, and forget what the shell says of visible devices."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def install(fake: FakeDriver) -> None:
+        def load(name: str) -> FakeDriver:
+            assert name == "libcuda.so.1"
+            return fake
+
+        monkeypatch.setattr(ctypes, "CDLL", load)
+
+    return install
+
+
+def no_library(name: str) -> ctypes.CDLL:
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+def test_devices_are_read_in_the_driver_s_order(install: Callable[[FakeDriver], None]) -> None:
+    install(FakeDriver(names=("First", "Second")))
+    first, second = driver.devices()
+    assert first == driver.DeviceInfo("First", (8, 6), 150 << 30, "0000:3B:00.0")
+    assert (second.name, second.pci_bus_id, second.sm) == ("Second", "0000:3C:00.0", "sm_86")
+    assert driver.no_device_reason() is None
+
+
+@pytest.mark.parametrize(("number", "version"), [(13000, (13, 0)), (12080, (12, 8)), (11040, (11, 4))])
+def test_version_is_split_as_cuda_numbers_it(
+    install: Callable[[FakeDriver], None], number: int, version: tuple[int, int]
+) -> None:
+    install(FakeDriver(number))
+    assert driver.driver_version() == version
+
+
+def test_a_stub_that_knows_no_version_is_no_driver(install: Callable[[FakeDriver], None]) -> None:
+    install(FakeDriver(version=0))
+    assert driver.driver_version() is None
+
+
+def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", no_library)
+    assert driver.driver_version() is None
+    assert driver.devices() == []
+    assert driver.no_device_reason() == "no NVIDIA driver (libcuda.so.1 not found)"
+
+
+@pytest.mark.parametrize("fake", [FakeDriver(init_status=100), FakeDriver(names=())])
+def test_no_device(install: Callable[[FakeDriver], None], monkeypatch: pytest.MonkeyPatch, fake: FakeDriver) -> None:
+    install(fake)
+    assert driver.devices() == []
+    assert driver.no_device_reason() == "driver present but no CUDA device"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert driver.no_device_reason() == "driver present but no CUDA device (CUDA_VISIBLE_DEVICES is '')"
+
+
+def test_init_error_is_named_by_its_number(install: Callable[[FakeDriver], None]) -> None:
+    install(FakeDriver(init_status=802))
+    assert driver.devices() == []
+    assert driver.no_device_reason() == "cuInit failed with error 802 of the NVIDIA driver"
+
+
+def test_this_machine_has_devices_or_a_reason() -> None:
+    assert bool(driver.devices()) is (driver.no_device_reason() is None)

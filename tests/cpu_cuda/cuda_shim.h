@@ -1,0 +1,141 @@
+// CUDA's words for g++: included before a kernel's source, so that the kernel runs on the CPU as it stands.
+//
+// runtime.cpp runs the threads of a block as fibres, one at a time and in random order; a fibre gives way only where
+// CUDA makes threads wait for each other. What is missing here (tensor cores, clusters, grid-wide barriers, inline
+// PTX) no CPU test can execute.
+#pragma once
+
+#include <math.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+};
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) alignas(bytes)
+// One block runs at a time, so that what its threads share can be static. A section of its own lets the runtime
+// poison it before each block; `used` keeps the compiler from concluding that nobody else writes there.
+#define __shared__ static __attribute__((section("cuda_shared"), used))
+
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+
+template <class T>
+T min(T a, T b) {
+    return b < a ? b : a;
+}
+template <class T>
+T max(T a, T b) {
+    return a < b ? b : a;
+}
+
+namespace cpu_cuda {
+
+extern void* dynamic_shared;
+
+void barrier(int line);
+
+// Wait until the lanes in `mask` have come to the same line; then give what lane `source` has sent.
+std::uint64_t shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line);
+
+// Wait likewise; then give the lanes, as bits, that have sent something other than 0.
+unsigned ballot(const char* what, unsigned mask, bool sent, int line);
+
+inline int lane() {
+    return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % warpSize;
+}
+
+template <class T>
+T shuffle_value(const char* what, unsigned mask, T value, int source, int line) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    bits = shuffle(what, mask, bits, source, line);
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+}  // namespace cpu_cuda
+
+// A default argument of __builtin_LINE() is the line of the call, which tells one wait from another.
+
+inline void __syncthreads(int line = __builtin_LINE()) { cpu_cuda::barrier(line); }
+
+inline void __syncwarp(unsigned mask = ~0u, int line = __builtin_LINE()) {
+    cpu_cuda::ballot("__syncwarp", mask, false, line);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+    return cpu_cuda::ballot("__ballot_sync", mask, predicate != 0, line);
+}
+
+inline int __any_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+    return cpu_cuda::ballot("__any_sync", mask, predicate != 0, line) != 0;
+}
+
+inline int __all_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+    return cpu_cuda::ballot("__all_sync", mask, predicate == 0, line) == 0;
+}
+
+// Lanes outside the segment of `width` give back the caller's own value, as the programming guide says.
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = warpSize, int line = __builtin_LINE()) {
+    const int first = cpu_cuda::lane() / width * width;
+    return cpu_cuda::shuffle_value("__shfl_sync", mask, value, first + (source & (width - 1)), line);
+}
+
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int flip, int width = warpSize, int line = __builtin_LINE()) {
+    const int lane = cpu_cuda::lane(), end = lane / width * width + width, other = lane ^ flip;
+    return cpu_cuda::shuffle_value("__shfl_xor_sync", mask, value, other < end ? other : lane, line);
+}
+
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = warpSize, int line = __builtin_LINE()) {
+    const int lane = cpu_cuda::lane(), end = lane / width * width + width, other = lane + static_cast<int>(by);
+    return cpu_cuda::shuffle_value("__shfl_down_sync", mask, value, other < end ? other : lane, line);
+}
+
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = warpSize, int line = __builtin_LINE()) {
+    const int lane = cpu_cuda::lane(), first = lane / width * width, other = lane - static_cast<int>(by);
+    return cpu_cuda::shuffle_value("__shfl_up_sync", mask, value, other >= first ? other : lane, line);
+}
+
+// Fibres give way at no other place, so that plain reads and writes are atomic.
+template <class T>
+T atomicAdd(T* address, std::common_type_t<T> value) {
+    const T before = *address;
+    *address = before + value;
+    return before;
+}
+
+template <class T>
+T __ldg(const T* address) {
+    return *address;
+}

@@ -1,0 +1,286 @@
+// Runs one launch of a kernel on the CPU: block after block, the threads of a block as fibres.
+//
+// Blocks, and between two waits the threads, run in an order drawn from a seed, and shared memory starts as NaN in
+// every block. So a kernel that forgets to wait, or to initialise, gives a wrong result under nearly every seed, where
+// a GPU may give the right one for years. Waits follow the CUDA programming guide, and where it leaves the outcome
+// undefined the launch fails: threads that wait for each other at different places never come together.
+#include "cuda_shim.h"
+
+#include <algorithm>
+#include <csetjmp>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <ucontext.h>
+#include <unistd.h>
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+void* cpu_cuda::dynamic_shared;
+
+// The linker's names for the ends of the section that __shared__ variables lie in; null if there are none.
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_cuda_shared[], __stop_cuda_shared[];
+
+namespace {
+
+constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
+constexpr std::size_t STACK_BYTES = 64 * 1024;
+
+enum class State { ready, at_barrier, in_shuffle, in_ballot, done };
+
+struct Thread {
+    ucontext_t context;
+    uint3 index;
+    State state;
+    // Where it waits, for whom, and what it exchanges there.
+    const char* what;
+    int line;
+    unsigned mask;
+    int source;
+    std::uint64_t sent, received;
+};
+
+std::mt19937 random_order;
+std::vector<Thread> threads;
+std::vector<unsigned> order;  // of threads
+std::unique_ptr<char[]> stacks;
+ucontext_t scheduler;
+Thread* running;
+void (*kernel)(void**);
+void** arguments;
+
+bool waits_in_warp(const Thread& thread) {
+    return thread.state == State::in_shuffle || thread.state == State::in_ballot;
+}
+
+void wait(State state, const char* what, int line) {
+    Thread* self = running;
+    self->state = state;
+    self->what = what;
+    self->line = line;
+    swapcontext(&self->context, &scheduler);
+}
+
+void run_fibre() {
+    kernel(arguments);
+    running->state = State::done;  // and on to `scheduler`, by uc_link
+}
+
+void start_threads() {
+    for (unsigned i = 0; i < threads.size(); ++i) {
+        Thread& thread = threads[i];
+        thread.state = State::ready;
+        thread.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = stacks.get() + i * STACK_BYTES;
+        thread.context.uc_stack.ss_size = STACK_BYTES;
+        thread.context.uc_link = &scheduler;
+        makecontext(&thread.context, run_fibre, 0);
+    }
+}
+
+// Let every thread that can run do so until it waits or ends; whether there was one.
+bool run_ready_threads() {
+    bool any = false;
+    std::shuffle(order.begin(), order.end(), random_order);
+    for (unsigned i : order) {
+        if (threads[i].state != State::ready) continue;
+        any = true;
+        running = &threads[i];
+        threadIdx = running->index;
+        swapcontext(&scheduler, &running->context);
+    }
+    return any;
+}
+
+// The lanes named in the mask that have not ended: those that an exchange waits for.
+unsigned awaited(const Thread* warp, int lanes, const Thread& waiting) {
+    unsigned group = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+        if (warp[lane].state != State::done) group |= waiting.mask & (1u << lane);
+    }
+    return group;
+}
+
+bool has_met(const Thread* warp, int lanes, const Thread& waiting, unsigned group) {
+    for (int lane = 0; lane < lanes; ++lane) {
+        const Thread& other = warp[lane];
+        const bool same = other.state == waiting.state && other.line == waiting.line && other.mask == waiting.mask;
+        if ((group >> lane & 1) && !same) return false;
+    }
+    return (group >> (&waiting - warp)) & 1;  // a lane must name itself
+}
+
+void exchange(Thread* warp, int lanes, unsigned group) {
+    unsigned votes = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+        if ((group >> lane & 1) && warp[lane].sent != 0) votes |= 1u << lane;
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+        Thread& thread = warp[lane];
+        if (!(group >> lane & 1)) continue;
+        if (thread.state == State::in_ballot) {
+            thread.received = votes;
+        } else if (group >> thread.source & 1) {
+            thread.received = warp[thread.source].sent;
+        } else {
+            std::memset(&thread.received, POISON, sizeof thread.received);  // a lane that takes no part
+        }
+        thread.state = State::ready;
+    }
+}
+
+void release_warps() {
+    for (std::size_t first = 0; first < threads.size(); first += warpSize) {
+        Thread* warp = &threads[first];
+        const int lanes = static_cast<int>(std::min<std::size_t>(warpSize, threads.size() - first));
+        for (int lane = 0; lane < lanes; ++lane) {
+            if (!waits_in_warp(warp[lane])) continue;
+            const unsigned group = awaited(warp, lanes, warp[lane]);
+            if (has_met(warp, lanes, warp[lane], group)) exchange(warp, lanes, group);
+        }
+    }
+}
+
+std::string describe_wait(const Thread& thread) {
+    std::string place = std::string(thread.what) + " in line " + std::to_string(thread.line);
+    if (!waits_in_warp(thread)) return place;
+    char mask[32];
+    std::snprintf(mask, sizeof mask, " for lanes 0x%08x", thread.mask);
+    return place + mask;
+}
+
+// Called when no thread can run: open the barrier if all threads that have not ended wait there; whether any did.
+bool release_barrier() {
+    std::set<std::string> places;
+    bool all_at_barrier = true;
+    for (const Thread& thread : threads) {
+        if (thread.state == State::done) continue;
+        all_at_barrier &= thread.state == State::at_barrier;
+        places.insert(describe_wait(thread));
+    }
+    if (places.size() > 1 || !all_at_barrier) {
+        std::string message = "threads of one block wait for each other for ever:";
+        for (const std::string& place : places) message += " some at " + place + ",";
+        throw std::runtime_error(message);
+    }
+    for (Thread& thread : threads) {
+        if (thread.state == State::at_barrier) thread.state = State::ready;
+    }
+    return !places.empty();
+}
+
+void run_block(std::size_t shared_bytes) {
+    if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
+    if (shared_bytes) std::memset(cpu_cuda::dynamic_shared, POISON, shared_bytes);
+    start_threads();
+    do {
+        while (run_ready_threads()) release_warps();
+    } while (release_barrier());
+}
+
+// A fault in a kernel must not take the tests with it: the handler jumps back to the launch.
+constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGALRM};
+sigjmp_buf escape;
+void* fault_address;
+
+void on_signal(int signal, siginfo_t* info, void*) {
+    fault_address = info->si_addr;
+    siglongjmp(escape, signal);
+}
+
+const char* describe(int signal) {
+    switch (signal) {
+        case SIGILL: return "undefined behaviour: index outside an array, null or misaligned pointer, integer overflow";
+        case SIGFPE: return "integer division by zero";
+        case SIGALRM: return "still running when its time was up";
+        default: return "access out of bounds";
+    }
+}
+
+std::string launch(std::size_t shared_bytes) {
+    // Declared before the jump is armed, since a jump back runs no destructors.
+    std::vector<uint3> blocks;
+    for (unsigned z = 0; z < gridDim.z; ++z)
+        for (unsigned y = 0; y < gridDim.y; ++y)
+            for (unsigned x = 0; x < gridDim.x; ++x) blocks.push_back({x, y, z});
+    std::shuffle(blocks.begin(), blocks.end(), random_order);
+
+    std::string fault;
+    if (const int signal = sigsetjmp(escape, 1)) {
+        const uint3 at = threadIdx;
+        fault = std::string(describe(signal)) + ", thread (" + std::to_string(at.x) + ", " + std::to_string(at.y) +
+                ", " + std::to_string(at.z) + ")";
+    } else {
+        try {
+            for (const uint3& block : blocks) {
+                blockIdx = block;
+                run_block(shared_bytes);
+            }
+        } catch (const std::runtime_error& error) {
+            fault = error.what();
+        }
+    }
+    if (fault.empty()) return fault;
+    return fault + " of block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
+           std::to_string(blockIdx.z) + ")";
+}
+
+}  // namespace
+
+void cpu_cuda::barrier(int line) { wait(State::at_barrier, "__syncthreads", line); }
+
+std::uint64_t cpu_cuda::shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line) {
+    Thread* self = running;
+    self->mask = mask;
+    self->sent = sent;
+    self->source = source;
+    wait(State::in_shuffle, what, line);
+    return self->received;
+}
+
+unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) {
+    Thread* self = running;
+    self->mask = mask;
+    self->sent = sent;
+    wait(State::in_ballot, what, line);
+    return static_cast<unsigned>(self->received);
+}
+
+// Launch a kernel; null, or what went wrong and (if it was an access) where. `shared` is the dynamic shared memory.
+extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
+                                     void* shared, std::size_t shared_bytes, unsigned seed, unsigned limit_s,
+                                     void** fault_at) {
+    kernel = function;
+    arguments = args;
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {block[0], block[1], block[2]};
+    cpu_cuda::dynamic_shared = shared;
+    random_order.seed(seed);
+    threads.resize(block[0] * block[1] * block[2]);
+    order.resize(threads.size());
+    std::iota(order.begin(), order.end(), 0u);
+    stacks.reset(new char[threads.size() * STACK_BYTES]);
+    fault_address = nullptr;
+
+    struct sigaction ours = {}, theirs[std::size(SIGNALS)];
+    ours.sa_sigaction = on_signal;
+    ours.sa_flags = SA_SIGINFO;
+    for (std::size_t i = 0; i < std::size(SIGNALS); ++i) sigaction(SIGNALS[i], &ours, &theirs[i]);
+    alarm(limit_s);
+
+    static std::string fault;
+    fault = launch(shared_bytes);
+
+    alarm(0);
+    for (std::size_t i = 0; i < std::size(SIGNALS); ++i) sigaction(SIGNALS[i], &theirs[i], nullptr);
+    *fault_at = fault_address;
+    return fault.empty() ? nullptr : fault.c_str();
+}

@@ -1,0 +1,118 @@
+"""What the `.cu` files say: their kernels, the kernels' parameters and the comment blocks above them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from common.cuda.compile import local_sources
+
+KERNELS_FOLDER = Path(__file__).parents[2] / "stages" / "kernels"
+
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
+
+# Instructions that the shim cannot execute: tensor cores, clusters, grid-wide barriers and whatever is inline PTX.
+_GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|cluster|__pipeline|\bcuda::")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel: `const float*` and `a`."""
+
+    type: str
+    name: str
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it points to device memory."""
+        return "*" in self.type
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the kernel may change what it points to."""
+        return self.is_tensor and not self.type.startswith("const ")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One `extern "C" __global__` function; `comment` is the block above it without its slashes."""
+
+    name: str
+    source: Path
+    parameters: tuple[Parameter, ...]
+    comment: tuple[str, ...]
+
+    def section(self, title: str) -> str:
+        """What the comment says after `Launch:`, `Needs:` or `Order:`, on one line; empty if it says nothing."""
+        match = re.search(rf"^{title}:(.*?)(?=^\w+:|\Z)", "\n".join(self.comment), re.MULTILINE | re.DOTALL)
+        return " ".join(match[1].split()) if match else ""
+
+    @property
+    def minimum_arch(self) -> int:
+        """The oldest architecture it needs, 90 for `Needs: sm_90`; 0 for any."""
+        match = re.match(r"sm_(\d+)", self.section("Needs"))
+        return int(match[1]) if match else 0
+
+    @property
+    def claims_repeatable(self) -> bool:
+        """Whether it promises the same bits whatever order its threads run in."""
+        return re.search(r"(?<!not )\brepeats? bit for bit", self.section("Order")) is not None
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether a CPU can execute it: neither it nor a device function it calls uses a `_GPU_ONLY` instruction."""
+        text = "\n".join(_without_comments(file.read_text()) for file in local_sources(self.source))
+        functions = _functions(text)
+        reached, queue = set(), [self.name]
+        while queue:
+            name = queue.pop()
+            if name not in reached:
+                reached.add(name)
+                queue += [other for other in functions if re.search(rf"\b{other}\b", functions[name])]
+        return not any(_GPU_ONLY.search(functions[name]) for name in reached)
+
+
+def kernels_in(folder: Path) -> list[Kernel]:
+    """Every kernel of the folder's `.cu` files, file by file, from top to bottom."""
+    return [kernel for source in sorted(folder.glob("*.cu")) for kernel in parse(source)]
+
+
+def parse(source: Path) -> list[Kernel]:
+    """The kernels of one file."""
+    text = source.read_text()
+    kernels = []
+    for match in _KERNEL.finditer(text):
+        parameters = tuple(_parameter(declaration) for declaration in match[2].split(",") if declaration)
+        above = text[: match.start()].splitlines()
+        comment: list[str] = []
+        while above and above[-1].startswith("//"):
+            comment.insert(0, above.pop().removeprefix("//").removeprefix(" "))
+        kernels.append(Kernel(match[1], source, parameters, tuple(comment)))
+    return kernels
+
+
+def _parameter(declaration: str) -> Parameter:
+    declaration = " ".join(declaration.replace("__restrict__", "").split())
+    match = re.fullmatch(r"(.*[\s*])(\w+)", declaration)
+    if match is None:
+        raise ValueError(f"{declaration!r}: not a parameter of the form `const float* a`")
+    return Parameter(match[1].strip().replace(" *", "*"), match[2])
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def _functions(text: str) -> dict[str, str]:
+    """The body of every kernel and device function, by name; bodies of one name (overloads) are put together."""
+    head = r"__(?:global|device)__[^;{}()]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\([^;{}]*\)\s*\{"
+    bodies: dict[str, str] = {}
+    for match in re.finditer(head, text):
+        depth, end = 1, match.end()
+        while depth and end < len(text):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        bodies[match[1]] = bodies.get(match[1], "") + text[match.end() : end]
+    return bodies

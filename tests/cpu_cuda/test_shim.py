@@ -1,0 +1,124 @@
+"""What CUDA promises holds in the shim too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cpu_cuda.conftest import Plant
+from tests.cpu_cuda.guarded import ALIGNMENT, Guarded
+from tests.cpu_cuda.shim import KernelFault, requires_compiler
+
+pytestmark = requires_compiler
+
+
+def test_threads_that_have_ended_are_not_waited_for(plant: Plant) -> None:
+    shim = plant("""
+extern "C" __global__ void f(int* sums) {
+    __shared__ int s[40];
+    if (threadIdx.x >= 40) return;
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    int sum = s[39 - threadIdx.x];
+    __syncwarp();
+    sums[threadIdx.x] = sum;
+}
+""")
+    sums = np.zeros(40, np.int32)
+    shim.launch("f", 1, 64, sums)
+    np.testing.assert_array_equal(sums, np.arange(40)[::-1])
+
+
+def test_shuffles_and_votes_as_the_programming_guide_defines_them(plant: Plant) -> None:
+    shim = plant("""
+extern "C" __global__ void f(double* broadcast, int* flip, int* down, int* up, unsigned* votes) {
+    const int lane = threadIdx.x % 32, t = threadIdx.x;
+    broadcast[t] = __shfl_sync(0xffffffff, 0.5 * t, 5);
+    flip[t] = __shfl_xor_sync(0xffffffff, t, 3);
+    down[t] = __shfl_down_sync(0xffffffff, t, 3, 8);
+    up[t] = __shfl_up_sync(0xffffffff, t, 3);
+    const bool odd = lane % 2;
+    votes[t] = __ballot_sync(0xffffffff, odd);
+    votes[64 + t] = __any_sync(0xffffffff, lane == 31) + 2 * __all_sync(0xffffffff, lane < 31);
+}
+""")
+    t = np.arange(64)
+    lane = t % 32
+    broadcast, votes = np.zeros(64), np.zeros(128, np.uint32)
+    flip, down, up = (np.zeros(64, np.int32) for _ in range(3))
+    shim.launch("f", 1, 64, broadcast, flip, down, up, votes)
+    np.testing.assert_array_equal(broadcast, 0.5 * (t - lane + 5))
+    np.testing.assert_array_equal(flip, t ^ 3)
+    np.testing.assert_array_equal(down, np.where(lane % 8 + 3 < 8, t + 3, t))
+    np.testing.assert_array_equal(up, np.where(lane >= 3, t - 3, t))
+    assert (votes[:64] == 0xAAAAAAAA).all()
+    assert (votes[64:] == 1).all()
+
+
+def test_halves_of_a_warp_shuffle_by_themselves(plant: Plant) -> None:
+    shim = plant("""
+extern "C" __global__ void f(float* x) {
+    const unsigned mask = threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u;
+    for (int flip = 8; flip > 0; flip /= 2) x[threadIdx.x] += __shfl_xor_sync(mask, x[threadIdx.x], flip);
+}
+""")
+    x = np.arange(32, dtype=np.float32)
+    shim.launch("f", 1, 32, x)
+    np.testing.assert_array_equal(x, np.repeat([sum(range(16)), sum(range(16, 32))], 16))
+
+
+@pytest.mark.parametrize(("word", "dtype"), [("int", np.int32), ("float", np.float32), ("double", np.float64)])
+def test_atomics_add_up_over_blocks(plant: Plant, word: str, dtype: type) -> None:
+    shim = plant(f'extern "C" __global__ void f({word}* sum) {{ atomicAdd(sum, threadIdx.x + 10 * blockIdx.y); }}')
+    total: np.ndarray = np.zeros(1, dtype)
+    shim.launch("f", (2, 3), (4, 2), total)
+    assert total[0] == 2 * 3 * 2 * (0 + 1 + 2 + 3) + 2 * 8 * (0 + 10 + 20)
+
+
+def test_indices_and_sizes_in_three_dimensions(plant: Plant) -> None:
+    shim = plant("""
+extern "C" __global__ void f(int* x) {
+    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    x[block * blockDim.x * blockDim.y * blockDim.z + thread] += 1;
+}
+""")
+    x = np.zeros(2 * 3 * 4 * 5 * 3 * 2, np.int32)
+    shim.launch("f", (2, 3, 4), (5, 3, 2), x)
+    assert (x == 1).all()
+
+
+def test_one_array_under_two_names_is_one_array(plant: Plant) -> None:
+    shim = plant('extern "C" __global__ void f(const float* x, float* y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }')
+    x = np.array([1, 2, 3], np.float32)
+    shim.launch("f", 1, 3, x, x)
+    np.testing.assert_array_equal(x, [2, 4, 6])
+
+
+def test_arguments_that_do_not_fit_the_signature_are_refused(plant: Plant) -> None:
+    shim = plant('extern "C" __global__ void f(const float* x, int count) {}')
+    with pytest.raises(TypeError, match="takes 2 arguments, was given 1"):
+        shim.launch("f", 1, 1, np.ones(1, np.float32))
+    with pytest.raises(TypeError, match=r"x is const float\*, was given an array of float64"):
+        shim.launch("f", 1, 1, np.ones(3), 3)
+    with pytest.raises(TypeError, match="count is int, was given a ndarray"):
+        shim.launch("f", 1, 1, np.ones(1, np.float32), np.ones(1, np.int32))
+
+
+def test_the_shim_can_be_used_after_a_fault(plant: Plant) -> None:
+    shim = plant('extern "C" __global__ void f(float* x, int at) { x[at] = 1.0f; }')
+    x = np.zeros(4, np.float32)
+    for _ in range(3):
+        with pytest.raises(KernelFault):
+            shim.launch("f", 1, 1, x, 4)
+        shim.launch("f", 1, 1, x, 3)
+    np.testing.assert_array_equal(x, [0, 0, 0, 1])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 1024, 1025])
+def test_a_guarded_array_is_an_aligned_copy(count: int) -> None:
+    values = np.arange(count, dtype=np.float64)
+    guarded = Guarded(values)
+    np.testing.assert_array_equal(guarded.array, values)
+    assert guarded.address % ALIGNMENT == 0
+    assert guarded.damage() == ""

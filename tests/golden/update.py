@@ -1,0 +1,14 @@
+"""Write the golden files again: `python -m tests.golden.update`, then read the diff before it is committed."""
+
+from __future__ import annotations
+
+from tests.golden import FOLDER, renderings
+
+
+def main() -> None:
+    for name, text in renderings().items():
+        (FOLDER / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()

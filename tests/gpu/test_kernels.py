@@ -1,0 +1,44 @@
+"""Every hand-written kernel on the GPU, against its NumPy double."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
+from tests.kernels.cases import Case, all_cases
+
+pytestmark = pytest.mark.gpu
+
+SCALARS = {"int": np.int32, "float": np.float32, "double": np.float64}
+
+
+@pytest.mark.parametrize("kernel", kernels_in(KERNELS_FOLDER), ids=lambda kernel: kernel.name)
+def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
+    from common.cuda.gpu import Gpu
+
+    gpu = Gpu()
+    function = gpu.kernel(kernel.source, kernel.name)
+    seed = secrets.randbits(32)
+    for case in all_cases(kernel.name, np.random.default_rng(seed)):
+        first, second = (_launch(gpu, function, kernel, case) for _ in range(2))
+        assert case.mismatch(first) == "", f"seed {seed}"
+        if kernel.claims_repeatable:
+            for name, value in first.items():
+                assert np.asarray(value).tobytes() == np.asarray(second[name]).tobytes(), f"{case}: {name} varies"
+
+
+def _launch(gpu: Any, function: Any, kernel: Kernel, case: Case) -> dict[str, Any]:
+    """The arguments as a launch leaves them."""
+    args: list[Any] = []
+    for parameter in kernel.parameters:
+        value = case.args[parameter.name]
+        args.append(gpu.upload(value) if isinstance(value, np.ndarray) else SCALARS[parameter.type](float(value)))
+    function(case.grid, case.block, *args)
+    return {
+        parameter.name: gpu.download(arg) if parameter.is_tensor else arg
+        for parameter, arg in zip(kernel.parameters, args, strict=True)
+    }

@@ -1,0 +1,120 @@
+"""Every stage that runs on a GPU, at sizes that no tile divides, against the oracle; and the harness's own fence."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from common.oracle import Oracle
+from common.problem import Params, Problem, initial_params
+from ladder.environment import missing
+from ladder.measure import timed_run
+from ladder.verify import verify_first_update
+from stages.registry import Entry, load_all
+from tests.stages.test_step import random_split
+
+pytestmark = pytest.mark.gpu
+
+STAGES = [entry for entry in load_all().values() if entry.stage.needs]
+RUNGS = [entry for entry in STAGES if entry.stage.recipe is not None]
+SIZES = [((), 128), ((), 7), ((33,), 32), ((17, 5, 9), 31), ((256,), 128), ((64,), 1)]
+
+
+def on_this_machine(entry: Entry) -> Entry:
+    reason = missing(entry.stage.needs)
+    if reason:
+        pytest.skip(reason)
+    return entry
+
+
+@pytest.mark.parametrize(("hidden", "batch"), SIZES, ids=str)
+@pytest.mark.parametrize("entry", STAGES, ids=lambda entry: entry.stage.name)
+def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], batch: int) -> None:
+    stage = on_this_machine(entry).stage
+    problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=batch, metrics_every=1)
+    split = random_split(3 * batch + batch // 2, inputs=49, classes=10, seed=batch)
+    trainer = stage.build(problem, split)
+    for run in range(2):  # the second from other parameters, through the same buffers
+        params = initial_params(problem, run)
+        trainer.load_params(params)
+        trainer.run_epoch(0)
+        seen = split.first(3 * batch)
+        checks = verify_first_update(
+            problem, stage.precision, 3, params, trainer.read_params(), trainer.last_metrics(), seen.images, seen.labels
+        )
+        assert [check for check in checks if not check.passed] == []
+        assert {"first 3 updates, loss", "first 3 updates, accuracy"} <= {check.what for check in checks}
+    trainer.close()
+
+
+@pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.stage.name)
+def test_extreme_logits_give_finite_updates(entry: Entry) -> None:
+    stage = on_this_machine(entry).stage
+    problem = Problem(inputs=49, classes=10, batch_size=32, learning_rate=1.0)
+    split = random_split(32, inputs=49, classes=10)
+    drawn = initial_params(problem, 0)
+    params = Params((drawn.weights[0] * np.float32(300),), drawn.biases)  # logits of about +-80 and beyond
+    trainer = stage.build(problem, split)
+    trainer.load_params(params)
+    trainer.run_epoch(9)
+    oracle = Oracle(problem, params)
+    seen = oracle.run_epoch(split.images, split.labels)
+    trained, metrics = trainer.read_params(), trainer.last_metrics()
+    np.testing.assert_allclose(trained.weights[0], oracle.weights[0], rtol=1e-4, atol=1e-4)
+    assert metrics is not None
+    assert metrics.mean_loss == pytest.approx(seen.mean_loss, rel=1e-5)
+
+
+def test_the_fence_waits_for_work_on_any_stream() -> None:
+    import cupy
+
+    from common.cuda.clock import fence
+
+    spin = cupy.RawKernel(
+        """extern "C" __global__ void spin(long long cycles) {
+            long long begin = clock64();
+            while (clock64() - begin < cycles) {}
+        }""",
+        "spin",
+    )
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+
+    class LeavesWorkOnSideStreams:
+        device = "gpu"
+        cuda_stream = None
+        detail = ""
+
+        def load_params(self, params: Params) -> None:
+            pass
+
+        def run_epoch(self, epoch: int) -> None:
+            for stream in streams:
+                with stream:
+                    spin((1,), (1,), (100_000_000,))  # some 50 ms
+
+        def last_metrics(self) -> None:
+            return None
+
+    spin((1,), (1,), (1,))
+    trainer, params = LeavesWorkOnSideStreams(), Params((), ())
+    run = timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter)  # type: ignore[arg-type]
+    assert run.seconds > 0.02
+    assert all(stream.done for stream in streams)
+
+
+def test_events_and_the_host_s_clock_agree_on_a_long_run() -> None:
+    from common.cuda.clock import EventPair, fence
+
+    stage = on_this_machine(next(entry for entry in RUNGS if entry.stage.name == "async")).stage
+    problem = Problem(inputs=49, classes=10, batch_size=8)
+    trainer = stage.build(problem, random_split(8 * 2000, inputs=49, classes=10))
+    assert trainer.cuda_stream is not None
+    events = EventPair(trainer.cuda_stream)
+    params = initial_params(problem, 0)
+    timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter)
+    run = timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter, events=events)
+    assert run.gpu_seconds is not None
+    assert run.gpu_seconds == pytest.approx(run.seconds, rel=0.05)
+    assert run.gpu_seconds < run.seconds

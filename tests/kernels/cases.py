@@ -1,0 +1,236 @@
+"""The launches that each kernel is tested with, and how far from its double it may be.
+
+For every kernel there is a function of its name that yields cases: sizes 1, odd, and a tile or block less one, whole,
+and one more; fresh random inputs; outputs that are not inputs start as NaN. A case knows nothing of where it is
+executed: on the CPU through the shim, or on a GPU.
+
+The bounds are those of rounding error analysis (Higham, Accuracy and Stability of Numerical Algorithms, chapter 3): n
+operations in float32, in whichever order, fused or not, are off by at most about n * 2^-24 times the sum of the
+magnitudes that go in. So a kernel passes for good reason, and an error of one part in a thousand is never within.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from tests.kernels import doubles
+
+UNIT = 2.0**-24  # half the gap between 1 and the next float32
+TINY = float(np.finfo(np.float32).tiny)  # below this, float32 is not precise but absolutely close
+
+GEMM_TILE = 16
+BLOCK = 64  # of the one-dimensional kernels, which take any
+TOTALS_THREADS = 256
+
+Array = NDArray[Any]
+Scalar = int | float
+Args = dict[str, Array | Scalar]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch: arguments in the kernel's order, and the error that each output may have, element by element."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: Args
+    bounds: dict[str, Array | float]
+
+    def __str__(self) -> str:
+        described = [
+            f"{name}{list(arg.shape)}" if isinstance(arg, np.ndarray) else f"{name}={arg:g}"
+            for name, arg in self.args.items()
+        ]
+        return f"{self.kernel}({', '.join(described)})"
+
+    def copy_args(self) -> Args:
+        """Arguments to launch with, which the launch may overwrite."""
+        return {name: arg.copy() if isinstance(arg, np.ndarray) else arg for name, arg in self.args.items()}
+
+    def mismatch(self, launched: Args) -> str:
+        """What differs from the double after a launch with these arguments; empty if nothing does."""
+        double: Callable[..., doubles.Outputs] = getattr(doubles, self.kernel)
+        expected = double(**{name: _widened(arg) for name, arg in self.args.items()})
+        for name, want in expected.items():
+            got = np.asarray(launched[name], np.float64)
+            wrong = ~np.isclose(got, want, rtol=0, atol=self.bounds[name], equal_nan=True)
+            if wrong.any():
+                index = tuple(int(i) for i in np.argwhere(wrong)[0])
+                return f"{self}: {name}{list(index)} is {got[index]}, should be {want[index]}; {wrong.sum()} wrong"
+        return ""
+
+
+def all_cases(kernel: str, random: Generator) -> Iterator[Case]:
+    """The cases of a kernel; LookupError if nobody has written any."""
+    builder = globals().get(kernel)
+    if builder is None or not hasattr(doubles, kernel):
+        raise LookupError(f"{kernel}: has no cases in tests/kernels/cases.py or no double in tests/kernels/doubles.py")
+    yield from builder(random)
+
+
+def gemm_naive(random: Generator) -> Iterator[Case]:
+    tile = GEMM_TILE
+    sizes = [
+        (1, 1, 1),
+        (tile, tile, tile),
+        (tile - 1, tile, tile + 1),
+        (tile + 1, tile - 1, 3),
+        (1, 33, 7),
+        (49, 1, 65),
+    ]
+    scales = [(1.0, 0.0), (-0.5, 1.0), (1.0, 0.25)]
+    for (m, n, k), trans_a, trans_b, (alpha, beta) in itertools.product(sizes, (0, 1), (0, 1), scales):
+        a = _normal(random, (k, m) if trans_a else (m, k))
+        b = _normal(random, (n, k) if trans_b else (k, n))
+        out = _normal(random, (m, n)) if beta else _poison((m, n))
+        magnitude = abs(alpha) * np.abs(a.T if trans_a else a) @ np.abs(b.T if trans_b else b)
+        if beta:
+            magnitude += abs(beta * out)
+        args: Args = {"a": a, "b": b, "out": out, "m": m, "n": n, "k": k}
+        args |= {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta}
+        grid = (_blocks(n, tile), _blocks(m, tile))
+        yield Case("gemm_naive", grid, (tile, tile), args, {"out": (k + 4) * UNIT * magnitude})
+
+
+def add_bias(random: Generator) -> Iterator[Case]:
+    for rows, cols in _matrices():
+        output, bias = _normal(random, (rows, cols)), _normal(random, (cols,))
+        args: Args = {"output": output, "bias": bias, "rows": rows, "cols": cols}
+        yield _one_dimensional("add_bias", rows * cols, args, {"output": 2 * UNIT * np.abs(output + bias)})
+
+
+def relu(random: Generator) -> Iterator[Case]:
+    for count in _counts():
+        yield _one_dimensional("relu", count, {"output": _signed(random, count), "count": count}, {"output": 0.0})
+
+
+def relu_backward(random: Generator) -> Iterator[Case]:
+    for count in _counts():
+        args: Args = {"doutput": _normal(random, (count,)), "output": _signed(random, count), "count": count}
+        yield _one_dimensional("relu_backward", count, args, {"doutput": 0.0})
+
+
+def bias_gradient(random: Generator) -> Iterator[Case]:
+    for rows, cols in _matrices():
+        doutput = _normal(random, (rows, cols))
+        args: Args = {"doutput": doutput, "dbias": _poison((cols,)), "rows": rows, "cols": cols}
+        bound = rows * UNIT * np.abs(doutput).sum(axis=0)
+        yield _one_dimensional("bias_gradient", cols, args, {"dbias": bound})
+
+
+def softmax(random: Generator) -> Iterator[Case]:
+    for rows, classes in _batches(BLOCK):
+        logits = _logits(random, rows, classes)
+        args: Args = {"logits": logits, "probs": _poison((rows, classes)), "rows": rows, "classes": classes}
+        bound = 2 * _exp_error(logits) * doubles.softmax(**_wide(args))["probs"] + TINY
+        yield _one_dimensional("softmax", rows, args, {"probs": bound})
+
+
+def softmax_xent_backward(random: Generator) -> Iterator[Case]:
+    for rows, classes in _batches(BLOCK // 10):
+        probs = random.dirichlet(np.ones(classes), rows).astype(np.float32)
+        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": _poison((rows, classes))}
+        args |= {"rows": rows, "classes": classes}
+        bound = 4 * UNIT * np.abs(doubles.softmax_xent_backward(**_wide(args))["dlogits"])
+        yield _one_dimensional("softmax_xent_backward", rows * classes, args, {"dlogits": bound})
+
+
+def softmax_xent_totals(random: Generator) -> Iterator[Case]:
+    for rows, classes in _batches(TOTALS_THREADS):
+        logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
+        totals = np.array([1234.5, 678.0])  # what the steps before have added up
+        args: Args = {"logits": logits, "labels": labels, "totals": totals, "rows": rows, "classes": classes}
+        loss_bound = rows * 2 * _exp_error(logits)
+        bounds: dict[str, Array | float] = {"totals": np.array([loss_bound, 0.0])}
+        yield Case("softmax_xent_totals", (1,), (TOTALS_THREADS,), args, bounds)
+
+
+def sgd_update(random: Generator) -> Iterator[Case]:
+    rate = float(np.float32(0.1))
+    for count in _counts():
+        param, gradient = _normal(random, (count,)), _normal(random, (count,))
+        args: Args = {"param": param, "gradient": gradient, "learning_rate": rate, "count": count}
+        bound = 2 * UNIT * (np.abs(param) + rate * np.abs(gradient))
+        yield _one_dimensional("sgd_update", count, args, {"param": bound})
+
+
+def _one_dimensional(kernel: str, threads: int, args: dict[str, Any], bounds: dict[str, Any]) -> Case:
+    return Case(kernel, (_blocks(threads, BLOCK),), (BLOCK,), args, bounds)
+
+
+def _blocks(threads: int, per_block: int) -> int:
+    return -(-threads // per_block)
+
+
+def _counts() -> list[int]:
+    return [1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 3]
+
+
+def _matrices() -> list[tuple[int, int]]:
+    return [(1, 1), (1, BLOCK), (BLOCK - 1, 1), (13, 5), (3, BLOCK + 1), (33, 10)]
+
+
+def _batches(rows: int) -> list[tuple[int, int]]:
+    """Rows around a whole number of threads, with one class, two, ten and many."""
+    sizes = (1, rows - 1, rows, rows + 1, 2 * rows + 5)
+    return [(size, classes) for size in sizes for classes in (1, 2, 10)] + [(3, 65)]
+
+
+def _normal(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return random.standard_normal(shape, np.float32)
+
+
+def _poison(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.full(shape, np.nan, np.float32)
+
+
+def _signed(random: Generator, count: int) -> NDArray[np.float32]:
+    """Numbers of both signs, and of what a comparison with 0 may stumble over."""
+    values = _normal(random, (count,))
+    special = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-45, -1e-45], np.float32)
+    places = random.permutation(count)[: len(special)]
+    values[places] = special[: len(places)]
+    return values
+
+
+def _logits(random: Generator, rows: int, classes: int) -> NDArray[np.float32]:
+    """Logits up to +-120, whose powers no float32 holds, rows as they are in training, and rows of equal ones."""
+    logits = random.uniform(-120, 120, (rows, classes)).astype(np.float32)
+    logits[1::3] /= 40
+    logits[2::3] = random.integers(-1, 2, logits[2::3].shape)  # with ten classes always a tie
+    logits[0, 0], logits[-1, -1] = 120, -120
+    return logits
+
+
+def _labels(random: Generator, rows: int, classes: int) -> NDArray[np.int32]:
+    """Random labels, the first and the last class among them."""
+    labels = random.integers(0, classes, rows, np.int32)
+    labels[0], labels[-1] = 0, classes - 1
+    return labels
+
+
+def _exp_error(logits: NDArray[np.float32]) -> float:
+    """How far off, relatively, a sum over a row of exp(logit - largest) can be in float32.
+
+    The difference is rounded at its own size, and exp turns that absolute error into a relative one; exp and the
+    division are good to a few units more, and the sum adds one for each class.
+    """
+    spread = float(np.ptp(logits))
+    return float(spread + logits.shape[1] + 8) * UNIT
+
+
+def _widened(arg: Array | Scalar) -> Array | Scalar:
+    """float32 arrays as float64; labels and scalars as they are."""
+    return arg.astype(np.float64) if isinstance(arg, np.ndarray) and arg.dtype == np.float32 else arg
+
+
+def _wide(args: Args) -> dict[str, Any]:
+    return {name: _widened(arg) for name, arg in args.items()}

@@ -1,0 +1,60 @@
+"""What each kernel computes, said again in NumPy: the same name, the same parameters, float64.
+
+Each function takes what the kernel is launched with and returns what its outputs hold afterwards, by parameter.
+It is written for being read, and shares nothing with the kernels but their definition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int32]
+Outputs = dict[str, NDArray[Any]]
+
+
+def gemm_naive(
+    a: Array, b: Array, out: Array, m: int, n: int, k: int, trans_a: int, trans_b: int, alpha: float, beta: float
+) -> Outputs:
+    op_a = a.T if trans_a else a
+    op_b = b.T if trans_b else b
+    product = alpha * np.einsum("ik,kj->ij", op_a, op_b)
+    return {"out": product if beta == 0 else product + beta * out}
+
+
+def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
+    return {"output": output + bias}
+
+
+def relu(output: Array, count: int) -> Outputs:
+    return {"output": np.maximum(output, 0)}
+
+
+def relu_backward(doutput: Array, output: Array, count: int) -> Outputs:
+    return {"doutput": np.where(output <= 0, 0, doutput)}
+
+
+def bias_gradient(doutput: Array, dbias: Array, rows: int, cols: int) -> Outputs:
+    return {"dbias": doutput.sum(axis=0)}
+
+
+def softmax(logits: Array, probs: Array, rows: int, classes: int) -> Outputs:
+    powers = np.exp(logits)
+    return {"probs": powers / powers.sum(axis=1, keepdims=True)}
+
+
+def softmax_xent_backward(probs: Array, labels: Labels, dlogits: Array, rows: int, classes: int) -> Outputs:
+    return {"dlogits": (probs - np.eye(classes)[labels]) / rows}
+
+
+def softmax_xent_totals(logits: Array, labels: Labels, totals: Array, rows: int, classes: int) -> Outputs:
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(rows), labels]
+    correct = logits.argmax(axis=1) == labels
+    return {"totals": totals + np.array([losses.sum(), correct.sum()])}
+
+
+def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) -> Outputs:
+    return {"param": param - learning_rate * gradient}

@@ -1,0 +1,69 @@
+"""Every `.cu` file compiles for every architecture that we support, and says about its kernels what it must."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from common.cuda.compile import compile_cubin
+from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in, parse
+from tests.nvrtc import requires_nvrtc
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+SOURCES = sorted(KERNELS_FOLDER.glob("*.cu"))
+KERNELS = kernels_in(KERNELS_FOLDER)
+MOST_REGISTERS = 64  # of a plain kernel: 1,024 threads of it fit in a multiprocessor
+
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+
+
+def supported(source: Path) -> list[int]:
+    """The architectures that the kernels of a file ask for: those from the newest that a `Needs: sm_..` names."""
+    oldest = max(kernel.minimum_arch for kernel in parse(source))
+    return [arch for arch in ARCHITECTURES if arch >= oldest]
+
+
+@requires_nvrtc
+@pytest.mark.parametrize(
+    ("source", "arch"),
+    [pytest.param(source, arch, id=f"{source.name}-sm_{arch}") for source in SOURCES for arch in supported(source)],
+)
+def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int) -> None:
+    resources = compile_cubin(source, f"sm_{arch}").resources
+    kernels = parse(source)
+    assert sorted(resources) == sorted(kernel.name for kernel in kernels)
+    for kernel in kernels:
+        if kernel.is_plain:
+            used = resources[kernel.name]
+            assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0), kernel.name
+            assert 0 < used.registers <= MOST_REGISTERS, kernel.name
+
+
+def test_no_kernel_escapes_the_parser() -> None:
+    written = sum(source.read_text().count("__global__") for source in SOURCES)
+    assert written == len(KERNELS) > 0
+
+
+@each_kernel
+def test_a_comment_block_stands_above_it(kernel: Kernel) -> None:
+    text = "\n".join(kernel.comment)
+    assert text.startswith(f"{kernel.name}: "), "the block above a kernel begins with its name"
+    for title in ("Launch", "Needs", "Order"):
+        assert kernel.section(title), f"the comment of {kernel.name} says nothing about {title}"
+    for parameter in kernel.parameters:
+        if parameter.is_tensor:
+            direction = "in, out|out" if parameter.is_written else "in"
+            described = rf"^  {parameter.name}\s+\(.*\).*\s[fiu]\d+\s+({direction})\b"
+            assert re.search(described, text, re.MULTILINE), f"{parameter.name}: shape, dtype and direction are missing"
+        else:
+            assert re.search(rf"\b{parameter.name}\b", text), f"{parameter.name}: is not explained"
+
+
+def test_the_index_lists_every_kernel_under_its_file() -> None:
+    listed, file = [], ""
+    for row in re.findall(r"^\|(.*?)\|(.*?)\|", (KERNELS_FOLDER / "README.md").read_text(), re.MULTILINE):
+        file = row[0].strip("` ") or file
+        listed += [(file, name) for name in re.findall(r"`(\w+)`", row[1])]
+    assert sorted(listed) == sorted((kernel.source.name, kernel.name) for kernel in KERNELS)

@@ -1,0 +1,108 @@
+"""Every plain kernel, executed on the CPU, against its NumPy double; and kernels made wrong, which must be caught."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cpu_cuda.shim import KernelFault, Shim, compile_runtime, requires_compiler
+from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
+from tests.kernels import doubles
+from tests.kernels.cases import Case, all_cases
+
+PLAIN = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.is_plain]
+
+pytestmark = requires_compiler
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_runtime(tmp_path_factory.mktemp("runtime"))
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory, runtime: Path) -> Shim:
+    return Shim(sorted(KERNELS_FOLDER.glob("*.cu")), tmp_path_factory.mktemp("shim"), runtime)
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    """Fresh numbers in every run; pytest shows the seed of a failure, and `LADDER_TEST_SEED` repeats it."""
+    seed = int(os.environ.get("LADDER_TEST_SEED") or secrets.randbits(32))
+    print(f"LADDER_TEST_SEED={seed}")  # noqa: T201
+    return np.random.default_rng(seed)
+
+
+def launch(shim: Shim, case: Case, order: int) -> dict[str, np.ndarray | float]:
+    """The arguments as a launch leaves them."""
+    args = case.copy_args()
+    shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=order)
+    return args
+
+
+@pytest.mark.parametrize("kernel", PLAIN, ids=lambda kernel: kernel.name)
+def test_kernel_does_what_its_double_does(kernel: Kernel, shim: Shim, random: np.random.Generator) -> None:
+    for case in all_cases(kernel.name, random):
+        assert list(case.args) == [parameter.name for parameter in kernel.parameters]
+        first, second = launch(shim, case, order=1), launch(shim, case, order=2)
+        assert case.mismatch(first) == ""
+        assert case.mismatch(second) == ""
+        if kernel.claims_repeatable:
+            for name, value in first.items():
+                assert np.asarray(value).tobytes() == np.asarray(second[name]).tobytes(), f"{case}: {name} varies"
+
+
+def test_no_double_is_left_of_a_kernel_that_is_gone() -> None:
+    names = {name for name, value in vars(doubles).items() if callable(value) and value.__module__ == doubles.__name__}
+    assert names <= {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
+
+
+def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None:
+    with pytest.raises(LookupError, match="forgotten_kernel: has no cases"):
+        list(all_cases("forgotten_kernel", random))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "right", "wrong"),
+    [
+        ("gemm_naive", "i < k", "i < k - 1"),
+        ("gemm_naive", "trans_a ? m : 1", "trans_a ? k : 1"),
+        ("gemm_naive", "row >= m || col >= n", "row > m || col >= n"),
+        ("gemm_naive", "beta == 0.0f ? alpha * sum : ", ""),
+        ("gemm_naive", "alpha * sum + beta", "1.001f * alpha * sum + beta"),
+        ("add_bias", "bias[i % cols]", "bias[i / cols]"),
+        ("add_bias", "i < rows * cols", "i <= rows * cols"),
+        ("relu", "output[i] < 0.0f", "!(output[i] >= 0.0f)"),
+        ("relu_backward", "output[i] <= 0.0f", "output[i] < 0.0f"),
+        ("bias_gradient", "row < rows;", "row < rows - 1;"),
+        ("softmax", "expf(logits[c] - largest)", "expf(logits[c])"),
+        ("softmax_xent_backward", "? 1.0f : 0.0f", "? 1.001f : 0.0f"),
+        ("softmax_xent_totals", "__syncthreads();", ""),
+        ("softmax_xent_totals", "z[c] > z[best]", "z[c] >= z[best]"),
+        ("softmax_xent_totals", "totals[0] += losses[0]", "totals[0] = losses[0]"),
+        ("softmax_xent_totals", "logf(sum) + ", ""),
+        ("sgd_update", "-= learning_rate", "+= learning_rate"),
+        ("sgd_update", "learning_rate * gradient[i]", "learning_rate * gradient[i] * 1.001f"),
+    ],
+)
+def test_a_kernel_made_wrong_is_caught(
+    kernel: str, right: str, wrong: str, tmp_path: Path, runtime: Path, random: np.random.Generator
+) -> None:
+    (source,) = {found.source for found in PLAIN if found.name == kernel}
+    text = source.read_text()
+    assert right in text
+    broken = tmp_path / source.name
+    broken.write_text(text.replace(right, wrong))
+    shim = Shim([broken], tmp_path, runtime)
+
+    def is_right(case: Case) -> bool:
+        try:
+            return case.mismatch(launch(shim, case, order=1)) == ""
+        except KernelFault:
+            return False
+
+    assert not all(is_right(case) for case in all_cases(kernel, random))

@@ -1,0 +1,80 @@
+"""A small problem on which the whole harness runs in seconds, and an observer that remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from common.dataset import Dataset, Split
+from common.problem import Problem
+from ladder.results import Results, Settings
+from ladder.runner import Runner
+from ladder.spec import describe_problem
+from stages.registry import load_entry
+
+NUMPY = "stages.references.numpy_cpu:STAGE"
+
+
+def small_dataset() -> Dataset:
+    """4 classes of 6x6 images that a linear classifier tells apart, not perfectly."""
+    random = np.random.default_rng(0)
+    centres = random.integers(0, 256, (4, 36))
+
+    def split(count: int) -> Split:
+        labels = random.integers(0, 4, count, dtype=np.uint8)
+        noisy = centres[labels] + random.normal(0, 110, (count, 36))
+        return Split(np.clip(noisy, 0, 255).astype(np.uint8), labels)
+
+    return Dataset("noise", False, "test", {"train": "0"}, (6, 6), 4, split(515), split(200))
+
+
+def small_problem(**changes: object) -> Problem:
+    """Sixteen steps an epoch, a remainder of three images, two epochs; metrics in every one of them."""
+    sizes = {"inputs": 36, "classes": 4, "batch_size": 32, "epochs": 2, "metrics_every": 1}
+    return Problem(**{**sizes, **changes})  # type: ignore[arg-type]
+
+
+class Watcher:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.finished: list[tuple[str, str, str]] = []
+        self.notes: list[str] = []
+        self.jobs = 0
+
+    def begin(self, total_jobs: int, stages: list[str]) -> None:
+        self.jobs = total_jobs
+
+    def start(self, stage: str, round: int, rounds: int) -> None:
+        pass
+
+    def step(self, what: str) -> None:
+        pass
+
+    def finish(self, stage: str, status: str, text: str) -> None:
+        self.finished.append((stage, status, text))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def end(self) -> None:
+        pass
+
+
+def prepare(
+    folder: Path, *sources: str, problem: Problem | None = None, known: Results | None = None, **settings: object
+) -> Runner:
+    """A runner over stages given by `module:attribute`."""
+    problem = problem or small_problem()
+    dataset = small_dataset()
+    wanted = {"rounds": 1, "repeats": 2, "warmups": 1, "budget_s": 30.0, "timeout_s": 60.0, **settings}
+    results = known or Results(
+        created="2026-01-01T00:00:00+00:00",
+        command="test",
+        environment={},
+        problem=describe_problem(problem, dataset),
+        settings=Settings(**wanted),  # type: ignore[arg-type]
+        stages=[],
+    )
+    return Runner(results, [load_entry(source) for source in sources], dataset, problem, folder)

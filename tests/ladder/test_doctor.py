@@ -1,0 +1,113 @@
+"""What `--doctor` finds on machines of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ladder import doctor
+from ladder.doctor import Finding
+from tests.ladder import gpus
+from tests.ladder.gpus import H200
+
+Has = Callable[..., None]
+
+
+@pytest.fixture
+def has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Has:
+    """Make these the installed packages, on a machine with an empty cache and no profiler."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("LADDER_DATA_DIR", raising=False)
+
+    def install(**versions: str) -> None:
+        installed = {name.replace("_", "-"): version for name, version in versions.items()}
+        monkeypatch.setattr(
+            doctor, "libraries", lambda names: {name: installed[name] for name in names if name in installed}
+        )
+
+    return install
+
+
+def findings(what: str) -> list[Finding]:
+    return [finding for finding in doctor.doctor() if finding.what == what]
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+    gpus.hide(monkeypatch)
+    has(numpy="2.3.1")
+    (found,) = findings("NVIDIA driver")
+    assert found.found == "no NVIDIA driver (libcuda.so.1 not found)"
+    assert "stages that need a GPU are skipped" in found.advice
+    assert findings("numpy") == [Finding("numpy", "2.3.1")]
+    assert findings("torch")[0].advice.startswith("`make ladder TORCH=1`, or `python -m pip install 'torch==")
+    assert not [finding for finding in doctor.doctor() if finding.what.startswith(("GPU", "cupy"))]
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_a_gpu_and_nothing_installed(monkeypatch: pytest.MonkeyPatch, has: Has, major: int) -> None:
+    gpus.show(monkeypatch, H200, version=(major, 0))
+    has()
+    assert findings("NVIDIA driver") == [Finding("NVIDIA driver", f"supports CUDA {major}.0")]
+    assert findings("GPU 0") == [Finding("GPU 0", f"NVIDIA H200, sm_90, {141 << 10} MiB")]
+    (cupy,) = findings(f"cupy-cuda{major}x")
+    assert cupy.found == "missing"
+    assert cupy.advice == f"`make ladder CUDA={major}`, or `python -m pip install 'cupy-cuda{major}x>=14,<15'`"
+
+
+def test_cuda_12_on_a_newer_driver_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+    gpus.show(monkeypatch, H200, version=(13, 0))
+    has(cupy_cuda12x="14.2.0")
+    assert findings("cupy-cuda12x") == [Finding("cupy-cuda12x", "14.2.0")]
+    assert findings("CuPy") == []
+
+
+def test_a_driver_too_old_and_one_without_a_device(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+    has()
+    gpus.show(monkeypatch, H200, version=(11, 4))
+    assert findings("NVIDIA driver")[0].advice == "too old for CUDA 12: update it to 525 or newer"
+    gpus.show(monkeypatch)
+    assert findings("GPU")[0].found == "none: driver present but no CUDA device"
+
+
+def test_both_wheels_of_cupy(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+    gpus.show(monkeypatch, H200, version=(13, 0))
+    has(cupy_cuda12x="14.2.0", cupy_cuda13x="14.2.0")
+    said = Finding("CuPy", "cupy-cuda12x and cupy-cuda13x own the same files", "`rm -r .venv && make ladder CUDA=13`")
+    assert findings("CuPy") == [said]
+
+
+def test_cupy_newer_than_the_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+    gpus.show(monkeypatch, H200, version=(12, 8))
+    has(cupy_cuda13x="14.2.0")
+    assert findings("CuPy") == [
+        Finding("CuPy", "cupy-cuda13x, and the driver is older than CUDA 13", "`make ladder CUDA=12`")
+    ]
+
+
+def test_data_that_is_not_there(monkeypatch: pytest.MonkeyPatch, has: Has, tmp_path: Path) -> None:
+    has()
+    (found,) = findings("data")
+    assert found.found == f"MNIST is not in the cache, {tmp_path / 'mnist'}"
+    assert "--data-dir FOLDER" in found.advice
+    monkeypatch.setenv("LADDER_DATA_DIR", str(tmp_path))
+    (found,) = findings("data")
+    assert found.found.startswith("$LADDER_DATA_DIR cannot be used:")
+    assert str(tmp_path) in found.found
+
+
+def test_the_profiler(has: Has, tmp_path: Path) -> None:
+    has()
+    assert findings("nsys")[0].found == "not found"
+    program = tmp_path / "nsys"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert findings("nsys") == [Finding("nsys", str(program))]
+
+
+def test_this_machine() -> None:
+    found = doctor.doctor()
+    assert found[0].what == "Python"
+    assert all(finding.found for finding in found)

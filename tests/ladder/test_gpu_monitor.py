@@ -1,0 +1,75 @@
+"""NVML, asked about the right GPU and believed only where it answers."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ladder.gpu_monitor import GpuMonitor
+from ladder.results import GpuState
+from tests.ladder import gpus
+from tests.ladder.gpus import H200, RTX_3060, FakeNvml
+
+
+def test_reads_the_first_visible_gpu_whatever_its_place_in_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(RTX_3060.pci_bus_id, H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert nvml.open == 1
+        for _ in range(2):
+            assert monitor.read() == [GpuState(sm_mhz=1001, temperature_c=41, power_w=123.456, throttle_reasons=[])]
+        assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": 700.0, "max_sm_mhz": 1980}
+    assert nvml.open == 0
+    assert monitor.read() == []
+
+
+@pytest.mark.parametrize(
+    ("reasons", "names"),
+    [
+        (gpus.IDLE | gpus.CLOCKS_SETTING | gpus.SYNC_BOOST, []),
+        (gpus.SW_POWER_CAP | gpus.IDLE, ["power cap"]),
+        (gpus.HW_SLOWDOWN | gpus.HW_THERMAL, ["hardware slowdown", "thermal (hardware)"]),
+        (gpus.SW_THERMAL, ["thermal (software)"]),
+        (gpus.HW_SLOWDOWN | gpus.POWER_BRAKE, ["hardware slowdown", "power brake"]),
+    ],
+)
+def test_only_what_slows_a_kernel_is_throttling(
+    monkeypatch: pytest.MonkeyPatch, reasons: int, names: list[str]
+) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, reasons=reasons).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        (state,) = monitor.read()
+    assert state.throttle_reasons == names
+
+
+@pytest.mark.parametrize("refused", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetPowerUsage"])
+def test_a_refusal_is_no_reading(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, refused=frozenset({refused})).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.read() == []
+
+
+def test_what_nvml_keeps_back_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetEnforcedPowerLimit"})).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": None, "max_sm_mhz": 1980}
+
+
+def test_without_a_gpu_nvml_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.hide(monkeypatch)
+    nvml = FakeNvml()
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert (monitor.read(), monitor.describe(), nvml.open) == ([], {}, 0)
+
+
+def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with GpuMonitor() as monitor:
+        assert (monitor.read(), monitor.describe()) == ([], {})

@@ -1,0 +1,109 @@
+"""The clock and the plan, with a fake clock and a fake fence."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from common.problem import Params
+from common.trainer import EpochMetrics
+from ladder.measure import Plan, measure, plan_within, timed_run
+
+
+class FakeTrainer:
+    """An epoch takes a second of the fake clock, and another second on the device that only the fence sees."""
+
+    device: Literal["cpu", "gpu"] = "cpu"
+    cuda_stream: int | None = None
+    detail = ""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pending = 0.0
+        self.log: list[str] = []
+
+    def clock(self) -> float:
+        self.log.append("clock")
+        return self.now
+
+    def fence(self) -> None:
+        self.log.append("fence")
+        self.now += self.pending
+        self.pending = 0.0
+
+    def load_params(self, params: Params) -> None:
+        self.log.append(f"load {params}")
+
+    def run_epoch(self, epoch: int) -> None:
+        self.log.append(f"epoch {epoch}")
+        self.now += 1.0
+        self.pending += 1.0
+
+    def last_metrics(self) -> EpochMetrics | None:
+        return EpochMetrics(0.5, 0.9) if self.log[-1] == "epoch 1" else None
+
+    def read_params(self) -> Params:
+        raise AssertionError("measure must leave the parameters in the trainer")
+
+    def close(self) -> None:
+        raise AssertionError("measure does not own the trainer")
+
+
+def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
+    trainer = FakeTrainer()
+    run = timed_run(trainer, "p", 2, fence=trainer.fence, clock=trainer.clock)  # type: ignore[arg-type]
+    assert trainer.log == ["load p", "fence", "clock", "epoch 0", "epoch 1", "fence", "clock"]
+    assert run.seconds == 4.0
+    assert run.metrics == {1: EpochMetrics(0.5, 0.9)}
+    assert run.gpu_seconds is None
+
+
+def test_every_run_starts_from_parameters_of_its_own_and_the_last_is_number_0() -> None:
+    trainer = FakeTrainer()
+    after: list[int] = []
+    warmups, runs = measure(
+        trainer,
+        lambda run: f"params {run}",  # type: ignore[arg-type, return-value]
+        Plan(epochs=2, repeats=3, warmups=1),
+        fence=trainer.fence,
+        clock=trainer.clock,
+        after_run=lambda: after.append(1),
+    )
+    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in (3, 2, 1, 0)]
+    assert (len(warmups), len(runs), len(after)) == (1, 3, 4)
+
+
+def test_events_lie_inside_the_fences() -> None:
+    trainer = FakeTrainer()
+
+    class Events:
+        def begin(self) -> None:
+            trainer.log.append("begin")
+
+        def end(self) -> None:
+            trainer.log.append("end")
+
+        def seconds(self) -> float:
+            assert trainer.log[-2:] == ["fence", "clock"]
+            return 3.5
+
+    run = timed_run(trainer, "p", 1, fence=trainer.fence, clock=trainer.clock, events=Events())  # type: ignore[arg-type]
+    assert trainer.log == ["load p", "fence", "clock", "begin", "epoch 0", "end", "fence", "clock"]
+    assert run.gpu_seconds == 3.5
+
+
+@pytest.mark.parametrize(
+    ("budget", "epoch", "planned"),
+    [
+        (100.0, 0.1, Plan(20, 3, 1)),  # 2 s a run: all fit
+        (5.0, 0.1, Plan(20, 1, 1)),  # one run and its warm-up
+        (3.9, 0.1, Plan(20, 1, 0)),  # one run alone
+        (1.95, 0.1, Plan(10, 1, 0)),  # 19 epochs would do, but not at a multiple of ten
+        (0.75, 0.1, Plan(7, 1, 0)),
+        (0.01, 0.1, Plan(1, 1, 0)),  # never nothing
+        (1.0, 0.0, Plan(20, 3, 1)),  # a clock that did not move
+    ],
+)
+def test_what_fits_into_a_budget(budget: float, epoch: float, planned: Plan) -> None:
+    assert plan_within(budget, epoch, Plan(20, 3, 1)) == planned

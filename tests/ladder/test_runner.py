@@ -1,0 +1,128 @@
+"""The scheduler: rounds, faults, and going on after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.results import StageResult, load
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
+
+FAULTS = {
+    "HANGS": "no answer within 4 s (--timeout)",
+    "KILLED": "killed by SIGKILL",
+    "LEAVES": "exit code 7 and no report; see logs/leaves.1.log",
+    "OUT_OF_MEMORY": "out of memory: Unable to allocate 9 TiB",
+    "RAISES": "RuntimeError: the kernel said no",
+    "SHAPES": "its process left no whole parameters (parameters of shapes (4, 36) and (4,))",
+}
+
+
+@pytest.fixture(scope="module")
+def after_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, StageResult], Path]:
+    folder = tmp_path_factory.mktemp("faults")
+    sources = [f"tests.planted:{name}" for name in (*FAULTS, "PRINTS", "NEEDY")]
+    results = prepare(folder, *sources, NUMPY, timeout_s=4.0).run(Watcher())
+    return {stage.name.replace("-", "_").upper(): stage for stage in results.stages}, folder
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_leaves_a_row_with_its_reason(after_faults: tuple[dict[str, StageResult], Path], name: str) -> None:
+    stage = after_faults[0][name]
+    assert (stage.status, stage.reason, stage.timing) == ("crashed", FAULTS[name], None)
+
+
+def test_the_ladder_goes_on_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
+    stages, folder = after_faults
+    assert stages["NUMPY"].status == "passed"
+    assert stages["PRINTS"].status == "passed"
+    assert b"rubbish" in (folder / "logs" / "prints.1.log").read_bytes()
+    assert stages["NEEDY"].status == "skipped"
+    assert load(folder).stages == list(stages.values())
+
+
+def test_rounds_are_interleaved_processes_of_their_own(tmp_path: Path) -> None:
+    watcher = Watcher()
+    results = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", rounds=2, repeats=3).run(watcher)
+    assert [name for name, _, _ in watcher.finished] == ["numpy", "prints", "numpy", "prints"]
+    assert watcher.jobs == 4
+    timing = results.stages[0].timing
+    assert timing is not None
+    assert (len(timing.runs_s), len(timing.warmups_s), timing.steps_per_epoch) == (6, 2, 16)
+    assert not timing.shortened
+    assert [process.round for process in results.stages[0].processes] == [0, 1]
+
+
+def test_a_slow_stage_is_measured_over_fewer_epochs_and_says_so(tmp_path: Path) -> None:
+    problem = small_problem(epochs=6, metrics_every=1)
+    results = prepare(tmp_path, "tests.planted:SLOW", problem=problem, rounds=2, budget_s=2.5).run(Watcher())
+    (stage,) = results.stages
+    assert stage.status == "passed"
+    assert stage.timing is not None
+    assert stage.timing.shortened
+    assert stage.timing.epochs in (1, 2, 3)  # of 6: 1.25 s for each of two processes, over 0.4 s an epoch
+    assert {len(process.runs_s) for process in stage.processes} == {1}
+
+
+def test_a_failed_stage_is_not_measured_again(tmp_path: Path) -> None:
+    watcher = Watcher()
+    prepare(tmp_path, "tests.planted:NAN", rounds=3).run(watcher)
+    assert len(watcher.finished) == 1
+
+
+def test_only_what_is_missing_is_measured_when_a_run_goes_on(tmp_path: Path) -> None:
+    whole = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", rounds=2).run(Watcher())
+    numpy, prints = whole.stages
+    cut = msgspec.structs.replace(
+        whole,
+        stages=[
+            numpy,
+            msgspec.structs.replace(prints, processes=prints.processes[:1]),
+        ],
+    )
+    watcher = Watcher()
+    again = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", known=cut).run(watcher)
+    assert [name for name, _, _ in watcher.finished] == ["prints"]
+    assert again.stages[0] == numpy
+    assert [process.round for process in again.stages[1].processes] == [0, 1]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.ladder.harness import NUMPY, Watcher, prepare
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]), NUMPY, "tests.planted:SLOW", rounds=3).run(Watcher())
+"""
+
+
+def test_killed_halfway_the_results_are_whole_and_the_rest_can_be_measured(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT)
+    runner = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": str(Path.cwd())}
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (tmp_path / "results.json").exists() and any(stage.timing for stage in load(tmp_path).stages):
+            break
+        time.sleep(0.05)
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+
+    left = load(tmp_path)
+    measured = {stage.name: len(stage.processes) for stage in left.stages}
+    assert 1 <= sum(measured.values()) < 6
+    watcher = Watcher()
+    again = prepare(tmp_path, NUMPY, "tests.planted:SLOW", known=left).run(watcher)
+    assert watcher.jobs == 6 - sum(measured.values())
+    assert [len(stage.processes) for stage in again.stages] == [3, 3]
+    assert again.stages[0].processes[0] == left.stages[0].processes[0]
+    assert all(stage.status == "passed" for stage in again.stages)

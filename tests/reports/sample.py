@@ -1,0 +1,194 @@
+"""A run as the ladder would record it, with every kind of row, for the tests of the renderings.
+
+The numbers are made up, and rounded on purpose so that ratios can be checked in one's head.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ladder.results import (
+    Check,
+    GpuState,
+    Group,
+    LossPoint,
+    Metrics,
+    OracleRecord,
+    ProblemRecord,
+    Process,
+    Results,
+    Settings,
+    StageDoc,
+    StageResult,
+    Status,
+    Timing,
+)
+
+EPOCHS = 20
+STEPS = 468
+ORACLE_CURVE = [LossPoint(epoch, 0.26 + 0.34 / epoch, 0.93 - 0.07 / epoch) for epoch in range(1, EPOCHS + 1)]
+
+
+def results() -> Results:
+    """A run on a GPU: five rows passed, and one each failed, crashed, skipped, shortened and throttled."""
+    return Results(
+        created="2026-11-20T10:00:00Z",
+        command="python run_ladder.py --stages all --hidden 256",
+        environment={
+            "hostname": "bench",
+            "python": "3.12.3",
+            "gpu": {"name": "NVIDIA H200", "driver": "580.65", "sm_count": 132},
+            "libraries": {"numpy": "2.3.1", "cublas": "13.1 | wheel"},
+            "flags": ["a", "b"],
+            "git_commit": None,
+        },
+        problem=problem(),
+        settings=Settings(rounds=2, repeats=3, warmups=1, budget_s=10.0, timeout_s=300.0),
+        stages=[
+            _passed("numpy", "NumPy", 0.6, group="reference", device="cpu", detail="2 BLAS threads", shortened=True),
+            _passed("torch-eager", "PyTorch eager", 0.2, group="reference", drift=3e-8),
+            _passed("torch-eager-cpu", "PyTorch eager", 0.4, group="reference", device="cpu", drift=4e-8),
+            _passed("naive", "Hand-written kernels", 0.04, prepare_s=2.25, drift=2e-7),
+            _passed("async", "Asynchronous metrics", 0.02, "naive", "metrics: AsyncMetrics", drift=2e-7),
+            _passed("cublas", "cuBLAS GEMM", 0.0172, "async", "gemm: CublasGemm", throttle=["power"], drift=9e-8),
+            _other(
+                "sparse-metrics", "failed", "first update of weight[0]: 1.0e-02 is above 3.0e-06", "cublas",
+                "metrics: SparseMetrics", device="gpu",
+                checks=[
+                    Check("first update, weight[0]", 1.0e-2, 3.0e-6, passed=False),
+                    Check("loss curve", None, 1.0e-3, passed=False),
+                ],
+            ),
+            _other(
+                "cuda-graph", "crashed", "the worker ended with signal 9 (SIGKILL)\nin run 3", "sparse-metrics",
+                "launch: GraphLaunch", device="gpu",
+            ),
+            _other(
+                "persistent", "skipped", "needs sm_100 or newer, this GPU is sm_90; try persistent-grid", "cuda-graph",
+                "launch: PersistentEpoch",
+            ),
+        ],
+        oracle=OracleRecord(0.9763, ORACLE_CURVE),
+    )  # fmt: skip
+
+
+def synthetic_results() -> Results:
+    """A run on a machine without a GPU and without MNIST."""
+    run = results()
+    digits = msgspec.structs.replace(
+        run.problem, dataset="synthetic digits", is_mnist=False, dataset_source="drawn by the seed"
+    )
+    numpy_row = next(stage for stage in run.stages if stage.name == "numpy")
+    rungs = [
+        _other("naive", "skipped", "no CUDA device", None, None),
+        _other("async", "skipped", "no CUDA device", "naive", "metrics: AsyncMetrics"),
+    ]
+    return msgspec.structs.replace(run, problem=digits, stages=[numpy_row, *rungs])
+
+
+def nothing_passed() -> Results:
+    """A run of which every row was skipped."""
+    run = results()
+    rungs = [_other(name, "skipped", "no CUDA device", None, None) for name in ("naive", "async")]
+    return msgspec.structs.replace(run, stages=rungs, oracle=None)
+
+
+def replace_stage(run: Results, name: str, **changes: object) -> Results:
+    """The same run with fields of one of its stages changed."""
+    stages = [msgspec.structs.replace(stage, **changes) if stage.name == name else stage for stage in run.stages]
+    return msgspec.structs.replace(run, stages=stages)
+
+
+def problem() -> ProblemRecord:
+    return ProblemRecord(
+        dataset="MNIST",
+        is_mnist=True,
+        dataset_source="download",
+        dataset_sha256={"train-images-idx3-ubyte": "ba891046e6505d7a" + "0" * 48},
+        train_images=60000,
+        test_images=10000,
+        inputs=784,
+        hidden=[256],
+        classes=10,
+        batch_size=128,
+        learning_rate=0.1,
+        epochs=EPOCHS,
+        seed=0,
+        metrics_every=10,
+    )
+
+
+def _passed(
+    name: str,
+    title: str,
+    epoch_s: float,
+    below: str | None = None,
+    changed: str | None = None,
+    *,
+    group: Group = "ladder",
+    device: str = "gpu",
+    detail: str = "",
+    prepare_s: float = 0.31,
+    shortened: bool = False,
+    throttle: list[str] | None = None,
+    drift: float = 0.0,
+) -> StageResult:
+    epochs = 3 if shortened else EPOCHS
+    runs = [epoch_s * epochs * factor for factor in ((1.0, 1.02) if shortened else (0.99, 1.0, 1.05))]
+    state = GpuState(sm_mhz=1980, temperature_c=45, power_w=312.5, throttle_reasons=throttle or [])
+    process = Process(
+        round=0,
+        prepare_s=prepare_s,
+        warmups_s=[runs[0]],
+        runs_s=runs,
+        gpu_runs_s=[run * 0.9 for run in runs] if device == "gpu" else None,
+        gpu_states=[state] if device == "gpu" else [],
+    )
+    curve = [
+        LossPoint(point.epoch, (point.loss or 0.0) * (1 + drift * point.epoch), point.accuracy)
+        for point in ORACLE_CURVE[:epochs]
+    ]
+    return StageResult(
+        name=name,
+        title=title,
+        group=group,
+        below=below,
+        changed=changed,
+        precision="float32",
+        status="passed",
+        device="cpu" if device == "cpu" else "gpu",
+        detail=detail,
+        doc=StageDoc(f"Why {name} is there.", f"What {name} changes.", f"What {name} is expected to gain."),
+        timing=Timing.of([process], epochs=epochs, steps_per_epoch=STEPS, shortened=shortened),
+        checks=[
+            Check("first update, weight[0]", 3.4e-7, 3.0e-6, passed=True),
+            Check("test accuracy", 2.0e-4, 3.0e-3, passed=True),
+        ],
+        metrics=Metrics(0.9762, curve[-1].loss, curve),
+        processes=[process],
+    )
+
+
+def _other(
+    name: str,
+    status: Status,
+    reason: str,
+    below: str | None,
+    changed: str | None,
+    *,
+    device: str | None = None,
+    checks: list[Check] | None = None,
+) -> StageResult:
+    return StageResult(
+        name=name,
+        title=name.replace("-", " ").capitalize(),
+        group="ladder",
+        below=below,
+        changed=changed,
+        precision="float32",
+        status=status,
+        reason=reason,
+        device="gpu" if device == "gpu" else None,
+        doc=StageDoc(f"Why {name} is there.", f"What {name} changes.", f"What {name} is expected to gain."),
+        checks=checks or [],
+    )

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from reports.console import print_doctor, print_results, print_stage_list
+from tests.golden import console_text
+from tests.reports import sample
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 160])
+def test_nothing_is_cut_off_at_any_width(width: int) -> None:
+    run = sample.results()
+    text = console_text(run, width)
+    assert "…" not in text
+    words = " ".join(text.split())
+    for stage in run.stages:
+        if stage.status != "passed":
+            assert " ".join((stage.reason or "").split()) in words
+    for number in ("(39.6-42.0)", "1,295", "0.066x", "97.62%", "0.31 s"):
+        assert number in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_table_fits(width: int) -> None:
+    assert max(map(len, console_text(sample.results(), width).splitlines())) <= width
+
+
+def test_output_to_a_file_has_no_control_characters() -> None:
+    text = console_text(sample.synthetic_results(), 80)
+    assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_data_that_is_not_mnist_is_said_before_and_after_the_table() -> None:
+    text = console_text(sample.synthetic_results(), 100)
+    before, after = text.split("vs: how many times faster")
+    assert "NOT MNIST" in before
+    assert "NOT MNIST" in after
+
+
+def test_brackets_in_titles_are_text_and_not_markup() -> None:
+    run = sample.replace_stage(sample.results(), "naive", title="[bold]naive[/] | :warning:")
+    assert "[bold]naive[/] | :warning:" in console_text(run, 160)
+
+
+def test_a_run_of_which_nothing_passed_is_a_table_of_dashes() -> None:
+    text = console_text(sample.nothing_passed(), 80)
+    assert "naive and async skipped: no CUDA device" in text
+    assert "references" not in text
+
+
+def test_no_folder_no_files() -> None:
+    file = io.StringIO()
+    print_results(sample.results(), console=Console(file=file, width=100, highlight=False))
+    assert "report.md" not in file.getvalue()
+
+
+def test_the_list_of_stages_and_the_doctor_show_every_word() -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=80, highlight=False)
+    why = "no: no CUDA device was found, and the driver of this machine says nothing at all"
+    print_stage_list([("persistent-grid", "launch: PersistentEpoch", "CUDA, sm_90 or newer", why)], console)
+    print_doctor([("driver", "none", "install [cuda] the driver")], console)
+    words = file.getvalue().split()
+    for word in f"persistent-grid {why} driver none install [cuda] the driver".split():
+        assert word in words

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.results import Results, ResultsError, save
+from reports.readme import BEGIN, END, ReadmeError, readme_is_current, recorded_runs, update_readme
+from tests.reports import sample
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def readme(tmp_path: Path) -> Path:
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    return path
+
+
+def record(run: Results, readme: Path, name: str) -> Path:
+    reference = readme.parent / "results" / "reference"
+    folder = reference / name
+    folder.mkdir(parents=True)
+    save(run, folder / "results.json")
+    return reference
+
+
+def test_the_readme_of_this_project_shows_the_recorded_runs() -> None:
+    readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
+    runs = recorded_runs(readme, reference)
+    if not runs:
+        pytest.skip("no run is recorded under results/reference")
+    assert readme_is_current(readme, reference), "`python run_ladder.py readme` writes it again"
+    text = readme.read_text(encoding="utf-8")
+    for folder, _ in runs:
+        assert f"]({folder}/report.md)" in text
+        assert (ROOT / folder / "report.md").is_file()
+        assert (ROOT / folder / "figures" / "epoch_time.svg").is_file()
+
+
+def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
+    reference = record(sample.results(), readme, "h200/hidden-256")
+    assert not readme_is_current(readme, reference)
+    assert update_readme(readme, reference)
+    text = readme.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text.splitlines()
+    assert "](results/reference/h200/hidden-256/figures/epoch_time.svg)" in text
+    assert "on H200" in text
+    assert readme_is_current(readme, reference)
+    assert not update_readme(readme, reference)
+
+
+def test_a_run_that_changes_makes_the_readme_old(readme: Path) -> None:
+    reference = record(sample.results(), readme, "h200/hidden-256")
+    update_readme(readme, reference)
+    changed = sample.replace_stage(sample.results(), "async", status="failed", reason="loss curve")
+    save(changed, reference / "h200" / "hidden-256" / "results.json")
+    assert not readme_is_current(readme, reference)
+
+
+def test_the_smaller_network_comes_first(readme: Path) -> None:
+    run = sample.results()
+    logistic = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, hidden=[]))
+    record(run, readme, "h200/hidden-256")
+    reference = record(logistic, readme, "h200/logistic")
+    assert [folder.split("/")[-1] for folder, _ in recorded_runs(readme, reference)] == ["logistic", "hidden-256"]
+    update_readme(readme, reference)
+    text = readme.read_text()
+    assert text.index("784-10 on MNIST") < text.index("784-256-10 on MNIST")
+
+
+def test_data_that_is_not_mnist_is_a_warning_there_too(readme: Path) -> None:
+    update_readme(readme, record(sample.synthetic_results(), readme, "h200/hidden-256"))
+    assert "NOT MNIST" in readme.read_text()
+
+
+def test_without_recorded_runs_the_block_is_empty(readme: Path) -> None:
+    update_readme(readme, readme.parent / "results" / "reference")
+    assert readme.read_text() == f"before\n{BEGIN}\n{END}\nafter\n"
+
+
+@pytest.mark.parametrize("text", ["nothing", f"{END} {BEGIN}", BEGIN, END])
+def test_missing_markers_are_named(readme: Path, text: str) -> None:
+    readme.write_text(text)
+    with pytest.raises(ReadmeError, match=r"README\.md: has no <!-- ladder:begin --> followed by"):
+        update_readme(readme, readme.parent)
+    assert readme.read_text() == text
+
+
+def test_a_broken_record_is_named(readme: Path) -> None:
+    reference = record(sample.results(), readme, "h200/hidden-256")
+    (reference / "h200" / "hidden-256" / "results.json").write_text("{")
+    with pytest.raises(ResultsError, match=r"results\.json"):
+        update_readme(readme, reference)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from ladder.results import Results, Spread
+from reports.summary import Row, caption, fastest_torch, notices, rows
+from tests.reports import sample
+
+
+def row(run: Results, name: str) -> Row:
+    return next(row for row in rows(run) if row.name == name)
+
+
+def without(run: Results, name: str) -> Results:
+    return msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.name != name])
+
+
+def texts(run: Results) -> list[str]:
+    return [notice.text for notice in notices(run)]
+
+
+def test_rungs_come_in_ladder_order_and_references_after_them() -> None:
+    assert [row.name for row in rows(sample.results())] == [
+        "naive", "async", "cublas", "sparse-metrics", "cuda-graph", "persistent",
+        "numpy", "torch-eager", "torch-eager-cpu",
+    ]  # fmt: skip
+
+
+def test_ratios_are_above_one_for_what_is_faster() -> None:
+    fast = row(sample.results(), "async")  # 20 ms, naive 40 ms, PyTorch 200 ms
+    assert fast.versus_below == pytest.approx(2.0)
+    assert fast.versus_naive == pytest.approx(2.0)
+    assert fast.versus_torch == pytest.approx(10.0)
+    assert row(sample.results(), "torch-eager").versus_naive == pytest.approx(0.2)
+    assert row(sample.results(), "naive").versus_below is None
+
+
+def test_the_fastest_pytorch_is_the_fastest_that_passed() -> None:
+    run = sample.results()
+    fastest = fastest_torch(run)
+    assert fastest is not None
+    assert fastest.name == "torch-eager"
+    assert "torch-eager, the fastest" in caption(run)
+    failed = sample.replace_stage(run, "torch-eager", status="failed", reason="loss curve")
+    assert row(failed, "async").versus_torch == pytest.approx(20.0)
+    assert "torch-eager-cpu, the fastest" in caption(failed)
+    none = without(without(run, "torch-eager"), "torch-eager-cpu")
+    assert row(none, "async").versus_torch is None
+    assert "no PyTorch passed" in caption(none)
+
+
+def test_a_rung_below_that_is_missing_or_failed_is_no_base() -> None:
+    run = sample.results()
+    assert row(without(run, "naive"), "async").versus_below is None
+    failed = sample.replace_stage(run, "naive", status="failed", reason="first update")
+    assert row(failed, "async").versus_below is None
+    assert row(failed, "async").versus_naive is None
+    assert row(failed, "async").versus_torch == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("status", ["failed", "crashed", "skipped"])
+def test_a_row_that_did_not_pass_gets_no_time(status: str) -> None:
+    shown = row(sample.replace_stage(sample.results(), "async", status=status, reason="because\nof this"), "async")
+    assert (shown.epoch_s, shown.step_us, shown.prepare_s) == (None, None, None)
+    assert (shown.versus_below, shown.versus_naive, shown.versus_torch) == (None, None, None)
+    assert shown.verdict == f"{status}: because of this"
+
+
+@pytest.mark.parametrize("strange", [0.0, math.nan, math.inf])
+def test_times_that_cannot_be_divided_give_no_ratio(strange: float) -> None:
+    run = sample.results()
+    naive = next(stage for stage in run.stages if stage.name == "naive")
+    assert naive.timing is not None
+    timing = msgspec.structs.replace(naive.timing, epoch_s=Spread(strange, strange, strange))
+    run = sample.replace_stage(run, "naive", timing=timing)
+    assert row(run, "async").versus_naive is None
+    assert row(run, "naive").versus_torch is None
+
+
+def test_labels_say_where_a_reference_ran() -> None:
+    run = sample.results()
+    assert row(run, "numpy").label == "NumPy (CPU, 2 BLAS threads)"
+    assert row(run, "torch-eager").label == "PyTorch eager (GPU)"
+    assert row(run, "cublas").label == "cuBLAS GEMM"
+    named = sample.replace_stage(run, "numpy", detail="CPU, 8 BLAS threads")
+    assert row(named, "numpy").label == "NumPy (CPU, 8 BLAS threads)"
+
+
+def test_every_oddity_has_a_notice() -> None:
+    found = texts(sample.results())
+    assert "sparse-metrics failed: first update of weight[0]: 1.0e-02 is above 3.0e-06" in found
+    assert "cuda-graph crashed: the worker ended with signal 9 (SIGKILL) in run 3" in found
+    assert any(text.startswith("numpy was measured over 2 runs of 3 epochs instead of 6 runs of 20") for text in found)
+    assert any(text.startswith("cublas: the GPU slowed itself down (power)") for text in found)
+    assert not any("NOT MNIST" in text or "on a GPU" in text for text in found)
+
+
+def test_other_data_is_said_loudly_and_first() -> None:
+    first, *others = notices(sample.synthetic_results())
+    assert first.loud
+    assert "synthetic digits" in first.text
+    assert "this is NOT MNIST; accuracies say nothing about it" in first.text
+    assert not any(notice.loud for notice in others)
+
+
+def test_stages_that_share_a_reason_share_a_notice() -> None:
+    found = texts(sample.synthetic_results())
+    assert "naive and async skipped: no CUDA device" in found
+    assert "No stage of this run was measured on a GPU." in found
+
+
+def test_a_quiet_run_has_no_notices() -> None:
+    run = sample.results()
+    assert texts(msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.name == "naive"])) == []
+
+
+def test_metrics_that_are_missing_stay_missing() -> None:
+    assert row(sample.replace_stage(sample.results(), "naive", metrics=None), "naive").test_accuracy is None

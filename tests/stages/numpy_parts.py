@@ -1,0 +1,143 @@
+"""The parts of a recipe in NumPy, and a device of NumPy arrays: the training step itself, run on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from common.trainer import EpochMetrics
+from stages.recipe import Gemm, Metrics, Precision, Recipe, RunStep
+from stages.workspace import Array, Setup
+
+
+class HostDevice:
+    """NumPy's memory, poisoned until it is written."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        return np.full(shape, np.nan, dtype)
+
+    def upload(self, host: NDArray[Any]) -> Array:
+        return host.copy()
+
+    def overwrite(self, target: Array, host: NDArray[Any]) -> None:
+        target[...] = host
+
+    def download(self, array: Array) -> NDArray[Any]:
+        copy: NDArray[Any] = array.copy()
+        return copy
+
+    def zero(self, array: Array) -> None:
+        array[...] = 0
+
+
+class NumpyGemm:
+    precision: ClassVar[Precision] = "float32"
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, setup: Setup) -> None:
+        pass
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        product = alpha * ((a.T if trans_a else a) @ (b.T if trans_b else b))
+        out[...] = product if beta == 0.0 else product + beta * out
+
+
+class NumpyEpilogue:
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, setup: Setup, gemm: Gemm) -> None:
+        self._tensors = setup.tensors
+        self._gemm = gemm
+        self._last = len(setup.problem.layers) - 1
+
+    def forward(self, layer: int, inputs: Array) -> None:
+        output = self._tensors.outputs[layer]
+        self._gemm(inputs, self._tensors.weights[layer], output)
+        output += self._tensors.biases[layer]
+        if layer < self._last:
+            np.maximum(output, 0, out=output)
+
+    def backward(self, layer: int) -> None:
+        doutput = self._tensors.doutputs[layer - 1]
+        self._gemm(self._tensors.doutputs[layer], self._tensors.weights[layer], doutput, trans_b=True)
+        doutput *= self._tensors.outputs[layer - 1] > 0
+
+
+class NumpyHead:
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, setup: Setup) -> None:
+        self._tensors = setup.tensors
+
+    def __call__(self, labels: Array, with_totals: bool) -> None:
+        logits, dlogits = self._tensors.logits, self._tensors.dlogits
+        rows = np.arange(len(labels))
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        probs = np.exp(shifted)
+        if with_totals:
+            self._tensors.totals[0] += (np.log(probs.sum(axis=1)) - shifted[rows, labels]).sum()
+            self._tensors.totals[1] += (logits.argmax(axis=1) == labels).sum()
+        dlogits[...] = probs / probs.sum(axis=1, keepdims=True)
+        dlogits[rows, labels] -= 1
+        dlogits /= len(labels)
+
+
+class NumpyUpdate:
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, setup: Setup, gemm: Gemm) -> None:
+        self._tensors = setup.tensors
+        self._gemm = gemm
+        self._rate = setup.problem.learning_rate
+
+    def __call__(self, layer: int, inputs: Array) -> None:
+        doutput = self._tensors.doutputs[layer]
+        self._gemm(inputs, doutput, self._tensors.weights[layer], trans_a=True, alpha=-self._rate, beta=1.0)
+        self._tensors.biases[layer] -= np.float32(self._rate) * doutput.sum(axis=0)
+
+
+class NumpyMetrics:
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    def due(self, epoch: int) -> bool:
+        return self._setup.problem.metrics_due(epoch)
+
+    def begin_epoch(self) -> None:
+        self._setup.tensors.totals[...] = 0
+
+    def end_step(self) -> None:
+        pass
+
+    def end_epoch(self) -> EpochMetrics:
+        loss, correct = self._setup.tensors.totals
+        images = len(self._setup.tensors.batches) * self._setup.problem.batch_size
+        return EpochMetrics(loss / images, correct / images)
+
+
+class NumpyLaunch:
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
+        self._batches, self._step = setup.tensors.batches, step
+
+    def __call__(self, with_metrics: bool) -> None:
+        for images, labels in self._batches:
+            self._step(images, labels, with_metrics)
+
+
+RECIPE = Recipe(NumpyGemm, NumpyEpilogue, NumpyHead, NumpyUpdate, NumpyMetrics, NumpyLaunch)

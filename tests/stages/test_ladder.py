@@ -1,0 +1,109 @@
+"""The ladder as a ladder: each rung is the one below with one choice changed."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from typing import get_type_hints
+
+import pytest
+
+from common.errors import UsageError
+from stages import async_metrics, cublas, naive
+from stages.recipe import Choice, Recipe, changes
+from stages.registry import SOURCES, load_all, select
+from stages.stage import Doc
+
+ENTRIES = load_all()
+RUNGS = [entry for entry in ENTRIES.values() if entry.stage.recipe is not None]
+
+
+def test_choices_are_the_recipe_s_fields() -> None:
+    assert get_type_hints(Choice) == get_type_hints(Recipe)
+    assert {field.name for field in dataclasses.fields(Recipe)} == set(get_type_hints(Choice))
+
+
+@pytest.mark.parametrize("entry", [e for e in RUNGS if e.stage.below], ids=lambda e: e.stage.name)
+def test_a_rung_changes_one_choice_of_the_one_below(entry) -> None:  # type: ignore[no-untyped-def]
+    below = ENTRIES[entry.stage.below].stage
+    assert below.recipe is not None
+    assert len(changes(below.recipe, entry.stage.recipe)) == 1
+    assert entry.stage.changed.split(":")[0] in changes(below.recipe, entry.stage.recipe)
+
+
+@pytest.mark.parametrize("entry", [e for e in RUNGS if e.stage.below], ids=lambda e: e.stage.name)
+def test_a_rung_imports_the_rung_it_climbs_from_and_no_other(entry) -> None:  # type: ignore[no-untyped-def]
+    rungs = {e.source.split(":")[0].removeprefix("stages."): e.stage.name for e in RUNGS}
+    module = __import__(entry.source.split(":")[0], fromlist=["STAGE"])
+    imported = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom) and node.module == "stages":
+            imported |= {rungs[alias.name] for alias in node.names if alias.name in rungs}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stages."):
+            assert (node.module or "").removeprefix("stages.") not in rungs
+    assert imported == {entry.stage.below}
+
+
+def test_neighbours_of_the_classic_ladder_are_neighbours() -> None:
+    classic = [entry.stage for entry in RUNGS if entry.stage.group == "ladder"]
+    assert [stage.below for stage in classic] == [None, *(stage.name for stage in classic[:-1])]
+
+
+def test_climb_refuses_two_changes_and_none() -> None:
+    with pytest.raises(TypeError, match="exactly one choice"):
+        naive.STAGE.climb("two", "Two", gemm=cublas.CublasGemm, metrics=async_metrics.MetricsEveryEpoch)
+    with pytest.raises(TypeError, match="exactly one choice"):
+        naive.STAGE.climb("none", "None")
+    with pytest.raises(TypeError, match="exactly one choice"):
+        naive.STAGE.climb("same", "Same", gemm=naive.NaiveGemm)
+
+
+def test_climb_refuses_a_choice_that_is_none() -> None:
+    with pytest.raises(TypeError, match="unexpected"):
+        naive.STAGE.climb("typo", "Typo", gem=cublas.CublasGemm)  # type: ignore[call-arg]
+
+
+def test_every_stage_says_why_what_and_what_it_expects() -> None:
+    for entry in ENTRIES.values():
+        assert min(len(text) for text in (entry.doc.why, entry.doc.change, entry.doc.expect)) > 10
+
+
+def test_a_docstring_without_a_paragraph_is_refused() -> None:
+    with pytest.raises(ValueError, match="expect"):
+        Doc.parse("Title.\n\nWhy: because.\n\nChange: this.")
+
+
+def test_two_stages_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two stages"):
+        load_all([*SOURCES, SOURCES[0]])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("all", list(ENTRIES)),
+        ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
+        ("references", [n for n, e in ENTRIES.items() if e.stage.group == "reference"]),
+        ("cublas,numpy", ["numpy", "cublas"]),
+        ("naive..cublas", ["naive", "async", "cublas"]),
+        ("references, naive", [n for n, e in ENTRIES.items() if e.stage.group == "reference"] + ["naive"]),
+    ],
+)
+def test_selection_is_in_ladder_order(wanted: str, expected: list[str]) -> None:
+    assert [entry.stage.name for entry in select(wanted, ENTRIES)] == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("cubals", "stage 'cubals': there is none of that name; did you mean cublas?"),
+        ("zzz", "stage 'zzz': there is none of that name; see --list"),
+        ("cublas..naive", "stages cublas..naive: cublas comes after naive; write naive..cublas"),
+        ("naive..", "stage '': there is none of that name; see --list"),
+    ],
+)
+def test_a_wrong_selection_says_what_to_do(wanted: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        select(wanted, ENTRIES)
+    assert str(caught.value) == message

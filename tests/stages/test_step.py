@@ -1,0 +1,71 @@
+"""The one training step, with parts in NumPy, equals the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from common.dataset import Split
+from common.oracle import Oracle
+from common.problem import Problem, initial_params
+from stages.step import RecipeTrainer
+from tests.stages.numpy_parts import RECIPE, HostDevice
+
+
+def random_split(images: int, inputs: int, classes: int, seed: int = 0) -> Split:
+    random = np.random.default_rng(seed)
+    return Split(
+        random.integers(0, 256, (images, inputs), dtype=np.uint8), random.integers(0, classes, images, dtype=np.uint8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "images"),
+    [((), 8, 24), ((5,), 8, 24), ((6, 4, 5), 8, 24), ((), 7, 25), ((3,), 1, 4), ((9, 2), 5, 14)],
+    ids=["logistic", "mlp", "deep", "ragged-logistic", "batch-of-one", "ragged-mlp"],
+)
+def test_step_equals_the_oracle(hidden: tuple[int, ...], batch: int, images: int) -> None:
+    split = random_split(images, inputs=13, classes=3)
+    problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=batch, learning_rate=0.3, metrics_every=2)
+    params = initial_params(problem, run=1)
+    trainer = RecipeTrainer(RECIPE, problem, split, HostDevice())
+    oracle = Oracle(problem, params)
+
+    trainer.load_params(params)
+    for epoch in range(2):
+        trainer.run_epoch(epoch)
+        seen = oracle.run_epoch(split.images, split.labels)
+
+    trained = trainer.read_params()
+    for actual, expected in zip(trained.weights, oracle.weights, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-6)
+    for actual, expected in zip(trained.biases, oracle.biases, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-6)
+    metrics = trainer.last_metrics()
+    assert metrics is not None
+    assert metrics.mean_loss == pytest.approx(seen.mean_loss, rel=1e-5)
+    assert metrics.accuracy == seen.accuracy
+
+
+def test_metrics_are_none_in_an_epoch_that_is_not_due() -> None:
+    problem = Problem(inputs=13, classes=3, batch_size=4, metrics_every=2)
+    trainer = RecipeTrainer(RECIPE, problem, random_split(8, 13, 3), HostDevice())
+    trainer.load_params(initial_params(problem, run=0))
+    trainer.run_epoch(0)
+    assert trainer.last_metrics() is None
+    trainer.run_epoch(1)
+    assert trainer.last_metrics() is not None
+    trainer.run_epoch(2)
+    assert trainer.last_metrics() is None
+
+
+def test_runs_start_from_the_parameters_they_are_given() -> None:
+    problem = Problem(inputs=13, classes=3, hidden=(4,), batch_size=4)
+    trainer = RecipeTrainer(RECIPE, problem, random_split(8, 13, 3), HostDevice())
+    results = []
+    for run in (0, 1, 0):
+        trainer.load_params(initial_params(problem, run))
+        trainer.run_epoch(0)
+        results.append(trainer.read_params().weights[0])
+    np.testing.assert_array_equal(results[0], results[2])
+    assert not np.array_equal(results[0], results[1])

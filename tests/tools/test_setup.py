@@ -1,0 +1,185 @@
+"""What set-up installs, where, and when it has nothing to do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.cuda import driver
+from tests.tools.machine import FAKE_PYTHON, FAKE_UV, PYPROJECT, Machine, write_program
+from tools import setup
+
+ROOT = Path(setup.__file__).resolve().parent.parent
+MAKE = shutil.which("make")
+
+
+def test_without_uv_python_makes_the_venv_and_its_pip_installs(machine: Machine) -> None:
+    status, commands = machine.set_up()
+    assert status == 0
+    assert commands == [
+        "python -m venv .venv",
+        "python -m pip install --disable-pip-version-check --no-input numpy>=2",
+    ]
+
+
+def test_uv_does_both_when_it_is_on_the_path(machine: Machine) -> None:
+    write_program(machine.programs / "uv", FAKE_UV)
+    status, commands = machine.set_up("--dev")
+    assert status == 0
+    assert commands == [
+        f"uv venv --seed --python {machine.python} .venv",
+        "uv pip install --python .venv/bin/python numpy>=2 nvrtc pytest",
+    ]
+
+
+def test_a_second_run_does_and_says_nothing(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine.set_up("--dev")[1]
+    capsys.readouterr()
+    assert machine.set_up("--dev") == (0, [])
+    assert machine.set_up() == (0, [])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_extras_add_up_in_the_venv_that_is_there(machine: Machine) -> None:
+    assert machine.installed() == ["numpy>=2"]
+    kept = machine.root / ".venv" / "kept"
+    kept.touch()
+    assert machine.installed("--dev") == ["numpy>=2", "nvrtc", "pytest"]
+    assert machine.installed("--torch", "1") == ["numpy>=2", "nvrtc", "pytest", "torch==1"]
+    assert kept.exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "requirements"),
+    [
+        (None, ["numpy>=2"]),
+        ((11, 4), ["numpy>=2"]),
+        ((12, 0), ["numpy>=2", "cupy-cuda12x", "torch==12"]),
+        ((12, 9), ["numpy>=2", "cupy-cuda12x", "torch==12"]),
+        ((13, 0), ["numpy>=2", "cupy-cuda13x", "torch==13"]),
+        ((14, 1), ["numpy>=2", "cupy-cuda13x", "torch==13"]),
+    ],
+)
+def test_the_driver_chooses(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int] | None, requirements: list[str]
+) -> None:
+    monkeypatch.setattr(driver, "driver_version", lambda: version)
+    assert machine.installed() == requirements
+
+
+def test_an_old_driver_is_told_so(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(driver, "driver_version", lambda: (11, 4))
+    machine.installed()
+    assert "supports CUDA 11.4; update it to 525 or newer to use the GPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "requirements"),
+    [
+        ("12", ["numpy>=2", "cupy-cuda12x", "torch==12"]),
+        ("13", ["numpy>=2", "cupy-cuda13x", "torch==13"]),
+        ("cpu", ["numpy>=2"]),
+    ],
+)
+@pytest.mark.parametrize("version", [None, (12, 4), (13, 0)])
+def test_the_user_overrules_the_driver(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    version: tuple[int, int] | None,
+    asked: str,
+    requirements: list[str],
+) -> None:
+    monkeypatch.setattr(driver, "driver_version", lambda: version)
+    assert machine.installed("--cuda", asked) == requirements
+
+
+def test_torch_for_the_cpu_is_looked_for_in_its_own_index_first(machine: Machine) -> None:
+    status, commands = machine.set_up("--torch", "1")
+    assert status == 0
+    assert commands[1].endswith("--no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==1")
+    assert commands[2].endswith("--no-input numpy>=2 torch==1")
+
+
+def test_a_gpu_s_torch_is_not_replaced_by_the_cpu_s(machine: Machine) -> None:
+    machine.installed("--cuda", "13")
+    assert machine.set_up("--cuda", "cpu", "--torch", "1") == (0, [])
+
+
+def test_switching_cuda_makes_the_venv_anew_and_keeps_the_rest(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.installed("--cuda", "12", "--dev")
+    left_over = machine.root / ".venv" / "cupy"
+    left_over.touch()
+    capsys.readouterr()
+    assert machine.installed("--cuda", "13") == ["numpy>=2", "cupy-cuda13x", "pytest", "torch==13"]
+    assert not left_over.exists()
+    said = ".venv has cuda12, torch-cuda12, which cannot stay beside cuda13, torch-cuda13: making it anew"
+    assert said in capsys.readouterr().out
+
+
+def test_cuda_12_stays_once_it_was_chosen_on_a_newer_driver(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.installed("--cuda", "12")
+    monkeypatch.setattr(driver, "driver_version", lambda: (13, 0))
+    assert machine.set_up() == (0, [])
+    assert machine.installed("--dev") == ["numpy>=2", "cupy-cuda12x", "pytest", "torch==12"]
+
+
+def test_tests_on_the_cpu_add_the_compiler_unless_cuda_brought_it(machine: Machine) -> None:
+    machine.installed("--cuda", "12")
+    assert machine.installed("--cuda", "cpu", "--dev") == ["numpy>=2", "cupy-cuda12x", "pytest", "torch==12"]
+
+
+def test_the_venv_is_made_anew_from_inside_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.installed("--cuda", "12")
+    inside = machine.root / ".venv" / "bin" / "python3"
+    inside.symlink_to(machine.python)
+    monkeypatch.setattr(sys, "executable", str(inside))
+    assert machine.installed("--cuda", "13") == ["numpy>=2", "cupy-cuda13x", "torch==13"]
+
+
+def test_changed_dependencies_are_installed_into_the_same_venv(machine: Machine) -> None:
+    machine.installed("--dev")
+    kept = machine.root / ".venv" / "kept"
+    kept.touch()
+    machine.pyproject.write_text(PYPROJECT.replace("numpy>=2", "numpy>=3"))
+    assert machine.installed() == ["numpy>=3", "nvrtc", "pytest"]
+    assert kept.exists()
+
+
+def test_another_python_makes_the_venv_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.installed("--dev")
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    status, commands = machine.set_up()
+    assert status == 0
+    assert commands[0] == "python -m venv .venv"
+    assert commands[1].endswith("numpy>=2 nvrtc pytest")
+
+
+def test_every_extra_that_set_up_may_ask_for_is_in_pyproject() -> None:
+    _, optional = setup.dependency_tables(ROOT / "pyproject.toml")
+    asked = {"dev", "compile", "torch-cpu"}.union(*(left | right for left, right in setup.CONFLICTS))
+    assert asked == set(optional)
+
+
+@pytest.mark.skipif(MAKE is None, reason="make is not installed")
+def test_make_sets_up_before_it_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for inherited in ("MAKEFLAGS", "MAKELEVEL", "PYTHON"):  # from the `make test` that runs this test
+        monkeypatch.delenv(inherited, raising=False)
+    (machine.root / ".venv" / "bin").mkdir(parents=True)
+    write_program(machine.root / ".venv" / "bin" / "python", FAKE_PYTHON)
+    shutil.copy(ROOT / "Makefile", machine.root)
+    for goal in (["ladder", "CUDA=12", "ARGS=--hidden 256"], ["test", "TORCH=1"]):
+        subprocess.run([str(MAKE), *goal], cwd=machine.root, check=True)
+    assert machine.log.read_text().splitlines() == [
+        "python tools/setup.py --cuda 12 --torch 0",
+        "python run_ladder.py --stages all --hidden 256",
+        "python tools/setup.py --cuda auto --torch 1 --dev",
+        "python -m pytest",
+    ]

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Measures on this machine's GPU what results/reference/<gpu>/<problem>/ keeps: the GPU tests, then each recorded
+# problem. Run it from a committed tree, look at the figures, then `python run_ladder.py readme`, and commit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=.venv/bin/python
+[ -x "$python" ] || python=python3
+
+gpu=$("$python" -c 'from common.cuda.driver import devices; print(devices()[0].name.split()[-1].lower())')
+"$python" -m pytest -q -m gpu
+
+record() { # problem, then the options that make it
+    local folder=results/reference/$gpu/$1
+    rm -rf "$folder"
+    "$python" run_ladder.py --stages all --out "$folder" "${@:2}"
+    rm -r "$folder/logs"
+}
+
+record logistic
+record hidden-256 --hidden 256

@@ -1,0 +1,256 @@
+"""Makes `.venv` and installs into it what this machine can use; a second run finds nothing to do.
+
+The Makefile calls it with whatever `python3` is, before any package is there. So it needs the standard library alone,
+and its syntax has to pass Python 3.6, which must get as far as being told that it is too old: that is why this file,
+unlike all others, has no `from __future__ import annotations`.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+OLDEST_PYTHON = (3, 11)
+NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
+
+
+def hand_over() -> None:
+    """Run this file again with a newer Python from the PATH; where there is none, say so and exit."""
+    for name in NEWER_PYTHONS:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        # A version manager's shim can be on the PATH for a Python that it does not have, so each one is tried.
+        probe = [path, "-c", f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON})"]
+        if subprocess.call(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
+            os.execv(path, [path, *sys.argv])
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    sys.exit(
+        f"setup: needs Python 3.11 or newer, {sys.executable} is {found}; "
+        "install one, or name one: make ladder PYTHON=/path/to/python3.12"
+    )
+
+
+if sys.version_info < OLDEST_PYTHON:
+    hand_over()
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Pairs of extras that cannot share a `.venv`: CuPy's wheels for CUDA 12 and 13 own the same files, and pip takes
+# PyTorch's CPU build for any other build of the same version.
+CONFLICTS = (
+    (frozenset({"cuda12", "torch-cuda12"}), frozenset({"cuda13", "torch-cuda13", "compile"})),
+    (frozenset({"torch-cpu"}), frozenset({"torch-cuda12", "torch-cuda13"})),
+)
+# PyPI's own build of PyTorch for Linux brings gigabytes of CUDA.
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+NO_NETWORK = re.compile(
+    "NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|name resolution|"
+    "Network is unreachable|Connection refused|dns error|error sending request",
+    re.IGNORECASE,
+)
+
+
+class SetupError(Exception):
+    """Set-up cannot go on: one line with the reason and the way out."""
+
+
+class Stamp(NamedTuple):
+    """What a finished set-up leaves in `.venv/setup.json`."""
+
+    python: str  # `3.12`
+    tables: str  # the hash of pyproject.toml's dependency tables
+    extras: frozenset[str]
+
+    @classmethod
+    def read(cls, path: Path) -> "Stamp | None":
+        """The stamp of a finished set-up; None where there is none, as after one that was interrupted."""
+        try:
+            raw = json.loads(path.read_text())
+            return cls(raw["python"], raw["tables"], frozenset(raw["extras"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Leave the stamp, as the last thing that a set-up does."""
+        path.write_text(json.dumps({"python": self.python, "tables": self.tables, "extras": sorted(self.extras)}))
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    """Set up; the exit status is 0 when `.venv` is ready."""
+    parser = argparse.ArgumentParser(prog="tools/setup.py", description="Make .venv with what fits this machine.")
+    parser.add_argument("--cuda", default="auto", help="12, 13 or cpu instead of what the driver supports")
+    parser.add_argument("--torch", default="0", help="1: PyTorch on a machine without a GPU too, as its CPU build")
+    parser.add_argument("--dev", action="store_true", help="what tests and checks need as well")
+    options = parser.parse_args(arguments)
+    try:
+        if options.cuda not in ("auto", "12", "13", "cpu"):
+            raise SetupError(f"CUDA={options.cuda}: choose 12, 13 or cpu")
+        if options.torch not in ("0", "1"):
+            raise SetupError(f"TORCH={options.torch}: choose 1 for PyTorch's CPU build, or 0")
+        set_up(root, cuda=options.cuda, torch=options.torch == "1", dev=options.dev)
+    except SetupError as error:
+        print(f"setup: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"setup: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("setup: interrupted; run the same command again", file=sys.stderr)
+        return 130
+    return 0
+
+
+def set_up(root: Path, *, cuda: str, torch: bool, dev: bool) -> None:
+    """Bring `root/.venv` to what is asked for, adding to what it has; raises SetupError when that cannot be done."""
+    venv, stamp_path = root / ".venv", root / ".venv" / "setup.json"
+    core, optional = dependency_tables(root / "pyproject.toml")
+    found = Stamp.read(stamp_path) if (venv / "bin" / "python").exists() else None
+    before = found.extras if found else frozenset()
+    target, because = cuda_that_fits(cuda, before)
+    wanted = extras_for(target, torch=torch, dev=dev, installed=before)
+    python = ".".join(str(part) for part in sys.version_info[:2])
+    tables = hashlib.sha256(json.dumps([core, optional], sort_keys=True).encode()).hexdigest()
+    if found and wanted <= before and (found.python, found.tables) == (python, tables):
+        return
+
+    started = time.monotonic()
+    extras = (before - rivals(wanted)) | wanted
+    print(f"setup: Python {python}, {because}; extras: {', '.join(sorted(extras)) or 'none'}", flush=True)
+    # Beneath the links: run from inside the `.venv` that is about to go, only the true file will still be there.
+    interpreter = os.path.realpath(sys.executable)
+    obstacle = reason_to_rebuild(venv, found, python, wanted)
+    if obstacle:
+        print(f"setup: {obstacle}: making it anew", flush=True)
+        # The stamp goes first, so that a half-deleted folder is never taken for a finished one.
+        stamp_path.unlink(missing_ok=True)
+        shutil.rmtree(venv)
+    uv = shutil.which("uv")
+    if not venv.exists():
+        make_venv(venv, uv, interpreter, python)
+    size = "several GB to download; " if target != "cpu" else ""
+    print(f"setup: installing into .venv ({size}progress is in .venv/setup.log)", flush=True)
+    if "torch-cpu" in extras:
+        # By itself and allowed to fail: PyPI has a PyTorch too, only a larger one.
+        run_installer(venv, uv, "--no-deps", "--extra-index-url", TORCH_CPU_INDEX, *optional["torch-cpu"])
+    status, log = run_installer(venv, uv, *core, *(line for extra in sorted(extras) for line in optional[extra]))
+    if status != 0:
+        raise SetupError(why_install_failed(log))
+    Stamp(python, tables, extras).write(stamp_path)
+    print(f"setup: done in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def dependency_tables(pyproject: Path) -> tuple[list[str], dict[str, list[str]]]:
+    """The requirement lines of the project itself, and those of each extra."""
+    import tomllib  # here, since Python 3.10 has none and reads this file's top as well
+
+    with pyproject.open("rb") as file:
+        project = tomllib.load(file)["project"]
+    return project["dependencies"], project["optional-dependencies"]
+
+
+def cuda_that_fits(asked: str, installed: frozenset[str]) -> tuple[str, str]:
+    """What to install for, `12`, `13` or `cpu`, and why."""
+    if asked != "auto":
+        return asked, f"CUDA={asked} as asked"
+    sys.path.insert(0, str(ROOT))
+    from common.cuda import driver
+
+    version = driver.driver_version()
+    if version is None:
+        return "cpu", "CPU only since there is no NVIDIA driver"
+    supports = f"the NVIDIA driver supports CUDA {version[0]}.{version[1]}"
+    if version[0] < 12:
+        return "cpu", f"CPU only since {supports}; update it to 525 or newer to use the GPU"
+    if version[0] == 12 or "cuda12" in installed:
+        return "12", supports
+    return "13", supports
+
+
+def extras_for(target: str, *, torch: bool, dev: bool, installed: frozenset[str]) -> frozenset[str]:
+    """The extras of pyproject.toml that make up what is asked for."""
+    extras = {"dev"} if dev else set()
+    if target != "cpu":
+        extras |= {f"cuda{target}", f"torch-cuda{target}"}
+    else:
+        if torch and not installed & {"torch-cuda12", "torch-cuda13"}:
+            extras.add("torch-cpu")
+        if dev and not installed & {"cuda12", "cuda13"}:
+            extras.add("compile")
+    return frozenset(extras)
+
+
+def rivals(wanted: frozenset[str]) -> frozenset[str]:
+    """The extras that cannot stay beside these."""
+    sides = [*CONFLICTS, *((right, left) for left, right in CONFLICTS)]
+    return frozenset().union(*(right for left, right in sides if left & wanted))
+
+
+def reason_to_rebuild(venv: Path, found: Stamp | None, python: str, wanted: frozenset[str]) -> str | None:
+    """Why the `.venv` that is there has to go; None when it can be added to, or is not there."""
+    if not venv.exists():
+        return None
+    if found is None:
+        return ".venv is half-made or of other making"
+    if found.python != python:
+        return f".venv is of Python {found.python}, this is {python}"
+    in_the_way = found.extras & rivals(wanted)
+    if in_the_way:
+        return f".venv has {', '.join(sorted(in_the_way))}, which cannot stay beside {', '.join(sorted(wanted))}"
+    return None
+
+
+def make_venv(venv: Path, uv: str | None, interpreter: str, python: str) -> None:
+    """Make the virtual environment, with pip in it, from that interpreter of that version."""
+    command = [uv, "venv", "--seed", "--python", interpreter] if uv else [interpreter, "-m", "venv"]
+    made = subprocess.run([*command, str(venv)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if made.returncode == 0:
+        return
+    output = made.stdout + made.stderr
+    if re.search("ensurepip|No module named", output):
+        raise SetupError(
+            f"{interpreter} lacks its venv module; install it (Debian, Ubuntu: sudo apt install python{python}-venv), "
+            "or install uv (https://docs.astral.sh/uv), then run the same command again"
+        )
+    raise SetupError(f".venv could not be made: {last_error(output)}")
+
+
+def run_installer(venv: Path, uv: str | None, *arguments: str) -> tuple[int, str]:
+    """Let uv or pip install these into `venv`: its exit status, and what it said, which `.venv/setup.log` keeps."""
+    python = str(venv / "bin" / "python")
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    command = [uv, "pip", "install", "--python", python] if uv else pip
+    with (venv / "setup.log").open("w+") as log:
+        run = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
+        log.seek(0)
+        return run.returncode, log.read()
+
+
+def why_install_failed(log: str) -> str:
+    """One line on what pip or uv ended with, and what to do about it."""
+    if NO_NETWORK.search(log):
+        return (
+            f"packages cannot be fetched, is there a network? ({last_error(log)}); run the same command again when "
+            "there is, or name a mirror in PIP_INDEX_URL (pip) or UV_DEFAULT_INDEX (uv)"
+        )
+    return f"installing failed: {last_error(log)}; all of it is in .venv/setup.log"
+
+
+def last_error(output: str) -> str:
+    """The last line that says what went wrong: pip and uv begin it with `error`, else it is the last of all."""
+    lines = [line.strip(" \t│├╰─▶×") for line in output.splitlines() if line.strip(" \t│├╰─▶×")]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    return (errors or lines or ["it said nothing"])[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -95,11 +95,10 @@ def _stage_section(row: Row, stage: StageResult, by_name: Mapping[str, Row]) -> 
     if stage.status != "passed":
         yield f"**{stage.status.capitalize()}**: {_line(reason(stage))}"
     doc = stage.doc
-    told = (
-        [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), ("Found", doc.found)]
-    )
-    measured = _measured(row, stage, by_name)
-    paragraphs = [*told, ("Measured", measured)] if measured else told
+    told = [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect)]
+    told.append(("Measured", _measured(row, stage, by_name)))
+    told.append(("Found", doc.found if doc is not None else ""))
+    paragraphs = [(name, text) for name, text in told if text]
     if paragraphs:
         yield _table(("", ""), [(f"**{name}**", _cell(text)) for name, text in paragraphs])
     if stage.checks:

@@ -13,7 +13,7 @@ from tests.kernels.cases import Case, all_cases
 
 pytestmark = pytest.mark.gpu
 
-SCALARS = {"int": np.int32, "float": np.float32, "double": np.float64}
+SCALARS: dict[str, Any] = {"int": np.int32, "float": np.float32, "double": np.float64}
 
 
 @pytest.mark.parametrize("kernel", kernels_in(KERNELS_FOLDER), ids=lambda kernel: kernel.name)
@@ -36,7 +36,7 @@ def _launch(gpu: Any, function: Any, kernel: Kernel, case: Case) -> dict[str, An
     args: list[Any] = []
     for parameter in kernel.parameters:
         value = case.args[parameter.name]
-        args.append(gpu.upload(value) if isinstance(value, np.ndarray) else SCALARS[parameter.type](float(value)))
+        args.append(gpu.upload(value) if isinstance(value, np.ndarray) else SCALARS[parameter.type](value))
     function(case.grid, case.block, *args)
     return {
         parameter.name: gpu.download(arg) if parameter.is_tensor else arg

@@ -10,6 +10,7 @@ import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NoReturn
 
 from common.dataset import load_dataset
@@ -65,7 +66,7 @@ def main(argv: list[str]) -> int:
         print(f"run_ladder.py: {where}{error.strerror or error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
-        print("run_ladder.py: interrupted; go on with --resume and the run's folder", file=sys.stderr)
+        print("run_ladder.py: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -81,13 +82,16 @@ def ladder(argv: list[str]) -> int:
         print_doctor(doctor())
         return 0
     with LiveView() as view:
-        runner, folder = _resumed(parser, options, entries, view) if options.resume else _begun(options, entries, view)
+        if options.resume:
+            runner, folder = _resumed(options, _given(parser, argv), entries, view)
+        else:
+            runner, folder = _begun(options, entries, view)
         try:
             results = runner.run(view)
+            render_all(results, folder)
         except KeyboardInterrupt:
-            view.note(f"interrupted; go on with: python run_ladder.py --resume {folder}")
+            view.note(f"interrupted; go on with: python run_ladder.py --resume {shlex.quote(str(folder))}")
             return INTERRUPTED
-    render_all(results, folder)
     print_results(results, folder)
     return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0
 
@@ -97,7 +101,7 @@ def report(argv: list[str]) -> int:
     parser = OneLineParser(prog="run_ladder.py report", description="Render a results.json again; needs no GPU.")
     parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one")
     path: Path = parser.parse_args(argv).path
-    results = load(path)
+    results = _load(path)
     folder = path if path.is_dir() else path.parent
     render_all(results, folder)
     print_results(results, folder)
@@ -191,10 +195,10 @@ def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveVie
     folder: Path = options.out or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
     if (folder / "results.json").exists():
         raise UsageError(f"{folder}: holds a results.json; go on with --resume {folder}, or choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
     dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, progress=view.download)
     problem = Problem(**{**asked.__dict__, "inputs": dataset.train.images.shape[1], "classes": dataset.classes})
     check_fits(problem, dataset)
+    _make(folder)  # last, so that a run that is refused leaves none behind
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(["python", "run_ladder.py", *sys.argv[1:]]),
@@ -206,17 +210,42 @@ def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveVie
     return Runner(results, chosen, dataset, problem, folder), folder
 
 
+def _make(folder: Path) -> None:
+    """Make a run's folder, or refuse it before anything is measured that could then not be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be written to ({error.strerror}); choose another folder") from error
+
+
+def _load(path: Path) -> Results:
+    """The results that a user named."""
+    try:
+        return load(path)
+    except ResultsError as error:
+        raise UsageError(f"{error}; name a results.json of this program, or the folder that holds one") from error
+
+
+def _given(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, object]:
+    """The options that the user wrote, those that equal their defaults included."""
+    blank = argparse.Namespace(**dict.fromkeys(vars(parser.parse_args([]))))
+    return {name: value for name, value in vars(parser.parse_args(argv, blank)).items() if value is not None}
+
+
 def _resumed(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, entries: dict[str, Entry], view: LiveView
+    options: argparse.Namespace, given: dict[str, object], entries: dict[str, Entry], view: LiveView
 ) -> tuple[Runner, Path]:
     """A run that stopped, with the settings it began with."""
-    allowed = {"resume", "data_dir"}
-    given = [name for name, value in vars(options).items() if name not in allowed and value != parser.get_default(name)]
-    if given:
-        option = given[0].replace("_", "-")
-        raise UsageError(f"--{option}: a resumed run keeps its settings; leave it out, or start anew")
-    folder: Path = options.resume
-    results = load(folder)
+    for name, value in given.items():
+        # `make ladder` always says `--stages all`, which for a resumed run are all of its own.
+        if name not in ("resume", "data_dir") and (name, value) != ("stages", "all"):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            option = f"--{name.replace('_', '-')} {text}"
+            raise UsageError(f"{option}: a resumed run keeps its settings; leave it out, or start anew")
+    folder: Path = options.resume if options.resume.is_dir() else options.resume.parent
+    results = _load(options.resume)
     was = results.problem
     dataset = load_dataset(data_dir=options.data_dir, seed=was.seed, progress=view.download)
     problem = Problem(
@@ -235,7 +264,7 @@ def _resumed(
     if unknown:
         raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
     chosen = [entries[stage.name] for stage in results.stages]
-    return Runner(results, chosen, dataset, problem, folder if folder.is_dir() else folder.parent), folder
+    return Runner(results, chosen, dataset, problem, folder), folder
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
         ("cupy", "cuda.core"),
     ),
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublas",)),
+    "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), ("torch",)),
 }
 

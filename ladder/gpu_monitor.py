@@ -49,6 +49,13 @@ class GpuMonitor:
             "max_sm_mhz": self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
         }
 
+    def memory_used_mib(self) -> float | None:
+        """What all processes together hold of the GPU's memory; None where NVML does not say."""
+        if self._handle is None:
+            return None
+        info = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, self._handle)
+        return info.used / 2**20 if info else None
+
     def _open(self, pci_bus_id: str) -> Any:
         self._nvml.nvmlInit()
         return self._nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
@@ -79,3 +86,24 @@ class GpuMonitor:
             return call(*arguments)
         except self._nvml.NVMLError:
             return None
+
+
+class GpuMemory:
+    """What this process takes of the GPU's memory from now on, as the difference that it makes to all that is used.
+
+    Frameworks keep what they once took, so that one look at the end sees the most that was held. NVML's own account of
+    a process is not to be had inside containers.
+    """
+
+    def __init__(self) -> None:
+        self._before = _memory_used_mib()
+
+    def taken_mib(self) -> float | None:
+        """In MiB, the CUDA context included; None where NVML does not say."""
+        now = _memory_used_mib()
+        return None if now is None or self._before is None else now - self._before
+
+
+def _memory_used_mib() -> float | None:
+    with GpuMonitor() as monitor:
+        return monitor.memory_used_mib()

@@ -14,7 +14,7 @@ import numpy as np
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure import Plan
-from ladder.results import Process
+from ladder.results import Counts, Process
 
 JOB, REPORT = "job.json", "report.json"
 RUNS_PER_ROUND = 1000
@@ -32,6 +32,7 @@ class Job(msgspec.Struct, frozen=True):
     round: int
     first_updates: list[int]  # check the parameters after this many batches, each from a fresh trainer
     wanted: Plan
+    count: bool  # whether to count launches and kernels, after all is timed
     budget_s: float | None  # null: `wanted` is what an earlier round found affordable
 
 
@@ -52,6 +53,7 @@ class Report(msgspec.Struct, frozen=True):
     process: Process | None = None
     first_updates: list[FirstUpdate] = []
     first_epoch: EpochMetrics | None = None  # of a run of one epoch; its parameters lie beside the report, too
+    counts: Counts | None = None
     metrics: dict[int, EpochMetrics] = {}  # of the last timed run, by epoch from 0
 
 

@@ -51,6 +51,14 @@ class GpuState(msgspec.Struct, frozen=True):
     throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
 
 
+class Counts(msgspec.Struct, frozen=True):
+    """What CUPTI counted in one epoch without metrics, which was not timed."""
+
+    launches_per_step: float  # calls by which the host hands kernels or graphs to the device
+    kernels_per_step: float  # kernels that the device ran
+    graph_launches_per_epoch: int
+
+
 class Process(msgspec.Struct, frozen=True):
     """What one fresh process measured in one round."""
 
@@ -60,6 +68,7 @@ class Process(msgspec.Struct, frozen=True):
     runs_s: list[float]  # each a whole training run of `epochs` epochs, fence to fence on the host's clock
     gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null where the stage has no stream
     gpu_states: list[GpuState]
+    gpu_memory_mib: float | None = None  # what it took on the device, its CUDA context among it
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -73,6 +82,7 @@ class Timing(msgspec.Struct, frozen=True):
     epoch_s: Spread
     step_us: float
     gpu_epoch_s: float | None
+    gpu_memory_mib: float | None  # the most that any of the processes took
     shortened: bool  # fewer runs or epochs than asked for, to keep to the budget
     throttled: bool
 
@@ -91,6 +101,7 @@ class Timing(msgspec.Struct, frozen=True):
             epoch_s=epoch,
             step_us=epoch.median / steps_per_epoch * 1e6,
             gpu_epoch_s=statistics.median(gpu_runs) / epochs if gpu_runs else None,
+            gpu_memory_mib=max((p.gpu_memory_mib for p in processes if p.gpu_memory_mib is not None), default=None),
             shortened=shortened,
             throttled=any(state.throttle_reasons for process in processes for state in process.gpu_states),
         )
@@ -138,6 +149,7 @@ class StageResult(msgspec.Struct, frozen=True):
     timing: Timing | None = None  # null unless passed
     checks: list[Check] = []
     metrics: Metrics | None = None
+    counts: Counts | None = None  # null without a GPU or without cupti-python
     profile: dict[str, Any] | None = None
     processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
 

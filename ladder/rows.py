@@ -6,7 +6,7 @@ import math
 
 from ladder.jobs import Report
 from ladder.measure import Plan
-from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.results import Check, Counts, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.verify import worst_of
 from stages.registry import Entry
 
@@ -25,6 +25,7 @@ class Row:
         self._report = Report()
         self._checks: list[Check] = []
         self._metrics: Metrics | None = None
+        self._counts: Counts | None = None
         self._shortened = False
         if known is not None and known.status == "passed" and known.timing is not None:
             self._take_up(known, known.timing)
@@ -37,6 +38,7 @@ class Row:
         self._report = Report(detail=known.detail, device=known.device)
         self._checks = list(known.checks)
         self._metrics = known.metrics
+        self._counts = known.counts
         self._shortened = timing.shortened
 
     def wants(self, round_: int) -> bool:
@@ -59,6 +61,7 @@ class Row:
         self.plan = report.plan
         self.processes.append(report.process)
         self._shortened = shortened
+        self._counts = report.counts or self._counts
         self._checks = worst_of([*self._checks, *checks])
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
         self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)
@@ -101,6 +104,7 @@ class Row:
             timing=self._timing(),
             checks=self._checks,
             metrics=self._metrics,
+            counts=self._counts,
             processes=self.processes,
         )
 

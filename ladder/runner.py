@@ -127,6 +127,7 @@ class Runner:
             round=round_,
             first_updates=sorted({1, min(3, self._steps)}) if first else [],
             wanted=row.plan or self._asked,
+            count=first,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )
 

@@ -18,8 +18,9 @@ import msgspec
 from common.cuda.clock import EventPair, fence
 from common.dataset import Dataset, Split
 from common.problem import Params, initial_params
+from common.trainer import Trainer
 from ladder.environment import import_packages
-from ladder.gpu_monitor import GpuMonitor
+from ladder.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.jobs import (
     COLD_RUN,
     FIRST_EPOCH_RUN,
@@ -33,7 +34,8 @@ from ladder.jobs import (
     save_params,
 )
 from ladder.measure import measure, plan_within, timed_run
-from ladder.results import GpuState, Process
+from ladder.profile import cupti
+from ladder.results import Counts, GpuState, Process
 from stages.registry import load_entry
 from stages.stage import Stage
 
@@ -57,6 +59,7 @@ def do(job: Job, folder: Path) -> Report:
     """Prepare, run the first updates and the first epoch, warm up, measure; leave the parameters for the verifier."""
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
+    memory = GpuMemory()
     import_packages(stage.needs)
 
     begin = time.perf_counter()
@@ -88,6 +91,7 @@ def do(job: Job, folder: Path) -> Report:
             events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
             after_run=lambda: states.extend(monitor.read()),
         )
+    taken = memory.taken_mib()
     save_params(folder / "final.npz", trainer.read_params())
     report = Report(
         detail=trainer.detail,
@@ -100,13 +104,25 @@ def do(job: Job, folder: Path) -> Report:
             runs_s=[run.seconds for run in runs],
             gpu_runs_s=[run.gpu_seconds for run in runs if run.gpu_seconds is not None] or None,
             gpu_states=states,
+            gpu_memory_mib=taken if trainer.device == "gpu" else None,
         ),
         first_updates=first_updates,
         first_epoch=first_epoch.metrics.get(0),
+        counts=_count(job, trainer, train) if job.count else None,
         metrics=runs[-1].metrics,
     )
     trainer.close()
     return report
+
+
+def _count(job: Job, trainer: Trainer, train: Split) -> Counts | None:
+    """What an epoch without metrics launches."""
+    epoch = 0  # without metrics, unless they are wanted in every epoch
+    if trainer.device != "gpu" or not cupti.available():
+        return None
+    seen = cupti.trace(lambda: trainer.run_epoch(epoch), fence)
+    steps = job.problem.steps(len(train.images))
+    return Counts(seen.launches / steps, seen.kernels.total() / steps, seen.graph_launches)
 
 
 def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Path) -> FirstUpdate:

@@ -12,180 +12,21 @@ whatever the GPU could do. Wider layers add the time of a matrix product with on
 
 from __future__ import annotations
 
-from functools import cache
-from typing import ClassVar
-
-import numpy as np
-
-from common.trainer import EpochMetrics
-from stages.recipe import Gemm, Metrics, Precision, Recipe, RunStep
+from stages.plain import EpochTotals, NaiveGemm, OneByOne, SeparateEpilogue, SeparateHead, SeparateUpdate
+from stages.recipe import Recipe
 from stages.stage import rung
-from stages.workspace import Array, Setup
-
-# NumPy scalars tell a launch the type of an argument. Kept, since making one costs the host a tenth of a launch.
-int32, float32 = cache(np.int32), cache(np.float32)
-
-THREADS = 256  # a block of the one-dimensional kernels; softmax_xent_totals relies on it (TOTALS_THREADS)
-GEMM_TILE = 16  # gemm.cu
 
 
-def blocks(threads: int, per_block: int = THREADS) -> int:
-    """How many blocks hold so many threads."""
-    return -(-threads // per_block)
-
-
-class NaiveGemm:
-    """One thread an output."""
-
-    precision: ClassVar[Precision] = "float32"
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def __init__(self, setup: Setup) -> None:
-        self._gemm = setup.kernel("gemm.cu", "gemm_naive")
-
-    def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
-        m, n = out.shape
-        k = a.shape[0] if trans_a else a.shape[1]
-        sizes = (int32(m), int32(n), int32(k), int32(trans_a), int32(trans_b))
-        grid = (blocks(n, GEMM_TILE), blocks(m, GEMM_TILE))
-        self._gemm(grid, (GEMM_TILE, GEMM_TILE), a, b, out, *sizes, float32(alpha), float32(beta))
-
-
-class SeparateEpilogue:
-    """Bias and ReLU as kernels of their own."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def __init__(self, setup: Setup, gemm: Gemm) -> None:
-        self._gemm = gemm
-        self._tensors = setup.tensors
-        self._last = len(setup.problem.layers) - 1
-        self._add_bias = setup.kernel("layer.cu", "add_bias")
-        self._relu = setup.kernel("layer.cu", "relu")
-        self._relu_backward = setup.kernel("layer.cu", "relu_backward")
-
-    def forward(self, layer: int, inputs: Array) -> None:
-        """outputs[layer] (B, O) = ReLU(inputs @ weight + bias); the logits keep their sign."""
-        output = self._tensors.outputs[layer]
-        rows, cols = output.shape
-        self._gemm(inputs, self._tensors.weights[layer], output)
-        grid = blocks(output.size)
-        self._add_bias(grid, THREADS, output, self._tensors.biases[layer], int32(rows), int32(cols))
-        if layer < self._last:
-            self._relu(grid, THREADS, output, int32(output.size))
-
-    def backward(self, layer: int) -> None:
-        """doutputs[layer - 1] (B, I) = doutputs[layer] @ weight.T, cut off where ReLU was."""
-        doutput, output = self._tensors.doutputs[layer - 1], self._tensors.outputs[layer - 1]
-        self._gemm(self._tensors.doutputs[layer], self._tensors.weights[layer], doutput, trans_b=True)
-        self._relu_backward(blocks(doutput.size), THREADS, doutput, output, int32(doutput.size))
-
-
-class SeparateHead:
-    """Softmax, gradient and totals as three kernels."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def __init__(self, setup: Setup) -> None:
-        self._tensors = setup.tensors
-        rows, classes = setup.tensors.logits.shape
-        self._rows, self._classes = int32(rows), int32(classes)
-        self._probs = setup.device.empty((rows, classes), np.float32)
-        self._softmax = setup.kernel("softmax.cu", "softmax")
-        self._backward = setup.kernel("softmax.cu", "softmax_xent_backward")
-        self._totals = setup.kernel("softmax.cu", "softmax_xent_totals")
-
-    def __call__(self, labels: Array, with_totals: bool) -> None:
-        """Logits (B, C) to dlogits (B, C); adds to the totals when asked."""
-        logits, dlogits = self._tensors.logits, self._tensors.dlogits
-        sizes = (self._rows, self._classes)
-        self._softmax(blocks(logits.shape[0]), THREADS, logits, self._probs, *sizes)
-        self._backward(blocks(logits.size), THREADS, self._probs, labels, dlogits, *sizes)
-        if with_totals:
-            self._totals(1, THREADS, logits, labels, self._tensors.totals, *sizes)
-
-
-class SeparateUpdate:
-    """The gradients into memory of their own, then SGD as a pass over the parameters."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def __init__(self, setup: Setup, gemm: Gemm) -> None:
-        self._gemm = gemm
-        self._tensors = setup.tensors
-        self._learning_rate = float32(setup.problem.learning_rate)
-        self._dweights = [setup.device.empty(weight.shape, np.float32) for weight in setup.tensors.weights]
-        self._dbiases = [setup.device.empty(bias.shape, np.float32) for bias in setup.tensors.biases]
-        self._bias_gradient = setup.kernel("layer.cu", "bias_gradient")
-        self._sgd = setup.kernel("sgd.cu", "sgd_update")
-
-    def __call__(self, layer: int, inputs: Array) -> None:
-        """Enqueue the update of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
-        doutput = self._tensors.doutputs[layer]
-        rows, cols = doutput.shape
-        dweight, dbias = self._dweights[layer], self._dbiases[layer]
-        self._gemm(inputs, doutput, dweight, trans_a=True)
-        self._bias_gradient(blocks(cols), THREADS, doutput, dbias, int32(rows), int32(cols))
-        for param, gradient in ((self._tensors.weights[layer], dweight), (self._tensors.biases[layer], dbias)):
-            self._sgd(blocks(param.size), THREADS, param, gradient, self._learning_rate, int32(param.size))
-
-
-class MetricsEveryStep:
+class MetricsEveryStep(EpochTotals):
     """Loss and accuracy in every step, and the host waits for them there."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def __init__(self, setup: Setup) -> None:
-        self._device = setup.device
-        self._totals = setup.tensors.totals
-        self._images = len(setup.tensors.batches) * setup.problem.batch_size
-        self._sums = np.zeros(2)
 
     def due(self, epoch: int) -> bool:  # noqa: ARG002
         """Always."""
         return True
 
-    def begin_epoch(self) -> None:
-        """Start the totals of the epoch."""
-        self._device.zero(self._totals)
-
     def end_step(self) -> None:
         """Copy the totals so far to the host, which waits."""
-        self._sums = self._device.download(self._totals)
-
-    def end_epoch(self) -> EpochMetrics:
-        """The mean over the epoch's images."""
-        loss, correct = self._sums / self._images
-        return EpochMetrics(float(loss), float(correct))
-
-
-class OneByOne:
-    """Each kernel is launched when the step comes to it."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
-        self._batches = setup.tensors.batches
-        self._step = step
-        self._metrics = metrics
-
-    def __call__(self, with_metrics: bool) -> None:
-        """Enqueue every step of an epoch, in order."""
-        for images, labels in self._batches:
-            self._step(images, labels, with_metrics)
-            if with_metrics:
-                self._metrics.end_step()
+        self.read()
 
 
 STAGE = rung(

@@ -16,6 +16,9 @@ SOURCES = (
     "stages.naive:STAGE",
     "stages.async_metrics:STAGE",
     "stages.cublas:STAGE",
+    "stages.sparse_metrics:STAGE",
+    "stages.cudnn_softmax:STAGE",
+    "stages.cuda_graph:STAGE",
 )
 
 

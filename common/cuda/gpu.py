@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ class Gpu:
             cubin = cached_cubin(source, f"sm_{self._device.arch}")
             program = self._programs[source] = ObjectCode.from_cubin(cubin.code, name=source.name)
         return Kernel(program.get_kernel(name), self._launch_stream)
+
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it."""
+        self.stream.synchronize()
+        self.stream.begin_capture()
+        enqueue()
+        graph = self.stream.end_capture()
+        graph.upload(self.stream)
+        return lambda: graph.launch(self.stream)
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """Uninitialised device memory."""

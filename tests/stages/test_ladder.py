@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 
 from common.errors import UsageError
-from stages import async_metrics, cublas, naive
+from stages import async_metrics, cublas, naive, plain
 from stages.recipe import Choice, Recipe, changes
 from stages.registry import SOURCES, load_all, select
 from stages.stage import Doc
@@ -56,7 +56,7 @@ def test_climb_refuses_two_changes_and_none() -> None:
     with pytest.raises(TypeError, match="exactly one choice"):
         naive.STAGE.climb("none", "None")
     with pytest.raises(TypeError, match="exactly one choice"):
-        naive.STAGE.climb("same", "Same", gemm=naive.NaiveGemm)
+        naive.STAGE.climb("same", "Same", gemm=plain.NaiveGemm)
 
 
 def test_climb_refuses_a_choice_that_is_none() -> None:

@@ -1,0 +1,1 @@
+"""What a stage does on the device, seen from outside, in epochs that are not timed."""

@@ -53,7 +53,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
         (_no_device, partial(_not_installed, "cupy", "CuPy"), partial(_not_installed, "cuda.core", "cuda-core")),
         ("cupy", "cuda.core"),
     ),
-    "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublas",)),
+    "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
     "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), ("torch",)),
 }

@@ -1,9 +1,9 @@
-"""cuBLAS GEMM: NVIDIA's library multiplies the matrices.
+"""cuBLAS GEMM: NVIDIA's library multiplies the matrices, by the algorithm that is fastest for their shapes.
 
 Why: the naive product reads every factor from the caches once for each output, with one thread walking down the whole
 of k. cuBLAS tiles through shared memory and registers, and splits k where there are few outputs.
 
-Change: gemm. Same float32, same shapes; TF32 stays off.
+Change: gemm. Same float32, same shapes; TF32 stays off. Its algorithms are tried out while preparing.
 
 Expect: little for softmax regression, where the host's launches are the bound and a product of 10 columns keeps most
 of even cuBLAS's blocks idle (7.8 us against roughly 15). With hidden layers the products outweigh the launches, and
@@ -20,15 +20,15 @@ from stages.workspace import Array, Setup
 
 
 class CublasGemm:
-    """cublasSgemm with a handle and a workspace of its own."""
+    """cuBLASLt with a handle and a workspace of its own."""
 
     precision: ClassVar[Precision] = "float32"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas")
 
     def __init__(self, setup: Setup) -> None:
-        from common.cuda.cublas import Cublas  # here, since a machine without cuBLAS lists the rung too
+        from common.cuda.cublas import Matmul  # here, since a machine without cuBLAS lists the rung too
 
-        self._cublas = Cublas(setup.device)
+        self._matmul = Matmul(setup.device)
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class CublasGemm:
         beta: float = 0.0,
     ) -> None:
         """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
-        self._cublas.sgemm(a, b, out, trans_a, trans_b, alpha, beta)
+        self._matmul(a, b, out, trans_a, trans_b, alpha, beta)
 
 
 STAGE = async_metrics.STAGE.climb("cublas", "cuBLAS GEMM", gemm=CublasGemm)

@@ -27,8 +27,6 @@ class GraphEpoch:
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         epoch = OneByOne(setup, step, metrics)
-        for with_metrics in (False, True):
-            step(*setup.tensors.batches[0], with_metrics)  # libraries load their kernels at first use: not in a capture
         self._replay = {due: setup.device.capture(lambda due=due: epoch(due)) for due in (False, True)}
 
     def __call__(self, with_metrics: bool) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from common.trainer import EpochMetrics
 from stages.recipe import Gemm, Metrics, Precision, RunStep
-from stages.workspace import Array, Setup
+from stages.workspace import Array, ParameterMemory, Setup
 
 # NumPy scalars tell a launch the type of an argument. Kept, since making one costs the host a tenth of a launch.
 int32, float32 = cache(np.int32), cache(np.float32)
@@ -22,6 +22,7 @@ Totals = NDArray[np.float64]
 
 THREADS = 256  # a block of the one-dimensional kernels; softmax_xent_totals relies on it (TOTALS_THREADS)
 GEMM_TILE = 16  # gemm.cu
+BIAS_COLS, BIAS_ROWS = 32, 8  # layer.cu
 
 
 def blocks(threads: int, per_block: int = THREADS) -> int:
@@ -117,28 +118,31 @@ class SeparateHead:
 
 
 class SeparateUpdate:
-    """The gradients into memory of their own, then SGD as a pass over the parameters."""
+    """The gradients into memory of their own, then SGD as one pass over all parameters."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         self._gemm = gemm
-        self._tensors = setup.tensors
+        self._doutputs = setup.tensors.doutputs
+        self._parameters = setup.tensors.parameters.flat
+        self._gradients = ParameterMemory(setup.device, setup.problem)
         self._learning_rate = float32(setup.problem.learning_rate)
-        self._dweights = [setup.device.empty(weight.shape, np.float32) for weight in setup.tensors.weights]
-        self._dbiases = [setup.device.empty(bias.shape, np.float32) for bias in setup.tensors.biases]
         self._bias_gradient = setup.kernel("layer.cu", "bias_gradient")
         self._sgd = setup.kernel("sgd.cu", "sgd_update")
 
     def __call__(self, layer: int, inputs: Array) -> None:
-        """Enqueue the update of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
-        doutput = self._tensors.doutputs[layer]
+        """Enqueue the gradients of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
+        doutput, dbias = self._doutputs[layer], self._gradients.biases[layer]
         rows, cols = doutput.shape
-        dweight, dbias = self._dweights[layer], self._dbiases[layer]
-        self._gemm(inputs, doutput, dweight, trans_a=True)
-        self._bias_gradient(blocks(cols), THREADS, doutput, dbias, int32(rows), int32(cols))
-        for param, gradient in ((self._tensors.weights[layer], dweight), (self._tensors.biases[layer], dbias)):
-            self._sgd(blocks(param.size), THREADS, param, gradient, self._learning_rate, int32(param.size))
+        self._gemm(inputs, doutput, self._gradients.weights[layer], trans_a=True)
+        grid = blocks(cols, BIAS_COLS)
+        self._bias_gradient(grid, (BIAS_COLS, BIAS_ROWS), doutput, dbias, int32(rows), int32(cols))
+
+    def finish(self) -> None:
+        """Enqueue the update of every parameter."""
+        size = self._parameters.size
+        self._sgd(blocks(size), THREADS, self._parameters, self._gradients.flat, self._learning_rate, int32(size))
 
 
 class EpochTotals:

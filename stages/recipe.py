@@ -71,7 +71,10 @@ class Update(Part, Protocol):
     def __init__(self, setup: Setup, gemm: Gemm) -> None: ...
 
     def __call__(self, layer: int, inputs: Array) -> None:
-        """Enqueue the update of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
+        """Enqueue what can be done for one layer, from its inputs (B, I) and doutputs[layer] (B, O)."""
+
+    def finish(self) -> None:
+        """Enqueue the rest, once every layer has been called for."""
 
 
 class Metrics(Part, Protocol):

@@ -31,6 +31,7 @@ class Step:
             if layer > 0:  # before the update: the gradient belongs to the weights that the forward pass used
                 self._epilogue.backward(layer)
             self._update(layer, self._inputs(layer, images))
+        self._update.finish()
 
     def _inputs(self, layer: int, images: Array) -> Array:
         return self._outputs[layer - 1] if layer > 0 else images
@@ -41,11 +42,11 @@ class RecipeTrainer:
 
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
         self._setup = Setup(problem, device, Workspace(device, problem, train))
-        # Preparation may run steps (capture, tuning), and must not do so on whatever the memory held before.
-        for tensor in (*self._setup.tensors.weights, *self._setup.tensors.biases, self._setup.tensors.totals):
-            device.zero(tensor)
+        device.zero(self._setup.tensors.totals)
         self._metrics = recipe.metrics(self._setup)
-        self._launch = recipe.launch(self._setup, Step(recipe, self._setup), self._metrics)
+        step = Step(recipe, self._setup)
+        step(*self._setup.tensors.batches[0], with_totals=True)  # whatever is loaded or tuned at its first use is now
+        self._launch = recipe.launch(self._setup, step, self._metrics)
         self._last: EpochMetrics | None = None
         self.detail = ""
         self.device: Literal["cpu", "gpu"] = "gpu"

@@ -6,6 +6,8 @@ hands out NumPy arrays and thereby runs the very step on the CPU.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,30 @@ class Device(Protocol):
         """Enqueue the filling with zeros."""
 
 
+ALIGNMENT = 64  # elements between which tensors begin: 256 bytes, what a library's fastest kernels ask for
+
+
+class ParameterMemory:
+    """Weights (I, O) and biases (O,) of all layers, float32, or their gradients: views into one flat array.
+
+    One array, so that what is done to every parameter is one pass; zero at first, in the gaps between tensors too.
+    """
+
+    def __init__(self, device: Device, problem: Problem) -> None:
+        shapes: list[tuple[int, ...]] = [(layer.fan_in, layer.fan_out) for layer in problem.layers]
+        shapes += [(layer.fan_out,) for layer in problem.layers]
+        sizes = [math.prod(shape) for shape in shapes]
+        begins = [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
+        self.flat = device.empty((begins[-1],), np.float32)
+        device.zero(self.flat)
+        views = [
+            self.flat[begin : begin + size].reshape(shape)
+            for begin, size, shape in zip(begins, sizes, shapes, strict=False)
+        ]
+        self.weights = views[: len(problem.layers)]
+        self.biases = views[len(problem.layers) :]
+
+
 class Workspace:
     """The tensors of one trainer. B batch, I fan-in, O fan-out, C classes; all float32 unless said."""
 
@@ -53,8 +79,8 @@ class Workspace:
 
         # Views made here, since slicing an array costs more on the host than launching a kernel.
         self.batches: list[tuple[Array, Array]] = [(images[r], labels[r]) for r in rows]  # (B, I) f32, (B,) i32
-        self.weights = [device.empty((layer.fan_in, layer.fan_out), np.float32) for layer in problem.layers]
-        self.biases = [device.empty((layer.fan_out,), np.float32) for layer in problem.layers]
+        self.parameters = ParameterMemory(device, problem)
+        self.weights, self.biases = self.parameters.weights, self.parameters.biases
         self.outputs = [device.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]  # last: logits
         self.doutputs = [device.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]
         self.totals = device.empty((2,), np.float64)  # summed loss and number right since they were last zeroed

@@ -1,61 +1,154 @@
-"""cuBLAS on row-major matrices, with a handle and a workspace of its own.
+"""Matrix products by cuBLASLt on row-major matrices, each with the algorithm that measured fastest.
 
-Through `nvmath.bindings`, since CuPy refuses to use cuBLAS while a graph is captured (cupy#6290), and a workspace that
-cuBLAS allocates by itself could not be captured either.
+cuBLAS picks an algorithm by a rule of thumb, which for products of 10 columns or 32 rows is up to twice slower than
+the best that it has. cuBLASLt, the same kernels behind another door, hands out its candidates and lets the caller
+choose; they are timed on the first call with a shape. Through `nvmath.bindings`, since CuPy refuses to use cuBLAS
+while a graph is captured (cupy#6290).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import cupy
 import numpy as np
-from nvmath.bindings import cublas
+from nvmath import CudaDataType
+from nvmath.bindings import cublas, cublasLt
 
 from common.cuda.gpu import Gpu
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for Hopper; older chips are content with less
+CANDIDATES = 24
+LAUNCHES, REPLAYS = 20, 3  # of each candidate, in a graph, so that the host's launches are not what is timed
+ALIGNMENT = 256  # of what CUDA allocates, in bytes
 
 
-class Cublas:
-    """A cuBLAS handle on a GPU's stream, in plain float32: TF32 stays off."""
+@dataclass(frozen=True)
+class Plan:
+    """One product of given shapes: what cuBLASLt wants to be told of it, and the algorithm chosen."""
+
+    operation: int
+    layouts: tuple[int, int, int]
+    scalars: tuple[Any, Any]
+    algorithm: Any
+
+
+class Matmul:
+    """out (m, n) = alpha * op(a) @ op(b) + beta * out, float32 throughout: TF32 stays off.
+
+    The algorithms are those that give the same result each time: none that adds up in the order of arrival.
+    """
 
     def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._handle = cublasLt.create()
         self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
-        self._handle = cublas.create()
-        cublas.set_stream(self._handle, gpu.stream_handle)
-        cublas.set_workspace(self._handle, self._workspace.data.ptr, WORKSPACE_BYTES)
-        cublas.set_math_mode(self._handle, cublas.Math.DEFAULT_MATH)
-        self._scalars: dict[float, tuple[Any, int]] = {}
+        self._plans: dict[tuple[Any, ...], Plan] = {}
 
-    def sgemm(self, a: Any, b: Any, out: Any, trans_a: bool, trans_b: bool, alpha: float, beta: float) -> None:
-        """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out, float32.
+    def __call__(self, a: Any, b: Any, out: Any, trans_a: bool, trans_b: bool, alpha: float, beta: float) -> None:
+        """Enqueue the product; the first one of its shapes tries algorithms, and overwrites `out` meanwhile."""
+        key = (a.shape, b.shape, trans_a, trans_b, alpha, beta)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._choose(a, b, out, *key[2:])
+        self._launch(plan, a, b, out)
+
+    def _launch(self, plan: Plan, a: Any, b: Any, out: Any) -> None:
+        alpha, beta = plan.scalars
+        first, second, result = plan.layouts
+        cublasLt.matmul(
+            self._handle,
+            plan.operation,
+            alpha.ctypes.data,
+            b.data.ptr,
+            first,
+            a.data.ptr,
+            second,
+            beta.ctypes.data,
+            out.data.ptr,
+            result,
+            out.data.ptr,
+            result,
+            plan.algorithm.ctypes.data,
+            self._workspace.data.ptr,
+            WORKSPACE_BYTES,
+            self._gpu.stream_handle,
+        )
+
+    def _choose(self, a: Any, b: Any, out: Any, trans_a: bool, trans_b: bool, alpha: float, beta: float) -> Plan:
+        """Time the candidates.
 
         cuBLAS thinks in columns, and a row-major matrix is its own transpose there: so it is asked for
         out.T = op(b).T @ op(a).T.
         """
-        m, n = out.shape
-        k = a.shape[0] if trans_a else a.shape[1]
-        cublas.sgemm(
-            self._handle,
-            trans_b,
-            trans_a,
-            n,
-            m,
-            k,
-            self._scalar(alpha),
-            b.data.ptr,
-            b.shape[1],
-            a.data.ptr,
-            a.shape[1],
-            self._scalar(beta),
-            out.data.ptr,
-            n,
-        )
+        operation = cublasLt.matmul_desc_create(cublas.ComputeType.COMPUTE_32F, CudaDataType.CUDA_R_32F)
+        attributes = cublasLt.MatmulDescAttribute
+        for attribute, transpose in ((attributes.TRANSA, trans_b), (attributes.TRANSB, trans_a)):
+            flag = np.array(cublas.Operation.T if transpose else cublas.Operation.N, np.int32)
+            cublasLt.matmul_desc_set_attribute(operation, attribute, flag.ctypes.data, flag.nbytes)
+        layouts = (_layout(b), _layout(a), _layout(out))
+        scalars = (np.array(alpha, np.float32), np.array(beta, np.float32))
+        algorithms = self._candidates(operation, layouts, (b, a, out))
+        plans = [Plan(operation, layouts, scalars, algorithm) for algorithm in algorithms]
+        return min(plans, key=lambda plan: self._seconds(lambda: self._launch(plan, a, b, out)))
 
-    def _scalar(self, value: float) -> int:
-        """The address of a float32 on the host, which is how cuBLAS takes alpha and beta; kept alive here."""
-        if value not in self._scalars:
-            scalar = np.array(value, np.float32)
-            self._scalars[value] = (scalar, scalar.ctypes.data)
-        return self._scalars[value][1]
+    def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:
+        """Algorithms for these layouts, likely ones first; at least one, or a RuntimeError."""
+        preference = cublasLt.matmul_preference_create()
+        names = cublasLt.MatmulPreferenceAttribute
+        schemes = cublasLt.ReductionScheme
+        wishes: list[tuple[Any, Any]] = [
+            (names.MAX_WORKSPACE_BYTES, np.array(WORKSPACE_BYTES, np.uint64)),
+            (names.REDUCTION_SCHEME_MASK, np.array(schemes.COMPUTE_TYPE | schemes.OUTPUT_TYPE, np.uint32)),
+        ]
+        alignments = (names.MIN_ALIGNMENT_A_BYTES, names.MIN_ALIGNMENT_B_BYTES, names.MIN_ALIGNMENT_C_BYTES)
+        wishes += [(name, _alignment(matrix)) for name, matrix in zip(alignments, matrices, strict=True)]
+        wishes.append((names.MIN_ALIGNMENT_D_BYTES, _alignment(matrices[-1])))
+        for name, value in wishes:
+            cublasLt.matmul_preference_set_attribute(preference, name, value.ctypes.data, value.nbytes)
+        found = np.zeros(CANDIDATES, cublasLt.matmul_heuristic_result_dtype)
+        count = np.zeros(1, np.int32)
+        where = (layouts[0], layouts[1], layouts[2], layouts[2])
+        room = (CANDIDATES, found.ctypes.data, count.ctypes.data)
+        cublasLt.matmul_algo_get_heuristic(self._handle, operation, *where, preference, *room)
+        cublasLt.matmul_preference_destroy(preference)
+        usable = [result["algo"].copy() for result in found[: count[0]] if result["state"] == 0]
+        if not usable:
+            raise RuntimeError("cuBLASLt has no algorithm for this product")
+        return usable
+
+    def _seconds(self, enqueue: Callable[[], None]) -> float:
+        """The best time of several launches in a row on the device."""
+
+        def several() -> None:
+            for _ in range(LAUNCHES):
+                enqueue()
+
+        replay = self._gpu.capture(several)
+        replay()
+        times = []
+        for _ in range(REPLAYS):
+            begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+            begin.record(self._gpu.stream)
+            replay()
+            end.record(self._gpu.stream)
+            end.synchronize()
+            times.append(cupy.cuda.get_elapsed_time(begin, end))
+        return float(min(times))
+
+
+def _layout(matrix: Any) -> int:
+    """A row-major (rows, cols) matrix as cuBLAS sees it: cols by rows, each column dense."""
+    rows, cols = matrix.shape
+    layout: int = cublasLt.matrix_layout_create(CudaDataType.CUDA_R_32F, cols, rows, cols)
+    return layout
+
+
+def _alignment(matrix: Any) -> Any:
+    """The largest power of two that its address is a multiple of, in bytes.
+
+    Whichever of an epoch's batches it is: those follow each other without a gap, so that their size decides.
+    """
+    return np.array(min(ALIGNMENT, matrix.nbytes & -matrix.nbytes), np.uint32)

@@ -1,6 +1,6 @@
 // Matrix products, written by hand. All matrices are row-major, dense, float32.
 
-// The edge of the square of outputs that one block computes. GEMM_TILE in the launch code (stages/naive.py) is this.
+// The edge of the square of outputs that one block computes. GEMM_TILE in the launch code (stages/plain.py) is this.
 constexpr int GEMM_TILE = 16;
 
 // gemm_naive: out = alpha * op(a) @ op(b) + beta * out, where op transposes when its flag is not 0.

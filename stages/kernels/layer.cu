@@ -32,16 +32,28 @@ extern "C" __global__ void relu_backward(float* doutput, const float* output, in
     if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
 }
 
+// The block of bias_gradient: so many columns, and so many threads for each. stages/plain.py launches this.
+constexpr int BIAS_COLS = 32;
+constexpr int BIAS_ROWS = 8;
+
 // bias_gradient: dbias[col] = the sum of doutput[row][col] over the rows.
 //   doutput  (rows, cols)   f32  in
 //   dbias    (cols,)        f32  out
-// Launch: 1-D, at least cols threads in all. One thread a column.
+// Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns, each with BIAS_ROWS
+//   threads that take every BIAS_ROWS-th row; neighbouring threads read neighbouring columns.
 // Needs:  any architecture; rows * cols < 2^31.
-// Order:  each column is summed from the first row to the last; repeats bit for bit.
+// Order:  each thread adds its rows in order, and one thread the partial sums in order; repeats bit for bit.
 extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int rows, int cols) {
-    const int col = blockIdx.x * blockDim.x + threadIdx.x;
-    if (col >= cols) return;
+    __shared__ float partial[BIAS_ROWS][BIAS_COLS];
+    const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
     float sum = 0.0f;
-    for (int row = 0; row < rows; ++row) sum += doutput[row * cols + col];
-    dbias[col] = sum;
+    if (col < cols) {
+        for (int row = threadIdx.y; row < rows; row += BIAS_ROWS) sum += doutput[row * cols + col];
+    }
+    partial[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && col < cols) {
+        for (int i = 1; i < BIAS_ROWS; ++i) sum += partial[i][threadIdx.x];
+        dbias[col] = sum;
+    }
 }

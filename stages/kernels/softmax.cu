@@ -38,7 +38,7 @@ extern "C" __global__ void softmax_xent_backward(const float* probs, const int* 
     dlogits[i] = (probs[i] - target) / static_cast<float>(rows);
 }
 
-// The threads of softmax_xent_totals's one block; a power of two. stages/naive.py launches this many.
+// The threads of softmax_xent_totals's one block; a power of two. stages/plain.py launches this many.
 constexpr int TOTALS_THREADS = 256;
 
 // softmax_xent_totals: totals[0] += the summed cross-entropy, totals[1] += how many rows have their largest logit at

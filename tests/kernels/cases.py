@@ -26,6 +26,7 @@ UNIT = 2.0**-24  # half the gap between 1 and the next float32
 TINY = float(np.finfo(np.float32).tiny)  # below this, float32 is not precise but absolutely close
 
 GEMM_TILE = 16
+BIAS_COLS, BIAS_ROWS = 32, 8
 BLOCK = 64  # of the one-dimensional kernels, which take any
 TOTALS_THREADS = 256
 
@@ -123,7 +124,7 @@ def bias_gradient(random: Generator) -> Iterator[Case]:
         doutput = _normal(random, (rows, cols))
         args: Args = {"doutput": doutput, "dbias": _poison((cols,)), "rows": rows, "cols": cols}
         bound = rows * UNIT * np.abs(doutput).sum(axis=0)
-        yield _one_dimensional("bias_gradient", cols, args, {"dbias": bound})
+        yield Case("bias_gradient", (_blocks(cols, BIAS_COLS),), (BIAS_COLS, BIAS_ROWS), args, {"dbias": bound})
 
 
 def softmax(random: Generator) -> Iterator[Case]:

@@ -107,6 +107,9 @@ class NumpyUpdate:
         self._gemm(inputs, doutput, self._tensors.weights[layer], trans_a=True, alpha=-self._rate, beta=1.0)
         self._tensors.biases[layer] -= np.float32(self._rate) * doutput.sum(axis=0)
 
+    def finish(self) -> None:
+        pass
+
 
 class NumpyMetrics:
     needs: ClassVar[tuple[str, ...]] = ()

@@ -1,0 +1,126 @@
+"""JAX: the whole epoch as one jitted `lax.scan`.
+
+Why: JAX hands the compiler the loop over the steps, too, so the host launches an epoch at a time without any graph to
+capture. For small networks it is the strongest thing that one can write in a page of Python.
+
+Change: none; it is a reference, not a rung. The data lies on the device as (steps, B, I); parameters are donated, so
+that they are updated in place; the loop is unrolled by a few steps; products are in true float32. Epochs with metrics
+have a compiled function of their own, and each epoch is waited for, since XLA may launch from threads of its own.
+
+Expect: 13 to 14 us a step for softmax regression on an H200 and 30 with a hidden layer of 256: three or four kernels a
+step, launched by the loop in XLA's runtime.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from common.dataset import Split
+from common.problem import Params, Problem
+from common.trainer import EpochMetrics
+from stages.stage import Stage
+
+UNROLL = 8  # measured with tools/tune_references.py
+
+
+class JaxScanTrainer:
+    """SGD by `jax.grad` inside `jax.lax.scan`; on the CPU where JAX sees no GPU."""
+
+    cuda_stream: int | None = None  # XLA keeps its streams to itself
+
+    def __init__(
+        self,
+        problem: Problem,
+        train: Split,
+        *,
+        unroll: int = UNROLL,
+        compiler_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        # By default JAX takes most of the GPU's memory at once, and whatever else uses the GPU fails.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        import jax  # here, since a machine without JAX lists the stage too
+
+        self._jax = jax
+        self._problem = problem
+        self.device: Literal["cpu", "gpu"] = "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
+        self.detail = "CPU" if self.device == "cpu" else ""
+
+        batch, self._steps = problem.batch_size, problem.steps(len(train.images))
+        seen = train.first(self._steps * batch)
+        self._images = jax.device_put(seen.pixels().reshape(self._steps, batch, problem.inputs))
+        self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch))
+        self.load_params(
+            Params(
+                tuple(np.zeros((layer.fan_in, layer.fan_out), np.float32) for layer in problem.layers),
+                tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers),
+            )
+        )
+        epoch = jax.jit(_epoch(problem, unroll), static_argnames="with_totals", donate_argnames="layers")
+        self._epochs = {
+            due: epoch.lower(self._layers, self._images, self._labels, with_totals=due).compile(compiler_options)
+            for due in (False, True)
+        }
+        self._last: EpochMetrics | None = None
+
+    def load_params(self, params: Params) -> None:
+        """Start from these parameters."""
+        jnp = self._jax.numpy
+        # Copies, since on the CPU JAX would train in the caller's own arrays.
+        self._layers = [(jnp.array(w), jnp.array(b)) for w, b in zip(params.weights, params.biases, strict=True)]
+
+    def run_epoch(self, epoch: int) -> None:
+        """Train on every full batch once, in order."""
+        due = self._problem.metrics_due(epoch)
+        self._layers, totals = self._epochs[due](self._layers, self._images, self._labels)
+        self._jax.block_until_ready(self._layers)
+        self._last = None
+        if due:
+            loss_sum, correct = (np.asarray(total) for total in totals)
+            seen = self._steps * self._problem.batch_size
+            self._last = EpochMetrics(float(loss_sum) / self._steps, int(correct) / seen)
+
+    def last_metrics(self) -> EpochMetrics | None:
+        """The metrics of the last epoch, if it was due."""
+        return self._last
+
+    def read_params(self) -> Params:
+        """The parameters as they are now."""
+        return Params(
+            tuple(np.array(weight) for weight, _ in self._layers), tuple(np.array(bias) for _, bias in self._layers)
+        )
+
+    def close(self) -> None:
+        """Let go of the data and the compiled functions."""
+        del self._epochs, self._images, self._labels, self._layers
+
+
+def _epoch(problem: Problem, unroll: int) -> Any:
+    """The epoch as a pure function of layers [(I, O), (O,)], images (steps, B, I) and labels (steps, B)."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss_and_logits(layers: Any, images: Any, labels: Any) -> Any:
+        outputs = images
+        for index, (weight, bias) in enumerate(layers):
+            inputs = jax.nn.relu(outputs) if index else outputs
+            outputs = jnp.dot(inputs, weight, precision=jax.lax.Precision.HIGHEST) + bias  # no TF32
+        wanted = jax.nn.one_hot(labels, problem.classes)
+        return -(wanted * jax.nn.log_softmax(outputs)).sum(axis=1).mean(), outputs
+
+    def epoch(layers: Any, images: Any, labels: Any, *, with_totals: bool) -> Any:
+        def step(layers: Any, batch: Any) -> Any:
+            (loss, logits), gradients = jax.value_and_grad(loss_and_logits, has_aux=True)(layers, *batch)
+            updated = jax.tree.map(lambda old, gradient: old - problem.learning_rate * gradient, layers, gradients)
+            return updated, (loss, (logits.argmax(axis=1) == batch[1]).sum()) if with_totals else None
+
+        layers, seen = jax.lax.scan(step, layers, (images, labels), unroll=unroll)
+        return layers, jax.tree.map(jnp.sum, seen)
+
+    return epoch
+
+
+STAGE = Stage("jax-scan", "JAX, an epoch in a scan", "reference", "float32", ("jax",), JaxScanTrainer)

@@ -1,0 +1,131 @@
+"""What all references in PyTorch share: the network, the resident batches, the totals, and the trainer around them.
+
+A reference is one function that prepares from a `TorchSetup` and gives back how an epoch is run. So its file holds what
+it does with PyTorch, and nothing that every one of them does alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from common.dataset import Split
+from common.problem import Params, Problem
+from common.trainer import EpochMetrics
+
+Tensor = Any
+Batch = tuple[Tensor, Tensor]
+"""Images (B, I) and labels (B,)."""
+RunEpoch = Callable[[bool], None]
+"""Train on every full batch once, in order; add to the totals when the flag says that metrics are due."""
+
+
+class Totals:
+    """Loss and right answers of an epoch so far, on the device, so that no step waits for the host."""
+
+    def __init__(self, device: Any) -> None:
+        import torch
+
+        # Of shape (1,), since torch.compile takes a float64 tensor of shape () for a number, and drops what is added.
+        self.loss_sum = torch.zeros(1, device=device, dtype=torch.float64)
+        self.correct = torch.zeros(1, device=device, dtype=torch.int64)
+
+    def clear(self) -> None:
+        """Begin an epoch."""
+        self.loss_sum.zero_()
+        self.correct.zero_()
+
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Add one batch: its mean loss (), its logits (B, C) and its labels (B,)."""
+        self.loss_sum.add_(loss)
+        self.correct.add_((logits.argmax(dim=1) == labels).sum())
+
+
+class TorchSetup:
+    """What a reference prepares from: a network on the device, with ReLU between its layers, and the batches."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        import torch  # here, since a machine without PyTorch lists the stages too
+
+        torch.set_float32_matmul_precision("highest")  # no TF32
+        self.problem = problem
+        self.on_gpu: bool = torch.cuda.is_available()
+        self.device = torch.device("cuda" if self.on_gpu else "cpu")
+        self.steps = problem.steps(len(train.images))
+        layers: list[Any] = []
+        for layer in problem.layers:
+            layers += [torch.nn.Linear(layer.fan_in, layer.fan_out), torch.nn.ReLU()]
+        self.model = torch.nn.Sequential(*layers[:-1]).to(self.device)
+        self.linears = [module for module in self.model if isinstance(module, torch.nn.Linear)]
+        self.totals = Totals(self.device)
+        self._train = train.first(self.steps * problem.batch_size)
+
+    def host_tensors(self) -> tuple[Tensor, Tensor]:
+        """The images (N, I), float32, and labels (N,), int64, of all full batches, in the host's memory."""
+        import torch
+
+        return torch.from_numpy(self._train.pixels()), torch.from_numpy(self._train.labels.astype(np.int64))
+
+    def resident_batches(self, dtype: Any = None) -> list[Batch]:
+        """Every batch on the device: images (B, I) in `dtype`, by default float32, and labels (B,)."""
+        images, labels = self.host_tensors()
+        batch = self.problem.batch_size
+        return [
+            # Tensors of their own, since a slice need not begin where a compiled kernel's wide loads can.
+            (i.to(device=self.device, dtype=dtype, copy=True), la.to(device=self.device, copy=True))
+            for i, la in zip(images.split(batch), labels.split(batch), strict=True)
+        ]
+
+
+class TorchTrainer:
+    """Trains by whatever `prepare` makes of the set-up; on the CPU where PyTorch sees no GPU."""
+
+    def __init__(self, problem: Problem, train: Split, prepare: Callable[[TorchSetup], RunEpoch]) -> None:
+        import torch
+
+        self._setup = TorchSetup(problem, train)
+        on_gpu = self._setup.on_gpu
+        self.device: Literal["cpu", "gpu"] = "gpu" if on_gpu else "cpu"
+        self.detail = "" if on_gpu else f"CPU, {torch.get_num_threads()} threads"
+        self.cuda_stream: int | None = torch.cuda.current_stream().cuda_stream if on_gpu else None
+        self._run_epoch = prepare(self._setup)
+        self._last: EpochMetrics | None = None
+
+    def load_params(self, params: Params) -> None:
+        """Start from these parameters; PyTorch keeps a weight as (O, I)."""
+        import torch
+
+        with torch.no_grad():
+            for linear, weight, bias in zip(self._setup.linears, params.weights, params.biases, strict=True):
+                linear.weight.copy_(torch.from_numpy(weight.T))
+                linear.bias.copy_(torch.from_numpy(bias))
+
+    def run_epoch(self, epoch: int) -> None:
+        """Train on every full batch once, in order."""
+        problem, totals, steps = self._setup.problem, self._setup.totals, self._setup.steps
+        due = problem.metrics_due(epoch)
+        if due:
+            totals.clear()
+        self._run_epoch(due)
+        self._last = None
+        if due:
+            seen = steps * problem.batch_size
+            self._last = EpochMetrics(totals.loss_sum.item() / steps, totals.correct.item() / seen)
+
+    def last_metrics(self) -> EpochMetrics | None:
+        """The metrics of the last epoch, if it was due."""
+        return self._last
+
+    def read_params(self) -> Params:
+        """The parameters as they are now, turned to (I, O)."""
+        linears = self._setup.linears
+        return Params(
+            tuple(np.ascontiguousarray(linear.weight.detach().cpu().numpy().T) for linear in linears),
+            tuple(linear.bias.detach().cpu().numpy().copy() for linear in linears),
+        )
+
+    def close(self) -> None:
+        """Let go of the model, its data and whatever was captured."""
+        del self._run_epoch, self._setup

@@ -1,0 +1,61 @@
+"""The complete training step as one function, written for `torch.compile` to take whole.
+
+Forward, loss, gradients and update are one graph to the compiler, so that it fuses across them; `torch.func` gives the
+gradients inside that graph, where `loss.backward()` would end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stages.references.torch_common import Batch, Tensor, TorchSetup
+
+TrainSteps = Callable[[list[Batch], bool], None]
+"""Train on these batches, in order; add to the totals when the flag says so."""
+
+
+def train_steps(setup: TorchSetup, *, amp: bool) -> TrainSteps:
+    """The step over the set-up's own parameters, not yet compiled; with `amp`, products are in bfloat16.
+
+    Parameters stay in float32 and are updated in place. It takes several batches at once so that the compiler can fuse
+    the update of one step with the beginning of the next.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy, linear, relu
+
+    rate, device_type, totals = setup.problem.learning_rate, setup.device.type, setup.totals
+    # Detached, they share memory with the model's own and are no business of autograd's.
+    layers = [(module.weight.detach(), module.bias.detach()) for module in setup.linears]
+
+    def loss_and_logits(layers: list[tuple[Tensor, Tensor]], images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = linear(images, *layers[0])
+        for weight, bias in layers[1:]:
+            outputs = linear(relu(outputs), weight, bias)
+        return cross_entropy(outputs, labels), outputs
+
+    def steps(batches: list[Batch], with_totals: bool) -> None:
+        for images, labels in batches:
+            # The cache would keep casts of parameters that are about to change.
+            with torch.autocast(device_type, torch.bfloat16, enabled=amp, cache_enabled=False):
+                gradients, (loss, logits) = torch.func.grad_and_value(loss_and_logits, has_aux=True)(
+                    layers, images, labels
+                )
+            for parameters, layer_gradients in zip(layers, gradients, strict=True):
+                for parameter, gradient in zip(parameters, layer_gradients, strict=True):
+                    parameter.sub_(gradient, alpha=rate)
+            if with_totals:
+                totals.add(loss, logits, labels)
+
+    return steps
+
+
+def compile_steps(steps: TrainSteps, compiler: Mapping[str, Any]) -> TrainSteps:
+    """Compile for the shapes at hand with these arguments of `torch.compile`; it happens when first called."""
+    import torch
+
+    # It counts the sizes that this function is compiled for, and past its limit gives up on compiling.
+    torch._dynamo.config.recompile_limit = 256
+    torch._dynamo.config.accumulated_recompile_limit = 1024
+    compiled: TrainSteps = torch.compile(steps, fullgraph=True, dynamic=False, **compiler)
+    return compiled

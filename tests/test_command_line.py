@@ -1,0 +1,273 @@
+"""The command line as a new user meets it: what it refuses and how, and what it writes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import run_ladder
+from common.quartet import TRAIN_IMAGES
+from ladder.results import load
+from run_ladder import main
+from stages.registry import load_all
+from tests.common.idx_writer import quartet_arrays, write_files
+
+SCRIPT = Path(run_ladder.__file__)
+NUMPY = "stages.references.numpy_cpu:STAGE"
+SMALL = ["--batch-size=20", "--epochs=2", "--metrics-every=1", "--rounds=1", "--repeats=1", "--budget=1"]
+OPTIONS = {
+    "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
+    "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
+}  # fmt: skip
+Refused = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of 400 images of 6x6 pixels in 4 classes."""
+    return write_files(tmp_path_factory.mktemp("data") / "digits", quartet_arrays(400, 50, (6, 6), 4))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    """The folder of a run that came to its end."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert main(["--stages", "numpy", *SMALL, "--data-dir", str(digits), "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, digits: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with an earlier run in it, and data that is found without asking."""
+    folder = tmp_path / "here"
+    shutil.copytree(finished, folder / "earlier")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("LADDER_DATA_DIR", str(digits))
+    return folder
+
+
+@pytest.fixture
+def refused(here: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command that has to be refused without a trace but one line on stderr; returns that line."""
+
+    def run(*argv: str) -> str:
+        before = snapshot(here)
+        assert main(list(argv)) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("run_ladder.py: ")
+        assert err.count("\n") == 1
+        assert snapshot(here) == before
+        return err
+
+    return run
+
+
+def snapshot(folder: Path) -> dict[Path, bytes | None]:
+    """Every file below a folder with its bytes, and every folder."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("argv", "said", "way_out"),
+    [
+        ("--hidden -3", "hidden layer of -3", "1 unit or more"),
+        ("--hidden 0", "hidden layer of 0", "1 unit or more"),
+        ("--hidden abc", "--hidden: 'abc'", "such as 256"),
+        ("--hidden 128,,3", "--hidden: '128,,3'", "such as 256 or 128,128,128"),
+        ("--batch-size 0", "batch size 0", "1 or more"),
+        ("--batch-size 70000", "batch size 70000", "choose 400 or fewer"),
+        ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
+        ("--stages numpy,xyzzy", "stage 'xyzzy'", "see --list"),
+        ("--stages cublas..naive", "cublas comes after naive", "write naive..cublas"),
+        ("--epochs 0", "epochs 0", "1 or more"),
+        ("--epochs 1.5", "--epochs: invalid int value: '1.5'", "see --help"),
+        ("--learning-rate nan", "learning rate nan", "such as 0.1"),
+        ("--learning-rate 0", "learning rate 0", "such as 0.1"),
+        ("--learning-rate -1", "learning rate -1", "such as 0.1"),
+        ("--rounds 0", "rounds 0", "from 1 to"),
+        ("--repeats 1000", "repeats 1000", "from 1 to 500"),
+        ("--budget 0", "budget 0", "positive number of seconds"),
+        ("--timeout nan", "timeout nan", "positive number of seconds"),
+        ("--seed -1", "seed -1", "0 or more"),
+        ("--metrics-every 0", "metrics every 0", "1 or more"),
+        ("--epoch 3", "--epoch 3", "see --help"),
+        ("--warmups", "--warmups: expected one argument", "see --help"),
+        ("numpy", "numpy", "see --help"),
+        ("report", "path", "see --help"),
+        ("readme now", "now", "see --help"),
+    ],
+)
+def test_bad_options_are_refused(refused: Refused, argv: str, said: str, way_out: str) -> None:
+    line = refused(*argv.split())
+    assert said in line
+    assert way_out in line
+
+
+def test_bad_data_folders_are_refused(refused: Refused, tmp_path: Path, digits: Path) -> None:
+    empty, half, half_gz = (tmp_path / name for name in ("empty", "half", "half_gz"))
+    empty.mkdir()
+    write_files(half, quartet_arrays(), gz=False)
+    shutil.copytree(digits, half_gz)
+    for broken in (half / TRAIN_IMAGES, half_gz / f"{TRAIN_IMAGES}.gz"):
+        broken.write_bytes(broken.read_bytes()[: broken.stat().st_size // 2])
+
+    for folder, said in (
+        (tmp_path / "nowhere", "No such file or directory; name a folder"),
+        (half / TRAIN_IMAGES, "Not a directory; name a folder"),
+        (empty, f"no {TRAIN_IMAGES}"),
+        (half, "truncated"),
+        (half_gz, "damaged gzip file"),
+    ):
+        line = refused("--data-dir", str(folder))
+        assert f"run_ladder.py: {folder}" in line
+        assert said in line
+
+
+def test_an_out_that_cannot_be_written_to_is_refused(refused: Refused, here: Path) -> None:
+    below_a_file = here / "earlier" / "report.md" / "run"
+    nobody_may_write = Path("/proc/self")  # not even root
+    for folder in (below_a_file, below_a_file.parent, nobody_may_write):
+        line = refused("--out", str(folder))
+        assert f"--out {folder}: cannot be written to (" in line
+        assert "choose another folder" in line
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_out_is_refused(refused: Refused, here: Path) -> None:
+    (here / "closed").mkdir(mode=0o500)
+    assert "--out closed: cannot be written to (Permission denied); choose another folder" in refused("--out", "closed")
+
+
+def test_an_out_that_holds_results_is_refused(refused: Refused) -> None:
+    line = refused("--out", "earlier")
+    assert "earlier: holds a results.json; go on with --resume earlier, or choose another --out" in line
+
+
+@pytest.mark.parametrize("command", ["report", "--resume"])
+def test_files_that_are_no_results_are_refused(refused: Refused, here: Path, command: str) -> None:
+    raw = (here / "earlier" / "results.json").read_bytes()
+    later = raw.replace(b'"schema_version": ', b'"schema_version": 9')
+    files = {"half.json": raw[: len(raw) // 2], "list.json": b"[1]", "other.json": b'{"a": 1}', "later.json": later}
+    for name, content in files.items():
+        (here / name).write_bytes(content)
+    (here / "empty").mkdir()
+
+    for name, said in (
+        ("nowhere", "cannot be read (No such file or directory)"),
+        ("empty", "cannot be read (No such file or directory)"),
+        ("half.json", "not a results file of this program (Input data was truncated)"),
+        ("list.json", "not a results file of this program"),
+        ("other.json", "missing required field `schema_version`"),
+        ("later.json", "schema version 9"),
+    ):
+        line = refused(command, name)
+        assert f"run_ladder.py: {name}" in line
+        assert said in line
+        assert "name a results.json of this program, or the folder that holds one" in line
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--epochs 3", "--rounds 3", "--learning-rate 0.1", "--hidden 8,8", "--stages naive", "--out other"],
+)  # some equal their default, and contradict the run all the same
+def test_a_resumed_run_keeps_its_settings(refused: Refused, option: str) -> None:
+    line = refused("--resume", "earlier", *option.split())
+    assert f"{option}: a resumed run keeps its settings; leave it out, or start anew" in line
+
+
+def test_a_run_on_other_data_or_of_another_version_is_not_resumed(refused: Refused, here: Path, tmp_path: Path) -> None:
+    other = write_files(tmp_path / "other", quartet_arrays(401, 50, (6, 6), 4))
+    line = refused("--resume", "earlier", "--data-dir", str(other))
+    assert "earlier: was measured on digits, found here is other; give its --data-dir" in line
+
+    file = here / "earlier" / "results.json"
+    file.write_text(file.read_text().replace('"name": "numpy"', '"name": "gone"'))
+    assert "earlier: measured gone, which this version does not have; start anew" in refused("--resume", "earlier")
+
+
+def test_a_run_writes_its_results_report_and_figures(finished: Path) -> None:
+    results = load(finished)
+    (stage,) = results.stages
+    assert (stage.name, stage.status) == ("numpy", "passed")
+    assert (results.problem.dataset, results.problem.network, results.problem.epochs) == ("digits", "36-4", 2)
+    assert "NumPy" in (finished / "report.md").read_text()
+    assert {file.name for file in (finished / "figures").iterdir()} == {"epoch_time.svg", "loss_curves.svg"}
+
+
+def test_results_go_below_runs_unless_told_otherwise(here: Path) -> None:
+    assert main(["--stages", "numpy", *SMALL]) == 0
+    (folder,) = (here / "runs").iterdir()
+    assert load(folder).stages[0].status == "passed"
+
+
+def test_report_renders_a_copied_run_byte_for_byte(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = here / "earlier"
+    before = snapshot(folder)
+    for path in (folder, folder / "results.json"):
+        (folder / "report.md").unlink()
+        shutil.rmtree(folder / "figures")
+        assert main(["report", str(path)]) == 0
+        assert snapshot(folder) == before
+    assert "NumPy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("named", ["earlier", "earlier/results.json"])
+def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
+    before = snapshot(here)
+    assert main(["--resume", named, "--stages", "all"]) == 0  # `make ladder` says the latter
+    assert snapshot(here) == before
+
+
+def test_exit_status_is_1_when_a_stage_fails_or_crashes(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for planted, status in (("GRADIENT", "failed"), ("RAISES", "crashed")):
+        entries = load_all([NUMPY, f"tests.planted:{planted}"])
+        monkeypatch.setattr(run_ladder, "load_all", lambda entries=entries: entries)
+        assert main([*SMALL, "--out", planted]) == 1
+        results = load(here / planted)
+        assert [stage.status for stage in results.stages] == ["passed", status]
+        assert str(results.stages[1].reason) in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_skipped_stage_is_no_failure(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = load_all([NUMPY, "tests.planted:NEEDY"])
+    monkeypatch.setattr(run_ladder, "load_all", lambda: entries)
+    assert main([*SMALL, "--out", "run"]) == 0
+    assert [stage.status for stage in load(here / "run").stages] == ["passed", "skipped"]
+
+
+def test_list_names_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(re.search(rf"^{name} ", listed, re.MULTILINE) for name in load_all())
+
+
+def test_doctor_looks_at_the_machine_and_the_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--doctor"]) == 0
+    found = capsys.readouterr().out
+    assert all(re.search(rf"^{what} ", found, re.MULTILINE) for what in ("Python", "NVIDIA driver", "numpy", "data"))
+
+
+def test_help_mentions_every_option_and_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    told = capsys.readouterr().out
+    assert set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", told, re.MULTILINE)) == OPTIONS
+    assert "report PATH" in told
+    assert "readme" in told
+
+
+def test_as_a_program_it_says_one_line_and_exits_with_2(here: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, "--epochs", "0"], capture_output=True, text=True, cwd=here)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "run_ladder.py: epochs 0: must be 1 or more\n"

@@ -1,0 +1,111 @@
+"""Ctrl-C, and worse, halfway through a run: what was measured is whole, and `--resume` measures the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ladder.results import load
+from tests.common.idx_writer import quartet_arrays, write_files
+
+ROOT = Path(__file__).parent.parent
+SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=1", "--budget=1"]
+# The second stage sleeps for two seconds or more, which leaves time to send a signal.
+PROGRAM = """
+import sys
+import run_ladder
+from stages.registry import load_all
+
+run_ladder.load_all = lambda: load_all(["stages.references.numpy_cpu:STAGE", "tests.planted:SLOW"])
+if __name__ == "__main__":
+    sys.exit(run_ladder.main(sys.argv[1:]))
+"""
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start the ladder in a process group of its own, as a shell does, with the current folder in `tmp_path`."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    data = write_files(tmp_path / "data", quartet_arrays(400, 50, (6, 6), 4))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "LADDER_DATA_DIR": str(data)}
+    begun: list[subprocess.Popen[str]] = []
+
+    def run(*argv: str) -> subprocess.Popen[str]:
+        program = subprocess.Popen(
+            [sys.executable, str(script), *argv],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        begun.append(program)
+        return program
+
+    yield run
+    for program in begun:
+        program.kill()
+        program.communicate()
+
+
+def open_when_read(fifo: Path) -> int:
+    """Open a pipe for writing as soon as somebody reads it; OSError when nobody does within a minute."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_interrupted_run_is_whole_and_resume_finishes_it(
+    start: Start, tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    program = start(*SMALL, "--out", "a run")
+    assert program.stdout is not None
+    for line in program.stdout:
+        if line.startswith("[2/2] slow"):
+            break
+    os.killpg(program.pid, sent)  # as Ctrl-C goes to the whole group
+    out, err = program.communicate(timeout=60)
+    assert program.returncode == code
+    assert err == ""
+    if sent == signal.SIGINT:
+        assert out.splitlines()[-1] == "interrupted; go on with: python run_ladder.py --resume 'a run'"
+
+    half = load(tmp_path / "a run")
+    assert [stage.status for stage in half.stages] == ["passed", "skipped"]
+    assert half.stages[1].reason == "not measured yet; go on with --resume"
+
+    program = start("--resume", "a run")
+    out, err = program.communicate(timeout=120)
+    assert (program.returncode, err) == (0, "")
+    whole = load(tmp_path / "a run")
+    assert [stage.status for stage in whole.stages] == ["passed", "passed"]
+    assert whole.stages[0] == half.stages[0]
+    assert (tmp_path / "a run" / "report.md").exists()
+
+
+def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path: Path) -> None:
+    fifo = tmp_path / "data" / "t10k-labels-idx1-ubyte"
+    os.mkfifo(fifo)  # found before the gzipped file of that name; whoever reads it waits
+    program = start(*SMALL, "--out", "run")
+    writer = open_when_read(fifo)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=60)
+    os.close(writer)
+    assert (program.returncode, out, err) == (130, "", "run_ladder.py: interrupted\n")
+    assert not (tmp_path / "run").exists()

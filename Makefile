@@ -1,13 +1,14 @@
-# `make ladder` and `make test` set everything up by themselves; both take CUDA=12, CUDA=13, CUDA=cpu and TORCH=1.
+# `make ladder` and `make test` set everything up by themselves; both take CUDA=12, CUDA=13, CUDA=cpu, TORCH=1, JAX=1.
 PYTHON ?= python3
 CUDA = auto
 TORCH = 0
+JAX = 0
 ARGS =
 
 NO_PYTHON = setup: needs Python 3.11 or newer, and there is no $(PYTHON) on the PATH; \
 install one, or name one: make $@ PYTHON=/path/to/python3.12
 SETUP = command -v $(PYTHON) >/dev/null || { echo "$(NO_PYTHON)" >&2; exit 1; }; \
-$(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)"
+$(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

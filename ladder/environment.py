@@ -46,6 +46,13 @@ def _not_installed(package: str, title: str) -> str | None:
     return None if found else f"{title} is not installed"
 
 
+def _torch_without_cuda() -> str | None:
+    """Why PyTorch, which is there, cannot use a GPU: only a build for CUDA has that library of its own."""
+    found = importlib.util.find_spec("torch")
+    folder = Path(found.origin).parent if found and found.origin else Path()
+    return None if list(folder.glob("lib/*torch_cuda*")) else "PyTorch is installed without CUDA"
+
+
 Check = Callable[[], str | None]
 # Each need with the checks that have to pass, and with the modules that a stage with it will import.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
@@ -56,6 +63,8 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
     "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), ("torch",)),
+    "torch-cuda": ((_no_device, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), ("torch",)),
+    "jax": ((partial(_not_installed, "jax", "JAX"),), ("jax",)),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ladder.environment import missing
 
-NEEDS = {"gpu": ("cuda",), "torch": ("torch",)}
+NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,7 +47,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Pairs of extras that cannot share a `.venv`: CuPy's wheels for CUDA 12 and 13 own the same files, and pip takes
 # PyTorch's CPU build for any other build of the same version.
 CONFLICTS = (
-    (frozenset({"cuda12", "torch-cuda12"}), frozenset({"cuda13", "torch-cuda13", "compile"})),
+    (
+        frozenset({"cuda12", "torch-cuda12", "jax-cuda12"}),
+        frozenset({"cuda13", "torch-cuda13", "jax-cuda13", "compile"}),
+    ),
     (frozenset({"torch-cpu"}), frozenset({"torch-cuda12", "torch-cuda13"})),
 )
 # PyPI's own build of PyTorch for Linux brings gigabytes of CUDA.
@@ -90,6 +93,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="tools/setup.py", description="Make .venv with what fits this machine.")
     parser.add_argument("--cuda", default="auto", help="12, 13 or cpu instead of what the driver supports")
     parser.add_argument("--torch", default="0", help="1: PyTorch on a machine without a GPU too, as its CPU build")
+    parser.add_argument("--jax", default="0", help="1: JAX on a machine without a GPU too, for its CPU")
     parser.add_argument("--dev", action="store_true", help="what tests and checks need as well")
     options = parser.parse_args(arguments)
     try:
@@ -97,7 +101,9 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
             raise SetupError(f"CUDA={options.cuda}: choose 12, 13 or cpu")
         if options.torch not in ("0", "1"):
             raise SetupError(f"TORCH={options.torch}: choose 1 for PyTorch's CPU build, or 0")
-        set_up(root, cuda=options.cuda, torch=options.torch == "1", dev=options.dev)
+        if options.jax not in ("0", "1"):
+            raise SetupError(f"JAX={options.jax}: choose 1 for JAX on the CPU, or 0")
+        set_up(root, cuda=options.cuda, torch=options.torch == "1", jax=options.jax == "1", dev=options.dev)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -110,14 +116,14 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     return 0
 
 
-def set_up(root: Path, *, cuda: str, torch: bool, dev: bool) -> None:
+def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool) -> None:
     """Bring `root/.venv` to what is asked for, adding to what it has; raises SetupError when that cannot be done."""
     venv, stamp_path = root / ".venv", root / ".venv" / "setup.json"
     core, optional = dependency_tables(root / "pyproject.toml")
     found = Stamp.read(stamp_path) if (venv / "bin" / "python").exists() else None
     before = found.extras if found else frozenset()
     target, because = cuda_that_fits(cuda, before)
-    wanted = extras_for(target, torch=torch, dev=dev, installed=before)
+    wanted = extras_for(target, torch=torch, jax=jax, dev=dev, installed=before)
     python = ".".join(str(part) for part in sys.version_info[:2])
     tables = hashlib.sha256(json.dumps([core, optional], sort_keys=True).encode()).hexdigest()
     if found and wanted <= before and (found.python, found.tables) == (python, tables):
@@ -176,14 +182,16 @@ def cuda_that_fits(asked: str, installed: frozenset[str]) -> tuple[str, str]:
     return "13", supports
 
 
-def extras_for(target: str, *, torch: bool, dev: bool, installed: frozenset[str]) -> frozenset[str]:
+def extras_for(target: str, *, torch: bool, jax: bool, dev: bool, installed: frozenset[str]) -> frozenset[str]:
     """The extras of pyproject.toml that make up what is asked for."""
     extras = {"dev"} if dev else set()
     if target != "cpu":
-        extras |= {f"cuda{target}", f"torch-cuda{target}"}
+        extras |= {f"cuda{target}", f"torch-cuda{target}", f"jax-cuda{target}"}
     else:
         if torch and not installed & {"torch-cuda12", "torch-cuda13"}:
             extras.add("torch-cpu")
+        if jax and not installed & {"jax-cuda12", "jax-cuda13"}:
+            extras.add("jax-cpu")
         if dev and not installed & {"cuda12", "cuda13"}:
             extras.add("compile")
     return frozenset(extras)

@@ -27,12 +27,17 @@ ALIGNMENT = 256  # of what CUDA allocates, in bytes
 
 @dataclass(frozen=True)
 class Plan:
-    """One product of given shapes: what cuBLASLt wants to be told of it, and the algorithm chosen."""
+    """One product of given shapes: what cuBLASLt wants to be told of it, and the algorithm chosen.
+
+    All as the addresses and handles that the call takes, since a call asks for nothing that can be known before.
+    """
 
     operation: int
     layouts: tuple[int, int, int]
-    scalars: tuple[Any, Any]
-    algorithm: Any
+    alpha: int
+    beta: int
+    algorithm: int
+    kept: tuple[Any, ...]  # the host memory that the addresses point to
 
 
 class Matmul:
@@ -45,6 +50,7 @@ class Matmul:
         self._gpu = gpu
         self._handle = cublasLt.create()
         self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
+        self._workspace_address = self._workspace.data.ptr
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def __call__(self, a: Any, b: Any, out: Any, trans_a: bool, trans_b: bool, alpha: float, beta: float) -> None:
@@ -56,23 +62,23 @@ class Matmul:
         self._launch(plan, a, b, out)
 
     def _launch(self, plan: Plan, a: Any, b: Any, out: Any) -> None:
-        alpha, beta = plan.scalars
         first, second, result = plan.layouts
+        target = out.data.ptr
         cublasLt.matmul(
             self._handle,
             plan.operation,
-            alpha.ctypes.data,
+            plan.alpha,
             b.data.ptr,
             first,
             a.data.ptr,
             second,
-            beta.ctypes.data,
-            out.data.ptr,
+            plan.beta,
+            target,
             result,
-            out.data.ptr,
+            target,
             result,
-            plan.algorithm.ctypes.data,
-            self._workspace.data.ptr,
+            plan.algorithm,
+            self._workspace_address,
             WORKSPACE_BYTES,
             self._gpu.stream_handle,
         )
@@ -89,9 +95,10 @@ class Matmul:
             flag = np.array(cublas.Operation.T if transpose else cublas.Operation.N, np.int32)
             cublasLt.matmul_desc_set_attribute(operation, attribute, flag.ctypes.data, flag.nbytes)
         layouts = (_layout(b), _layout(a), _layout(out))
-        scalars = (np.array(alpha, np.float32), np.array(beta, np.float32))
-        algorithms = self._candidates(operation, layouts, (b, a, out))
-        plans = [Plan(operation, layouts, scalars, algorithm) for algorithm in algorithms]
+        plans = []
+        for algorithm in self._candidates(operation, layouts, (b, a, out)):
+            kept = (np.array(alpha, np.float32), np.array(beta, np.float32), algorithm)
+            plans.append(Plan(operation, layouts, *(value.ctypes.data for value in kept), kept))
         return min(plans, key=lambda plan: self._seconds(lambda: self._launch(plan, a, b, out)))
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:
@@ -114,7 +121,8 @@ class Matmul:
         room = (CANDIDATES, found.ctypes.data, count.ctypes.data)
         cublasLt.matmul_algo_get_heuristic(self._handle, operation, *where, preference, *room)
         cublasLt.matmul_preference_destroy(preference)
-        usable = [result["algo"].copy() for result in found[: count[0]] if result["state"] == 0]
+        found = found[: count[0]]
+        usable = list(found["algo"][found["state"] == 0].reshape(-1, 1))
         if not usable:
             raise RuntimeError("cuBLASLt has no algorithm for this product")
         return usable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,12 @@ class Gpu:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it."""
         self.stream.synchronize()
         self.stream.begin_capture()
-        enqueue()
+        try:
+            enqueue()
+        except BaseException:
+            with suppress(Exception):  # a stream left capturing would fail whoever uses it next, and hide the reason
+                self.stream.end_capture()
+            raise
         graph = self.stream.end_capture()
         graph.upload(self.stream)
         return lambda: graph.launch(self.stream)

@@ -1,4 +1,4 @@
-"""The markers `gpu` and `torch`: a test that carries one is skipped, with the reason, exactly where it cannot run."""
+"""The markers `gpu`, `torch` and `jax`: a test that carries one is skipped, with the reason, exactly where it cannot run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Collected:
         self.skipped.append(mark.kwargs["reason"])
 
 
-@pytest.mark.parametrize("lacking", [set(), {"cuda"}, {"torch"}, {"cuda", "torch"}])
+@pytest.mark.parametrize("lacking", [set(), {"cuda"}, {"torch"}, {"jax"}, {"cuda", "torch"}])
 def test_marked_tests_are_skipped_where_their_need_is_missing(
     monkeypatch: pytest.MonkeyPatch, lacking: set[str]
 ) -> None:
@@ -33,7 +33,8 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
         return next((f"no {need}" for need in needs if need in lacking), None)
 
     monkeypatch.setattr(conftest, "missing", missing)
-    plain, gpu, torch, both = Collected(), Collected("gpu"), Collected("torch"), Collected("gpu", "torch")
-    conftest.pytest_collection_modifyitems(cast(list[pytest.Item], [plain, gpu, torch, both]))
-    no_gpu, no_torch = ["no cuda"] * ("cuda" in lacking), ["no torch"] * ("torch" in lacking)
-    assert [test.skipped for test in (plain, gpu, torch, both)] == [[], no_gpu, no_torch, no_gpu + no_torch]
+    carried = [(), ("gpu",), ("torch",), ("jax",), ("gpu", "torch")]
+    tests = [Collected(*markers) for markers in carried]
+    conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
+    reasons = {marker: [f"no {need}"] * (need in lacking) for marker, (need,) in conftest.NEEDS.items()}
+    assert [test.skipped for test in tests] == [sum((reasons[marker] for marker in m), []) for m in carried]

@@ -98,7 +98,8 @@ class Matmul:
         plans = []
         for algorithm in self._candidates(operation, layouts, (b, a, out)):
             kept = (np.array(alpha, np.float32), np.array(beta, np.float32), algorithm)
-            plans.append(Plan(operation, layouts, *(value.ctypes.data for value in kept), kept))
+            addresses = [int(value.ctypes.data) for value in kept]
+            plans.append(Plan(operation, layouts, *addresses, kept=kept))
         return min(plans, key=lambda plan: self._seconds(lambda: self._launch(plan, a, b, out)))
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:

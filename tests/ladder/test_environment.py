@@ -29,7 +29,7 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
             folder = tmp_path.joinpath(*module.split("."))
             folder.mkdir(parents=True)
             (folder / "__init__.py").touch()
-        for name in [name for name in sys.modules if name.split(".")[0] in ("cupy", "cuda", "nvmath", "torch")]:
+        for name in [name for name in sys.modules if name.split(".")[0] in ("cupy", "cuda", "nvmath", "torch", "jax")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [str(tmp_path)])
 
@@ -47,6 +47,10 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (("cupy", "cuda.core", "nvmath"), ["cuda", "cublas"], None),
         ((), ["torch"], "PyTorch is not installed"),
         (("torch",), ["torch"], None),
+        ((), ["torch-cuda"], "PyTorch is not installed"),
+        (("torch",), ["torch-cuda"], "PyTorch is installed without CUDA"),
+        ((), ["jax"], "JAX is not installed"),
+        (("jax",), ["jax"], None),
         ((), [], None),
         ((), ["sm_86"], None),
         ((), ["sm_80"], None),
@@ -63,7 +67,16 @@ def test_missing_on_a_machine_with_a_gpu(
     assert environment.missing(needs) == reason
 
 
-@pytest.mark.parametrize("need", ["cuda", "sm_75"])
+def test_pytorch_for_cuda_is_told_by_its_library(
+    monkeypatch: pytest.MonkeyPatch, only: Install, tmp_path: Path
+) -> None:
+    gpus.show(monkeypatch, H200)
+    only("torch", "torch.lib")
+    (tmp_path / "torch" / "lib" / "libtorch_cuda.so").touch()
+    assert environment.missing(["torch-cuda"]) is None
+
+
+@pytest.mark.parametrize("need", ["cuda", "sm_75", "torch-cuda"])
 def test_missing_without_a_driver(monkeypatch: pytest.MonkeyPatch, only: Install, need: str) -> None:
     gpus.hide(monkeypatch)
     only("cupy", "cuda.core")

@@ -50,6 +50,7 @@ def test_extras_add_up_in_the_venv_that_is_there(machine: Machine) -> None:
     kept.touch()
     assert machine.installed("--dev") == ["numpy>=2", "nvrtc", "pytest"]
     assert machine.installed("--torch", "1") == ["numpy>=2", "nvrtc", "pytest", "torch==1"]
+    assert machine.installed("--jax", "1") == ["numpy>=2", "nvrtc", "pytest", "jax", "torch==1"]
     assert kept.exists()
 
 
@@ -58,10 +59,10 @@ def test_extras_add_up_in_the_venv_that_is_there(machine: Machine) -> None:
     [
         (None, ["numpy>=2"]),
         ((11, 4), ["numpy>=2"]),
-        ((12, 0), ["numpy>=2", "cupy-cuda12x", "torch==12"]),
-        ((12, 9), ["numpy>=2", "cupy-cuda12x", "torch==12"]),
-        ((13, 0), ["numpy>=2", "cupy-cuda13x", "torch==13"]),
-        ((14, 1), ["numpy>=2", "cupy-cuda13x", "torch==13"]),
+        ((12, 0), ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"]),
+        ((12, 9), ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"]),
+        ((13, 0), ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"]),
+        ((14, 1), ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"]),
     ],
 )
 def test_the_driver_chooses(
@@ -82,8 +83,8 @@ def test_an_old_driver_is_told_so(
 @pytest.mark.parametrize(
     ("asked", "requirements"),
     [
-        ("12", ["numpy>=2", "cupy-cuda12x", "torch==12"]),
-        ("13", ["numpy>=2", "cupy-cuda13x", "torch==13"]),
+        ("12", ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"]),
+        ("13", ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"]),
         ("cpu", ["numpy>=2"]),
     ],
 )
@@ -106,9 +107,9 @@ def test_torch_for_the_cpu_is_looked_for_in_its_own_index_first(machine: Machine
     assert commands[2].endswith("--no-input numpy>=2 torch==1")
 
 
-def test_a_gpu_s_torch_is_not_replaced_by_the_cpu_s(machine: Machine) -> None:
+def test_a_gpu_s_torch_and_jax_are_not_replaced_by_the_cpu_s(machine: Machine) -> None:
     machine.installed("--cuda", "13")
-    assert machine.set_up("--cuda", "cpu", "--torch", "1") == (0, [])
+    assert machine.set_up("--cuda", "cpu", "--torch", "1", "--jax", "1") == (0, [])
 
 
 def test_switching_cuda_makes_the_venv_anew_and_keeps_the_rest(
@@ -118,9 +119,9 @@ def test_switching_cuda_makes_the_venv_anew_and_keeps_the_rest(
     left_over = machine.root / ".venv" / "cupy"
     left_over.touch()
     capsys.readouterr()
-    assert machine.installed("--cuda", "13") == ["numpy>=2", "cupy-cuda13x", "pytest", "torch==13"]
+    assert machine.installed("--cuda", "13") == ["numpy>=2", "cupy-cuda13x", "pytest", "jax[13]", "torch==13"]
     assert not left_over.exists()
-    said = ".venv has cuda12, torch-cuda12, which cannot stay beside cuda13, torch-cuda13: making it anew"
+    said = ".venv has cuda12, jax-cuda12, torch-cuda12, which cannot stay beside cuda13, jax-cuda13, torch-cuda13: "
     assert said in capsys.readouterr().out
 
 
@@ -128,12 +129,12 @@ def test_cuda_12_stays_once_it_was_chosen_on_a_newer_driver(machine: Machine, mo
     machine.installed("--cuda", "12")
     monkeypatch.setattr(driver, "driver_version", lambda: (13, 0))
     assert machine.set_up() == (0, [])
-    assert machine.installed("--dev") == ["numpy>=2", "cupy-cuda12x", "pytest", "torch==12"]
+    assert machine.installed("--dev") == ["numpy>=2", "cupy-cuda12x", "pytest", "jax[12]", "torch==12"]
 
 
 def test_tests_on_the_cpu_add_the_compiler_unless_cuda_brought_it(machine: Machine) -> None:
     machine.installed("--cuda", "12")
-    assert machine.installed("--cuda", "cpu", "--dev") == ["numpy>=2", "cupy-cuda12x", "pytest", "torch==12"]
+    assert machine.installed("--cuda", "cpu", "--dev") == ["numpy>=2", "cupy-cuda12x", "pytest", "jax[12]", "torch==12"]
 
 
 def test_the_venv_is_made_anew_from_inside_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,7 @@ def test_the_venv_is_made_anew_from_inside_it(machine: Machine, monkeypatch: pyt
     inside = machine.root / ".venv" / "bin" / "python3"
     inside.symlink_to(machine.python)
     monkeypatch.setattr(sys, "executable", str(inside))
-    assert machine.installed("--cuda", "13") == ["numpy>=2", "cupy-cuda13x", "torch==13"]
+    assert machine.installed("--cuda", "13") == ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"]
 
 
 def test_changed_dependencies_are_installed_into_the_same_venv(machine: Machine) -> None:
@@ -164,7 +165,7 @@ def test_another_python_makes_the_venv_anew(machine: Machine, monkeypatch: pytes
 
 def test_every_extra_that_set_up_may_ask_for_is_in_pyproject() -> None:
     _, optional = setup.dependency_tables(ROOT / "pyproject.toml")
-    asked = {"dev", "compile", "torch-cpu"}.union(*(left | right for left, right in setup.CONFLICTS))
+    asked = {"dev", "compile", "torch-cpu", "jax-cpu"}.union(*(left | right for left, right in setup.CONFLICTS))
     assert asked == set(optional)
 
 
@@ -175,11 +176,11 @@ def test_make_sets_up_before_it_runs(machine: Machine, monkeypatch: pytest.Monke
     (machine.root / ".venv" / "bin").mkdir(parents=True)
     write_program(machine.root / ".venv" / "bin" / "python", FAKE_PYTHON)
     shutil.copy(ROOT / "Makefile", machine.root)
-    for goal in (["ladder", "CUDA=12", "ARGS=--hidden 256"], ["test", "TORCH=1"]):
+    for goal in (["ladder", "CUDA=12", "ARGS=--hidden 256"], ["test", "TORCH=1", "JAX=1"]):
         subprocess.run([str(MAKE), *goal], cwd=machine.root, check=True)
     assert machine.log.read_text().splitlines() == [
-        "python tools/setup.py --cuda 12 --torch 0",
+        "python tools/setup.py --cuda 12 --torch 0 --jax 0",
         "python run_ladder.py --stages all --hidden 256",
-        "python tools/setup.py --cuda auto --torch 1 --dev",
+        "python tools/setup.py --cuda auto --torch 1 --jax 1 --dev",
         "python -m pytest",
     ]

@@ -90,6 +90,7 @@ def test_failing_to_add_leaves_what_was_there_in_use(machine: Machine, monkeypat
     [
         (("--cuda", "11"), "setup: CUDA=11: choose 12, 13 or cpu\n"),
         (("--torch", "yes"), "setup: TORCH=yes: choose 1 for PyTorch's CPU build, or 0\n"),
+        (("--jax", "cpu"), "setup: JAX=cpu: choose 1 for JAX on the CPU, or 0\n"),
     ],
 )
 def test_a_choice_there_is_not(

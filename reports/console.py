@@ -16,7 +16,8 @@ from rich.text import Text
 
 from ladder.results import Results
 from reports import format
-from reports.summary import Notice, Row, caption, heading, notices, rows
+from reports.notices import Notice, notices
+from reports.summary import Row, caption, heading, rows
 
 NARROWEST = 80  # columns; a narrower terminal breaks the lines itself, which loses nothing, as cutting them would
 ROOMY = 100  # columns; from here on there is a wider gap between two columns of the table
@@ -66,11 +67,11 @@ def _table(lines: Sequence[Row], gap: int) -> Table:
     table.add_column("stage\n  what changed", overflow="fold")
     for header in (
         "ms/epoch\n(min-max)",
-        "us/step",
+        "us/step\nlaunches",
         "vs\nbelow",
         "vs\nnaive",
         "vs\nPyTorch",
-        "prepare",
+        "prepare\nmemory",
         "checked\naccuracy",
     ):
         table.add_column(header, justify="right", no_wrap=True)
@@ -95,15 +96,20 @@ def _cells(row: Row) -> list[RenderableType]:
     checked = Text(row.status, STATUS_STYLE[row.status])
     if row.test_accuracy is not None:
         checked.append(f"\n{format.percent(row.test_accuracy)}", "default not bold")
-    ratios = (row.versus_below, row.versus_naive, row.versus_torch)
     return [
         Group(Text(row.label), *indented),
         times,
-        Text(format.microseconds(row.step_us)),
-        *(Text(format.ratio(value)) for value in ratios),
-        Text(format.duration(row.prepare_s)),
+        _two_lines(format.microseconds(row.step_us), format.per_step(row.launches_per_step)),
+        Text(format.ratio(row.versus_below)),
+        Text(format.ratio(row.versus_naive)),
+        _two_lines(format.ratio(row.versus_torch), format.precision(row.precision)),
+        _two_lines(format.seconds(row.prepare_s), format.memory(row.gpu_memory_mib)),
         checked,
     ]
+
+
+def _two_lines(upper: str, lower: str) -> Text:
+    return Text.assemble(upper, (f"\n{lower}", "dim"))
 
 
 def _wide_enough(console: Console | None) -> Console:

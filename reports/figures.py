@@ -11,6 +11,7 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import matplotlib as mpl
@@ -21,11 +22,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from ladder.results import LossPoint, OracleRecord, Results
 from reports import format
-from reports.summary import Row, dataset_name, label, rows
+from reports.compare import CLASSES
+from reports.summary import Row, dataset_name, label, rows, table_order
 
 WIDTH = 8.6  # inches; 826 pixels in a browser, about as wide as a README
 INK, FAINT, BACKGROUND = "#222222", "#6e6e6e", "#ffffff"
 RUNG, REFERENCE = "#0072b2", "#e69f00"
+HATCHES = {"tf32": "...", "bf16/fp16": "///"}  # by class of precision; float32 is plain
 # Okabe and Ito's palette, which tells its colours apart for every common kind of colour blindness.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -79,8 +82,7 @@ def epoch_time(results: Results) -> Figure:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("ms/epoch, log scale: median, with the fastest and the slowest run")
         _tidy(axes, "x")
-        keys = [Patch(color=RUNG, label="rung"), Patch(color=REFERENCE, label="reference")]
-        figure.legend(handles=keys, loc="outside lower right", ncols=2, frameon=False)
+        figure.legend(handles=_keys(found), loc="outside lower right", ncols=4, frameon=False)
         _title(figure, "Time of an epoch", results)
     return figure
 
@@ -102,7 +104,7 @@ def loss_curves(results: Results) -> Figure:
         if oracle:
             upper.plot(*zip(*oracle.items(), strict=True), color="#c8c8c8", linewidth=7, label="float64 oracle")
         for index, (name, points) in enumerate(curves):
-            look = _look(index, len(curves))
+            look = _look(index, len(curves), points)
             losses = {point.epoch: point.loss for point in points if point.loss is not None}
             upper.plot(list(losses), list(losses.values()), label=name, **look)
             distances = {
@@ -119,7 +121,7 @@ def loss_curves(results: Results) -> Figure:
         for axes in panels:
             _tidy(axes, "both")
         lower.set_xlabel("epoch")
-        lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+        lower.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         figure.legend(loc="outside lower center", ncols=columns, frameon=False)
         _title(figure, "Training loss", results)
     return figure
@@ -130,10 +132,22 @@ def _bar(axes: Axes, place: float, row: Row, left: float) -> None:
         axes.annotate(row.status, (left, place), (4, 0), textcoords="offset points", va="center", color=FAINT)
         return
     low, middle, high = (1e3 * value for value in (row.epoch_s.min, row.epoch_s.median, row.epoch_s.max))
-    axes.barh(place, middle - left, left=left, height=0.66, color=REFERENCE if row.is_reference else RUNG)
+    colour, hatch = REFERENCE if row.is_reference else RUNG, HATCHES.get(CLASSES[row.precision])
+    axes.barh(place, middle - left, 0.66, left, facecolor=colour, edgecolor=BACKGROUND, linewidth=0, hatch=hatch)
     axes.errorbar(middle, place, xerr=[[middle - low], [high - middle]], color=INK, capsize=3, linewidth=1.2)
     text = format.milliseconds(row.epoch_s.median) + (" (throttled)" if row.throttled else "")
     axes.annotate(text, (high, place), (5, 0), textcoords="offset points", va="center")
+
+
+def _keys(found: Sequence[Row]) -> list[Patch]:
+    """The legend: the two colours, and the hatches of those reduced precisions that the figure shows."""
+    classes = {CLASSES[row.precision] for row in found if row.epoch_s is not None}
+    hatched = [
+        Patch(facecolor=FAINT, edgecolor=BACKGROUND, linewidth=0, hatch=hatch, label=name)
+        for name, hatch in HATCHES.items()
+        if name in classes
+    ]
+    return [Patch(color=RUNG, label="rung"), Patch(color=REFERENCE, label="reference"), *hatched]
 
 
 def _places(found: Sequence[Row]) -> list[float]:
@@ -144,10 +158,9 @@ def _places(found: Sequence[Row]) -> list[float]:
 
 def _curves(results: Results) -> list[Curve]:
     """The loss curves of the stages that passed, in the order of the table."""
-    stages = sorted(results.stages, key=lambda stage: stage.group == "reference")
     return [
         (label(stage), stage.metrics.loss_curve)
-        for stage in stages
+        for stage in table_order(results)
         if stage.status == "passed"
         and stage.metrics is not None
         and any(point.loss is not None for point in stage.metrics.loss_curve)
@@ -158,14 +171,16 @@ def _oracle_losses(oracle: OracleRecord | None) -> dict[int, float]:
     return {} if oracle is None else {point.epoch: point.loss for point in oracle.loss_curve if point.loss is not None}
 
 
-def _look(index: int, curves: int) -> dict[str, object]:
+def _look(index: int, curves: int, points: Sequence[LossPoint]) -> dict[str, object]:
     shrink = index / max(curves - 1, 1)
+    every_epoch = all(after.epoch == before.epoch + 1 for before, after in pairwise(points))
     return {
         "color": PALETTE[index % len(PALETTE)],
         "marker": MARKERS[index % len(MARKERS)],
-        "markersize": 11 - 7 * shrink,
+        "markersize": 13 - 8 * shrink,
         "markerfacecolor": "none",
-        "markeredgewidth": 1.3,
+        "markeredgewidth": 1.1,
+        "linestyle": "-" if every_epoch else "none",  # a line over epochs without metrics would make a loss up
         "linewidth": 0.8,
     }
 

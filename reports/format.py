@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ladder.results import Spread
+from ladder.results import Precision, Spread
 
 MISSING = "-"
 
@@ -45,6 +45,25 @@ def ratio(value: float | None) -> str:
     return f"{_digits(value, 3 if value >= 0.995 else 2)}x"
 
 
+def per_step(value: float | None) -> str:
+    """How many of something in a step: `9`, `9.5`, and `0.002` for one in an epoch."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.1f}".removesuffix(".0") if value >= 0.1 else f"{value:.{_decimals(value, 1)}f}"
+
+
+def precision(name: Precision) -> str:
+    """The short name of a number format: `bf16` for bfloat16."""
+    return {"bfloat16": "bf16", "float16": "fp16"}.get(name, name)
+
+
+def memory(mib: float | None) -> str:
+    """Mebibytes: `710 MiB`, `1.0 GiB`."""
+    if mib is None or not math.isfinite(mib):
+        return MISSING
+    return f"{mib:.0f} MiB" if mib < 999.5 else f"{_digits(mib / 1024, 2)} GiB"
+
+
 def percent(share: float | None) -> str:
     """A share of 0 to 1: `92.22%`."""
     return MISSING if share is None or not math.isfinite(share) else f"{share * 100:.2f}%"
@@ -60,16 +79,20 @@ def loss(value: float | None) -> str:
     return MISSING if value is None or not math.isfinite(value) else f"{value:.4f}"
 
 
-def duration(seconds: float | None) -> str:
-    """A time for humans: `0.31 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
-    if seconds is None or not math.isfinite(seconds):
+def seconds(value: float | None) -> str:
+    """A time in seconds, however long, to be compared with others: `0.31 s`, `42 s`, `185 s`."""
+    if value is None or not math.isfinite(value):
         return MISSING
-    if seconds < 9.95:
-        return f"{seconds:.2g} s" if seconds >= 0.0995 else f"{seconds:.2f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, whole = divmod(whole, 60)
+    if value < 9.95:
+        return f"{value:.2g} s" if value >= 0.0995 else f"{value:.2f} s"
+    return f"{value:,.0f} s"
+
+
+def duration(value: float | None) -> str:
+    """A time for humans, in seconds: `0.31 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    if value is None or not math.isfinite(value) or value < 59.5:
+        return seconds(value)
+    minutes, whole = divmod(round(value), 60)
     if minutes < 60:
         return f"{minutes} min {whole:02d} s"
     hours, minutes = divmod(minutes, 60)

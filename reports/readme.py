@@ -5,12 +5,15 @@ A recorded run is a folder `results/reference/<gpu>/<problem>` with its `results
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from ladder.results import Results, load
-from reports.markdown import figure_links, notice_blocks, stage_table
+from reports.markdown import README_COLUMNS, figure_links, notice_blocks, stage_table
+from reports.notices import notices
+from reports.provenance import provenance
 from reports.render import replace_text
-from reports.summary import caption, heading, notices
+from reports.summary import HOW_TO_READ, heading, yardsticks
 
 BEGIN = "<!-- ladder:begin -->"
 END = "<!-- ladder:end -->"
@@ -21,18 +24,25 @@ class ReadmeError(Exception):
 
 
 def readme_block(runs: list[tuple[str, Results]]) -> str:
-    """What stands between the markers: for every run, given as (folder relative to the README, results), its part."""
-    return "\n\n".join(part for folder, results in runs for part in _run_blocks(folder, results))
+    """What stands between the markers, of runs given as (folder relative to the README, results).
+
+    Each has its table; the figure is that of each GPU's first run, and the reports have the others.
+    """
+    blocks = [f"us/step is the median of all runs; preparation is not in it. {HOW_TO_READ}"] if runs else []
+    for gpu, group in groupby(runs, key=_gpu):
+        for index, (folder, results) in enumerate(group):
+            blocks += _run_blocks(folder, results, gpu, with_figure=index == 0)
+    return "\n\n".join(blocks)
 
 
 def recorded_runs(readme: Path, reference: Path) -> list[tuple[str, Results]]:
-    """Every recorded run below `results/reference`, with its folder relative to the README: the smallest network first.
+    """The runs below `results/reference` with their folders relative to the README, the shallowest network first.
 
     Raises ladder.results.ResultsError for a file that cannot be read.
     """
     folders = sorted(file.parent for file in reference.glob("*/*/results.json"))
     runs = [(folder.relative_to(readme.parent).as_posix(), load(folder)) for folder in folders]
-    return sorted(runs, key=lambda run: (PurePosixPath(run[0]).parent, run[1].problem.hidden))
+    return sorted(runs, key=_by_gpu_and_depth)
 
 
 def update_readme(readme: Path, reference: Path) -> bool:
@@ -60,14 +70,23 @@ def _updated(text: str, readme: Path, reference: Path) -> str:
     return f"{before}{BEGIN}{inside}{END}{after}"
 
 
-def _run_blocks(folder: str, results: Results) -> list[str]:
-    gpu = PurePosixPath(folder).parent.name.upper()
+def _by_gpu_and_depth(run: tuple[str, Results]) -> tuple[str, int, list[int]]:
+    hidden = run[1].problem.hidden
+    return _gpu(run), len(hidden), hidden
+
+
+def _gpu(run: tuple[str, Results]) -> str:
+    return PurePosixPath(run[0]).parent.name.upper()
+
+
+def _run_blocks(folder: str, results: Results, gpu: str, *, with_figure: bool) -> list[str]:
     timed = any(stage.status == "passed" for stage in results.stages)
-    links = figure_links(["epoch_time.svg"], f"{folder}/figures") if timed else []
     return [
         f"### {heading(results)}, on {gpu}",
+        provenance(results),
         *notice_blocks(notices(results)),
-        *links,
-        stage_table(results),
-        f"{caption(results)} [The whole report]({folder}/report.md), with every check and the loss curves.",
+        *(figure_links(["epoch_time.svg"], f"{folder}/figures") if timed and with_figure else []),
+        stage_table(results, README_COLUMNS),
+        f"{yardsticks(results)} [The whole report]({folder}/report.md) has ms/epoch with its spread, memory, "
+        "preparation, every check and the figures.",
     ]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ladder.results import Results
 from reports.figures import figures
-from reports.markdown import FIGURE_TITLES, report
+from reports.markdown import FIGURE_TITLES
+from reports.report import report
 
 
 def render_all(results: Results, folder: Path) -> None:

@@ -1,16 +1,22 @@
-"""What every rendering shows of a run: its rows, what they are compared with, and what must be said about them.
+"""What every rendering shows of a run: its rows, what they are compared with, and how to read them.
 
 Numbers stay numbers here (seconds, shares, ratios); `format` turns them into words.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ladder.results import Results, Spread, StageResult, Status
+from ladder.results import Precision, Results, Spread, StageResult, Status, Timing
 from reports import format
+from reports.compare import fastest_peer, precision_class, ratio, torch_stages
+
+SLOWER = 1.02  # times the rung below: less than that is within what two recordings of one stage differ by
+
+HOW_TO_READ = (
+    "Launches: what the host hands to the GPU a step, kernels or graphs. "
+    "vs: how many times faster than that row (above 1x is faster, below 1x slower)."
+)
 
 
 @dataclass(frozen=True)
@@ -20,14 +26,18 @@ class Row:
     name: str
     label: str  # the title, and where it ran
     changed: str  # the one choice that differs from the rung below; empty for the first rung and the references
+    precision: Precision
     is_reference: bool
     status: Status
     verdict: str  # `passed`, or `failed: ` and the reason
     epoch_s: Spread | None
     step_us: float | None
+    launches_per_step: float | None  # what the host hands to the GPU, kernels or graphs
+    kernels_per_step: float | None  # what the GPU runs
     versus_below: float | None  # above 1: faster than the rung below
     versus_naive: float | None
-    versus_torch: float | None
+    versus_torch: float | None  # the fastest PyTorch that it may be compared with
+    gpu_memory_mib: float | None
     prepare_s: float | None
     test_accuracy: float | None  # share of 0 to 1
     shortened: str  # `2 runs of 3 epochs` where the budget was short, otherwise empty
@@ -42,31 +52,19 @@ class Row:
         return ", ".join([format.spread_milliseconds(self.epoch_s), *remarks])
 
 
-@dataclass(frozen=True)
-class Notice:
-    """Something a reader must not miss; a loud one comes before everything else."""
-
-    text: str
-    loud: bool = False
-
-
 def rows(results: Results) -> list[Row]:
-    """The rungs in ladder order, then the references; never in the order of their speed."""
+    """A row for every stage, never in the order of their speed."""
     passed = {stage.name: stage for stage in results.stages if stage.status == "passed"}
-    naive = passed.get("naive")
-    torch = fastest_torch(results)
-    ladder_first = sorted(results.stages, key=lambda stage: stage.group == "reference")
-    return [_row(stage, passed.get(stage.below or ""), naive, torch) for stage in ladder_first]
-
-
-def fastest_torch(results: Results) -> StageResult | None:
-    """The fastest PyTorch of this run that passed: what somebody without a ladder would have used."""
-    timed = [
-        (stage.timing.epoch_s.median, stage)
-        for stage in results.stages
-        if stage.name.startswith("torch-") and stage.status == "passed" and stage.timing is not None
+    torch = torch_stages(results)
+    return [
+        _row(stage, passed.get(stage.below or ""), passed.get("naive"), fastest_peer(stage, torch))
+        for stage in table_order(results)
     ]
-    return min(timed, key=lambda pair: pair[0])[1] if timed else None
+
+
+def table_order(results: Results) -> list[StageResult]:
+    """The stages as every rendering lists them: the rungs from the lowest up, then the references."""
+    return sorted(results.stages, key=lambda stage: stage.group == "reference")
 
 
 def label(stage: StageResult) -> str:
@@ -79,11 +77,14 @@ def label(stage: StageResult) -> str:
     return f"{stage.title} ({', '.join(where)})" if where else stage.title
 
 
-def ratio(base_s: float | None, own_s: float | None) -> float | None:
-    """How many times faster than the base, both in seconds; None where one of them cannot be compared."""
-    if base_s is None or own_s is None or not base_s > 0 or not own_s > 0 or math.isinf(base_s) or math.isinf(own_s):
-        return None
-    return base_s / own_s
+def reason(stage: StageResult) -> str:
+    """Why a stage did not pass, in one line."""
+    return " ".join((stage.reason or "no reason was recorded").split())
+
+
+def measured_runs(timing: Timing) -> str:
+    """What a time was taken over: `6 runs of 20 epochs`."""
+    return f"{format.count(len(timing.runs_s), 'run')} of {format.count(timing.epochs, 'epoch')}"
 
 
 def heading(results: Results) -> str:
@@ -102,96 +103,65 @@ def dataset_name(results: Results) -> str:
 
 
 def caption(results: Results) -> str:
-    """How to read the table."""
-    torch = fastest_torch(results)
-    chosen = "no PyTorch passed in this run" if torch is None else f"PyTorch is {torch.name}, the fastest that passed"
+    """How to read a table with every column."""
     return (
         "ms/epoch is the median of all runs, with the fastest and the slowest; prepare comes before and is not in it. "
-        f"vs: how many times faster than that row (above 1x is faster, below 1x slower); {chosen}."
+        f"{HOW_TO_READ} {yardsticks(results)}"
     )
 
 
-def notices(results: Results) -> list[Notice]:
-    """What must be said about a run, the loud ones first."""
-    return [*_data_notices(results), *_gpu_notices(results), *_row_notices(results), *_timing_notices(results)]
+def yardsticks(results: Results) -> str:
+    """The sentence that says which PyTorch the rows of each class of precision are compared with."""
+    torch = torch_stages(results)
+    used: dict[str, None] = {}  # in the order of the table
+    for stage in table_order(results):
+        if stage.status == "passed" and (peer := fastest_peer(stage, torch)):
+            on_cpu = " on the CPU" if peer.device == "cpu" else ""
+            used[f"{peer.name} in {precision_class(peer)}{on_cpu}"] = None
+    if not used:
+        return "No PyTorch passed in this run."
+    return (
+        f"PyTorch is the fastest that passed in the row's own precision: {', '.join(used)}; "
+        "a dash where there is none to compare with."
+    )
+
+
+def setbacks(results: Results) -> list[str]:
+    """A sentence for each rung that is slower than the one below by more than 2 %."""
+    stages = {stage.name: stage for stage in results.stages}
+    told = []
+    for stage in results.stages:
+        factor = ratio(stages.get(stage.below or ""), stage)
+        if factor is not None and factor < 1 / SLOWER:
+            where = "Found" if stage.doc is not None and stage.doc.found else "Expect and Measured"
+            told.append(
+                f"{stage.name} is slower than {stage.below} here ({format.ratio(factor)} its speed); "
+                f"see {where} in its section."
+            )
+    return told
 
 
 def _row(stage: StageResult, below: StageResult | None, naive: StageResult | None, torch: StageResult | None) -> Row:
     timing = stage.timing if stage.status == "passed" else None
-    own_s = _epoch_s(stage)
+    counts = stage.counts if timing else None
     return Row(
         name=stage.name,
         label=label(stage),
         changed=stage.changed or "",
+        precision=stage.precision,
         is_reference=stage.group == "reference",
         status=stage.status,
         verdict=stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
         epoch_s=timing.epoch_s if timing else None,
         step_us=timing.step_us if timing else None,
-        versus_below=ratio(_epoch_s(below), own_s),
-        versus_naive=ratio(_epoch_s(naive), own_s),
-        versus_torch=ratio(_epoch_s(torch), own_s),
+        launches_per_step=counts.launches_per_step if counts else None,
+        kernels_per_step=counts.kernels_per_step if counts else None,
+        versus_below=ratio(below, stage),
+        versus_naive=ratio(naive, stage),
+        versus_torch=ratio(torch, stage),
+        gpu_memory_mib=timing.gpu_memory_mib if timing else None,
         prepare_s=timing.prepare_s if timing else None,
         test_accuracy=stage.metrics.test_accuracy if stage.metrics else None,
-        shortened=_runs(timing.epochs, timing.runs_s) if timing and timing.shortened else "",
+        shortened=measured_runs(timing) if timing and timing.shortened else "",
         throttled=timing is not None and timing.throttled,
     )
-
-
-def _epoch_s(stage: StageResult | None) -> float | None:
-    if stage is None or stage.status != "passed" or stage.timing is None:
-        return None
-    return stage.timing.epoch_s.median
-
-
-def reason(stage: StageResult) -> str:
-    """Why a stage did not pass, in one line."""
-    return " ".join((stage.reason or "no reason was recorded").split())
-
-
-def _runs(epochs: int, runs_s: list[float]) -> str:
-    return f"{format.count(len(runs_s), 'run')} of {format.count(epochs, 'epoch')}"
-
-
-def _data_notices(results: Results) -> Iterable[Notice]:
-    problem = results.problem
-    if not problem.is_mnist:
-        yield Notice(
-            f"The data is {problem.dataset}: this is NOT MNIST; accuracies say nothing about it.",
-            loud=True,
-        )
-
-
-def _gpu_notices(results: Results) -> Iterable[Notice]:
-    if not any(stage.device == "gpu" for stage in results.stages):
-        yield Notice("No stage of this run was measured on a GPU.")
-
-
-def _row_notices(results: Results) -> Iterable[Notice]:
-    """One notice a reason, since on a machine without a GPU most rows share theirs."""
-    for status in ("failed", "crashed", "skipped"):
-        names_of: dict[str, list[str]] = {}
-        for stage in results.stages:
-            if stage.status == status:
-                names_of.setdefault(reason(stage), []).append(stage.name)
-        for why, names in names_of.items():
-            yield Notice(f"{format.listing(names)} {status}: {why}")
-
-
-def _timing_notices(results: Results) -> Iterable[Notice]:
-    settings = results.settings
-    asked = format.count(settings.rounds * settings.repeats, "run")
-    for stage in results.stages:
-        if stage.status != "passed" or stage.timing is None:
-            continue
-        if stage.timing.shortened:
-            yield Notice(
-                f"{stage.name} was measured over {_runs(stage.timing.epochs, stage.timing.runs_s)} instead of {asked} "
-                f"of {format.count(results.problem.epochs, 'epoch')}, to keep to {format.duration(settings.budget_s)} "
-                "a stage (--budget)."
-            )
-        if stage.timing.throttled:
-            states = [state for process in stage.processes for state in process.gpu_states]
-            reasons = sorted({why for state in states for why in state.throttle_reasons})
-            because = f" ({', '.join(reasons)})" if reasons else ""
-            yield Notice(f"{stage.name}: the GPU slowed itself down{because} while it was measured.")

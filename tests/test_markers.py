@@ -1,4 +1,4 @@
-"""The markers `gpu`, `torch` and `jax`: a test that carries one is skipped, with the reason, exactly where it cannot run."""
+"""The markers `gpu`, `torch` and `jax`: a test that carries one is skipped exactly where it cannot run."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
     tests = [Collected(*markers) for markers in carried]
     conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
     reasons = {marker: [f"no {need}"] * (need in lacking) for marker, (need,) in conftest.NEEDS.items()}
-    assert [test.skipped for test in tests] == [sum((reasons[marker] for marker in m), []) for m in carried]
+    assert [test.skipped for test in tests] == [[r for marker in m for r in reasons[marker]] for m in carried]

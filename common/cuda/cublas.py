@@ -98,8 +98,8 @@ class Matmul:
         plans = []
         for algorithm in self._candidates(operation, layouts, (b, a, out)):
             kept = (np.array(alpha, np.float32), np.array(beta, np.float32), algorithm)
-            addresses = [int(value.ctypes.data) for value in kept]
-            plans.append(Plan(operation, layouts, *addresses, kept=kept))
+            alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
+            plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
         return min(plans, key=lambda plan: self._seconds(lambda: self._launch(plan, a, b, out)))
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:

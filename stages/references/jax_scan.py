@@ -4,8 +4,9 @@ Why: JAX hands the compiler the loop over the steps, too, so the host launches a
 capture. For small networks it is the strongest thing that one can write in a page of Python.
 
 Change: none; it is a reference, not a rung. The data lies on the device as (steps, B, I); parameters are donated, so
-that they are updated in place; the loop is unrolled by a few steps; products are in true float32. Epochs with metrics
-have a compiled function of their own, and each epoch is waited for, since XLA may launch from threads of its own.
+that they are updated in place; on a GPU the loop is unrolled by a few steps; products are in true float32. Epochs with
+metrics have a compiled function of their own, and each epoch is waited for, since XLA may launch from threads of its
+own.
 
 Expect: 13 to 14 us a step for softmax regression on an H200 and 30 with a hidden layer of 256: three or four kernels a
 step, launched by the loop in XLA's runtime.
@@ -24,7 +25,7 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from stages.stage import Stage
 
-UNROLL = 8  # measured with tools/tune_references.py
+UNROLL = {"gpu": 8, "cpu": 1}  # measured with tools/tune_references.py
 
 
 class JaxScanTrainer:
@@ -37,7 +38,7 @@ class JaxScanTrainer:
         problem: Problem,
         train: Split,
         *,
-        unroll: int = UNROLL,
+        unroll: int | None = None,
         compiler_options: Mapping[str, Any] | None = None,
     ) -> None:
         # By default JAX takes most of the GPU's memory at once, and whatever else uses the GPU fails.
@@ -59,7 +60,9 @@ class JaxScanTrainer:
                 tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers),
             )
         )
-        epoch = jax.jit(_epoch(problem, unroll), static_argnames="with_totals", donate_argnames="layers")
+        epoch = jax.jit(
+            _epoch(problem, unroll or UNROLL[self.device]), static_argnames="with_totals", donate_argnames="layers"
+        )
         self._epochs = {
             due: epoch.lower(self._layers, self._images, self._labels, with_totals=due).compile(compiler_options)
             for due in (False, True)

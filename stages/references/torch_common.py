@@ -59,6 +59,8 @@ class TorchSetup:
             layers += [torch.nn.Linear(layer.fan_in, layer.fan_out), torch.nn.ReLU()]
         self.model = torch.nn.Sequential(*layers[:-1]).to(self.device)
         self.linears = [module for module in self.model if isinstance(module, torch.nn.Linear)]
+        # Detached, they share memory with the model's own and are no business of autograd's.
+        self.layers = [(linear.weight.detach(), linear.bias.detach()) for linear in self.linears]
         self.totals = Totals(self.device)
         self._train = train.first(self.steps * problem.batch_size)
 

@@ -4,12 +4,12 @@ Why: it is the strongest thing that PyTorch's own tools give for a network this 
 takes far longer than the GPU's. A rung that beats eager mode alone has beaten the host; this row is the one to beat.
 
 Change: none; it is a reference, not a rung. Forward, loss, gradients and update are compiled as one function, with
-autotuning, a few steps at a time; every batch is on the device in a tensor of its own, so that the graph needs no copy;
-an epoch is one launch. Epochs with metrics have a graph of their own. Float32 without TF32; the second row multiplies in
+autotuning, a few steps at a time; every batch is on the device in a tensor of its own, so the graph needs no copy; an
+epoch is one launch. Epochs with metrics have a graph of their own. Float32 without TF32; the second row multiplies in
 bfloat16 (autocast, with parameters in float32), on images that are kept in bfloat16, where they are exact.
 
-Expect: for softmax regression on an H200 41 us a step or less in float32 and 29 with bfloat16, 70 us with a hidden layer
-of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
+Expect: for softmax regression on an H200 41 us a step or less in float32 and 29 with bfloat16, 70 us with a hidden
+layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
 """
 
 from __future__ import annotations
@@ -30,11 +30,18 @@ UNROLL = 8  # steps compiled together; measured with tools/tune_references.py
 COMPILER: Mapping[str, Any] = {"mode": "max-autotune-no-cudagraphs"}  # the graph is our own
 
 
-def prepare(setup: TorchSetup, *, amp: bool, unroll: int = UNROLL, compiler: Mapping[str, Any] = COMPILER) -> RunEpoch:
+def prepare(
+    setup: TorchSetup,
+    *,
+    amp: bool,
+    unroll: int = UNROLL,
+    compiler: Mapping[str, Any] = COMPILER,
+    linear: Any = None,
+) -> RunEpoch:
     """Compile, warm up, and capture one graph without and one with totals."""
     import torch
 
-    steps = compile_steps(train_steps(setup, amp=amp), compiler)
+    steps = compile_steps(train_steps(setup, amp=amp, linear=linear), compiler)
     batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32)
     whole = len(batches) - len(batches) % unroll
     groups = [batches[first : first + unroll] for first in range(0, whole, unroll)]

@@ -15,18 +15,18 @@ TrainSteps = Callable[[list[Batch], bool], None]
 """Train on these batches, in order; add to the totals when the flag says so."""
 
 
-def train_steps(setup: TorchSetup, *, amp: bool) -> TrainSteps:
+def train_steps(setup: TorchSetup, *, amp: bool, linear: Callable[..., Tensor] | None = None) -> TrainSteps:
     """The step over the set-up's own parameters, not yet compiled; with `amp`, products are in bfloat16.
 
     Parameters stay in float32 and are updated in place. It takes several batches at once so that the compiler can fuse
     the update of one step with the beginning of the next.
     """
     import torch
-    from torch.nn.functional import cross_entropy, linear, relu
+    from torch.nn.functional import cross_entropy, relu
 
+    linear = linear or torch.nn.functional.linear
     rate, device_type, totals = setup.problem.learning_rate, setup.device.type, setup.totals
-    # Detached, they share memory with the model's own and are no business of autograd's.
-    layers = [(module.weight.detach(), module.bias.detach()) for module in setup.linears]
+    layers = setup.layers
 
     def loss_and_logits(layers: list[tuple[Tensor, Tensor]], images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         outputs = linear(images, *layers[0])

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from ladder.results import Results
 from reports.console import print_results
-from reports.markdown import FIGURE_TITLES, report
+from reports.markdown import FIGURE_TITLES
 from reports.readme import readme_block
+from reports.report import report
 from tests.reports import sample
 
 FOLDER = Path(__file__).parent
@@ -28,7 +29,10 @@ def renderings() -> dict[str, str]:
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
         "report.md": report(run, FIGURE_TITLES),
         "report_no_gpu.md": report(sample.synthetic_results(), FIGURE_TITLES),
-        "readme.md": readme_block([("results/reference/h200/hidden-256", run)]) + "\n",
+        "readme.md": readme_block(
+            [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
+        )
+        + "\n",
     }
 
 

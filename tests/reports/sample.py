@@ -9,11 +9,13 @@ import msgspec
 
 from ladder.results import (
     Check,
+    Counts,
     GpuState,
     Group,
     LossPoint,
     Metrics,
     OracleRecord,
+    Precision,
     ProblemRecord,
     Process,
     Results,
@@ -30,27 +32,35 @@ ORACLE_CURVE = [LossPoint(epoch, 0.26 + 0.34 / epoch, 0.93 - 0.07 / epoch) for e
 
 
 def results() -> Results:
-    """A run on a GPU: five rows passed, and one each failed, crashed, skipped, shortened and throttled."""
+    """A run on a GPU: most rows passed, two in bfloat16; one each failed, crashed, skipped, shortened and throttled."""
     return Results(
         created="2026-11-20T10:00:00Z",
         command="python run_ladder.py --stages all --hidden 256",
         environment={
-            "hostname": "bench",
+            "gpu": {"name": "NVIDIA H200", "driver": "580.65", "max_sm_mhz": None},
+            "cpu": {"model": "a | b", "flags": ["c", "d"]},
             "python": "3.12.3",
-            "gpu": {"name": "NVIDIA H200", "driver": "580.65", "sm_count": 132},
-            "libraries": {"numpy": "2.3.1", "cublas": "13.1 | wheel"},
-            "flags": ["a", "b"],
-            "git_commit": None,
+            "libraries": {"numpy": "2.3.1", "cuda-toolkit": "13.0.2", "cupy-cuda13x": "14.2.0", "torch": "2.11.0"},
+            "code": {"git_commit": "0123456789abcdef0123456789abcdef01234567", "uncommitted_changes": False},
         },
         problem=problem(),
         settings=Settings(rounds=2, repeats=3, warmups=1, budget_s=10.0, timeout_s=300.0),
         stages=[
             _passed("numpy", "NumPy", 0.6, group="reference", device="cpu", detail="2 BLAS threads", shortened=True),
-            _passed("torch-eager", "PyTorch eager", 0.2, group="reference", drift=3e-8),
+            _passed(
+                "torch-eager", "PyTorch eager", 0.2, group="reference", drift=3e-8, launches=12.0, memory_mib=1013.6
+            ),
             _passed("torch-eager-cpu", "PyTorch eager", 0.4, group="reference", device="cpu", drift=4e-8),
-            _passed("naive", "Hand-written kernels", 0.04, prepare_s=2.25, drift=2e-7),
-            _passed("async", "Asynchronous metrics", 0.02, "naive", "metrics: AsyncMetrics", drift=2e-7),
-            _passed("cublas", "cuBLAS GEMM", 0.0172, "async", "gemm: CublasGemm", throttle=["power"], drift=9e-8),
+            _passed(
+                "torch-amp", "PyTorch AMP", 0.1, group="reference", precision="bfloat16", drift=5e-5, prepare_s=125.0
+            ),
+            _passed("jax-scan", "JAX lax.scan, unrolled", 0.025, group="reference", drift=3e-8, memory_mib=1946.0),
+            _passed("naive", "Hand-written kernels", 0.04, prepare_s=2.25, drift=2e-7, launches=9.0),
+            _passed("async", "Asynchronous metrics", 0.02, "naive", "metrics: AsyncMetrics", drift=2e-7, launches=9.0),
+            _passed(
+                "cublas", "cuBLAS GEMM", 0.0172, "async", "gemm: CublasGemm", throttle=["power"], drift=9e-8,
+                launches=1 / STEPS, graphs=1,
+            ),
             _other(
                 "sparse-metrics", "failed", "first update of weight[0]: 1.0e-02 is above 3.0e-06", "cublas",
                 "metrics: SparseMetrics", device="gpu",
@@ -67,9 +77,27 @@ def results() -> Results:
                 "persistent", "skipped", "needs sm_100 or newer, this GPU is sm_90; try persistent-grid", "cuda-graph",
                 "launch: PersistentEpoch",
             ),
+            _passed(
+                "bf16-gemm", "Tensor cores", 0.0215, "cublas", "gemm: Bf16Gemm", group="beyond", precision="bfloat16",
+                drift=5e-5, found="It was slower.", sparse=True,
+            ),
         ],
         oracle=OracleRecord(0.9763, ORACLE_CURVE),
     )  # fmt: skip
+
+
+def deeper_results() -> Results:
+    """The same on a deeper network, with nothing of PyTorch."""
+    run = results()
+    stages = [stage for stage in run.stages if not stage.name.startswith("torch-")]
+    return msgspec.structs.replace(
+        run, problem=msgspec.structs.replace(run.problem, hidden=[128, 128, 128]), stages=stages
+    )
+
+
+def long_titles() -> Results:
+    """The run with references whose titles are as long as any."""
+    return replace_stage(results(), "torch-eager", title="PyTorch eager, includes its data loader")
 
 
 def synthetic_results() -> Results:
@@ -126,12 +154,18 @@ def _passed(
     changed: str | None = None,
     *,
     group: Group = "ladder",
+    precision: Precision = "float32",
     device: str = "gpu",
     detail: str = "",
     prepare_s: float = 0.31,
     shortened: bool = False,
     throttle: list[str] | None = None,
     drift: float = 0.0,
+    launches: float | None = None,
+    graphs: int = 0,
+    memory_mib: float = 709.6,
+    found: str = "",
+    sparse: bool = False,
 ) -> StageResult:
     epochs = 3 if shortened else EPOCHS
     runs = [epoch_s * epochs * factor for factor in ((1.0, 1.02) if shortened else (0.99, 1.0, 1.05))]
@@ -143,10 +177,12 @@ def _passed(
         runs_s=runs,
         gpu_runs_s=[run * 0.9 for run in runs] if device == "gpu" else None,
         gpu_states=[state] if device == "gpu" else [],
+        gpu_memory_mib=memory_mib if device == "gpu" else None,
     )
     curve = [
         LossPoint(point.epoch, (point.loss or 0.0) * (1 + drift * point.epoch), point.accuracy)
         for point in ORACLE_CURVE[:epochs]
+        if not sparse or point.epoch % 10 == 0
     ]
     return StageResult(
         name=name,
@@ -154,17 +190,18 @@ def _passed(
         group=group,
         below=below,
         changed=changed,
-        precision="float32",
+        precision=precision,
         status="passed",
         device="cpu" if device == "cpu" else "gpu",
         detail=detail,
-        doc=StageDoc(f"Why {name} is there.", f"What {name} changes.", f"What {name} is expected to gain."),
+        doc=StageDoc(f"Why {name} is there.", f"What {name} changes.", f"What {name} is expected to gain.", found),
         timing=Timing.of([process], epochs=epochs, steps_per_epoch=STEPS, shortened=shortened),
         checks=[
             Check("first update, weight[0]", 3.4e-7, 3.0e-6, passed=True),
             Check("test accuracy", 2.0e-4, 3.0e-3, passed=True),
         ],
         metrics=Metrics(0.9762, curve[-1].loss, curve),
+        counts=None if launches is None else Counts(launches, 9.0, graphs),
         processes=[process],
     )
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 
 from ladder.results import LossPoint, Metrics, OracleRecord, Results
-from reports.figures import EXACT, STYLE, epoch_time, figures, loss_curves
+from reports.figures import EXACT, HATCHES, STYLE, epoch_time, figures, loss_curves
 from tests.reports import sample
 
 
@@ -31,11 +31,24 @@ def test_bars_stand_in_the_order_of_the_table_and_rows_without_a_time_keep_their
     axes = epoch_time(sample.results()).axes[0]
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels[:2] == ["Hand-written kernels", "Asynchronous metrics"]
-    assert labels[-1] == "PyTorch eager (CPU)"
-    assert len(labels) == 9
-    assert len(axes.patches) == 6
+    assert labels[-1].split() == ["JAX", "lax.scan,", "unrolled", "(GPU)"]
+    assert len(labels) == 12
+    assert len(axes.patches) == 9
     words = [text.get_text() for text in axes.texts]
-    assert words == ["40.0", "20.0", "17.2 (throttled)", "failed", "crashed", "skipped", "606", "200", "400"]
+    assert words == [
+        "40.0",
+        "20.0",
+        "17.2 (throttled)",
+        "failed",
+        "crashed",
+        "skipped",
+        "21.5",
+        "606",
+        "200",
+        "400",
+        "100",
+        "25.0",
+    ]
 
 
 def test_a_bar_ends_at_the_median_and_its_whiskers_at_the_extremes() -> None:
@@ -48,7 +61,7 @@ def test_a_bar_ends_at_the_median_and_its_whiskers_at_the_extremes() -> None:
     assert whisker.get_segments()[0][:, 0] == pytest.approx([39.6, 42.0])
 
 
-@pytest.mark.parametrize("run", [sample.results(), sample.synthetic_results()])
+@pytest.mark.parametrize("run", [sample.results(), sample.synthetic_results(), sample.long_titles()])
 def test_no_text_lies_on_another_or_outside(run: Results) -> None:
     with mpl.rc_context(STYLE):
         figure = epoch_time(run)
@@ -61,6 +74,24 @@ def test_no_text_lies_on_another_or_outside(run: Results) -> None:
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
 
 
+def test_bars_of_reduced_precision_are_hatched_and_the_legend_says_which() -> None:
+    run = sample.replace_stage(sample.results(), "async", precision="tf32")
+    figure = epoch_time(run)
+    hatches = [patch.get_hatch() for patch in figure.axes[0].patches]
+    assert hatches == [None, HATCHES["tf32"], None, HATCHES["bf16/fp16"], None, None, None, HATCHES["bf16/fp16"], None]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["rung", "reference", "tf32", "bf16/fp16"]
+    plain = [text.get_text() for text in epoch_time(sample.synthetic_results()).legends[0].get_texts()]
+    assert plain == ["rung", "reference"]
+
+
+def test_sparse_losses_are_points_without_a_line_between_them() -> None:
+    upper, _ = loss_curves(sample.results()).axes
+    lines = {line.get_label(): line for line in upper.get_lines()}
+    assert np.asarray(lines["Tensor cores"].get_xdata()).tolist() == [10, 20]
+    assert lines["Tensor cores"].get_linestyle() == "None"
+    assert lines["cuBLAS GEMM"].get_linestyle() == "-"
+
+
 def test_the_lower_panel_is_the_distance_to_the_oracle() -> None:
     upper, lower = loss_curves(sample.results()).axes
     drift = {line.get_label(): line for line in upper.get_lines()}
@@ -69,13 +100,16 @@ def test_the_lower_panel_is_the_distance_to_the_oracle() -> None:
         "Hand-written kernels",
         "Asynchronous metrics",
         "cuBLAS GEMM",
+        "Tensor cores",
         "NumPy (CPU, 2 BLAS threads)",
         "PyTorch eager (GPU)",
         "PyTorch eager (CPU)",
+        "PyTorch AMP (GPU)",
+        "JAX lax.scan, unrolled (GPU)",
     ]
     distances = [np.asarray(line.get_ydata()).tolist() for line in lower.get_lines()]
     assert distances[0] == pytest.approx([2e-7 * epoch for epoch in range(1, 21)], rel=1e-6)
-    assert distances[3] == [EXACT] * 3  # numpy equals the oracle, over the three epochs that it had
+    assert distances[4] == [EXACT] * 3  # numpy equals the oracle, over the three epochs that it had
 
 
 def test_without_an_oracle_there_is_one_panel() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ladder.results import Spread
+from ladder.results import Precision, Spread
 from reports import format
 
 
@@ -41,7 +41,11 @@ def test_the_ends_of_a_spread_have_the_decimals_of_its_middle() -> None:
 
 @pytest.mark.parametrize("missing", [None, math.nan, math.inf])
 def test_a_missing_number_is_a_dash(missing: float | None) -> None:
-    for write in (format.microseconds, format.ratio, format.percent, format.loss, format.duration):
+    writers = (
+        format.microseconds, format.ratio, format.percent, format.loss, format.duration, format.seconds,
+        format.per_step, format.memory,
+    )  # fmt: skip
+    for write in writers:
         assert write(missing) == "-"
     assert format.spread_milliseconds(None) == "-"
     assert format.error(missing) == "not finite"
@@ -67,6 +71,40 @@ def test_percent_and_errors() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert format.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9.0, "9"),
+        (12.004, "12"),
+        (9.5, "9.5"),
+        (1, "1"),
+        (1 / 468, "0.002"),
+        (1 / 60000, "0.00002"),
+        (0.0, "0"),
+        (1500.0, "1,500"),
+    ],
+)
+def test_launches_per_step(value: float, text: str) -> None:
+    assert format.per_step(value) == text
+
+
+@pytest.mark.parametrize(
+    ("mib", "text"),
+    [(709.56, "710 MiB"), (999.4, "999 MiB"), (1013.0, "0.99 GiB"), (1946.0, "1.9 GiB"), (143155.0, "140 GiB")],
+)
+def test_memory(mib: float, text: str) -> None:
+    assert format.memory(mib) == text
+
+
+def test_seconds_stay_seconds() -> None:
+    assert [format.seconds(value) for value in (0.31, 9.96, 125.2, 1234.0)] == ["0.31 s", "10 s", "125 s", "1,234 s"]
+
+
+def test_precisions_have_short_names() -> None:
+    precisions: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
+    assert [format.precision(name) for name in precisions] == ["float32", "tf32", "bf16", "fp16"]
 
 
 def test_words() -> None:

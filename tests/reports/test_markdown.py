@@ -2,87 +2,50 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import pytest
 
-from ladder.results import Results
-from reports.markdown import report, stage_table
+from reports.markdown import README_COLUMNS, REPORT_COLUMNS, stage_table
 from tests.reports import sample
 
 CELL_BORDER = re.compile(r"(?<!\\)\|")
 
 
-def replaced_environment(environment: dict[str, object]) -> Results:
-    return msgspec.structs.replace(sample.results(), environment=environment)
+def cells(table: str, title: str) -> dict[str, str]:
+    """A row's cells by the names of their columns."""
+    header, _, *lines = ([cell.strip() for cell in CELL_BORDER.split(line)[1:-1]] for line in table.splitlines())
+    return next(dict(zip(header, line, strict=True)) for line in lines if line[0] == title)
 
 
-def section(text: str, name: str) -> str:
-    return text.split(f"(`{name}`)")[1].split("\n### ")[0].split("\n## ")[0]
-
-
-def test_bars_and_newlines_stay_inside_their_cell() -> None:
+@pytest.mark.parametrize("columns", [REPORT_COLUMNS, README_COLUMNS])
+def test_bars_and_newlines_stay_inside_their_cell(columns: tuple[str, ...]) -> None:
     run = sample.replace_stage(sample.results(), "naive", title="a | b", changed="x|y")
     run = sample.replace_stage(run, "cuda-graph", reason="one\ntwo | three")
-    table = stage_table(run)
+    table = stage_table(run, columns)
     assert "a \\| b" in table
-    assert "one two \\| three" in table
-    assert {len(CELL_BORDER.findall(line)) for line in table.splitlines()} == {11}
+    assert ("one two \\| three" in table) == ("Checked" in columns)
+    assert {len(CELL_BORDER.findall(line)) for line in table.splitlines()} == {len(columns) + 1}
 
 
-def test_what_looks_like_html_is_shown() -> None:
-    run = sample.replace_stage(sample.results(), "cuda-graph", reason="<unknown error> in `vector<float>`")
-    assert "&lt;unknown error> in `vector<float>`" in report(run, [])
+def test_launches_memory_and_precision_have_columns() -> None:
+    row = cells(stage_table(sample.results(), REPORT_COLUMNS), "cuBLAS GEMM")
+    assert (row["Precision"], row["Launches/step"], row["GPU memory"]) == ("float32", "0.002", "710 MiB")
+    assert cells(stage_table(sample.results(), REPORT_COLUMNS), "PyTorch AMP (GPU)")["Prepare"] == "125 s"
 
 
-def test_data_that_is_not_mnist_is_a_warning_before_the_table() -> None:
-    before, _ = report(sample.synthetic_results(), []).split("| Stage |")
-    assert "[!WARNING]" in before
-    assert "NOT MNIST" in before
+@pytest.mark.parametrize("columns", [REPORT_COLUMNS, README_COLUMNS])
+def test_what_was_not_counted_is_a_dash(columns: tuple[str, ...]) -> None:
+    row = cells(stage_table(sample.results(), columns), "NumPy (CPU, 2 BLAS threads)")
+    assert row["Launches/step"] == "-"
+    assert row.get("GPU memory", "-") == "-"
 
 
-def test_figures_are_linked_where_they_were_drawn() -> None:
-    assert "](figures/loss_curves.svg)" in report(sample.results(), ["epoch_time.svg", "loss_curves.svg"])
-    text = report(sample.nothing_passed(), [])
-    assert ".svg" not in text
-    assert "there are no figures" in text
+def test_a_class_without_pytorch_shows_a_dash() -> None:
+    run = sample.replace_stage(sample.results(), "async", precision="tf32")
+    row = cells(stage_table(run, README_COLUMNS), "Asynchronous metrics")
+    assert (row["Precision"], row["vs PyTorch"], row["vs below"]) == ("tf32", "-", "2.00x")
 
 
-def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
-    text = section(report(sample.results(), []), "async")
-    for part in (
-        "What async is expected to gain.",
-        "20.0 (19.8-21.0) ms/epoch over 3 runs of 20 epochs",
-        "42.7 us/step",
-    ):
-        assert part in text
-    for part in ("2.00x the speed of Hand-written kernels", "18.0 ms/epoch by the GPU's own events", "0.31 s"):
-        assert part in text
-    assert "| first update, weight[0] | 3.4e-07 | 3.0e-06 | passed |" in text
-
-
-def test_a_failed_stage_shows_its_checks_and_no_time() -> None:
-    text = section(report(sample.results(), []), "sparse-metrics")
-    assert "**Failed**: first update of weight[0]" in text
-    assert "| loss curve | not finite | 1.0e-03 | **failed** |" in text
-    assert "ms/epoch" not in text
-
-
-def test_a_stage_without_a_docstring_or_a_time_is_just_its_reason() -> None:
-    run = sample.replace_stage(sample.results(), "persistent", doc=None)
-    assert section(report(run, []), "persistent").strip() == (
-        "**Skipped**: needs sm_100 or newer, this GPU is sm_90; try persistent-grid"
-    )
-
-
-@pytest.mark.parametrize(
-    ("environment", "line"),
-    [
-        ({"gpu": "H200"}, "| gpu | H200 |"),
-        ({"gpu": {"driver_version": 580}}, "| gpu driver version | 580 |"),
-        ({"gpu": None}, "| gpu | - |"),
-        ({"ok": False}, "| ok | False |"),
-        ({"cpus": ["a", "b"]}, "| cpus | a, b |"),
-    ],
-)
-def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], line: str) -> None:
-    assert line in report(replaced_environment(environment), [])
+def test_the_accuracy_of_the_readme_is_a_checked_one() -> None:
+    table = stage_table(sample.results(), README_COLUMNS)
+    assert cells(table, "cuBLAS GEMM")["Checked accuracy"] == "97.62%"
+    assert cells(table, "Sparse metrics")["Checked accuracy"] == "**failed**"

@@ -73,6 +73,19 @@ def test_the_smaller_network_comes_first(readme: Path) -> None:
     assert text.index("784-10 on MNIST") < text.index("784-256-10 on MNIST")
 
 
+def test_every_problem_has_its_table_and_the_first_of_a_gpu_its_figure(readme: Path) -> None:
+    record(sample.results(), readme, "h200/hidden-256")
+    record(sample.results(), readme, "a100/hidden-256")
+    reference = record(sample.deeper_results(), readme, "h200/hidden-128-128-128")
+    update_readme(readme, reference)
+    text = readme.read_text()
+    assert text.count("| Stage |") == text.count("NVIDIA H200, driver 580.65; recorded 2026-11-20") == 3
+    for folder in ("h200/hidden-256", "a100/hidden-256"):
+        assert f"](results/reference/{folder}/figures/epoch_time.svg)" in text
+    assert text.count(".svg)") == 2
+    assert text.count("vs: how many times faster") == 1
+
+
 def test_data_that_is_not_mnist_is_a_warning_there_too(readme: Path) -> None:
     update_readme(readme, record(sample.synthetic_results(), readme, "h200/hidden-256"))
     assert "NOT MNIST" in readme.read_text()

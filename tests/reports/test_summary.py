@@ -5,8 +5,9 @@ import math
 import msgspec
 import pytest
 
-from ladder.results import Results, Spread
-from reports.summary import Row, caption, fastest_torch, notices, rows
+from ladder.results import Results, Spread, StageDoc
+from reports.notices import notices
+from reports.summary import Row, caption, rows, setbacks
 from tests.reports import sample
 
 
@@ -24,8 +25,8 @@ def texts(run: Results) -> list[str]:
 
 def test_rungs_come_in_ladder_order_and_references_after_them() -> None:
     assert [row.name for row in rows(sample.results())] == [
-        "naive", "async", "cublas", "sparse-metrics", "cuda-graph", "persistent",
-        "numpy", "torch-eager", "torch-eager-cpu",
+        "naive", "async", "cublas", "sparse-metrics", "cuda-graph", "persistent", "bf16-gemm",
+        "numpy", "torch-eager", "torch-eager-cpu", "torch-amp", "jax-scan",
     ]  # fmt: skip
 
 
@@ -38,18 +39,33 @@ def test_ratios_are_above_one_for_what_is_faster() -> None:
     assert row(sample.results(), "naive").versus_below is None
 
 
-def test_the_fastest_pytorch_is_the_fastest_that_passed() -> None:
+def test_the_caption_names_the_pytorch_of_each_class() -> None:
     run = sample.results()
-    fastest = fastest_torch(run)
-    assert fastest is not None
-    assert fastest.name == "torch-eager"
-    assert "torch-eager, the fastest" in caption(run)
+    assert "torch-eager in float32, torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU;" in caption(run)
     failed = sample.replace_stage(run, "torch-eager", status="failed", reason="loss curve")
-    assert row(failed, "async").versus_torch == pytest.approx(20.0)
-    assert "torch-eager-cpu, the fastest" in caption(failed)
-    none = without(without(run, "torch-eager"), "torch-eager-cpu")
-    assert row(none, "async").versus_torch is None
-    assert "no PyTorch passed" in caption(none)
+    assert "precision: torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU;" in caption(failed)
+    for name in ("torch-eager", "torch-eager-cpu", "torch-amp"):
+        run = without(run, name)
+    assert "No PyTorch passed" in caption(run)
+
+
+@pytest.mark.parametrize(("epoch_s", "told"), [(0.0395, False), (0.0405, False), (0.0412, True)])
+def test_a_rung_that_is_two_percent_slower_than_the_one_below_is_told(epoch_s: float, told: bool) -> None:
+    run = without(sample.results(), "bf16-gemm")
+    shown = next(stage for stage in run.stages if stage.name == "async")
+    assert shown.timing is not None
+    timing = msgspec.structs.replace(shown.timing, epoch_s=Spread(epoch_s, epoch_s, epoch_s))  # naive: 40 ms
+    sentences = setbacks(sample.replace_stage(run, "async", timing=timing))
+    assert bool(sentences) == told
+    assert all(text.startswith("async is slower than naive here (0.97x its speed)") for text in sentences)
+
+
+def test_a_setback_points_to_what_was_found_where_that_was_written() -> None:
+    run = sample.results()
+    assert setbacks(run) == ["bf16-gemm is slower than cublas here (0.80x its speed); see Found in its section."]
+    (sentence,) = setbacks(sample.replace_stage(run, "bf16-gemm", doc=StageDoc("w", "c", "e")))
+    assert sentence.endswith("see Expect and Measured in its section.")
+    assert setbacks(sample.replace_stage(run, "cublas", status="failed", reason="loss curve")) == []
 
 
 def test_a_rung_below_that_is_missing_or_failed_is_no_base() -> None:
@@ -64,7 +80,8 @@ def test_a_rung_below_that_is_missing_or_failed_is_no_base() -> None:
 @pytest.mark.parametrize("status", ["failed", "crashed", "skipped"])
 def test_a_row_that_did_not_pass_gets_no_time(status: str) -> None:
     shown = row(sample.replace_stage(sample.results(), "async", status=status, reason="because\nof this"), "async")
-    assert (shown.epoch_s, shown.step_us, shown.prepare_s) == (None, None, None)
+    assert (shown.epoch_s, shown.step_us, shown.prepare_s, shown.gpu_memory_mib) == (None, None, None, None)
+    assert (shown.launches_per_step, shown.kernels_per_step) == (None, None)
     assert (shown.versus_below, shown.versus_naive, shown.versus_torch) == (None, None, None)
     assert shown.verdict == f"{status}: because of this"
 
@@ -104,6 +121,16 @@ def test_other_data_is_said_loudly_and_first() -> None:
     assert "synthetic digits" in first.text
     assert "this is NOT MNIST; accuracies say nothing about it" in first.text
     assert not any(notice.loud for notice in others)
+
+
+def test_stages_that_were_shortened_alike_share_a_notice() -> None:
+    naive = next(stage for stage in sample.results().stages if stage.name == "naive")
+    assert naive.timing is not None
+    timing = msgspec.structs.replace(naive.timing, shortened=True)
+    run = sample.results()
+    for name in ("naive", "async"):
+        run = sample.replace_stage(run, name, timing=timing)
+    assert any(text.startswith("naive and async were measured over 3 runs of 20 epochs") for text in texts(run))
 
 
 def test_stages_that_share_a_reason_share_a_notice() -> None:

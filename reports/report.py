@@ -1,0 +1,145 @@
+"""`report.md`: a run in full, to be read on a code host or in an editor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ladder.results import Counts, Results, StageResult
+from reports import format
+from reports.compare import fastest_peer, precision_class, ratio, references
+from reports.markdown import REPORT_COLUMNS, bullets, cell, figure_links, line, notice_blocks, stage_table, table
+from reports.notices import notices
+from reports.summary import (
+    caption,
+    dataset_name,
+    heading,
+    label,
+    measured_runs,
+    reason,
+    setbacks,
+    table_order,
+)
+
+
+def report(results: Results, figures: Collection[str]) -> str:
+    """The whole report; `figures` are the files that lie in the folder `figures` beside it."""
+    lost = setbacks(results)
+    blocks = [
+        "# The optimisation ladder",
+        heading(results) + ".",
+        *notice_blocks(notices(results)),
+        stage_table(results, REPORT_COLUMNS),
+        caption(results),
+        *([bullets(lost)] if lost else []),
+        *(figure_links(figures, "figures") or ["No stage was timed in this run, so there are no figures."]),
+        "## Stages",
+        *(block for stage in table_order(results) for block in _stage_section(stage, results)),
+        "## Problem",
+        table(("What", "Value"), _problem_lines(results)),
+        "## Environment",
+        table(("What", "Value"), _flat(results.environment)),
+        "## Made by",
+        f"```\n{results.command}\n```",
+        f"Recorded {results.created}. Everything here is a rendering of the `results.json` beside it, and is made "
+        "again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
+    yield f"### {line(label(stage))} (`{stage.name}`)"
+    if stage.status != "passed":
+        yield f"**{stage.status.capitalize()}**: {line(reason(stage))}"
+    doc = stage.doc
+    told = [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect)]
+    told.append(("Measured", _measured(stage, results)))
+    told.append(("Found", doc.found if doc is not None else ""))
+    paragraphs = [(name, text) for name, text in told if text]
+    if paragraphs:
+        yield table(("", ""), [(f"**{name}**", cell(text)) for name, text in paragraphs])
+    if stage.checks:
+        yield table(
+            ("Check", "Error", "Limit", "Verdict"),
+            [
+                (cell(check.what), format.error(check.error), format.error(check.limit), _verdict(check.passed))
+                for check in stage.checks
+            ],
+        )
+
+
+def _measured(stage: StageResult, results: Results) -> str:
+    """What came of the expectation, in a sentence; empty where nothing was timed."""
+    timing = stage.timing
+    if timing is None or stage.status != "passed":
+        return ""
+    parts = [
+        f"{format.spread_milliseconds(timing.epoch_s)} ms/epoch over {measured_runs(timing)}",
+        f"{format.microseconds(timing.step_us)} us/step",
+        *_compared(stage, results),
+    ]
+    if timing.gpu_epoch_s is not None:
+        parts.append(f"{format.milliseconds(timing.gpu_epoch_s)} ms/epoch by the GPU's own events")
+    if stage.counts is not None:
+        parts.append(_counted(stage.counts))
+    if timing.gpu_memory_mib is not None:
+        parts.append(f"{format.memory(timing.gpu_memory_mib)} of GPU memory")
+    parts.append(f"prepared in {format.duration(timing.prepare_s)}")
+    if stage.metrics is not None:
+        parts.append(f"training loss {format.loss(stage.metrics.final_loss)} at the end")
+    if timing.throttled:
+        parts.append("throttled while it ran")
+    return "; ".join(parts) + "."
+
+
+def _compared(stage: StageResult, results: Results) -> Iterator[str]:
+    """How fast it is beside the rung below and beside the fastest reference that it may be compared with."""
+    below = next((one for one in results.stages if one.name == stage.below), None)
+    if below is not None and (factor := ratio(below, stage)) is not None:
+        yield f"{format.ratio(factor)} the speed of {label(below)}"
+    reference = fastest_peer(stage, references(results))
+    if reference is not None and reference.device is not None:
+        distinction = f"the fastest {precision_class(reference)} reference on the {reference.device.upper()}"
+        times = format.ratio(ratio(reference, stage))
+        yield distinction if reference is stage else f"{times} the speed of {label(reference)}, {distinction}"
+
+
+def _counted(counts: Counts) -> str:
+    launches, kernels = format.per_step(counts.launches_per_step), format.per_step(counts.kernels_per_step)
+    graphs = counts.graph_launches_per_epoch
+    aside = f" ({format.count(graphs, 'graph')} an epoch)" if graphs else ""
+    return f"launches per step {launches}{aside}, kernels per step {kernels}"
+
+
+def _problem_lines(results: Results) -> Iterator[tuple[str, str]]:
+    problem, settings = results.problem, results.settings
+    yield "Network", f"{problem.network}, {'ReLU after every hidden layer' if problem.hidden else 'softmax regression'}"
+    yield "Data", cell(f"{dataset_name(results)}, {problem.dataset_source}")
+    yield "Images", f"{problem.train_images:,} for training, {problem.test_images:,} for testing"
+    yield "Batch", f"{problem.batch_size}"
+    yield "Learning rate", f"{problem.learning_rate:g}"
+    yield "Epochs", f"{problem.epochs}; sparse metrics every {problem.metrics_every}"
+    yield "Seed", f"{problem.seed}"
+    yield (
+        "Measured",
+        f"{format.count(settings.rounds, 'round')} of {format.count(settings.repeats, 'run')}, each process after "
+        f"{format.count(settings.warmups, 'warm-up')}; {format.duration(settings.budget_s)} a stage",
+    )
+    if results.oracle is not None:
+        yield "Oracle's test accuracy", format.percent(results.oracle.test_accuracy)
+    for name, digest in problem.dataset_sha256.items():
+        yield f"SHA-256 of {cell(name)}", f"`{digest}`"
+
+
+def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """The leaves of nested dictionaries, each with its path: `gpu driver`, `580.65`."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name} {key}".replace("_", " ").strip())
+        return
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    yield cell(name), format.MISSING if value in (None, "") else cell(str(value))
+
+
+def _verdict(passed: bool) -> str:
+    return "passed" if passed else "**failed**"

@@ -1,0 +1,146 @@
+"""The references that run on a CPU, and the step that the others compile, against the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from common.problem import Problem, initial_params
+from common.trainer import Trainer
+from ladder.results import Precision
+from ladder.verify import verify_first_update
+from stages.references import jax_scan, torch_dataloader, torch_eager
+from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_step import compile_steps, train_steps
+from tests.stages.test_step import random_split
+
+STEPS = 5
+SIZES = [((), 16), ((), 7), ((33,), 16), ((17, 5, 9), 31), ((8,), 1)]
+
+
+def assert_trains(build: Callable[..., Trainer], problem: Problem, precision: Precision = "float32") -> None:
+    """Two runs from different parameters through one trainer, each judged by the gates of a real run."""
+    split = random_split(STEPS * problem.batch_size + problem.batch_size // 2, problem.inputs, problem.classes)
+    seen = split.first(STEPS * problem.batch_size)
+    trainer = build(problem, split)
+    for run in range(2):
+        initial = initial_params(problem, run)
+        before = [tensor.copy() for tensor in initial.tensors().values()]
+        trainer.load_params(initial)
+        trainer.run_epoch(problem.metrics_every - 1)
+        checks = verify_first_update(
+            problem,
+            precision,
+            STEPS,
+            initial,
+            trainer.read_params(),
+            trainer.last_metrics(),
+            seen.images,
+            seen.labels,
+        )
+        assert [check for check in checks if not check.passed] == []
+        assert {f"first {STEPS} updates, loss", f"first {STEPS} updates, accuracy"} <= {check.what for check in checks}
+        assert all((now == then).all() for now, then in zip(initial.tensors().values(), before, strict=True))
+    trainer.close()
+
+
+def problem_of(hidden: tuple[int, ...], batch: int) -> Problem:
+    return Problem(inputs=49, classes=10, hidden=hidden, batch_size=batch, metrics_every=2)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("hidden", "batch"), SIZES, ids=str)
+@pytest.mark.parametrize("stage", [torch_eager.STAGE, torch_dataloader.STAGE], ids=lambda stage: stage.name)
+def test_pytorch_with_and_without_a_data_loader(stage, hidden: tuple[int, ...], batch: int) -> None:  # type: ignore[no-untyped-def]
+    assert_trains(stage.build, problem_of(hidden, batch))
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    ("hidden", "batch", "unroll"), [*((*size, None) for size in SIZES), ((), 7, 2), ((5,), 4, 8)], ids=str
+)
+def test_jax_however_unrolled(hidden: tuple[int, ...], batch: int, unroll: int | None) -> None:
+    def build(problem, train):  # type: ignore[no-untyped-def]
+        return jax_scan.JaxScanTrainer(problem, train, unroll=unroll)
+
+    assert_trains(build, problem_of(hidden, batch))
+
+
+@pytest.mark.jax
+def test_jax_on_a_cpu_says_so() -> None:
+    import jax
+
+    trainer = jax_scan.STAGE.build(problem_of((), 4), random_split(8, 49, 10))
+    on_cpu = jax.default_backend() == "cpu"
+    assert (trainer.device, trainer.detail) == (("cpu", "CPU") if on_cpu else ("gpu", ""))
+
+
+def in_groups(setup: TorchSetup, *, amp: bool, compiled: bool) -> RunEpoch:
+    """The step of the compiled references, three batches at a time, without generating code for it."""
+    import torch
+
+    steps = train_steps(setup, amp=amp)
+    if compiled:
+        steps = compile_steps(steps, {"backend": "aot_eager"})
+    batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32)
+
+    def run_epoch(due: bool) -> None:
+        steps(batches[:3], due)
+        for batch in batches[3:]:
+            steps([batch], due)
+
+    return run_epoch
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.parametrize("compiled", [False, True], ids=["as-written", "as-traced"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("hidden", "batch"), [((), 16), ((), 7), ((33,), 16), ((8,), 1)], ids=str)
+def test_the_step_that_is_compiled(hidden: tuple[int, ...], batch: int, precision: Precision, compiled: bool) -> None:
+    def build(problem, train):  # type: ignore[no-untyped-def]
+        return TorchTrainer(
+            problem, train, lambda setup: in_groups(setup, amp=precision == "bfloat16", compiled=compiled)
+        )
+
+    assert_trains(build, problem_of(hidden, batch), precision)
+
+
+@pytest.mark.torch
+def test_a_compiled_step_is_compiled_once_for_trainers_of_one_shape() -> None:
+    import torch
+
+    torch.compiler.reset()
+    compilations = []
+
+    def count(module, inputs):  # type: ignore[no-untyped-def]
+        compilations.append(module)
+        return module.forward
+
+    for batches in (6, 1, 3):  # as in a worker: the whole split, then those of the first updates
+        split = random_split(4 * batches, 49, 10)
+        setup = TorchSetup(problem_of((5,), 4), split)
+        steps = compile_steps(train_steps(setup, amp=False), {"backend": count})
+        for batch in setup.resident_batches():
+            steps([batch], False)
+            steps([batch], True)
+    assert len(compilations) == 2  # without and with totals
+    torch.compiler.reset()
+
+
+@pytest.mark.torch
+def test_metrics_are_added_up_only_when_due() -> None:
+    problem = problem_of((), 4)
+    split = random_split(8, 49, 10)
+    sparse = torch_eager.STAGE.build(problem, split)
+    each_epoch = torch_dataloader.STAGE.build(problem, split)
+    for trainer in (sparse, each_epoch):
+        trainer.load_params(initial_params(problem, 0))
+    seen = []
+    for epoch in range(4):
+        for trainer in (sparse, each_epoch):
+            trainer.run_epoch(epoch)
+        seen.append((sparse.last_metrics() is not None, each_epoch.last_metrics() is not None))
+    assert seen == [(False, True), (True, True), (False, True), (True, True)]
+    assert sparse.last_metrics() == each_epoch.last_metrics()

@@ -1,0 +1,263 @@
+"""Measures ways to write the references in PyTorch and JAX, so that each is written the fastest way: run it on a GPU.
+
+    python -m tools.tune_references [jax-scan torch-graph torch-graph-amp torch-compile torch-dataloader ...]
+
+Each family has a process of its own. A row says what a step takes in microseconds, what preparing took, and how far
+parameters and loss are from float64 after an epoch, relative. `kernels` shows what the compiled steps consist of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.cuda.clock import fence
+from common.dataset import Split, load_dataset
+from common.oracle import Oracle
+from common.problem import Params, Problem, initial_params
+from common.trainer import Trainer
+from ladder.measure import timed_run
+from ladder.worker import one_line
+from stages.references import jax_scan, torch_compile, torch_dataloader, torch_eager, torch_graph
+from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
+
+ROOT = Path(__file__).resolve().parent.parent
+Build = Callable[[Problem, Split], Trainer]
+
+PROBLEMS = (
+    Problem(784, 10),
+    Problem(784, 10, (256,)),
+    Problem(784, 10, (128, 128, 128), batch_size=32),
+)
+# How long each family may go on beginning variants; half a minute later it is stopped.
+SECONDS = {
+    "jax-scan": 45,
+    "torch-graph": 65,
+    "torch-graph-amp": 40,
+    "torch-compile": 40,
+    "torch-dataloader": 10,
+    "jax-whole": 5,
+    "kernels": 20,
+}
+EPOCHS = 10
+TRAIN: list[Split] = []  # the data, once it is loaded
+
+AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
+
+
+def sum_of_products(inputs: Any, weight: Any, bias: Any) -> Any:
+    """`linear` without a matrix product where there are few outputs, for the compiler to fuse with all around it."""
+    import torch
+
+    if weight.shape[0] > 16:
+        return torch.nn.functional.linear(inputs, weight, bias)
+    return (inputs[:, None, :] * weight).sum(dim=2) + bias
+
+
+def captured_eager(setup: TorchSetup) -> RunEpoch:
+    """The epoch in one graph, uncompiled."""
+    import torch
+
+    run_eagerly = torch_eager.prepare(setup)
+    stream = torch.cuda.Stream()
+    graphs = {}
+    for due in (False, True):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            run_eagerly(due)
+        torch.cuda.current_stream().wait_stream(stream)
+        graphs[due] = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graphs[due], stream=stream):
+            run_eagerly(due)
+    return lambda due: graphs[due].replay()
+
+
+def compiled_script(setup: TorchSetup, compiler: dict[str, Any]) -> RunEpoch:
+    """The script of the documentation: the step with `backward()` and the optimizer inside `torch.compile`."""
+    import torch
+
+    model, totals = setup.model, setup.totals
+    optimizer = torch.optim.SGD(model.parameters(), lr=setup.problem.learning_rate)
+
+    @torch.compile(dynamic=False, **compiler)  # type: ignore[untyped-decorator, unused-ignore]
+    def step(images: Any, labels: Any) -> Any:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(images)
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach(), logits.detach()
+
+    batches = setup.resident_batches()
+    for _ in range(4):
+        step(*batches[0])
+
+    def run_epoch(due: bool) -> None:
+        for images, labels in batches:
+            loss, logits = step(images, labels)
+            if due:
+                totals.add(loss, logits, labels)
+
+    return run_epoch
+
+
+def loader(setup: TorchSetup, **options: Any) -> RunEpoch:
+    """The data loader's row with other options of `DataLoader`."""
+    import torch.utils.data as data
+
+    plain = data.DataLoader
+    data.DataLoader = lambda *arguments, **given: plain(*arguments, **(given | options))
+    try:
+        return torch_dataloader.prepare(setup)
+    finally:
+        data.DataLoader = plain
+
+
+def torch_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
+    """What a stage's `build` would be."""
+    return lambda problem, train: TorchTrainer(problem, train, prepare)
+
+
+def variants(family: str) -> Iterator[tuple[str, Build]]:
+    """The ways to write one family, the likeliest first."""
+    if family in ("torch-graph", "torch-graph-amp"):
+        graph = partial(torch_graph.prepare, amp=family.endswith("amp"))
+        yield "default, unroll 1", torch_build(partial(graph, unroll=1, compiler={}))
+        yield "autotune, unroll 1", torch_build(partial(graph, unroll=1))
+        yield "autotune, unroll 8", torch_build(partial(graph, unroll=8))
+        yield "autotune, unroll 8, sum of products", torch_build(partial(graph, unroll=8, linear=sum_of_products))
+        combo = {"options": AUTOTUNE | {"combo_kernels": True}}
+        yield "autotune, unroll 8, combo kernels", torch_build(partial(graph, unroll=8, compiler=combo))
+        if family == "torch-graph":
+            yield "default, unroll 8", torch_build(partial(graph, unroll=8, compiler={}))
+            yield "uncompiled", torch_build(captured_eager)
+    elif family == "torch-compile":
+        for mode in ("max-autotune", "reduce-overhead", "max-autotune-no-cudagraphs", "default"):
+            yield mode, torch_build(partial(torch_compile.prepare, compiler={"mode": mode}))
+        for mode in ("default", "reduce-overhead"):
+            yield f"script, {mode}", torch_build(partial(compiled_script, compiler={"mode": mode}))
+    elif family == "torch-dataloader":
+        yield "no workers, pinned", torch_build(loader)
+        yield "no workers, not pinned", torch_build(partial(loader, pin_memory=False))
+        yield "4 workers, pinned", torch_build(partial(loader, num_workers=4, persistent_workers=True))
+    elif family == "jax-scan":
+        for unroll in (8, 1, 4, 16, 32):
+            yield f"unroll {unroll}", partial(jax_scan.JaxScanTrainer, unroll=unroll)
+        commands = {"xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CONDITIONAL,WHILE"}
+        for unroll in (8, 1):
+            name = f"unroll {unroll}, command buffers"
+            yield name, partial(jax_scan.JaxScanTrainer, unroll=unroll, compiler_options=commands)
+    elif family == "kernels":
+        for amp in (False, True):
+            for name, options in (("autotune", {}), ("sum of products", {"linear": sum_of_products})):
+                graph = partial(torch_graph.prepare, amp=amp, unroll=1, **options)  # type: ignore[arg-type]
+                yield f"{name}{', AMP' * amp}", torch_build(graph)
+    elif family == "jax-whole":
+        yield "unrolled whole", partial(jax_scan.JaxScanTrainer, unroll=10**6)
+
+
+@cache
+def oracle_epoch(problem: Problem) -> tuple[dict[str, Any], float]:
+    """The oracle's parameters after one epoch from run 0's, and its mean loss."""
+    oracle = Oracle(problem, initial_params(problem, 0))
+    seen = oracle.run_epoch(TRAIN[0].images, TRAIN[0].labels)
+    return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors(), seen.mean_loss  # type: ignore[arg-type]
+
+
+def row(build: Build, problem: Problem) -> str:
+    """Everything measured of one variant on one problem."""
+    begin = time.perf_counter()
+    trainer = build(problem, TRAIN[0])
+    fence()
+    prepare_s = time.perf_counter() - begin
+
+    def run(epochs: int) -> float:
+        return timed_run(trainer, initial_params(problem, 0), epochs, fence=fence, clock=time.perf_counter).seconds
+
+    run(1)
+    epoch_s = run(1)
+    epochs = EPOCHS if epoch_s < 0.2 else 1
+    step_us = min(run(epochs) for _ in range(3)) / epochs / problem.steps(len(TRAIN[0].images)) * 1e6
+
+    trainer.load_params(initial_params(problem, 0))
+    trainer.run_epoch(problem.metrics_every - 1)
+    wanted, loss = oracle_epoch(problem)
+    got, metrics = trainer.read_params().tensors(), trainer.last_metrics()
+    trainer.close()
+    error = max(float(np.linalg.norm(got[name] - tensor) / np.linalg.norm(tensor)) for name, tensor in wanted.items())
+    loss_error = abs(metrics.mean_loss / loss - 1) if metrics else float("nan")
+    return f"{step_us:8.1f} us  prepare {prepare_s:5.1f} s  parameters {error:.1e}  loss {loss_error:.1e}"
+
+
+def kernels(build: Build, problem: Problem) -> str:
+    """What a step consists of on the GPU: for each kernel how many a step, the microseconds of each, and its name."""
+    import torch
+
+    trainer = build(problem, TRAIN[0])
+    trainer.run_epoch(0)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        trainer.run_epoch(0)
+        fence()
+    trainer.close()
+    steps = problem.steps(len(TRAIN[0].images))
+    seen = sorted(profile.key_averages(), key=lambda kernel: -kernel.self_device_time_total)[:14]
+    return "".join(
+        f"\n    {k.count / steps:5.2f} x {k.self_device_time_total / k.count:6.2f} {k.key[:90]}" for k in seen
+    )
+
+
+def run_family(family: str) -> None:
+    """Measure every variant on every problem, as long as there is time."""
+    warnings.simplefilter("ignore")
+    TRAIN.append(load_dataset(data_dir=None, seed=0).train)
+    end = time.monotonic() + SECONDS[family]
+    for problem in PROBLEMS:
+        shape = f"{','.join(map(str, problem.hidden)) or 'logistic'} b{problem.batch_size}"
+        for name, build in variants(family):
+            if time.monotonic() > end:
+                continue
+            if family.startswith("torch"):
+                import torch
+
+                torch.compiler.reset()
+            try:
+                said = kernels(build, problem) if family == "kernels" else row(build, problem)
+            except Exception as error:
+                said = one_line(error)[:160]
+                traceback.print_exc()
+            print(f"{family:16} {shape:18} {name:36} {said}", flush=True)
+
+
+def main() -> None:
+    """Run the families that are asked for, one after the other."""
+    parser = argparse.ArgumentParser(description="Measure ways to write the references.")
+    parser.add_argument("families", nargs="*", default=list(SECONDS), metavar="family", help=", ".join(SECONDS))
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    for family in options.families:
+        if options.here:
+            run_family(family)
+            continue
+        command = [sys.executable, "-m", "tools.tune_references", "--here", family]
+        try:
+            status = subprocess.run(
+                command, timeout=SECONDS[family] + 30, stderr=subprocess.DEVNULL, cwd=ROOT
+            ).returncode
+            print(f"{family}: done, status {status}", flush=True)
+        except subprocess.TimeoutExpired:
+            print(f"{family}: stopped, out of time", flush=True)
+
+
+if __name__ == "__main__":
+    main()

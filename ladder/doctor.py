@@ -76,8 +76,8 @@ def _extras() -> list[tuple[str, str]]:
     """The extras that fit this machine, each with the command that adds it."""
     major = _cuda_major()
     if major is None:
-        return [("torch-cpu", "make ladder TORCH=1"), ("compile", "make test")]
-    return [(f"{extra}{major}", f"make ladder CUDA={major}") for extra in ("cuda", "torch-cuda")]
+        return [("torch-cpu", "make ladder TORCH=1"), ("jax-cpu", "make ladder JAX=1"), ("compile", "make test")]
+    return [(f"{extra}{major}", f"make ladder CUDA={major}") for extra in ("cuda", "torch-cuda", "jax-cuda")]
 
 
 def _cuda_major() -> int | None:

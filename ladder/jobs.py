@@ -19,7 +19,6 @@ from ladder.results import Counts, Process
 JOB, REPORT = "job.json", "report.json"
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches
-FIRST_EPOCH_RUN = 998
 COLD_RUN = 999
 
 
@@ -52,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
     plan: Plan | None = None
     process: Process | None = None
     first_updates: list[FirstUpdate] = []
-    first_epoch: EpochMetrics | None = None  # of a run of one epoch; its parameters lie beside the report, too
+    from_zero: EpochMetrics | None = None  # of one epoch from zeros; its parameters lie beside the report, too
     counts: Counts | None = None
     metrics: dict[int, EpochMetrics] = {}  # of the last timed run, by epoch from 0
 

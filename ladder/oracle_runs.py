@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from common.dataset import Dataset
 from common.oracle import Float64Array, Oracle, OracleEpoch, test_accuracy
-from common.problem import Problem, initial_params
+from common.problem import Problem, initial_params, zero_params
 
 Float64Params = tuple[list[Float64Array], list[Float64Array]]
 
@@ -26,7 +26,8 @@ Float64Params = tuple[list[Float64Array], list[Float64Array]]
 class OracleRun:
     """What the oracle knew after each epoch; its parameters only where they can be compared.
 
-    Softmax regression is convex, so that rounding stays what it was; ReLU networks part company after an epoch or so.
+    Softmax regression is convex, so that rounding stays what it was, and so is any network that starts from zeros;
+    other ReLU networks part company within an epoch.
     """
 
     epochs: list[OracleEpoch] = field(default_factory=list)
@@ -34,29 +35,39 @@ class OracleRun:
     params: list[Float64Params | None] = field(default_factory=list)
 
 
-def compute(problem: Problem, dataset: Path, run: int, epochs: int, budget_s: float) -> OracleRun:
-    """Train from the parameters of run number `run`, for so many epochs or until the budget is spent (one at least)."""
+def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float) -> OracleRun:
+    """Train from the parameters of run number `run` for all epochs or until the budget is spent (one at least).
+
+    Run None is one epoch from zeros.
+    """
     data = Dataset.load_saved(dataset)
-    oracle = Oracle(problem, initial_params(problem, run))
+    oracle = Oracle(problem, zero_params(problem) if run is None else initial_params(problem, run))
     done = OracleRun()
     begin = time.perf_counter()
-    for epoch in range(epochs):
+    for _ in range(1 if run is None else problem.epochs):
         done.epochs.append(oracle.run_epoch(data.train.images, data.train.labels))
         done.test_accuracies.append(test_accuracy(oracle.weights, oracle.biases, data.test.images, data.test.labels))
-        keep = problem.is_logistic or epoch == 0
+        keep = problem.is_logistic or run is None
         done.params.append(([w.copy() for w in oracle.weights], [b.copy() for b in oracle.biases]) if keep else None)
         if time.perf_counter() - begin > budget_s:
             break
     return done
 
 
-def compute_all(problem: Problem, dataset: Path, runs: Mapping[int, int], budget_s: float) -> dict[int, OracleRun]:
-    """Several runs, given as number -> epochs, side by side on the cores there are."""
+def compute_all(
+    problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float
+) -> dict[int | None, OracleRun]:
+    """Several runs by their number, side by side on the cores there are."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(len(runs), cores)
     with ProcessPoolExecutor(workers, get_context("spawn"), _share_cores, (max(1, cores // workers),)) as pool:
-        futures = {run: pool.submit(compute, problem, dataset, run, epochs, budget_s) for run, epochs in runs.items()}
-        return {run: future.result() for run, future in futures.items()}
+        futures = {run: pool.submit(compute, problem, dataset, run, budget_s) for run in runs}
+        try:
+            return {run: future.result() for run, future in futures.items()}
+        except BaseException:  # Ctrl-C above all: on leaving, the pool waits for workers that have a minute's work
+            for worker in active_children():
+                worker.kill()
+            raise
 
 
 def _share_cores(threads: int) -> None:

@@ -20,12 +20,12 @@ import msgspec
 from common.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.environment import missing
-from ladder.jobs import FIRST_EPOCH_RUN, FIRST_UPDATE_RUN, JOB, REPORT, Job, Report, load_params, run_number
+from ladder.jobs import FIRST_UPDATE_RUN, JOB, REPORT, Job, Report, load_params, run_number
 from ladder.measure import Plan
 from ladder.oracle_runs import OracleRun, compute_all
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
-from ladder.verify import accuracy_of, verify_final, verify_first_epoch, verify_first_update
+from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero
 from stages.registry import Entry
 
 ROOT = Path(__file__).parent.parent
@@ -65,7 +65,7 @@ class Runner:
         self._folder = folder
         self._asked = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
-        self._oracles: dict[int, OracleRun] = {}  # by run number
+        self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
         known = {stage.name: stage for stage in results.stages}
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
@@ -86,8 +86,7 @@ class Runner:
             if todo:
                 observer.step("training the float64 oracle")
                 self._dataset.save(Path(scratch) / "dataset")
-                wanted = {run_number(round_, 0): self._problem.epochs for round_ in rounds}
-                wanted |= {run_number(round_, FIRST_EPOCH_RUN): 1 for round_ in rounds}
+                wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
                 self._oracles = compute_all(self._problem, Path(scratch) / "dataset", wanted, ORACLE_BUDGET_S)
                 self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
                 for round_, row in todo:
@@ -174,9 +173,8 @@ class Runner:
         updates = [first.batches for first in report.first_updates]
         if report.plan is None or report.process is None or updates != job.first_updates:
             raise ValueError("the report lacks what was asked for")
-        first_epoch = load_params(folder / "first-epoch.npz", problem)
-        oracle = self._oracles[run_number(job.round, FIRST_EPOCH_RUN)]
-        checks += verify_first_epoch(problem, precision, first_epoch, report.first_epoch, oracle)
+        from_zero = load_params(folder / "from-zero.npz", problem)
+        checks += verify_from_zero(problem, precision, from_zero, report.from_zero, self._oracles[None])
         final = load_params(folder / "final.npz", problem)
         oracle = self._oracles[run_number(job.round, 0)]
         accuracy = accuracy_of(final, test.images, test.labels)

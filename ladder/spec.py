@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from common.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.results import ProblemRecord, Settings
 
+ORACLE_BYTES = 32  # for a parameter: itself and its gradient in float64, and what they are copied from
 MAX_RUNS = 500  # in one process; run numbers leave room for this many
 
 
@@ -25,11 +28,18 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_fits(problem: Problem, dataset: Dataset) -> None:
-    """Raise UsageError when the data has not even one full batch."""
+    """Raise UsageError when the data has not even one full batch, or the network no room in memory."""
     images = len(dataset.train.images)
     if problem.batch_size > images:
         raise UsageError(
             f"batch size {problem.batch_size}: {dataset.name} has {images} training images; choose {images} or fewer"
+        )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
+    if parameters * ORACLE_BYTES > memory:
+        raise UsageError(
+            f"hidden {','.join(map(str, problem.hidden))}: {parameters:,} parameters, for which the float64 oracle has "
+            f"no room in {memory >> 30} GiB of memory; choose smaller layers"
         )
 
 

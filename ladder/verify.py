@@ -2,8 +2,8 @@
 
 Accuracy cannot see a gradient that is 1 % off, and for an MLP neither can the final parameters, since ReLU networks
 part company over thousands of steps. The first update can; so it is judged for every stage, after one batch and after
-three, and the parameters again after a whole epoch. The limits are about ten times what a correct run measures
-(docs/method.md has the measurements).
+three. And every step of an epoch counts when training starts from zeros, where no network is chaotic. The limits are
+about ten times what a correct run measures (docs/method.md has the measurements).
 """
 
 from __future__ import annotations
@@ -26,22 +26,25 @@ FLOAT32_ROUNDING = 2.0**-24  # half a unit in the last place, relative
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a precision class may be from float64, relative unless said; logistic and MLP where they differ."""
+    """How far a precision class may be from float64, relative unless said; (logistic, MLP) where they differ."""
 
     first_update: tuple[float, float]
-    update_scale: float  # of the whole update along the reference's: blind to noise, so that it sees a 1 % defect
-    first_epoch: tuple[float, float]
+    update_scale: tuple[float, float]  # along the reference's update: blind to noise, so that it sees a 1 % defect
+    from_zero: tuple[float, float]
     final_params: float  # logistic only
-    loss_curve: tuple[float, float]
+    loss_curve: tuple[float, float]  # of the oracle's first epoch
 
 
 LIMITS: dict[Precision, Limits] = {
-    "float32": Limits((3.4e-6, 2.9e-5), 1e-5, (4e-6, 4e-3), 2e-5, (1e-5, 2e-2)),
-    "tf32": Limits((1.3e-3, 6e-2), 2e-3, (4e-4, 5e-2), 9e-4, (1e-3, 2e-2)),
-    "bfloat16": Limits((1.2e-2, 3e-1), 5e-3, (4e-3, 6e-2), 3e-3, (5e-3, 3e-2)),
-    "float16": Limits((1.3e-3, 6e-2), 2e-3, (4e-4, 5e-2), 9e-4, (1e-3, 2e-2)),
+    "float32": Limits((3.4e-6, 2.9e-5), (1e-5, 1e-5), (4e-6, 6e-6), 2e-5, (1e-5, 2e-2)),
+    "tf32": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-4), 9e-4, (1e-3, 2e-2)),
+    "bfloat16": Limits((1.2e-2, 3e-1), (5e-3, 8e-3), (4e-3, 2.5e-2), 3e-3, (5e-3, 3e-2)),
+    "float16": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-3), 9e-4, (1e-3, 2e-2)),
 }
-ACCURACY_POINTS = 0.003  # of test and training accuracy, absolute
+TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
+TRAINING_ACCURACY = 0.003  # absolute
+# Of the images of a few batches, how many may fall on the other side: one at a tie, and those that rounding moves.
+MOVED_IMAGES: dict[Precision, float] = {"float32": 0.0, "tf32": 0.005, "bfloat16": 0.03, "float16": 0.005}
 
 
 def check(what: str, error: float, limit: float) -> Check:
@@ -65,7 +68,7 @@ def verify_first_update(
     """
     oracle = Oracle(problem, initial)
     reference = oracle.run_epoch(images, labels)
-    limits = LIMITS[precision]
+    limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
     named = f"first {batches} updates" if batches > 1 else "first update"
     expected = {f"weight[{i}]": w for i, w in enumerate(oracle.weights)}
     expected |= {f"bias[{i}]": b for i, b in enumerate(oracle.biases)}
@@ -79,34 +82,32 @@ def verify_first_update(
         size = float(np.linalg.norm(wanted))
         # The sum of parameter and update is rounded to float32 whoever computes it, once for each batch.
         floor = FLOAT32_ROUNDING * batches * float(np.linalg.norm(target)) / size if size > 0 else 0.0
-        limit = limits.first_update[0 if problem.is_logistic else 1] + floor
+        limit = limits.first_update[kind] + floor
         checks.append(check(f"{named}, {name}", _relative(update, wanted), limit))
         dot += float((update * wanted).sum())
         norm += size * size
         rounding = max(rounding, floor)
     scale = abs(dot / norm - 1.0) if norm > 0 else abs(dot)
-    checks.append(check(f"{named}, scale", scale, limits.update_scale + rounding))
+    checks.append(check(f"{named}, scale", scale, limits.update_scale[kind] + rounding))
     if metrics is not None:
         loss_error = abs(metrics.mean_loss - reference.mean_loss) / abs(reference.mean_loss)
         checks.append(check(f"{named}, loss", loss_error, limits.first_update[0]))
-        # One image may stand at a tie that rounding decides; a float never counts exactly.
-        accuracy_error = abs(metrics.accuracy - reference.accuracy)
-        checks.append(check(f"{named}, accuracy", accuracy_error, 1.001 / len(labels)))
+        moved = MOVED_IMAGES[precision] + 1.001 / len(labels)
+        checks.append(check(f"{named}, accuracy", abs(metrics.accuracy - reference.accuracy), moved))
     return checks
 
 
-def verify_first_epoch(
+def verify_from_zero(
     problem: Problem, precision: Precision, updated: Params, metrics: EpochMetrics | None, oracle: OracleRun
 ) -> list[Check]:
-    """Judge the parameters after a whole epoch: every step of it counts, and an MLP has not yet gone its own way."""
+    """Judge the parameters after a whole epoch from zeros, in which every step counts and nothing is chaotic."""
     limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
     reference = oracle.params[0]
     assert reference is not None
-    checks = [check("first epoch, parameters", _relative_params(updated, *reference), limits.first_epoch[kind])]
+    checks = [check("epoch from zeros, parameters", _relative_params(updated, *reference), limits.from_zero[kind])]
     if metrics is not None:
-        seen = oracle.epochs[0]
-        loss_error = abs(metrics.mean_loss - seen.mean_loss) / abs(seen.mean_loss)
-        checks.append(check("first epoch, loss", loss_error, limits.loss_curve[kind]))
+        loss_error = abs(metrics.mean_loss / oracle.epochs[0].mean_loss - 1.0)
+        checks.append(check("epoch from zeros, loss", loss_error, limits.loss_curve[0]))
     return checks
 
 
@@ -124,22 +125,21 @@ def verify_final(
     `metrics` are the stage's own, by epoch from 0; `accuracy` is the harness's forward pass over `final`. Epochs that
     the oracle did not reach are not judged.
     """
-    limits = LIMITS[precision]
+    limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
     reached = oracle.epochs[: min(epochs, len(oracle.epochs))]
     checks = []
     if epochs <= len(oracle.epochs):
         reference = oracle.params[epochs - 1]
         if problem.is_logistic and reference is not None:
             checks.append(check("final parameters", _relative_params(final, *reference), limits.final_params))
-        checks.append(check("test accuracy", abs(accuracy - oracle.test_accuracies[epochs - 1]), ACCURACY_POINTS))
+        checks.append(check("test accuracy", abs(accuracy - oracle.test_accuracies[epochs - 1]), TEST_ACCURACY[kind]))
     judged = [epoch for epoch in metrics if 0 <= epoch < len(reached)]
     if judged:
-        loss_error = _worst(
-            abs(metrics[e].mean_loss - reached[e].mean_loss) / abs(reached[e].mean_loss) for e in judged
-        )
+        # Against the loss that training began with: at its end there is next to none left to be relative to.
+        loss_error = _worst(abs(metrics[e].mean_loss - reached[e].mean_loss) for e in judged) / reached[0].mean_loss
         accuracy_error = _worst(abs(metrics[e].accuracy - reached[e].accuracy) for e in judged)
-        checks.append(check("loss curve", loss_error, limits.loss_curve[0 if problem.is_logistic else 1]))
-        checks.append(check("training accuracy", accuracy_error, ACCURACY_POINTS))
+        checks.append(check("loss curve", loss_error, limits.loss_curve[kind]))
+        checks.append(check("training accuracy", accuracy_error, TRAINING_ACCURACY))
     return checks
 
 

@@ -17,13 +17,12 @@ import msgspec
 
 from common.cuda.clock import EventPair, fence
 from common.dataset import Dataset, Split
-from common.problem import Params, initial_params
+from common.problem import Params, initial_params, zero_params
 from common.trainer import Trainer
 from ladder.environment import import_packages
 from ladder.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.jobs import (
     COLD_RUN,
-    FIRST_EPOCH_RUN,
     FIRST_UPDATE_RUN,
     JOB,
     REPORT,
@@ -56,7 +55,7 @@ def main(folder: Path) -> int:
 
 
 def do(job: Job, folder: Path) -> Report:
-    """Prepare, run the first updates and the first epoch, warm up, measure; leave the parameters for the verifier."""
+    """Prepare, run first updates and an epoch from zeros, warm up, measure; leave the parameters for the verifier."""
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
     memory = GpuMemory()
@@ -74,11 +73,11 @@ def do(job: Job, folder: Path) -> Report:
 
     plan = job.wanted
     timed_run(trainer, params_of(COLD_RUN), 1, fence=fence, clock=time.perf_counter)
-    # Judged only after another run, so that parameters kept from the run before are seen.
-    first_epoch = timed_run(trainer, params_of(FIRST_EPOCH_RUN), 1, fence=fence, clock=time.perf_counter)
-    save_params(folder / "first-epoch.npz", trainer.read_params())
+    # Judged after another run, so that parameters kept from the run before are seen.
+    from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=fence, clock=time.perf_counter)
+    save_params(folder / "from-zero.npz", trainer.read_params())
     if job.budget_s is not None:
-        plan = plan_within(job.budget_s, first_epoch.seconds, job.wanted)
+        plan = plan_within(job.budget_s, from_zero.seconds, job.wanted)
 
     states: list[GpuState] = []
     with GpuMonitor() as monitor:
@@ -107,7 +106,7 @@ def do(job: Job, folder: Path) -> Report:
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
         ),
         first_updates=first_updates,
-        first_epoch=first_epoch.metrics.get(0),
+        from_zero=from_zero.metrics.get(0),
         counts=_count(job, trainer, train) if job.count else None,
         metrics=runs[-1].metrics,
     )

@@ -12,7 +12,12 @@ from stages.stage import Doc, Stage
 
 SOURCES = (
     "stages.references.numpy_cpu:STAGE",
+    "stages.references.torch_dataloader:STAGE",
     "stages.references.torch_eager:STAGE",
+    "stages.references.torch_compile:STAGE",
+    "stages.references.torch_graph:FLOAT32",
+    "stages.references.torch_graph:AMP",
+    "stages.references.jax_scan:STAGE",
     "stages.naive:STAGE",
     "stages.async_metrics:STAGE",
     "stages.cublas:STAGE",

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import get_args
 
 from ladder.results import Precision
-from ladder.verify import ACCURACY_POINTS, LIMITS
+from ladder.verify import LIMITS, TEST_ACCURACY, TRAINING_ACCURACY
 
 METHOD = (Path(__file__).parent.parent / "docs" / "method.md").read_text(encoding="utf-8")
-HEADER = "| precision | first update | scale | first epoch | final parameters | loss curve |"
+HEADER = "| precision | first update | scale | epoch from zeros | final parameters | loss curve |"
 
 
 def test_every_precision_has_its_limits_in_the_document() -> None:
@@ -20,8 +20,8 @@ def test_every_precision_has_its_limits_in_the_document() -> None:
     assert told == {
         precision: (
             limits.first_update,
-            (limits.update_scale,),
-            limits.first_epoch,
+            limits.update_scale,
+            limits.from_zero,
             (limits.final_params,),
             limits.loss_curve,
         )
@@ -30,6 +30,10 @@ def test_every_precision_has_its_limits_in_the_document() -> None:
     assert set(told) == set(get_args(Precision))
 
 
-def test_the_limit_of_the_accuracies_is_in_the_document() -> None:
-    (told,) = re.findall(r"accuracy may differ by ([\d.]+)\.\s", METHOD)
-    assert float(told) == ACCURACY_POINTS
+def test_the_limits_of_the_accuracies_are_in_the_document() -> None:
+    ((logistic, mlp),) = re.findall(
+        r"Test accuracy may differ by ([\d.]+) for logistic and ([\d.]+) for an MLP", METHOD
+    )
+    assert (float(logistic), float(mlp)) == TEST_ACCURACY
+    (training,) = re.findall(r"training accuracy by ([\d.]+)\.\s", METHOD)
+    assert float(training) == TRAINING_ACCURACY

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures on this machine's GPU what results/reference/<gpu>/<problem>/ keeps: the GPU tests, then each recorded
-# problem. Run it from a committed tree, look at the figures, then `python run_ladder.py readme`, and commit.
+# problem, or those that are named. Run it from a committed tree, look at the figures, then `python run_ladder.py readme`, and commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,5 +17,12 @@ record() { # problem, then the options that make it
     rm -r "$folder/logs"
 }
 
-record logistic
-record hidden-256 --hidden 256
+[ $# -gt 0 ] || set -- logistic hidden-256 hidden-128-128-128
+for problem in "$@"; do
+    case $problem in
+        logistic) record logistic ;;
+        hidden-256) record hidden-256 --hidden 256 ;;
+        hidden-128-128-128) record hidden-128-128-128 --hidden 128,128,128 --batch-size 32 ;;
+        *) echo "record: there is no problem $problem" >&2; exit 2 ;;
+    esac
+done

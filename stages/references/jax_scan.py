@@ -25,7 +25,7 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from stages.stage import Stage
 
-UNROLL = {"gpu": 8, "cpu": 1}  # measured with tools/tune_references.py
+UNROLL = {"gpu": 16, "cpu": 1}  # measured with tools/tune_references.py
 
 
 class JaxScanTrainer:

@@ -26,7 +26,7 @@ from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import compile_steps, train_steps
 from stages.stage import Stage
 
-UNROLL = 8  # steps compiled together; measured with tools/tune_references.py
+UNROLL = 4  # steps compiled together; measured with tools/tune_references.py
 COMPILER: Mapping[str, Any] = {"mode": "max-autotune-no-cudagraphs"}  # the graph is our own
 
 

@@ -10,12 +10,12 @@ from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 CAUGHT_BY = {
     "NAN": "first update, weight[0]",
     "GRADIENT": "first update, scale",
-    "LAST_STEP": "first epoch, parameters",
+    "LAST_STEP": "epoch from zeros, parameters",
     "SAME_BATCH": "first 3 updates, weight[0]",
     "NO_BIAS": "first update, bias[0]",
     "TWICE": "first update, weight[0]",
     "LEFT_BEHIND": "first update, weight[0]",
-    "OLD_PARAMS": "first epoch, parameters",
+    "OLD_PARAMS": "epoch from zeros, parameters",
     "LABELS": "first update, weight[0]",
     "METRICS": "first update, loss",
 }

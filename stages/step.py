@@ -44,9 +44,9 @@ class RecipeTrainer:
         self._setup = Setup(problem, device, Workspace(device, problem, train))
         device.zero(self._setup.tensors.totals)
         self._metrics = recipe.metrics(self._setup)
-        step = Step(recipe, self._setup)
-        step(*self._setup.tensors.batches[0], with_totals=True)  # whatever is loaded or tuned at its first use is now
-        self._launch = recipe.launch(self._setup, step, self._metrics)
+        self._step = Step(recipe, self._setup)  # kept: a captured graph knows the addresses of its memory only
+        self._step(*self._setup.tensors.batches[0], with_totals=True)  # whatever is loaded or tuned at first use, now
+        self._launch = recipe.launch(self._setup, self._step, self._metrics)
         self._last: EpochMetrics | None = None
         self.detail = ""
         self.device: Literal["cpu", "gpu"] = "gpu"
@@ -74,4 +74,4 @@ class RecipeTrainer:
 
     def close(self) -> None:
         """Let go of the memory; the process that owns it ends soon after."""
-        del self._launch, self._metrics, self._setup
+        del self._launch, self._step, self._metrics, self._setup

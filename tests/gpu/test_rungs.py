@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import numpy as np
@@ -48,6 +49,28 @@ def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], b
         assert [check for check in checks if not check.passed] == []
         assert {"first 3 updates, loss", "first 3 updates, accuracy"} <= {check.what for check in checks}
     trainer.close()
+
+
+@pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.stage.name)
+def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry) -> None:
+    """A captured graph does not: it would go on with addresses that have long been someone else's."""
+    import cupy
+
+    stage = on_this_machine(entry).stage
+    problem = Problem(inputs=49, classes=10, hidden=(33,), batch_size=32, metrics_every=1)
+    split = random_split(96, inputs=49, classes=10)
+    trainer = stage.build(problem, split)
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+    others = [cupy.full(size, cupy.nan, cupy.float32) for size in (1 << 6, 1 << 9, 1 << 12, 1 << 15, 1 << 18) * 8]
+    params = initial_params(problem, 0)
+    trainer.load_params(params)
+    trainer.run_epoch(0)
+    checks = verify_first_update(
+        problem, stage.precision, 3, params, trainer.read_params(), trainer.last_metrics(), split.images, split.labels
+    )
+    assert [check for check in checks if not check.passed] == []
+    assert all(bool(cupy.isnan(other).all()) for other in others)
 
 
 @pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.stage.name)

@@ -168,3 +168,23 @@ PRINTS = _stage("prints", _Prints)
 SHAPES = _stage("shapes", _WrongShapes)
 SLOW = _stage("slow", _Slow)
 NEEDY = Stage("needy", "Needy", "reference", "float32", ("sm_999",), NumpyTrainer)
+
+
+def _take_all_gpu_memory(problem: Problem, train: Split) -> NumpyTrainer:
+    import cupy
+
+    kept = [cupy.empty(1 << 38, cupy.uint8) for _ in range(8)]  # 2 TiB
+    raise AssertionError(f"{len(kept)} arrays, more than any GPU holds")
+
+
+def _write_to_nowhere(problem: Problem, train: Split) -> NumpyTrainer:
+    """A sticky error: whatever this process asks of CUDA from now on fails."""
+    import cupy
+
+    kernel = cupy.RawKernel('extern "C" __global__ void astray(int* p) { p[threadIdx.x] = 1; }', "astray")
+    kernel((1,), (32,), (cupy.uint64(8),))
+    return NumpyTrainer(problem, train)
+
+
+GPU_MEMORY = _stage("gpu-memory", _take_all_gpu_memory)
+ASTRAY = _stage("astray", _write_to_nowhere)

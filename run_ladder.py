@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -260,6 +261,11 @@ def _resumed(
     )
     if describe_problem(problem, dataset).dataset_sha256 != was.dataset_sha256:
         raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
+    now = environment.describe()
+    for what in ("gpu", "cpu", "libraries", "code"):
+        then, today = (_without_dirt(found.get(what)) for found in (results.environment, now))
+        if then != today:
+            raise UsageError(f"{folder}: was measured with another {what} than there is now; measure anew with --out")
     unknown = [stage.name for stage in results.stages if stage.name not in entries]
     if unknown:
         raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
@@ -267,5 +273,12 @@ def _resumed(
     return Runner(results, chosen, dataset, problem, folder), folder
 
 
+def _without_dirt(found: object) -> object:
+    """What an environment says, less whether files differ from the commit: reports and notes do, while one measures."""
+    return {k: v for k, v in found.items() if k != "uncommitted_changes"} if isinstance(found, dict) else found
+
+
 if __name__ == "__main__":
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # what a batch system or a closed terminal says: as Ctrl-C
+        signal.signal(ending, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -16,6 +16,8 @@ from common.problem import Params, Problem
 
 Float64Array = NDArray[np.float64]
 
+TIE = 2.0**-20  # relative to the layer's largest sum: some sixteen roundings of float32
+
 
 @dataclass(frozen=True)
 class OracleEpoch:
@@ -32,6 +34,8 @@ class Oracle:
         self.problem = problem
         self.weights: list[Float64Array] = [weight.astype(np.float64) for weight in params.weights]
         self.biases: list[Float64Array] = [bias.astype(np.float64) for bias in params.biases]
+        self.ties = 0
+        """How many units stood so close to their ReLU's corner that float32 may see them on its other side."""
 
     def run_epoch(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
         """Train on every full batch of images (N, I) and labels (N,) once, in order."""
@@ -50,7 +54,9 @@ class Oracle:
         """One update from one batch; returns the summed loss and the number right before it."""
         inputs = [images]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            inputs.append(np.maximum(inputs[-1] @ weight + bias, 0.0))
+            sums = inputs[-1] @ weight + bias
+            self.ties += int((np.abs(sums) < TIE * np.abs(sums).max()).sum())
+            inputs.append(np.maximum(sums, 0.0))
         logits = inputs[-1] @ self.weights[-1] + self.biases[-1]
 
         rows = np.arange(len(labels))

@@ -5,8 +5,10 @@ Files, not pipes: a stage may print what it likes, and what a killed process lef
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Literal
+from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
@@ -68,11 +70,13 @@ def save_params(path: Path, params: Params) -> None:
 
 def load_params(path: Path, problem: Problem) -> Params:
     """Read them again; raises OSError, KeyError or ValueError unless they are whole and of the problem's shapes."""
-    with np.load(path, allow_pickle=False) as stored:
-        layers = range(len(problem.layers))
-        params = Params(
-            tuple(stored[f"weight[{layer}]"] for layer in layers), tuple(stored[f"bias[{layer}]"] for layer in layers)
-        )
+    layers = range(len(problem.layers))
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            weights = tuple(stored[f"weight[{layer}]"] for layer in layers)
+            params = Params(weights, tuple(stored[f"bias[{layer}]"] for layer in layers))
+    except (BadZipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path.name}: {error}") from error
     for layer, weight, bias in zip(problem.layers, params.weights, params.biases, strict=True):
         if weight.shape != (layer.fan_in, layer.fan_out) or bias.shape != (layer.fan_out,):
             raise ValueError(f"parameters of shapes {weight.shape} and {bias.shape}")

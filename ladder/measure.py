@@ -71,11 +71,11 @@ def timed_run(
     return Run(seconds, events.seconds() if events is not None else None, metrics)
 
 
-def plan_within(budget_s: float, epoch_s: float, wanted: Plan) -> Plan:
+def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: int) -> Plan:
     """What of `wanted` fits into the budget of one process, given what an epoch takes; never less than one epoch.
 
-    Runs are given up before epochs. Ten epochs or more are kept at a multiple of ten, so that metrics computed in every
-    tenth epoch are neither missed nor weighted twice.
+    Runs are given up before epochs. Where it can, the number of epochs stays a multiple of `metrics_every`, so that
+    metrics computed in every so many epochs are neither missed nor weighted twice.
     """
     affordable = int(budget_s / epoch_s) if epoch_s > 0 else wanted.epochs * (wanted.repeats + wanted.warmups)
     runs = affordable // wanted.epochs
@@ -83,8 +83,8 @@ def plan_within(budget_s: float, epoch_s: float, wanted: Plan) -> Plan:
         return Plan(wanted.epochs, min(wanted.repeats, runs - wanted.warmups), wanted.warmups)
     # Too slow even for one run and its warm-ups: the epochs before have warmed it up, and one run must do.
     epochs = min(wanted.epochs, max(affordable, 1))
-    if 10 < epochs < wanted.epochs:
-        epochs -= epochs % 10
+    if metrics_every < epochs < wanted.epochs:
+        epochs -= epochs % metrics_every
     return Plan(epochs, 1, 0)
 
 

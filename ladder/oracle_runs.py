@@ -6,19 +6,25 @@ measurement nor are repeated for each stage.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
+import numpy as np
+
 from common.dataset import Dataset
+from common.errors import UsageError
 from common.oracle import Float64Array, Oracle, OracleEpoch, test_accuracy
 from common.problem import Problem, initial_params, zero_params
+from ladder.environment import cores_usable
+from ladder.lifetime import die_with_parent
 
+MOST = float(np.finfo(np.float32).max)  # a loss beyond that, or no number at all, is none in any precision
 Float64Params = tuple[list[Float64Array], list[Float64Array]]
 
 
@@ -57,21 +63,33 @@ def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float) -
 def compute_all(
     problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float
 ) -> dict[int | None, OracleRun]:
-    """Several runs by their number, side by side on the cores there are."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(len(runs), cores)
-    with ProcessPoolExecutor(workers, get_context("spawn"), _share_cores, (max(1, cores // workers),)) as pool:
-        futures = {run: pool.submit(compute, problem, dataset, run, budget_s) for run in runs}
+    """Several runs by their number, side by side on the cores there are, within the budget together.
+
+    Raises UsageError when training diverges, even in float64, or when there is no memory for it.
+    """
+    workers = min(len(runs), cores_usable())
+    share = (max(1, cores_usable() // workers),)
+    done: dict[int | None, OracleRun] = {}
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
+        futures = {run: pool.submit(compute, problem, dataset, run, budget_s * workers / len(runs)) for run in runs}
         try:
-            return {run: future.result() for run, future in futures.items()}
+            done = {run: future.result() for run, future in futures.items()}
+        except BrokenProcessPool as error:
+            raise UsageError(f"hidden {problem.hidden}: the float64 oracle ran out of memory; choose less") from error
         except BaseException:  # Ctrl-C above all: on leaving, the pool waits for workers that have a minute's work
             for worker in active_children():
                 worker.kill()
             raise
+    if not all(epoch.mean_loss < MOST for run in done.values() for epoch in run.epochs):
+        rate = problem.learning_rate
+        raise UsageError(f"learning rate {rate}: training diverges, even in float64; choose a smaller one")
+    return done
 
 
-def _share_cores(threads: int) -> None:
-    """Without this every process would start as many BLAS threads as there are cores."""
+def _begin(threads: int) -> None:
+    """Set up a process: it ends with the harness, and leaves the other cores to the others' BLAS."""
+    die_with_parent()
+    np.seterr(all="ignore")  # divergence is told in one line
     with suppress(ImportError):  # slower without it, not wrong
         from threadpoolctl import threadpool_limits
 

@@ -52,7 +52,7 @@ class GpuState(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What CUPTI counted in one epoch without metrics, which was not timed."""
+    """What CUPTI counted in a first epoch that was not timed: one without metrics, where a stage has such epochs."""
 
     launches_per_step: float  # calls by which the host hands kernels or graphs to the device
     kernels_per_step: float  # kernels that the device ran

@@ -27,7 +27,7 @@ class Row:
         self._metrics: Metrics | None = None
         self._counts: Counts | None = None
         self._shortened = False
-        if known is not None and known.status == "passed" and known.timing is not None:
+        if known is not None and known.status == "passed" and known.timing is not None and known.processes:
             self._take_up(known, known.timing)
 
     def _take_up(self, known: StageResult, timing: Timing) -> None:

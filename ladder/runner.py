@@ -30,6 +30,7 @@ from stages.registry import Entry
 
 ROOT = Path(__file__).parent.parent
 ORACLE_BUDGET_S = 60.0
+FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
 
 class Observer(Protocol):
@@ -124,7 +125,7 @@ class Runner:
             problem=self._problem,
             dataset=str(dataset),
             round=round_,
-            first_updates=sorted({1, min(3, self._steps)}) if first else [],
+            first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
             count=first,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
@@ -159,7 +160,7 @@ class Runner:
         precision = row.entry.stage.precision
         checks = []
         for first in report.first_updates:
-            images = first.batches * problem.batch_size
+            seen = first.batches * problem.batch_size
             checks += verify_first_update(
                 problem,
                 precision,
@@ -167,8 +168,8 @@ class Runner:
                 initial_params(problem, run_number(job.round, FIRST_UPDATE_RUN + first.batches)),
                 load_params(folder / f"first-{first.batches}.npz", problem),
                 first.metrics,
-                train.images[:images],
-                train.labels[:images],
+                train.images[:seen],
+                train.labels[:seen],
             )
         updates = [first.batches for first in report.first_updates]
         if report.plan is None or report.process is None or updates != job.first_updates:
@@ -178,7 +179,8 @@ class Runner:
         final = load_params(folder / "final.npz", problem)
         oracle = self._oracles[run_number(job.round, 0)]
         accuracy = accuracy_of(final, test.images, test.labels)
-        checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy)
+        images = (len(test.images), len(train.images))
+        checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy, *images)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
 
     def _note_oracle(self, oracle: OracleRun) -> None:

@@ -36,11 +36,12 @@ class Limits:
 
 
 LIMITS: dict[Precision, Limits] = {
-    "float32": Limits((3.4e-6, 2.9e-5), (1e-5, 1e-5), (4e-6, 6e-6), 2e-5, (1e-5, 2e-2)),
+    "float32": Limits((3.4e-6, 2.9e-5), (1e-5, 1e-4), (4e-6, 6e-6), 2e-5, (1e-5, 2e-2)),
     "tf32": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-4), 9e-4, (1e-3, 2e-2)),
     "bfloat16": Limits((1.2e-2, 3e-1), (5e-3, 8e-3), (4e-3, 2.5e-2), 3e-3, (5e-3, 3e-2)),
     "float16": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-3), 9e-4, (1e-3, 2e-2)),
 }
+PRECISE_BATCHES = 3  # after more, only the update's scale is judged: noise has grown, but it has no direction
 TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
 TRAINING_ACCURACY = 0.003  # absolute
 # Of the images of a few batches, how many may fall on the other side: one at a tie, and those that rounding moves.
@@ -48,7 +49,9 @@ MOVED_IMAGES: dict[Precision, float] = {"float32": 0.0, "tf32": 0.005, "bfloat16
 
 
 def check(what: str, error: float, limit: float) -> Check:
-    """A check passes when its error is within the limit, so that NaN fails."""
+    """A check passes when its error is within a limit that is a number, so that NaN fails."""
+    if not math.isfinite(limit):
+        return Check(what, None, 0.0, passed=False)
     return Check(what, error if math.isfinite(error) else None, limit, bool(error <= limit))
 
 
@@ -74,6 +77,11 @@ def verify_first_update(
     expected |= {f"bias[{i}]": b for i, b in enumerate(oracle.biases)}
     before, after = initial.tensors(), updated.tensors()
 
+    # A unit at its ReLU's corner may count for an image or not, and that is one of so many terms; the scale hardly
+    # feels it, so that it goes on seeing what is systematic.
+    terms = len(labels) * min((layer.fan_out for layer in problem.layers[:-1]), default=1)
+    flipped = 4.0 * math.sqrt(oracle.ties / terms)  # some terms are larger than others
+
     checks = []
     dot = norm = rounding = 0.0
     for name, target in expected.items():
@@ -82,8 +90,9 @@ def verify_first_update(
         size = float(np.linalg.norm(wanted))
         # The sum of parameter and update is rounded to float32 whoever computes it, once for each batch.
         floor = FLOAT32_ROUNDING * batches * float(np.linalg.norm(target)) / size if size > 0 else 0.0
-        limit = limits.first_update[kind] + floor
-        checks.append(check(f"{named}, {name}", _relative(update, wanted), limit))
+        limit = limits.first_update[kind] + floor + flipped
+        if batches <= PRECISE_BATCHES:
+            checks.append(check(f"{named}, {name}", _relative(update, wanted), limit))
         dot += float((update * wanted).sum())
         norm += size * size
         rounding = max(rounding, floor)
@@ -104,7 +113,8 @@ def verify_from_zero(
     limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
     reference = oracle.params[0]
     assert reference is not None
-    checks = [check("epoch from zeros, parameters", _relative_params(updated, *reference), limits.from_zero[kind])]
+    error = _relative_params(updated, *reference, least=problem.learning_rate)
+    checks = [check("epoch from zeros, parameters", error, limits.from_zero[kind])]
     if metrics is not None:
         loss_error = abs(metrics.mean_loss / oracle.epochs[0].mean_loss - 1.0)
         checks.append(check("epoch from zeros, loss", loss_error, limits.loss_curve[0]))
@@ -119,27 +129,40 @@ def verify_final(
     metrics: Mapping[int, EpochMetrics],
     oracle: OracleRun,
     accuracy: float,
+    test_images: int,
+    train_images: int,
 ) -> list[Check]:
     """Judge the timed run itself: its parameters (logistic), its loss curve and its test accuracy.
 
-    `metrics` are the stage's own, by epoch from 0; `accuracy` is the harness's forward pass over `final`. Epochs that
-    the oracle did not reach are not judged.
+    `metrics` are the stage's own, by epoch from 0; `accuracy` is the harness's forward pass over `final`. Where the
+    oracle did not reach that epoch, the stage may at least not be worse than the oracle was when it gave up.
     """
     limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
     reached = oracle.epochs[: min(epochs, len(oracle.epochs))]
-    checks = []
+    numbers = [*final.tensors().values(), *(np.array([m.mean_loss, m.accuracy]) for m in metrics.values())]
+    finite = all(np.isfinite(number).all() for number in numbers)
+    checks = [check("finite parameters and metrics", 0.0 if finite else math.nan, 0.0)]
+    reference_accuracy = oracle.test_accuracies[min(epochs, len(reached)) - 1]
+    # Two networks that err on other images differ by chance, too.
+    wrong = 0.0 if problem.is_logistic else 1.0 - reference_accuracy
+    chance = 3.0 * math.sqrt(wrong * (1.0 - wrong) / test_images)
+    test_limit = TEST_ACCURACY[kind] + chance + 2.0 / test_images
     if epochs <= len(oracle.epochs):
         reference = oracle.params[epochs - 1]
         if problem.is_logistic and reference is not None:
-            checks.append(check("final parameters", _relative_params(final, *reference), limits.final_params))
-        checks.append(check("test accuracy", abs(accuracy - oracle.test_accuracies[epochs - 1]), TEST_ACCURACY[kind]))
+            error = _relative_params(final, *reference, least=problem.learning_rate)
+            checks.append(check("final parameters", error, limits.final_params))
+        checks.append(check("test accuracy", abs(accuracy - reference_accuracy), test_limit))
+    else:
+        lost = max(0.0, reference_accuracy - accuracy) if math.isfinite(accuracy) else math.nan
+        checks.append(check(f"test accuracy, not below epoch {len(reached)}'s", lost, test_limit))
     judged = [epoch for epoch in metrics if 0 <= epoch < len(reached)]
     if judged:
         # Against the loss that training began with: at its end there is next to none left to be relative to.
         loss_error = _worst(abs(metrics[e].mean_loss - reached[e].mean_loss) for e in judged) / reached[0].mean_loss
         accuracy_error = _worst(abs(metrics[e].accuracy - reached[e].accuracy) for e in judged)
         checks.append(check("loss curve", loss_error, limits.loss_curve[kind]))
-        checks.append(check("training accuracy", accuracy_error, TRAINING_ACCURACY))
+        checks.append(check("training accuracy", accuracy_error, TRAINING_ACCURACY + 2.0 / train_images))
     return checks
 
 
@@ -149,11 +172,14 @@ def accuracy_of(params: Params, images: NDArray[np.uint8], labels: NDArray[np.ui
 
 
 def worst_of(checks: Iterable[Check]) -> list[Check]:
-    """One check of each name, the one with the largest error over all processes; not-a-number is the largest."""
+    """One check of each name, the worst over all processes: failed before passed, then by error."""
+
+    def badness(one: Check) -> tuple[bool, float]:
+        return not one.passed, math.inf if one.error is None else one.error
+
     worst: dict[str, Check] = {}
     for one in checks:
-        known = worst.get(one.what)
-        if known is None or (known.error is not None and (one.error is None or one.error > known.error)):
+        if one.what not in worst or badness(one) > badness(worst[one.what]):
             worst[one.what] = one
     return list(worst.values())
 
@@ -163,14 +189,17 @@ def _worst(errors: Iterable[float]) -> float:
     return float(np.max(np.array(list(errors))))
 
 
-def _relative(actual: Float64Array, wanted: Float64Array) -> float:
-    """||actual - wanted|| / ||wanted||; the plain distance where nothing was wanted."""
-    size = float(np.linalg.norm(wanted))
+def _relative(actual: Float64Array, wanted: Float64Array, least: float = 0.0) -> float:
+    """||actual - wanted|| / ||wanted||, or by `least` if that is more; the plain distance where both are zero."""
+    size = max(float(np.linalg.norm(wanted)), least)
     distance = float(np.linalg.norm(actual - wanted))
     return distance / size if size > 0 else distance
 
 
-def _relative_params(final: Params, weights: list[Float64Array], biases: list[Float64Array]) -> float:
-    """The largest relative error over all tensors."""
+def _relative_params(final: Params, weights: list[Float64Array], biases: list[Float64Array], *, least: float) -> float:
+    """The largest relative error over all tensors.
+
+    One that ends near zero by chance is measured by `least`, the size of a step: it was larger on its way there.
+    """
     pairs = [*zip(final.weights, weights, strict=True), *zip(final.biases, biases, strict=True)]
-    return _worst(_relative(actual.astype(np.float64), wanted) for actual, wanted in pairs)
+    return _worst(_relative(actual.astype(np.float64), wanted, least) for actual, wanted in pairs)

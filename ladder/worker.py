@@ -6,8 +6,7 @@ profiler touches nothing else.
 
 from __future__ import annotations
 
-import ctypes
-import signal
+import os
 import sys
 import time
 import traceback
@@ -32,25 +31,26 @@ from ladder.jobs import (
     run_number,
     save_params,
 )
+from ladder.lifetime import die_with_parent
 from ladder.measure import measure, plan_within, timed_run
 from ladder.profile import cupti
 from ladder.results import Counts, GpuState, Process
 from stages.registry import load_entry
 from stages.stage import Stage
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
 
 def main(folder: Path) -> int:
     """Do the job that lies in the folder and leave the report there."""
-    _die_with_parent()
+    die_with_parent()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
         report = do(job, folder)
     except Exception as error:  # whatever a stage raises becomes the reason in its row
         traceback.print_exc()
         report = Report(error=one_line(error))
-    (folder / REPORT).write_bytes(msgspec.json.encode(report))
+    part = folder / f"{REPORT}.part"
+    part.write_bytes(msgspec.json.encode(report))
+    part.replace(folder / REPORT)
     return 0 if report.error is None else 1
 
 
@@ -66,8 +66,6 @@ def do(job: Job, folder: Path) -> Report:
     fence()
     prepare_s = time.perf_counter() - begin
 
-    first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
-
     def params_of(run: int) -> Params:
         return initial_params(job.problem, run_number(job.round, run))
 
@@ -77,7 +75,7 @@ def do(job: Job, folder: Path) -> Report:
     from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=fence, clock=time.perf_counter)
     save_params(folder / "from-zero.npz", trainer.read_params())
     if job.budget_s is not None:
-        plan = plan_within(job.budget_s, from_zero.seconds, job.wanted)
+        plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, job.problem.metrics_every)
 
     states: list[GpuState] = []
     with GpuMonitor() as monitor:
@@ -92,6 +90,8 @@ def do(job: Job, folder: Path) -> Report:
         )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", trainer.read_params())
+    # After all is timed, since further trainers in this process would make its times another's.
+    first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
     report = Report(
         detail=trainer.detail,
         device=trainer.device,
@@ -115,11 +115,14 @@ def do(job: Job, folder: Path) -> Report:
 
 
 def _count(job: Job, trainer: Trainer, train: Split) -> Counts | None:
-    """What an epoch without metrics launches."""
-    epoch = 0  # without metrics, unless they are wanted in every epoch
+    """What the first epoch of a run launches; None where it cannot be counted, for whichever reason."""
     if trainer.device != "gpu" or not cupti.available():
         return None
-    seen = cupti.trace(lambda: trainer.run_epoch(epoch), fence)
+    try:
+        seen = cupti.trace(lambda: trainer.run_epoch(0), fence)
+    except Exception:  # CUPTI wants permissions, and a version that fits the driver; neither is worth a measurement
+        traceback.print_exc()
+        return None
     steps = job.problem.steps(len(train.images))
     return Counts(seen.launches / steps, seen.kernels.total() / steps, seen.graph_launches)
 
@@ -143,11 +146,8 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process with the harness: an orphan would use the GPU that the next run measures on."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a library that falls over while it is torn down has no say any more

@@ -43,6 +43,7 @@ class Device(Protocol):
         """Enqueue the filling with zeros."""
 
 
+MOST_ELEMENTS = 1 << 30  # of a tensor: kernels index in 32 bits, and their last block reaches a little further
 ALIGNMENT = 64  # elements between which tensors begin: 256 bytes, what a library's fastest kernels ask for
 
 
@@ -73,6 +74,11 @@ class Workspace:
     def __init__(self, device: Device, problem: Problem, train: Split) -> None:
         batch = problem.batch_size
         steps = problem.steps(len(train.images))
+        sizes = [(la.fan_in * la.fan_out, f"layer {la.fan_in}x{la.fan_out}") for la in problem.layers]
+        sizes += [(batch * la.fan_out, f"batch of {batch}x{la.fan_out}") for la in problem.layers]
+        elements, what = max([*sizes, (steps * batch * problem.inputs, f"images {steps * batch}x{problem.inputs}")])
+        if elements > MOST_ELEMENTS:
+            raise ValueError(f"{what}: {elements:,} numbers, the kernels' indices reach {MOST_ELEMENTS:,}")
         images = device.upload(train.pixels()[: steps * batch])
         labels = device.upload(train.labels[: steps * batch].astype(np.int32))
         rows = [slice(step * batch, (step + 1) * batch) for step in range(steps)]

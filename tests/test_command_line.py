@@ -93,7 +93,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--learning-rate 0", "learning rate 0", "such as 0.1"),
         ("--learning-rate -1", "learning rate -1", "such as 0.1"),
         ("--rounds 0", "rounds 0", "from 1 to"),
-        ("--repeats 1000", "repeats 1000", "from 1 to 500"),
+        ("--repeats 1000", "repeats 1000", "from 1 to 450"),
         ("--budget 0", "budget 0", "positive number of seconds"),
         ("--timeout nan", "timeout nan", "positive number of seconds"),
         ("--seed -1", "seed -1", "0 or more"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_float, c_int, c_uint, c_void_p
+from functools import cache
 
 SUCCESS = 0
 
@@ -76,7 +77,9 @@ class EventPair:
         return milliseconds.value / 1e3
 
 
+@cache
 def _driver() -> ctypes.CDLL | None:
+    """The driver's library; looked for once, since a fence stands in every timed run."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -74,6 +74,7 @@ class JaxScanTrainer:
         jnp = self._jax.numpy
         # Copies, since on the CPU JAX would train in the caller's own arrays.
         self._layers = [(jnp.array(w), jnp.array(b)) for w, b in zip(params.weights, params.biases, strict=True)]
+        self._jax.block_until_ready(self._layers)  # XLA copies from threads of its own, which no fence waits for
 
     def run_epoch(self, epoch: int) -> None:
         """Train on every full batch once, in order."""

@@ -124,7 +124,7 @@ class TorchTrainer:
         """The parameters as they are now, turned to (I, O)."""
         linears = self._setup.linears
         return Params(
-            tuple(np.ascontiguousarray(linear.weight.detach().cpu().numpy().T) for linear in linears),
+            tuple(linear.weight.detach().cpu().numpy().T.copy() for linear in linears),
             tuple(linear.bias.detach().cpu().numpy().copy() for linear in linears),
         )
 

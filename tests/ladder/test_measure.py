@@ -106,4 +106,4 @@ def test_events_lie_inside_the_fences() -> None:
     ],
 )
 def test_what_fits_into_a_budget(budget: float, epoch: float, planned: Plan) -> None:
-    assert plan_within(budget, epoch, Plan(20, 3, 1)) == planned
+    assert plan_within(budget, epoch, Plan(20, 3, 1), metrics_every=10) == planned

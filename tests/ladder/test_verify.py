@@ -1,0 +1,117 @@
+"""The gates themselves: what is no number fails, and what rounding or chance may do passes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from common.dataset import Split
+from common.errors import UsageError
+from common.oracle import OracleEpoch
+from common.problem import Params, Problem, initial_params
+from common.trainer import EpochMetrics
+from ladder import jobs
+from ladder.oracle_runs import OracleRun
+from ladder.results import Check, ResultsError, load
+from ladder.verify import check, verify_final, verify_first_update, worst_of
+from stages.references.numpy_cpu import NumpyTrainer
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
+
+PROBLEM = Problem(36, 4, (8,), batch_size=8)
+SHORT_ORACLE = OracleRun([OracleEpoch(1.0, 0.5)], [0.8], [None])  # it gave up after an epoch of twenty
+
+
+def failed(checks: list[Check]) -> set[str]:
+    return {one.what for one in checks if not one.passed}
+
+
+def test_a_limit_that_is_no_number_lets_nothing_pass() -> None:
+    for limit in (math.nan, math.inf):
+        assert check("x", 0.0, limit) == Check("x", None, 0.0, passed=False)
+    assert not check("x", math.nan, 1.0).passed
+    assert check("x", 1.0, 1.0).passed
+
+
+def test_parameters_that_are_no_numbers_fail_even_where_the_oracle_gave_up() -> None:
+    params = initial_params(PROBLEM, 0)
+    params.weights[0][0, 0] = np.nan
+    checks = verify_final(PROBLEM, "float32", 20, params, {}, SHORT_ORACLE, math.nan, 10_000, 60_000)
+    assert failed(checks) == {"finite parameters and metrics", "test accuracy, not below epoch 1's"}
+
+
+def test_metrics_that_are_no_numbers_fail_even_where_the_oracle_gave_up() -> None:
+    metrics = {9: EpochMetrics(math.nan, 0.9)}
+    params = initial_params(PROBLEM, 0)
+    checks = verify_final(PROBLEM, "float32", 20, params, metrics, SHORT_ORACLE, 0.9, 10_000, 60_000)
+    assert failed(checks) == {"finite parameters and metrics"}
+
+
+def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
+    params = initial_params(PROBLEM, 0)
+    checks = verify_final(PROBLEM, "float32", 20, params, {}, SHORT_ORACLE, 0.7, 10_000, 60_000)
+    assert failed(checks) == {"test accuracy, not below epoch 1's"}
+
+
+@pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])
+def test_with_few_images_one_of_them_is_no_defect(correct: int, passes: bool) -> None:
+    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [0.8], [None])
+    params = initial_params(PROBLEM, 0)
+    checks = verify_final(PROBLEM, "float32", 1, params, {}, oracle, correct / 50, 50, 300)
+    assert ("test accuracy" not in failed(checks)) == passes
+
+
+def test_a_unit_at_the_corner_of_its_relu_may_fall_on_either_side() -> None:
+    """One image of 64 has a hidden sum that is zero in exact arithmetic."""
+    problem = Problem(2, 2, (2,), batch_size=64, learning_rate=0.1, metrics_every=1)
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (64, 2), dtype=np.uint8), random.integers(0, 2, 64, dtype=np.uint8)
+    images[0] = 128
+    weight = np.array([[0.5, 0.3], [-0.5, 0.4]], np.float32)
+    params = Params((weight, np.array([[0.3, -0.2], [0.1, 0.4]], np.float32)), (np.zeros(2, np.float32),) * 2)
+    nudged = Params((weight + np.array([[1e-7, 0], [0, 0]], np.float32), params.weights[1]), params.biases)
+    trainer = NumpyTrainer(problem, Split(images, labels))
+    trainer.load_params(nudged)
+    trainer.run_epoch(0)
+    checks = verify_first_update(problem, "float32", 1, params, trainer.read_params(), None, images, labels)
+    tensors = [one for one in checks if "weight" in one.what or "bias" in one.what]
+    assert max(one.error or 0.0 for one in tensors) > 1e-3
+    assert failed(tensors) == set()
+
+
+def test_the_worst_check_is_a_failed_one_whatever_its_error() -> None:
+    narrow, wide = Check("x", 2.0, 1.0, passed=False), Check("x", 3.0, 4.0, passed=True)
+    nan = Check("x", None, 1.0, passed=False)
+    assert worst_of([narrow, wide]) == [narrow]
+    assert worst_of([wide, narrow, nan]) == [nan]
+
+
+@pytest.mark.parametrize("left", [b"", b"PK\x03\x04 half a file"])
+def test_parameters_that_are_not_whole_are_a_value_error(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "final.npz").write_bytes(left)
+    with pytest.raises(ValueError, match=r"."):
+        jobs.load_params(tmp_path / "final.npz", PROBLEM)
+
+
+def test_training_that_diverges_in_float64_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    runner = prepare(tmp_path, NUMPY, problem=small_problem(learning_rate=1e300))
+    with pytest.raises(UsageError, match="diverges, even in float64; choose a smaller one"):
+        runner.run(Watcher())
+    assert load(tmp_path).stages[0].timing is None
+
+
+def test_a_row_without_processes_is_measured_anew(tmp_path: Path) -> None:
+    whole = prepare(tmp_path, NUMPY).run(Watcher())
+    bare = msgspec.structs.replace(whole, stages=[msgspec.structs.replace(whole.stages[0], processes=[])])
+    assert prepare(tmp_path, NUMPY, known=bare).run(Watcher()).stages[0].status == "passed"
+
+
+def test_results_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    prepare(tmp_path, NUMPY).run(Watcher())
+    file = tmp_path / "results.json"
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(ResultsError):
+        load(tmp_path)

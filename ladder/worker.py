@@ -55,7 +55,7 @@ def main(folder: Path) -> int:
 
 
 def do(job: Job, folder: Path) -> Report:
-    """Prepare, run first updates and an epoch from zeros, warm up, measure; leave the parameters for the verifier."""
+    """Prepare, run an epoch from zeros, warm up, measure, run first updates; leave the parameters for the verifier."""
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
     memory = GpuMemory()

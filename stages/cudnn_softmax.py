@@ -8,8 +8,8 @@ Change: head. Softmax forward is cuDNN's; gradient and totals stay the two kerne
 Expect: nothing for softmax regression while the host's launches are the bound: a call into cuDNN costs the host about
 what a launch costs. On the GPU 1.4 us against about 3.
 
-Found: slower by 4 us a step while the host is the bound: a call into cuDNN costs it twice what a launch costs. The
-kernel itself is faster, 1.3 us against 2.7, which counts once a graph takes the launches away.
+Found: slower by 4 us a step for softmax regression, where the host is the bound: a call into cuDNN costs it twice what
+a launch costs. The kernel itself is faster, 1.3 us against 2.7, which counts once a graph takes the launches away.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ fused, nothing is reused, and the host looks at loss and accuracy after every st
 
 Change: none; it is the rung that the others climb from.
 
-Expect: nine kernels and one copy to the host a step. The host needs about 4 us for each launch and 14 us for a copy
+Expect: eight kernels and one copy to the host a step. The host needs about 4 us for each launch and 14 us for a copy
 that it waits for, and it cannot launch ahead across that wait: 50 to 70 us a step for softmax regression on an H200,
 whatever the GPU could do. Wider layers add the time of a matrix product with one thread an output.
 

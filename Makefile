@@ -39,7 +39,7 @@ fmt: ## format, and fix what ruff can fix
 	.venv/bin/ruff format
 
 record: ## measure on this machine's GPU what results/reference/ keeps
-	@$(SETUP) && tools/record.sh $(ARGS)
+	@$(SETUP) --dev && tools/record.sh $(ARGS)
 
 clean: ## remove .venv and the caches of the tools; runs/ and results/ stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

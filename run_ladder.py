@@ -14,21 +14,26 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NoReturn
 
-from common.dataset import load_dataset
-from common.errors import UsageError
-from common.problem import Problem
-from ladder import environment
-from ladder.doctor import doctor
-from ladder.results import Results, ResultsError, Settings, load
-from ladder.runner import Runner
-from ladder.spec import check_fits, check_settings, describe_problem
-from reports.console import print_doctor, print_results, print_stage_list
-from reports.live import LiveView
-from reports.readme import ReadmeError, update_readme
-from reports.render import render_all
-from stages.registry import Entry, load_all, select
+try:
+    from common.dataset import load_dataset
+    from common.errors import UsageError
+    from common.problem import Problem
+    from ladder import environment
+    from ladder.doctor import doctor
+    from ladder.results import Results, ResultsError, Settings, load
+    from ladder.runner import Runner
+    from ladder.spec import check_fits, check_settings, describe_problem
+    from reports.console import print_doctor, print_results, print_stage_list
+    from reports.live import LiveView
+    from reports.readme import ReadmeError, update_readme
+    from reports.render import render_all
+    from stages.registry import Entry, load_all, select
+except ModuleNotFoundError as missing:
+    print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
+    sys.exit(2)
 
 ROOT = Path(__file__).parent
+PYTHON = ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python"  # what to type, as set-up leaves it
 USAGE_ERROR, INTERRUPTED = 2, 130
 
 EPILOG = """\
@@ -91,7 +96,7 @@ def ladder(argv: list[str]) -> int:
             results = runner.run(view)
             render_all(results, folder)
         except KeyboardInterrupt:
-            view.note(f"interrupted; go on with: python run_ladder.py --resume {shlex.quote(str(folder))}")
+            view.note(f"interrupted; go on with: {PYTHON} run_ladder.py --resume {shlex.quote(str(folder))}")
             return INTERRUPTED
     print_results(results, folder)
     return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0

@@ -67,7 +67,9 @@ def _packages() -> list[Finding]:
     for requirement, command in wanted.items():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         version = libraries([name]).get(name)
-        advice = "" if version else f"`{command}`, or `python -m pip install '{requirement}'`"
+        advice = "" if version else f"`{command}`"
+        if advice and "TORCH" not in command:  # the usual index has it with gigabytes of CUDA
+            advice += f", or `python -m pip install '{requirement}'`"
         rows.append(Finding(name, version or "missing", advice))
     return rows
 

@@ -27,7 +27,7 @@ UNKNOWN = "unknown"
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
-    "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "jax",
+    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "jax",
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def describe() -> dict[str, Any]:
         "gpu": _describe_gpu(),
         "cpu": {"model": _cpu_model(), "cores_usable": cores_usable(), "machine": platform.machine()},
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
-        "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release()}"},
+        "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release().split('-')[0]}"},
         "python": platform.python_version(),
         "libraries": libraries(LIBRARIES),
         "blas": {"library": blas_library(), "threads": blas_threads() or UNKNOWN},

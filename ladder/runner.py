@@ -7,6 +7,7 @@ here; whoever wants to watch passes an `Observer`.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from ladder.verify import accuracy_of, verify_final, verify_first_update, verify
 from stages.registry import Entry
 
 ROOT = Path(__file__).parent.parent
+SCRATCH = "scratch-"
 ORACLE_BUDGET_S = 60.0
 FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
@@ -63,7 +65,7 @@ class Runner:
         self._settings = results.settings
         self._dataset = dataset
         self._problem = problem
-        self._folder = folder
+        self._folder = folder.resolve()  # the processes run in another folder
         self._asked = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
@@ -83,7 +85,9 @@ class Runner:
             if row.status == "skipped":
                 observer.note(f"{row.entry.stage.name}: skipped: {row.reason}")
         self._save()
-        with tempfile.TemporaryDirectory(prefix="ladder-") as scratch:
+        for left in self._folder.glob(f"{SCRATCH}*"):  # by a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._folder) as scratch:
             if todo:
                 observer.step("training the float64 oracle")
                 self._dataset.save(Path(scratch) / "dataset")

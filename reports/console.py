@@ -33,7 +33,12 @@ def print_results(results: Results, folder: Path | None = None, console: Console
         if notice.loud:  # said again below: the table may be longer than the screen
             _print_notice(console, notice)
     gap = 1 if console.width >= ROOMY else 0
-    console.print(_table(rows(results), gap))
+    found = rows(results)
+    shown = _shown(found)
+    console.print(_table(shown, gap))
+    if len(shown) < len(found):
+        left_out = format.count(len(found) - len(shown), "skipped stage")
+        console.print(Text(f"Not in this table: {left_out}; the reasons are below.", "dim"))
     console.print(Text(caption(results), "dim"))
     console.print()
     for notice in notices(results):
@@ -60,6 +65,12 @@ def _print_plain_table(header: Sequence[str], cells: Sequence[Sequence[str]], co
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))
     console.print(table)
+
+
+def _shown(found: Sequence[Row]) -> Sequence[Row]:
+    """The rows without the skipped ones where these are the most: they would bury what was measured."""
+    others = [row for row in found if row.status != "skipped"]
+    return others if 0 < len(others) < len(found) / 2 else found
 
 
 def _table(lines: Sequence[Row], gap: int) -> Table:

@@ -11,7 +11,6 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Literal
 
 import matplotlib as mpl
@@ -20,9 +19,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from ladder.results import LossPoint, OracleRecord, Results
+from ladder.results import LossPoint, OracleRecord, ProblemRecord, Results
 from reports import format
 from reports.compare import CLASSES
+from reports.provenance import gpu_name
 from reports.summary import Row, dataset_name, label, rows, table_order
 
 WIDTH = 8.6  # inches; 826 pixels in a browser, about as wide as a README
@@ -32,7 +32,7 @@ HATCHES = {"tf32": "...", "bf16/fp16": "///"}  # by class of precision; float32 
 # Okabe and Ito's palette, which tells its colours apart for every common kind of colour blindness.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-EXACT = 1e-10  # where the relative distance of a curve that equals the oracle's is drawn: a log axis has no zero
+EXACT = 1e-10  # relative distances of less are drawn here: that of an equal curve is zero, which a log axis has not
 STYLE = {
     "svg.hashsalt": "optimisation-ladder",
     "svg.fonttype": "path",
@@ -91,10 +91,12 @@ def loss_curves(results: Results) -> Figure:
     """The loss of every epoch, and below it how far each curve is from the oracle's; at least one curve must be there.
 
     The curves of correct stages lie on each other. So the markers are hollow and shrink from stage to stage, and the
-    lower panel shows what the upper one cannot.
+    lower panel shows what the upper one cannot. There the stages with sparse metrics, which meet in a few epochs, stand
+    side by side.
     """
     curves = _curves(results)
     oracle = _oracle_losses(results.oracle)
+    shifts = _shifts(curves, results.problem)
     with mpl.rc_context(STYLE):
         columns = 3 if max(len(name) for name, _ in curves) <= 30 else 2
         height = 3.4 + (2.6 if oracle else 0) + 0.25 * math.ceil((len(curves) + bool(oracle)) / columns)
@@ -103,7 +105,7 @@ def loss_curves(results: Results) -> Figure:
         upper, lower = panels[0], panels[-1]
         if oracle:
             upper.plot(*zip(*oracle.items(), strict=True), color="#c8c8c8", linewidth=7, label="float64 oracle")
-        for index, (name, points) in enumerate(curves):
+        for index, ((name, points), shift) in enumerate(zip(curves, shifts, strict=True)):
             look = _look(index, len(curves), points)
             losses = {point.epoch: point.loss for point in points if point.loss is not None}
             upper.plot(list(losses), list(losses.values()), label=name, **look)
@@ -113,14 +115,15 @@ def loss_curves(results: Results) -> Figure:
                 if oracle.get(epoch)
             }
             if distances:
-                lower.plot(list(distances), list(distances.values()), **look)
+                beside = [epoch + shift for epoch in distances]
+                lower.plot(beside, list(distances.values()), **look)
         upper.set_ylabel("mean training loss")
         if oracle:
             lower.set_yscale("log")
-            lower.set_ylabel(f"relative distance to the oracle\n({EXACT:.0e} where equal)")
+            lower.set_ylabel(f"relative distance to the oracle\n({EXACT:.0e} or less at the bottom)")
         for axes in panels:
             _tidy(axes, "both")
-        lower.set_xlabel("epoch")
+        lower.set_xlabel("epoch" + (" (below, sparse metrics stand side by side around theirs)" if any(shifts) else ""))
         lower.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         figure.legend(loc="outside lower center", ncols=columns, frameon=False)
         _title(figure, "Training loss", results)
@@ -173,16 +176,29 @@ def _oracle_losses(oracle: OracleRecord | None) -> dict[int, float]:
 
 def _look(index: int, curves: int, points: Sequence[LossPoint]) -> dict[str, object]:
     shrink = index / max(curves - 1, 1)
-    every_epoch = all(after.epoch == before.epoch + 1 for before, after in pairwise(points))
     return {
         "color": PALETTE[index % len(PALETTE)],
         "marker": MARKERS[index % len(MARKERS)],
         "markersize": 13 - 8 * shrink,
         "markerfacecolor": "none",
         "markeredgewidth": 1.1,
-        "linestyle": "-" if every_epoch else "none",  # a line over epochs without metrics would make a loss up
+        "linestyle": "none" if _is_sparse(points) else "-",  # a line over epochs without metrics would make a loss up
         "linewidth": 0.8,
     }
+
+
+def _is_sparse(points: Sequence[LossPoint]) -> bool:
+    return [point.epoch for point in points] != list(range(1, len(points) + 1))
+
+
+def _shifts(curves: Sequence[Curve], problem: ProblemRecord) -> list[float]:
+    """How many epochs to the right each curve is drawn: the sparse ones side by side, every other in its place."""
+    sparse = [index for index, (_, points) in enumerate(curves) if _is_sparse(points)]
+    step = min(0.015 * problem.epochs, 0.8 * problem.metrics_every / max(len(sparse), 1))  # about a marker's width
+    shifts = [0.0] * len(curves)
+    for place, index in enumerate(sparse):
+        shifts[index] = (place - (len(sparse) - 1) / 2) * step
+    return shifts
 
 
 def _tidy(axes: Axes, grid: Literal["x", "both"]) -> None:
@@ -194,7 +210,8 @@ def _tidy(axes: Axes, grid: Literal["x", "both"]) -> None:
 
 def _title(figure: Figure, what: str, results: Results) -> None:
     problem = results.problem
-    text = f"{what}: {problem.network}, batch {problem.batch_size}, {dataset_name(results)}"
+    parts = (problem.network, f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
+    text = textwrap.fill(f"{what}: {', '.join(part for part in parts if part)}", 80)
     figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
 
 

@@ -22,9 +22,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "vs PyTorch": lambda row: format.ratio(row.versus_torch),
     "GPU memory": lambda row: format.memory(row.gpu_memory_mib),
     "Prepare": lambda row: format.seconds(row.prepare_s),
-    "Test accuracy": lambda row: format.percent(row.test_accuracy),
+    "Test accuracy": lambda row: row.accuracy,
     "Checked": lambda row: cell(row.verdict),
-    "Checked accuracy": lambda row: format.percent(row.test_accuracy) if row.epoch_s else f"**{row.status}**",
+    "Checked accuracy": lambda row: row.accuracy if row.epoch_s else f"**{row.status}**",
 }
 REPORT_COLUMNS = tuple(name for name in COLUMNS if name != "Checked accuracy")
 README_COLUMNS = (

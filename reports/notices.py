@@ -1,13 +1,16 @@
-"""What must be said about a run beside its table: other data, missing rows, short or throttled measurements."""
+"""What must be said about a run beside its table: other data, missing rows, measurements to be read with care."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ladder.results import Results
+from ladder.results import Results, StageResult
 from reports import format
 from reports.summary import measured_runs, reason
+
+DISAGREEMENT = 0.05  # between a stage's processes; placement and clocks make them differ by a few per cent anyway
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,12 @@ def notices(results: Results) -> list[Notice]:
 
 def _data_notices(results: Results) -> Iterable[Notice]:
     problem = results.problem
-    if not problem.is_mnist:
-        yield Notice(
-            f"The data is {problem.dataset}: this is NOT MNIST; accuracies say nothing about it.",
-            loud=True,
-        )
+    if problem.is_mnist:
+        return
+    if problem.dataset_source.startswith("drawn by seed"):
+        yield Notice(f"The data is {problem.dataset}: this is NOT MNIST; accuracies say nothing about it.", loud=True)
+    else:  # whoever brought data of their own knows that it is
+        yield Notice(f"The data is {problem.dataset} ({problem.dataset_source}), not MNIST.")
 
 
 def _gpu_notices(results: Results) -> Iterable[Notice]:
@@ -61,6 +65,18 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
             reasons = sorted({why for state in states for why in state.throttle_reasons})
             because = f" ({', '.join(reasons)})" if reasons else ""
             yield Notice(f"{stage.name}: the GPU slowed itself down{because} while it was measured.")
+    gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
+    if gaps:
+        yield Notice(
+            f"{', '.join(gaps)}: their processes differ by up to {max(gaps.values()):.0%}; "
+            "ratios smaller than that say nothing."
+        )
+
+
+def _disagreement(stage: StageResult) -> float:
+    """How much longer, as a share, a run takes in the slowest of a stage's processes than in the fastest."""
+    medians = [statistics.median(process.runs_s) for process in stage.processes if process.runs_s]
+    return max(medians) / min(medians) - 1 if medians and min(medians) > 0 else 0.0
 
 
 def _grouped(named: Iterable[tuple[str, str]]) -> Iterable[tuple[str, list[str]]]:

@@ -24,15 +24,21 @@ def provenance(results: Results) -> str:
     Only libraries that a stage of the run used are named; what was not recorded is left out.
     """
     gpu, code = (_part(results.environment, name) for name in ("gpu", "code"))
-    machine = [str(gpu.get("name") or "no GPU")]
+    machine = [gpu_name(results) or "no GPU"]
     if gpu.get("driver"):
         machine.append(f"driver {gpu['driver']}")
     when = [f"recorded {results.created.partition('T')[0]}"]
     if code.get("git_commit"):
-        changes = " with uncommitted changes" if code.get("uncommitted_changes") else ""
-        when.append(f"commit {code['git_commit'][:COMMIT_DIGITS]}{changes}")
+        changes = code.get("uncommitted_changes")
+        tree = " (tree not checked)" if changes is None else " with uncommitted changes" if changes else ""
+        when.append(f"commit {code['git_commit'][:COMMIT_DIGITS]}{tree}")
     parts = (machine, when, _versions(results))
     return line("; ".join(", ".join(part) for part in parts if part)) + "."
+
+
+def gpu_name(results: Results) -> str:
+    """The GPU's name as its driver gives it; empty where there was none."""
+    return str(_part(results.environment, "gpu").get("name") or "")
 
 
 def _versions(results: Results) -> list[str]:

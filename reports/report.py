@@ -9,6 +9,7 @@ from reports import format
 from reports.compare import fastest_peer, precision_class, ratio, references
 from reports.markdown import REPORT_COLUMNS, bullets, cell, figure_links, line, notice_blocks, stage_table, table
 from reports.notices import notices
+from reports.provenance import provenance
 from reports.summary import (
     caption,
     dataset_name,
@@ -27,6 +28,7 @@ def report(results: Results, figures: Collection[str]) -> str:
     blocks = [
         "# The optimisation ladder",
         heading(results) + ".",
+        provenance(results),
         *notice_blocks(notices(results)),
         stage_table(results, REPORT_COLUMNS),
         caption(results),

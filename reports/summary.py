@@ -15,7 +15,8 @@ SLOWER = 1.02  # times the rung below: less than that is within what two recordi
 
 HOW_TO_READ = (
     "Launches: what the host hands to the GPU a step, kernels or graphs. "
-    "vs: how many times faster than that row (above 1x is faster, below 1x slower)."
+    "vs: how many times faster than that row (above 1x is faster, below 1x slower); "
+    "vs naive only in naive's own precision."
 )
 
 
@@ -35,11 +36,12 @@ class Row:
     launches_per_step: float | None  # what the host hands to the GPU, kernels or graphs
     kernels_per_step: float | None  # what the GPU runs
     versus_below: float | None  # above 1: faster than the rung below
-    versus_naive: float | None
+    versus_naive: float | None  # only in the same class of precision
     versus_torch: float | None  # the fastest PyTorch that it may be compared with
     gpu_memory_mib: float | None
     prepare_s: float | None
     test_accuracy: float | None  # share of 0 to 1
+    fewer_epochs: int | None  # those that it trained, where the problem has more
     shortened: str  # `2 runs of 3 epochs` where the budget was short, otherwise empty
     throttled: bool
 
@@ -51,13 +53,25 @@ class Row:
             remarks.append("throttled")
         return ", ".join([format.spread_milliseconds(self.epoch_s), *remarks])
 
+    @property
+    def accuracy(self) -> str:
+        """The test accuracy, with the epochs where they are not the problem's: `96.93% (10 epochs)`."""
+        text = format.percent(self.test_accuracy)
+        return text if self.fewer_epochs is None else f"{text} ({format.count(self.fewer_epochs, 'epoch')})"
+
 
 def rows(results: Results) -> list[Row]:
     """A row for every stage, never in the order of their speed."""
     passed = {stage.name: stage for stage in results.stages if stage.status == "passed"}
     torch = torch_stages(results)
     return [
-        _row(stage, passed.get(stage.below or ""), passed.get("naive"), fastest_peer(stage, torch))
+        _row(
+            stage,
+            results.problem.epochs,
+            below=passed.get(stage.below or ""),
+            naive=passed.get("naive"),
+            torch=fastest_peer(stage, torch),
+        )
         for stage in table_order(results)
     ]
 
@@ -114,16 +128,28 @@ def yardsticks(results: Results) -> str:
     """The sentence that says which PyTorch the rows of each class of precision are compared with."""
     torch = torch_stages(results)
     used: dict[str, None] = {}  # in the order of the table
+    classes = set()
     for stage in table_order(results):
         if stage.status == "passed" and (peer := fastest_peer(stage, torch)):
             on_cpu = " on the CPU" if peer.device == "cpu" else ""
             used[f"{peer.name} in {precision_class(peer)}{on_cpu}"] = None
+            classes.add(precision_class(peer))
     if not used:
         return "No PyTorch passed in this run."
     return (
         f"PyTorch is the fastest that passed in the row's own precision: {', '.join(used)}; "
-        "a dash where there is none to compare with."
+        f"a dash where there is none to compare with.{_lost_yardsticks(torch, classes)}"
     )
+
+
+def _lost_yardsticks(torch: list[StageResult], classes: set[str]) -> str:
+    """A sentence on the PyTorch that broke, in classes where another is compared with; empty where none did."""
+    lost = [
+        f"{format.listing(names)} {status}"
+        for status in ("failed", "crashed")
+        if (names := [one.name for one in torch if one.status == status and precision_class(one) in classes])
+    ]
+    return f" {format.listing(lost)}, so that PyTorch's best may be faster." if lost else ""
 
 
 def setbacks(results: Results) -> list[str]:
@@ -141,9 +167,17 @@ def setbacks(results: Results) -> list[str]:
     return told
 
 
-def _row(stage: StageResult, below: StageResult | None, naive: StageResult | None, torch: StageResult | None) -> Row:
+def _row(
+    stage: StageResult,
+    epochs: int,
+    *,
+    below: StageResult | None,
+    naive: StageResult | None,
+    torch: StageResult | None,
+) -> Row:
     timing = stage.timing if stage.status == "passed" else None
     counts = stage.counts if timing else None
+    same_precision = naive is not None and precision_class(naive) == precision_class(stage)
     return Row(
         name=stage.name,
         label=label(stage),
@@ -157,11 +191,12 @@ def _row(stage: StageResult, below: StageResult | None, naive: StageResult | Non
         launches_per_step=counts.launches_per_step if counts else None,
         kernels_per_step=counts.kernels_per_step if counts else None,
         versus_below=ratio(below, stage),
-        versus_naive=ratio(naive, stage),
+        versus_naive=ratio(naive, stage) if same_precision else None,
         versus_torch=ratio(torch, stage),
         gpu_memory_mib=timing.gpu_memory_mib if timing else None,
         prepare_s=timing.prepare_s if timing else None,
         test_accuracy=stage.metrics.test_accuracy if stage.metrics else None,
+        fewer_epochs=timing.epochs if timing and timing.epochs < epochs else None,
         shortened=measured_runs(timing) if timing and timing.shortened else "",
         throttled=timing is not None and timing.throttled,
     )

@@ -62,7 +62,10 @@ def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:
     groups = {"all": None, "ladder": "ladder", "references": "reference"}
     order = list(entries)
     chosen: set[str] = set()
-    for word in (part.strip() for part in wanted.split(",")):
+    words = [part.strip() for part in wanted.split(",") if part.strip()]
+    if not words:
+        raise UsageError(f"stages {wanted!r}: names no stage; see --list")
+    for word in words:
         if word in groups:
             chosen.update(name for name, e in entries.items() if groups[word] in (None, e.stage.group))
         elif ".." in word:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ladder.results import load
+from run_ladder import PYTHON
 from tests.common.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parent.parent
@@ -84,7 +85,7 @@ def test_an_interrupted_run_is_whole_and_resume_finishes_it(
     assert program.returncode == code
     assert err == ""
     if sent == signal.SIGINT:
-        assert out.splitlines()[-1] == "interrupted; go on with: python run_ladder.py --resume 'a run'"
+        assert out.splitlines()[-1] == f"interrupted; go on with: {PYTHON} run_ladder.py --resume 'a run'"
 
     half = load(tmp_path / "a run")
     assert [stage.status for stage in half.stages] == ["passed", "skipped"]

@@ -1,4 +1,4 @@
-"""`docs/method.md` gives the limits that the code has."""
+"""`docs/method.md` names the checks and gives the limits that the code has."""
 
 from __future__ import annotations
 
@@ -6,11 +6,43 @@ import re
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
+
+from common.oracle import OracleEpoch
+from common.problem import initial_params
+from common.trainer import EpochMetrics
+from ladder.oracle_runs import OracleRun
 from ladder.results import Precision
-from ladder.verify import LIMITS, TEST_ACCURACY, TRAINING_ACCURACY
+from ladder.verify import (
+    LIMITS,
+    TEST_ACCURACY,
+    TRAINING_ACCURACY,
+    verify_final,
+    verify_first_update,
+    verify_from_zero,
+)
+from tests.ladder.harness import small_dataset, small_problem
 
 METHOD = (Path(__file__).parent.parent / "docs" / "method.md").read_text(encoding="utf-8")
+CHECKS = "| check | error | when |"
 HEADER = "| precision | first update | scale | epoch from zeros | final parameters | loss curve |"
+
+
+def test_the_checks_of_the_document_are_those_of_the_code() -> None:
+    problem, train = small_problem(), small_dataset().train
+    params, seen = initial_params(problem, 0), EpochMetrics(1.0, 0.5)
+    tensors = [[tensor.astype(np.float64) for tensor in kind] for kind in (params.weights, params.biases)]
+    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [0.5], [(tensors[0], tensors[1])])
+    batch = train.images[: problem.batch_size], train.labels[: problem.batch_size]
+    checks = [
+        *verify_first_update(problem, "float32", 1, params, params, seen, *batch),
+        *verify_from_zero(problem, "float32", params, seen, oracle),
+        *verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
+    ]
+    _, table = METHOD.split(CHECKS)
+    told = [line.split("|")[1].strip() for line in table.split("\n\n")[0].splitlines()[2:]]
+    done = {re.sub(r"(weight|bias)\[\d+\]", "each tensor", check.what) for check in checks}
+    assert sorted(told) == sorted(done)
 
 
 def test_every_precision_has_its_limits_in_the_document() -> None:

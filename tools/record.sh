@@ -1,28 +1,47 @@
 #!/usr/bin/env bash
 # Measures on this machine's GPU what results/reference/<gpu>/<problem>/ keeps: the GPU tests, then each recorded
-# problem, or those that are named. Run it from a committed tree, look at the figures, then `python run_ladder.py readme`, and commit.
+# problem, or those that are named. Run it from a committed tree, look at the figures, then
+# `python run_ladder.py readme`, and commit. It ends with 1 when a stage failed or crashed; the record says so, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+declare -A options=(
+    [logistic]=""
+    [hidden-256]="--hidden 256"
+    [hidden-128-128-128]="--hidden 128,128,128 --batch-size 32"
+)
+[ $# -gt 0 ] || set -- logistic hidden-256 hidden-128-128-128
+for problem in "$@"; do
+    [ "${options[$problem]+known}" ] || { echo "record: there is no problem $problem" >&2; exit 2; }
+done
 
 python=.venv/bin/python
 [ -x "$python" ] || python=python3
 
-gpu=$("$python" -c 'from common.cuda.driver import devices; print(devices()[0].name.split()[-1].lower())')
+name=$("$python" -c 'from common.cuda.driver import devices; print(*[gpu.name for gpu in devices()[:1]])')
+[ "$name" ] || { echo "record: no NVIDIA GPU here" >&2; exit 2; }
+gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[^a-z0-9]+/-/g; s/^-|-$//g')
+
 "$python" -m pytest -q -m gpu
 
-record() { # problem, then the options that make it
-    local folder=results/reference/$gpu/$1
-    rm -rf "$folder"
-    "$python" run_ladder.py --stages all --out "$folder" "${@:2}"
-    rm -r "$folder/logs"
-}
-
-[ $# -gt 0 ] || set -- logistic hidden-256 hidden-128-128-128
+# Under the ignored runs/ until all are measured: each record then says that its tree was clean, and the old one stays
+# until the new one is whole.
+measured=runs/record/$gpu
+rm -rf "$measured"
+status=0
 for problem in "$@"; do
-    case $problem in
-        logistic) record logistic ;;
-        hidden-256) record hidden-256 --hidden 256 ;;
-        hidden-128-128-128) record hidden-128-128-128 --hidden 128,128,128 --batch-size 32 ;;
-        *) echo "record: there is no problem $problem" >&2; exit 2 ;;
-    esac
+    read -ra extra <<<"${options[$problem]}"
+    "$python" run_ladder.py --stages all --out "$measured/$problem" "${extra[@]}" || {
+        status=$?
+        [ "$status" -eq 1 ] || exit "$status"
+    }
+    rm -r "$measured/$problem/logs"
 done
+
+kept=results/reference/$gpu
+mkdir -p "$kept"
+for problem in "$@"; do
+    rm -rf "${kept:?}/$problem"
+    mv "$measured/$problem" "$kept/$problem"
+done
+exit "$status"

@@ -56,6 +56,10 @@ CONFLICTS = (
 # PyPI's own build of PyTorch for Linux brings gigabytes of CUDA.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
+# How pip and uv name a PyTorch that they took from PyPI: the index's are called `2.13.0+cpu`. Their exit status does
+# not tell, since pip goes on to PyPI by itself when the index does not answer.
+PYPI_TORCH = re.compile(r"^(Successfully installed torch-| \+ torch==)[\d.]+\s*$", re.MULTILINE)
+
 NO_NETWORK = re.compile(
     "NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|name resolution|"
     "Network is unreachable|Connection refused|dns error|error sending request",
@@ -145,9 +149,13 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool) -> None:
         make_venv(venv, uv, interpreter, python)
     size = "several GB to download; " if target != "cpu" else ""
     print(f"setup: installing into .venv ({size}progress is in .venv/setup.log)", flush=True)
+    (venv / "setup.log").unlink(missing_ok=True)  # that of the set-up before
     if "torch-cpu" in extras:
         # By itself and allowed to fail: PyPI has a PyTorch too, only a larger one.
-        run_installer(venv, uv, "--no-deps", "--extra-index-url", TORCH_CPU_INDEX, *optional["torch-cpu"])
+        from_its_index = ("--no-deps", "--extra-index-url", TORCH_CPU_INDEX, *optional["torch-cpu"])
+        status, log = run_installer(venv, uv, *from_its_index)
+        if status != 0 or PYPI_TORCH.search(log):
+            print(f"setup: taking PyPI's PyTorch, with CUDA: {TORCH_CPU_INDEX} is out of reach or lacks it", flush=True)
     status, log = run_installer(venv, uv, *core, *(line for extra in sorted(extras) for line in optional[extra]))
     if status != 0:
         raise SetupError(why_install_failed(log))
@@ -233,13 +241,14 @@ def make_venv(venv: Path, uv: str | None, interpreter: str, python: str) -> None
 
 
 def run_installer(venv: Path, uv: str | None, *arguments: str) -> tuple[int, str]:
-    """Let uv or pip install these into `venv`: its exit status, and what it said, which `.venv/setup.log` keeps."""
+    """Let uv or pip install these into `venv`: its exit status, and what it said, which goes to `.venv/setup.log`."""
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     command = [uv, "pip", "install", "--python", python] if uv else pip
-    with (venv / "setup.log").open("w+") as log:
+    with (venv / "setup.log").open("a+") as log:
+        begin = log.tell()
         run = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
-        log.seek(0)
+        log.seek(begin)
         return run.returncode, log.read()
 
 

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -239,24 +240,41 @@ def run_family(family: str) -> None:
             print(f"{family:16} {shape:18} {name:36} {said}", flush=True)
 
 
+def run_apart(command: list[str], seconds: float) -> str:
+    """Run that in a process of its own; returns how it ended, with the last line of its stderr where it failed."""
+    # A file, since a compiler's workers may outlive the process and would hold a pipe open.
+    with TemporaryFile("w+", errors="replace") as stderr:
+        try:
+            status = subprocess.run(command, timeout=seconds, stderr=stderr, cwd=ROOT, check=False).returncode
+        except subprocess.TimeoutExpired:
+            return "stopped, out of time"
+        if status == 0:
+            return "done"
+        stderr.seek(0)
+        said = stderr.read().strip().splitlines() or ["it said nothing"]
+    return f"failed, status {status}: {said[-1]}"
+
+
 def main() -> None:
     """Run the families that are asked for, one after the other."""
     parser = argparse.ArgumentParser(description="Measure ways to write the references.")
-    parser.add_argument("families", nargs="*", default=list(SECONDS), metavar="family", help=", ".join(SECONDS))
+    choices = ["all", *SECONDS]
+    parser.add_argument(
+        "families",
+        nargs="*",
+        default="all",
+        choices=choices,
+        metavar="family",
+        help=f"{', '.join(choices)} (default: all)",
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    for family in options.families:
+    for family in SECONDS if "all" in options.families else options.families:
         if options.here:
             run_family(family)
             continue
         command = [sys.executable, "-m", "tools.tune_references", "--here", family]
-        try:
-            status = subprocess.run(
-                command, timeout=SECONDS[family] + 30, stderr=subprocess.DEVNULL, cwd=ROOT
-            ).returncode
-            print(f"{family}: done, status {status}", flush=True)
-        except subprocess.TimeoutExpired:
-            print(f"{family}: stopped, out of time", flush=True)
+        print(f"{family}: {run_apart(command, SECONDS[family] + 30)}", flush=True)
 
 
 if __name__ == "__main__":

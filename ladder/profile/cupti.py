@@ -24,7 +24,7 @@ class Trace:
 
     @property
     def launches(self) -> int:
-        """Calls that hand work to the device: kernels one by one, whole graphs, fills; copies are not among them."""
+        """Calls that hand kernels to the device, one by one or as a whole graph; fills and copies are not counted."""
         return sum(count for name, count in self.calls.items() if "Launch" in name)
 
     @property

@@ -15,8 +15,8 @@ import pytest
 from ladder.results import StageResult, load
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
+ROOT = Path(__file__).parents[2]
 FAULTS = {
-    "HANGS": "no answer within 4 s (--timeout)",
     "KILLED": "killed by SIGKILL",
     "LEAVES": "exit code 7 and no report; see logs/leaves.1.log",
     "OUT_OF_MEMORY": "out of memory: Unable to allocate 9 TiB",
@@ -29,7 +29,7 @@ FAULTS = {
 def after_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, StageResult], Path]:
     folder = tmp_path_factory.mktemp("faults")
     sources = [f"tests.planted:{name}" for name in (*FAULTS, "PRINTS", "NEEDY")]
-    results = prepare(folder, *sources, NUMPY, timeout_s=4.0).run(Watcher())
+    results = prepare(folder, *sources, NUMPY).run(Watcher())
     return {stage.name.replace("-", "_").upper(): stage for stage in results.stages}, folder
 
 
@@ -37,6 +37,11 @@ def after_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, St
 def test_a_fault_leaves_a_row_with_its_reason(after_faults: tuple[dict[str, StageResult], Path], name: str) -> None:
     stage = after_faults[0][name]
     assert (stage.status, stage.reason, stage.timing) == ("crashed", FAULTS[name], None)
+
+
+def test_a_stage_that_hangs_is_ended_and_leaves_a_row_with_its_reason(tmp_path: Path) -> None:
+    (stage,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=4.0).run(Watcher()).stages
+    assert (stage.status, stage.reason, stage.timing) == ("crashed", "no answer within 4 s (--timeout)", None)
 
 
 def test_the_ladder_goes_on_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
@@ -62,12 +67,12 @@ def test_rounds_are_interleaved_processes_of_their_own(tmp_path: Path) -> None:
 
 def test_a_slow_stage_is_measured_over_fewer_epochs_and_says_so(tmp_path: Path) -> None:
     problem = small_problem(epochs=6, metrics_every=1)
-    results = prepare(tmp_path, "tests.planted:SLOW", problem=problem, rounds=2, budget_s=2.5).run(Watcher())
+    results = prepare(tmp_path, "tests.planted:SLOW", problem=problem, rounds=2, budget_s=4.0).run(Watcher())
     (stage,) = results.stages
     assert stage.status == "passed"
     assert stage.timing is not None
     assert stage.timing.shortened
-    assert stage.timing.epochs in (1, 2, 3)  # of 6: 1.25 s for each of two processes, over 0.4 s an epoch
+    assert 2 <= stage.timing.epochs < 6  # 2 s for each of two processes, over 0.4 s an epoch or somewhat more
     assert {len(process.runs_s) for process in stage.processes} == {1}
 
 
@@ -106,9 +111,7 @@ if __name__ == "__main__":
 def test_killed_halfway_the_results_are_whole_and_the_rest_can_be_measured(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(SCRIPT)
-    runner = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": str(Path.cwd())}
-    )
+    runner = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": str(ROOT)})
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if (tmp_path / "results.json").exists() and any(stage.timing for stage in load(tmp_path).stages):

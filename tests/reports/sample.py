@@ -104,14 +104,18 @@ def synthetic_results() -> Results:
     """A run on a machine without a GPU and without MNIST."""
     run = results()
     digits = msgspec.structs.replace(
-        run.problem, dataset="synthetic digits", is_mnist=False, dataset_source="drawn by the seed"
+        run.problem,
+        dataset="synthetic digits",
+        is_mnist=False,
+        dataset_source="drawn by seed 0; no MNIST: not in the cache, and offline",
     )
     numpy_row = next(stage for stage in run.stages if stage.name == "numpy")
     rungs = [
         _other("naive", "skipped", "no CUDA device", None, None),
         _other("async", "skipped", "no CUDA device", "naive", "metrics: AsyncMetrics"),
     ]
-    return msgspec.structs.replace(run, problem=digits, stages=[numpy_row, *rungs])
+    environment = {**run.environment, "gpu": None}
+    return msgspec.structs.replace(run, environment=environment, problem=digits, stages=[numpy_row, *rungs])
 
 
 def nothing_passed() -> Results:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
-from ladder.results import Results
+from ladder.results import Results, Status
 from reports.console import print_doctor, print_results, print_stage_list
 from tests.golden import console_text
 from tests.reports import sample
@@ -63,6 +64,19 @@ def test_a_run_of_which_nothing_passed_is_a_table_of_dashes() -> None:
     text = console_text(sample.nothing_passed(), 80)
     assert "naive and async skipped: no CUDA device" in text
     assert "references" not in text
+
+
+@pytest.mark.parametrize("torch_status", ["skipped", "passed"])
+def test_skipped_rows_leave_the_table_where_they_are_the_most(torch_status: Status) -> None:
+    run = sample.synthetic_results()
+    torch = next(stage for stage in sample.results().stages if stage.name == "torch-eager-cpu")
+    run = msgspec.structs.replace(run, stages=[torch, *run.stages])  # two of four rows skipped: not more than half
+    run = sample.replace_stage(run, "torch-eager-cpu", status=torch_status, reason="no CUDA device")
+    text = console_text(run, 100)
+    names = {line.split()[0] for line in text.splitlines() if line.endswith(("passed", "skipped"))}
+    assert names == ({"NumPy"} if torch_status == "skipped" else {"NumPy", "PyTorch", "Naive", "Async"})
+    assert ("Not in this table: 3 skipped stages" in text) == (torch_status == "skipped")
+    assert "naive and async skipped: no CUDA device" in text or "torch-eager-cpu, naive and async skipped" in text
 
 
 def test_no_folder_no_files() -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 
 import matplotlib as mpl
 import msgspec
 import numpy as np
 import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
 
 from ladder.results import LossPoint, Metrics, OracleRecord, Results
 from reports.figures import EXACT, HATCHES, STYLE, epoch_time, figures, loss_curves
@@ -110,6 +112,24 @@ def test_the_lower_panel_is_the_distance_to_the_oracle() -> None:
     distances = [np.asarray(line.get_ydata()).tolist() for line in lower.get_lines()]
     assert distances[0] == pytest.approx([2e-7 * epoch for epoch in range(1, 21)], rel=1e-6)
     assert distances[4] == [EXACT] * 3  # numpy equals the oracle, over the three epochs that it had
+
+
+def test_sparse_stages_that_meet_in_an_epoch_stand_side_by_side() -> None:
+    run = sample.results()
+    sparse = next(stage for stage in run.stages if stage.name == "bf16-gemm").metrics
+    _, lower = loss_curves(sample.replace_stage(run, "cublas", metrics=sparse)).axes
+    assert "side by side" in lower.get_xlabel()
+    places = [np.asarray(line.get_xdata()).tolist() for line in lower.get_lines()]
+    assert places[0] == list(range(1, 21))
+    assert places[2] == pytest.approx([9.85, 19.85])
+    assert places[3] == pytest.approx([10.15, 20.15])
+
+
+@pytest.mark.parametrize("draw", [epoch_time, loss_curves])
+def test_the_title_names_the_gpu_where_there_was_one(draw: Callable[[Results], Figure]) -> None:
+    run = sample.results()
+    assert draw(run).get_suptitle().endswith("784-256-10, batch 128, MNIST, NVIDIA H200")
+    assert draw(msgspec.structs.replace(run, environment={"gpu": None})).get_suptitle().endswith("batch 128, MNIST")
 
 
 def test_without_an_oracle_there_is_one_panel() -> None:

@@ -49,3 +49,10 @@ def test_the_accuracy_of_the_readme_is_a_checked_one() -> None:
     table = stage_table(sample.results(), README_COLUMNS)
     assert cells(table, "cuBLAS GEMM")["Checked accuracy"] == "97.62%"
     assert cells(table, "Sparse metrics")["Checked accuracy"] == "**failed**"
+
+
+@pytest.mark.parametrize(("columns", "name"), [(REPORT_COLUMNS, "Test accuracy"), (README_COLUMNS, "Checked accuracy")])
+def test_an_accuracy_after_fewer_epochs_says_so(columns: tuple[str, ...], name: str) -> None:
+    table = stage_table(sample.results(), columns)
+    assert cells(table, "NumPy (CPU, 2 BLAS threads)")[name] == "97.62% (3 epochs)"
+    assert cells(table, "cuBLAS GEMM")[name] == "97.62%"

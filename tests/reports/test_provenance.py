@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from reports.provenance import provenance
+from reports.report import report
 from tests.reports import sample
 
 
@@ -26,6 +27,14 @@ def test_uncommitted_changes_are_told() -> None:
     code = {"git_commit": "f" * 40, "uncommitted_changes": True}
     run = msgspec.structs.replace(run, environment={**run.environment, "code": code})
     assert "commit ffffffffff with uncommitted changes" in provenance(run)
+
+
+def test_a_tree_that_nobody_looked_at_does_not_read_as_a_clean_commit() -> None:
+    run = sample.results()
+    code = {"git_commit": "f" * 40, "uncommitted_changes": None}
+    run = msgspec.structs.replace(run, environment={**run.environment, "code": code})
+    assert "commit ffffffffff (tree not checked)" in provenance(run)
+    assert "commit ffffffffff (tree not checked)" in report(run, []).split("| Stage |")[0]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from ladder.results import Results, ResultsError, save
 from reports.readme import BEGIN, END, ReadmeError, readme_is_current, recorded_runs, update_readme
+from reports.render import render_all
 from tests.reports import sample
 
 ROOT = Path(__file__).parents[2]
@@ -27,17 +28,24 @@ def record(run: Results, readme: Path, name: str) -> Path:
     return reference
 
 
-def test_the_readme_of_this_project_shows_the_recorded_runs() -> None:
+def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(tmp_path: Path) -> None:
     readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
     runs = recorded_runs(readme, reference)
     if not runs:
         pytest.skip("no run is recorded under results/reference")
     assert readme_is_current(readme, reference), "`python run_ladder.py readme` writes it again"
     text = readme.read_text(encoding="utf-8")
-    for folder, _ in runs:
+    for folder, run in runs:
         assert f"]({folder}/report.md)" in text
-        assert (ROOT / folder / "report.md").is_file()
-        assert (ROOT / folder / "figures" / "epoch_time.svg").is_file()
+        rendered = tmp_path / folder
+        rendered.mkdir(parents=True)
+        render_all(run, rendered)
+        recorded = (ROOT / folder / "report.md").read_text(encoding="utf-8")
+        again = f"`python run_ladder.py report {folder}` writes it again"
+        assert recorded == (rendered / "report.md").read_text(encoding="utf-8"), again
+        # Not their bytes, which another version of matplotlib may draw in another way.
+        drawn, kept = ({file.name for file in (at / "figures").iterdir()} for at in (rendered, ROOT / folder))
+        assert kept == drawn, again
 
 
 def test_only_what_is_between_the_markers_changes(readme: Path) -> None:

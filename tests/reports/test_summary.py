@@ -7,6 +7,8 @@ import pytest
 
 from ladder.results import Results, Spread, StageDoc
 from reports.notices import notices
+from reports.readme import readme_block
+from reports.report import report
 from reports.summary import Row, caption, rows, setbacks
 from tests.reports import sample
 
@@ -47,6 +49,27 @@ def test_the_caption_names_the_pytorch_of_each_class() -> None:
     for name in ("torch-eager", "torch-eager-cpu", "torch-amp"):
         run = without(run, name)
     assert "No PyTorch passed" in caption(run)
+
+
+def test_naive_is_compared_with_in_its_own_precision_alone() -> None:
+    assert row(sample.results(), "bf16-gemm").versus_naive is None
+    assert row(sample.results(), "torch-amp").versus_naive is None
+    assert row(sample.results(), "numpy").versus_naive == pytest.approx(0.04 / 0.606)  # on another device
+    assert "vs naive only in naive's own precision" in caption(sample.results())
+
+
+def test_a_pytorch_that_broke_is_told_beside_the_one_that_is_compared_with() -> None:
+    run = sample.results()
+    assert "may be faster" not in caption(run)
+    run = sample.replace_stage(run, "torch-eager", status="crashed", reason="out of memory")
+    sentence = "to compare with. torch-eager crashed, so that PyTorch's best may be faster."
+    assert caption(run).endswith(sentence)
+    assert sentence in report(run, [])
+    assert sentence in readme_block([("results/reference/h200/hidden-256", run)])
+    run = sample.replace_stage(run, "torch-eager-cpu", status="failed", reason="loss curve")
+    assert "PyTorch's best may be faster" not in caption(run)  # than nothing: no PyTorch in float32 is left
+    run = sample.replace_stage(sample.results(), "torch-eager-cpu", status="skipped", reason="no wheel")
+    assert "may be faster" not in caption(run)
 
 
 @pytest.mark.parametrize(("epoch_s", "told"), [(0.0395, False), (0.0405, False), (0.0412, True)])
@@ -121,6 +144,30 @@ def test_other_data_is_said_loudly_and_first() -> None:
     assert "synthetic digits" in first.text
     assert "this is NOT MNIST; accuracies say nothing about it" in first.text
     assert not any(notice.loud for notice in others)
+
+
+def test_data_of_the_users_own_is_said_plainly() -> None:
+    run = sample.results()
+    problem = msgspec.structs.replace(run.problem, dataset="fashion", is_mnist=False, dataset_source="--data-dir")
+    found = notices(msgspec.structs.replace(run, problem=problem))
+    assert found[0].text == "The data is fashion (--data-dir), not MNIST."
+    assert not any(notice.loud for notice in found)
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.04, False), (0.96, False), (1.06, True), (0.8, True)])
+def test_processes_that_disagree_are_told_in_one_sentence(factor: float, told: bool) -> None:
+    run = sample.results()
+    for name in ("cublas", "async"):
+        (first,) = next(stage for stage in run.stages if stage.name == name).processes
+        second = msgspec.structs.replace(first, round=1, runs_s=[seconds * factor for seconds in first.runs_s])
+        run = sample.replace_stage(run, name, processes=[first, second])
+    sentences = [text for text in texts(run) if "their processes differ" in text]
+    gap = "6%" if factor == 1.06 else "25%"
+    expected = f"async, cublas: their processes differ by up to {gap}; ratios smaller than that say nothing."
+    assert sentences == ([expected] if told else [])
+    # A stage that did not pass has no time to be doubted.
+    failed = sample.replace_stage(run, "async", status="failed", reason="loss curve")
+    assert not any(text.startswith("async, ") for text in texts(failed))
 
 
 def test_stages_that_were_shortened_alike_share_a_notice() -> None:

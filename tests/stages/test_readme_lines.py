@@ -1,4 +1,4 @@
-"""The README says how many lines each rung's file has."""
+"""The README names every stage, and says how many lines each rung's file has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import pytest
 from stages.registry import load_all
 
 ROOT = Path(__file__).parents[2]
-RUNGS = [entry for entry in load_all().values() if entry.stage.recipe is not None]
+STAGES = load_all()
+RUNGS = [entry for entry in STAGES.values() if entry.stage.recipe is not None]
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_stage_is_in_a_table_of_the_readme(name: str) -> None:
+    assert re.search(rf"^\|[^|]*`{name}`[^|]*\|", (ROOT / "README.md").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.stage.name)

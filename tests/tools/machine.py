@@ -30,7 +30,9 @@ venv)
     if [ -n "$VENV_FAILS" ]; then echo "$VENV_FAILS"; exit 1; fi
     mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
 pip)
-    if [ -n "$PIP_FAILS" ]; then echo "$PIP_FAILS"; exit 1; fi ;;
+    case "$*" in *--extra-index-url*) if [ -n "$INDEX_FAILS" ]; then echo "$INDEX_FAILS"; exit 1; fi ;; esac
+    if [ -n "$PIP_FAILS" ]; then echo "$PIP_FAILS"; exit 1; fi
+    if [ -n "$PIP_SAYS" ]; then echo "$PIP_SAYS"; fi ;;
 esac
 """
 

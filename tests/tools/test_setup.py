@@ -176,11 +176,19 @@ def test_make_sets_up_before_it_runs(machine: Machine, monkeypatch: pytest.Monke
     (machine.root / ".venv" / "bin").mkdir(parents=True)
     write_program(machine.root / ".venv" / "bin" / "python", FAKE_PYTHON)
     shutil.copy(ROOT / "Makefile", machine.root)
-    for goal in (["ladder", "CUDA=12", "ARGS=--hidden 256"], ["test", "TORCH=1", "JAX=1"]):
+    (machine.root / "tools").mkdir()
+    write_program(machine.root / "tools" / "record.sh", '#!/bin/sh\necho "record $*" >> "$FAKE_LOG"\n')
+    for goal in (
+        ["ladder", "CUDA=12", "ARGS=--hidden 256"],
+        ["test", "TORCH=1", "JAX=1"],
+        ["record", "ARGS=logistic"],
+    ):
         subprocess.run([str(MAKE), *goal], cwd=machine.root, check=True)
     assert machine.log.read_text().splitlines() == [
         "python tools/setup.py --cuda 12 --torch 0 --jax 0",
         "python run_ladder.py --stages all --hidden 256",
         "python tools/setup.py --cuda auto --torch 1 --jax 1 --dev",
         "python -m pytest",
+        "python tools/setup.py --cuda auto --torch 0 --jax 0 --dev",
+        "record logistic",
     ]

@@ -86,6 +86,42 @@ def test_failing_to_add_leaves_what_was_there_in_use(machine: Machine, monkeypat
 
 
 @pytest.mark.parametrize(
+    ("variable", "output", "told"),
+    [
+        ("INDEX_FAILS", "error: Failed to fetch: `https://download.pytorch.org/whl/cpu/torch/`", True),
+        ("PIP_SAYS", "Looking in indexes: ...\nSuccessfully installed torch-2.11.0", True),
+        ("PIP_SAYS", "Installed 1 package in 2ms\n + torch==2.11.0", True),
+        ("PIP_SAYS", "Looking in indexes: ...\nSuccessfully installed torch-2.11.0+cpu", False),
+        ("PIP_SAYS", "Installed 1 package in 2ms\n + torch==2.11.0+cpu", False),
+        ("PIP_SAYS", "Requirement already satisfied: torch==2.11.0 in .venv (2.11.0+cpu)", False),
+    ],
+)
+def test_one_line_says_that_torch_for_the_cpu_came_from_pypi(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    output: str,
+    told: bool,
+) -> None:
+    monkeypatch.setenv(variable, output)
+    assert machine.installed("--torch", "1") == ["numpy>=2", "torch==1"]
+    assert capsys.readouterr().out.count("setup: taking PyPI's PyTorch, with CUDA: ") == told
+
+
+def test_the_log_keeps_what_all_installers_of_a_set_up_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDEX_FAILS", "no index")
+    monkeypatch.setenv("PIP_SAYS", "installed")
+    machine.installed("--torch", "1")
+    log = machine.root / ".venv" / "setup.log"
+    assert log.read_text() == "no index\ninstalled\n"
+    monkeypatch.delenv("INDEX_FAILS")
+    monkeypatch.setenv("PIP_SAYS", "pytest, too")
+    machine.installed("--dev")
+    assert log.read_text() == "pytest, too\npytest, too\n"  # the index again, which set-up asks first
+
+
+@pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (("--cuda", "11"), "setup: CUDA=11: choose 12, 13 or cpu\n"),

@@ -21,7 +21,6 @@ class Row:
         self.plan: Plan | None = None
         self.processes: list[Process] = []
         self._steps = steps_per_epoch
-        self._known = known
         self._report = Report()
         self._checks: list[Check] = []
         self._metrics: Metrics | None = None

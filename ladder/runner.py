@@ -117,8 +117,7 @@ class Runner:
                 row.crash(f"its process left no whole parameters ({error})")
         else:
             row.crash(report.error)
-        for file in folder.iterdir():  # parameters of a wide network are hundreds of megabytes
-            file.unlink()
+        shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
         self._save()
         observer.finish(name, row.status or "crashed", row.summary())
 

@@ -36,7 +36,7 @@ class Limits:
 
 
 LIMITS: dict[Precision, Limits] = {
-    "float32": Limits((3.4e-6, 2.9e-5), (1e-5, 1e-4), (4e-6, 6e-6), 2e-5, (1e-5, 2e-2)),
+    "float32": Limits((3.4e-6, 2.9e-5), (1e-5, 1e-5), (4e-6, 6e-6), 2e-5, (1e-5, 2e-2)),
     "tf32": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-4), 9e-4, (1e-3, 2e-2)),
     "bfloat16": Limits((1.2e-2, 3e-1), (5e-3, 8e-3), (4e-3, 2.5e-2), 3e-3, (5e-3, 3e-2)),
     "float16": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-3), 9e-4, (1e-3, 2e-2)),

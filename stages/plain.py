@@ -15,7 +15,7 @@ from common.trainer import EpochMetrics
 from stages.recipe import Gemm, Metrics, Precision, RunStep
 from stages.workspace import Array, ParameterMemory, Setup
 
-# NumPy scalars tell a launch the type of an argument. Kept, since making one costs the host a tenth of a launch.
+# NumPy scalars tell a launch the type of an argument. Kept, since every launch would pay for making them anew.
 int32, float32 = cache(np.int32), cache(np.float32)
 
 Totals = NDArray[np.float64]

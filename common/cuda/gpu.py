@@ -58,7 +58,10 @@ class Gpu:
         return Kernel(program.get_kernel(name), self._launch_stream)
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
-        """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it."""
+        """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.
+
+        The graph knows addresses, and keeps nothing alive that lies there: whoever replays it has to.
+        """
         self.stream.synchronize()
         self.stream.begin_capture()
         try:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from common.dataset import Split
-from common.problem import Params, Problem
+from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
 from stages.stage import Stage
 
@@ -54,12 +54,7 @@ class JaxScanTrainer:
         seen = train.first(self._steps * batch)
         self._images = jax.device_put(seen.pixels().reshape(self._steps, batch, problem.inputs))
         self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch))
-        self.load_params(
-            Params(
-                tuple(np.zeros((layer.fan_in, layer.fan_out), np.float32) for layer in problem.layers),
-                tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers),
-            )
-        )
+        self.load_params(zero_params(problem))
         epoch = jax.jit(
             _epoch(problem, unroll or UNROLL[self.device]), static_argnames="with_totals", donate_argnames="layers"
         )

@@ -12,14 +12,18 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 try:
+    import msgspec
+
     from common.dataset import load_dataset
     from common.errors import UsageError
     from common.problem import Problem
     from ladder import environment
     from ladder.doctor import doctor
+    from ladder.profile import nsys
+    from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
     from ladder.spec import check_fits, check_settings, describe_problem
@@ -38,6 +42,8 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 
 EPILOG = """\
 other commands:
+  profile         run stages briefly, and profile them: profile --stages cuda-graph --tool nsys
+  limits          measure what the GPU's primitives cost: a launch, a graph's node, a barrier, bandwidths
   report PATH     render a results.json (or a run's folder) again: table, report.md, figures; needs no GPU
   readme          write the recorded runs' table and figures into README.md
 
@@ -61,6 +67,8 @@ def main(argv: list[str]) -> int:
     try:
         if argv[:1] == ["report"]:
             return report(argv[1:])
+        if argv[:1] == ["profile"]:
+            return ladder(["--rounds=1", "--repeats=1", "--profile=auto", *argv[1:]])
         if argv[:1] == ["readme"]:
             return readme(argv[1:])
         return ladder(argv)
@@ -159,10 +167,18 @@ def ladder_parser() -> argparse.ArgumentParser:
     how.add_argument("--repeats", type=int, default=3, metavar="N", help="timed runs in each process (default: 3)")
     how.add_argument("--warmups", type=int, default=1, metavar="N", help="untimed runs before them (default: 1)")
     how.add_argument(
-        "--budget", type=float, default=10.0, metavar="S", help="seconds to measure a stage for; slow ones do less (10)"
+        "--budget", type=float, default=6.0, metavar="S", help="seconds to measure a stage for; slow ones do less (6)"
     )
     how.add_argument(
         "--timeout", type=float, default=300.0, metavar="S", help="seconds until a process counts as hung (300)"
+    )
+    how.add_argument(
+        "--profile",
+        "--tool",
+        type=_tools,
+        default=["cupti"],
+        metavar="TOOL,...",
+        help="nsys, cupti, nsys,cupti, auto or none: profile what passed, once it is timed (default: cupti)",
     )
     how.add_argument("--out", type=Path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
     return parser
@@ -175,6 +191,19 @@ def _hidden(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r}: must be layer sizes such as 256 or 128,128,128") from None
 
 
+def _tools(text: str) -> list[Tool]:
+    """The profilers that `--profile` asks for."""
+    if text == "none":
+        return []
+    if text == "auto":
+        return ["nsys"] if nsys.find() else ["cupti"]
+    known = get_args(Tool)
+    wanted = text.split(",")
+    if unknown := [tool for tool in wanted if tool not in known]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: must be {', '.join(known)}, auto or none")
+    return [tool for tool in known if tool in wanted]
+
+
 def _list_row(entry: Entry) -> tuple[str, str, str, str]:
     stage = entry.stage
     reason = environment.missing(stage.needs)
@@ -185,7 +214,9 @@ def _list_row(entry: Entry) -> tuple[str, str, str, str]:
 def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveView) -> tuple[Runner, Path]:
     """A run of its own, in a folder of its own."""
     chosen = select(options.stages, entries)
-    settings = Settings(options.rounds, options.repeats, options.warmups, options.budget, options.timeout)
+    settings = Settings(
+        options.rounds, options.repeats, options.warmups, options.budget, options.timeout, options.profile
+    )
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.
     asked = Problem(
@@ -246,7 +277,7 @@ def _resumed(
     """A run that stopped, with the settings it began with."""
     for name, value in given.items():
         # `make ladder` always says `--stages all`, which for a resumed run are all of its own.
-        if name not in ("resume", "data_dir") and (name, value) != ("stages", "all"):
+        if name not in ("resume", "data_dir", "profile") and (name, value) != ("stages", "all"):
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
             option = f"--{name.replace('_', '-')} {text}"
             raise UsageError(f"{option}: a resumed run keeps its settings; leave it out, or start anew")
@@ -275,6 +306,10 @@ def _resumed(
     if unknown:
         raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
     chosen = [entries[stage.name] for stage in results.stages]
+    if "profile" in given:  # what passed can still be profiled
+        tools = [tool for tool in get_args(Tool) if tool in (*results.settings.profile, *options.profile)]
+        settings = msgspec.structs.replace(results.settings, profile=tools)
+        results = msgspec.structs.replace(results, settings=settings)
     return Runner(results, chosen, dataset, problem, folder), folder
 
 

@@ -16,9 +16,10 @@ import numpy as np
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure import Plan
-from ladder.results import Counts, Process
+from ladder.profile_data import Profile, Tool
+from ladder.results import Process
 
-JOB, REPORT = "job.json", "report.json"
+JOB, REPORT, TRACE = "job.json", "report.json", "trace.json.gz"
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches
 COLD_RUN = 999
@@ -33,7 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     round: int
     first_updates: list[int]  # check the parameters after this many batches, each from a fresh trainer
     wanted: Plan
-    count: bool  # whether to count launches and kernels, after all is timed
+    profile: Tool | None  # cupti: after all is timed; nsys: watches from outside, and nothing is timed or judged
     budget_s: float | None  # null: `wanted` is what an earlier round found affordable
 
 
@@ -54,7 +55,8 @@ class Report(msgspec.Struct, frozen=True):
     process: Process | None = None
     first_updates: list[FirstUpdate] = []
     from_zero: EpochMetrics | None = None  # of one epoch from zeros; its parameters lie beside the report, too
-    counts: Counts | None = None
+    profile: Profile | None = None  # by CUPTI; the trace lies beside the report
+    unprofiled: str = ""  # why there is none, though it was asked for
     metrics: dict[int, EpochMetrics] = {}  # of the last timed run, by epoch from 0
 
 

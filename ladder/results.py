@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from ladder.profile_data import Profile, Tool
+
 SCHEMA_VERSION = 1
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
@@ -150,7 +152,8 @@ class StageResult(msgspec.Struct, frozen=True):
     checks: list[Check] = []
     metrics: Metrics | None = None
     counts: Counts | None = None  # null without a GPU or without cupti-python
-    profile: dict[str, Any] | None = None
+    profiles: list[Profile] = []  # at most one a tool
+    unprofiled: dict[Tool, str] = {}  # why a tool that was asked for saw nothing
     processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
 
 
@@ -186,6 +189,7 @@ class Settings(msgspec.Struct, frozen=True):
     warmups: int
     budget_s: float
     timeout_s: float
+    profile: list[Tool] = []  # what to profile with, once all is timed
 
 
 class OracleRecord(msgspec.Struct, frozen=True):

@@ -6,7 +6,8 @@ import math
 
 from ladder.jobs import Report
 from ladder.measure import Plan
-from ladder.results import Check, Counts, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.profile_data import Profile, Tool
+from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.verify import worst_of
 from stages.registry import Entry
 
@@ -24,7 +25,8 @@ class Row:
         self._report = Report()
         self._checks: list[Check] = []
         self._metrics: Metrics | None = None
-        self._counts: Counts | None = None
+        self._profiles: dict[Tool, Profile] = {}
+        self._unprofiled: dict[Tool, str] = {}
         self._shortened = False
         if known is not None and known.status == "passed" and known.timing is not None and known.processes:
             self._take_up(known, known.timing)
@@ -37,12 +39,25 @@ class Row:
         self._report = Report(detail=known.detail, device=known.device)
         self._checks = list(known.checks)
         self._metrics = known.metrics
-        self._counts = known.counts
+        self._profiles = {profile.tool: profile for profile in known.profiles}
+        self._unprofiled = dict(known.unprofiled)
         self._shortened = timing.shortened
 
     def wants(self, round_: int) -> bool:
         """Whether this round is still to be measured."""
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
+
+    def wants_watching(self, tool: Tool) -> bool:
+        """Whether a profiler from outside has still to see it: all that ran on the GPU, once they are measured."""
+        return self.status == "passed" and self._report.device == "gpu" and tool not in self._profiles
+
+    def watched(self, profile: Profile) -> None:
+        """Take in what a profiler saw."""
+        self._profiles[profile.tool] = profile
+
+    def not_watched(self, tool: Tool, reason: str) -> None:
+        """Say why it did not; the row stays what it is."""
+        self._unprofiled[tool] = reason
 
     def skip(self, reason: str) -> None:
         """It cannot run here."""
@@ -60,7 +75,10 @@ class Row:
         self.plan = report.plan
         self.processes.append(report.process)
         self._shortened = shortened
-        self._counts = report.counts or self._counts
+        if report.profile is not None:
+            self._profiles[report.profile.tool] = report.profile
+        if report.unprofiled:
+            self._unprofiled["cupti"] = report.unprofiled
         self._checks = worst_of([*self._checks, *checks])
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
         self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)
@@ -77,6 +95,13 @@ class Row:
         """One line for whoever watches."""
         timing = self._timing()
         return f"{timing.epoch_s.median * 1e3:.3g} ms/epoch" if timing is not None else self.reason or ""
+
+    @property
+    def step_us(self) -> float:
+        """What a step takes; the row has passed."""
+        timing = self._timing()
+        assert timing is not None
+        return timing.step_us
 
     def _timing(self) -> Timing | None:
         if self.status != "passed" or self.plan is None:
@@ -103,7 +128,8 @@ class Row:
             timing=self._timing(),
             checks=self._checks,
             metrics=self._metrics,
-            counts=self._counts,
+            profiles=list(self._profiles.values()),
+            unprofiled=self._unprofiled,
             processes=self.processes,
         )
 

@@ -6,11 +6,7 @@ here; whoever wants to watch passes an `Observer`.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,16 +17,20 @@ import msgspec
 from common.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.environment import missing
-from ladder.jobs import FIRST_UPDATE_RUN, JOB, REPORT, Job, Report, load_params, run_number
+from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, load_params, run_number
 from ladder.measure import Plan
 from ladder.oracle_runs import OracleRun, compute_all
+from ladder.processes import run_job
+from ladder.profile import nsys
+from ladder.profile.errors import ProfileError
+from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
 from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero
 from stages.registry import Entry
 
-ROOT = Path(__file__).parent.parent
 SCRATCH = "scratch-"
+PROFILES = "profiles"  # the folder of the run in which traces are kept
 ORACLE_BUDGET_S = 60.0
 FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
@@ -66,6 +66,7 @@ class Runner:
         self._dataset = dataset
         self._problem = problem
         self._folder = folder.resolve()  # the processes run in another folder
+        self._kept = self._folder / PROFILES
         self._asked = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
@@ -75,6 +76,7 @@ class Runner:
     def run(self, observer: Observer) -> Results:
         """Measure what is still missing; the results are on disk after every process."""
         rounds = range(self._settings.rounds)
+        tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:
             reason = missing(row.entry.stage.needs)
             if reason is not None and not row.processes:
@@ -87,16 +89,19 @@ class Runner:
         self._save()
         for left in self._folder.glob(f"{SCRATCH}*"):  # by a run that was killed
             shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._folder) as scratch:
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._folder) as name:
+            scratch = Path(name)
+            self._dataset.save(scratch / "dataset")
             if todo:
                 observer.step("training the float64 oracle")
-                self._dataset.save(Path(scratch) / "dataset")
                 wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
-                self._oracles = compute_all(self._problem, Path(scratch) / "dataset", wanted, ORACLE_BUDGET_S)
+                self._oracles = compute_all(self._problem, scratch / "dataset", wanted, ORACLE_BUDGET_S)
                 self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
                 for round_, row in todo:
                     if row.wants(round_):  # it may have failed in an earlier round
-                        self._process(row, round_, Path(scratch), observer)
+                        self._process(row, round_, scratch, observer)
+            if "nsys" in self._settings.profile:
+                self._watch_all(tool, scratch, observer)
         observer.end()
         return self._results
 
@@ -108,7 +113,8 @@ class Runner:
         folder.mkdir()
         job = self._job(row, round_, scratch / "dataset")
         observer.step("preparing, warming up, measuring")
-        report = self._start(job, folder, f"{name}.{round_ + 1}")
+        log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
+        report = run_job(job, folder, log, self._settings.timeout_s)
         if report.error is None:
             observer.step("checking against the oracle")
             try:
@@ -117,9 +123,50 @@ class Runner:
                 row.crash(f"its process left no whole parameters ({error})")
         else:
             row.crash(report.error)
+        if (folder / TRACE).exists():
+            self._kept.mkdir(exist_ok=True)
+            shutil.move(folder / TRACE, self._kept / f"{name}.cupti.{TRACE}")
         shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
         self._save()
         observer.finish(name, row.status or "crashed", row.summary())
+
+    def _watch_all(self, tool: Path | None, scratch: Path, observer: Observer) -> None:
+        """Profile with nsys what passed on the GPU, now that nothing is timed any more."""
+        rows = [row for row in self._rows if row.wants_watching("nsys")]
+        if rows and tool:
+            observer.begin(len(rows), [row.entry.stage.name for row in rows])
+        for row in rows:
+            if tool is None:
+                row.not_watched("nsys", nsys.WHERE_TO_GET_IT)
+            else:
+                self._watch(row, tool, scratch, observer)
+        self._save()
+
+    def _watch(self, row: Row, tool: Path, scratch: Path, observer: Observer) -> None:
+        """One more process for a stage that passed, which nsys watches; the row stays what it is."""
+        name = row.entry.stage.name
+        observer.start(f"{name} under nsys", 1, 1)
+        folder = scratch / f"{name}.nsys"
+        folder.mkdir()
+        job = msgspec.structs.replace(self._job(row, 0, scratch / "dataset"), profile="nsys")
+        log = self._folder / "logs" / f"{name}.nsys.log"
+        try:
+            profile = watch(
+                *(tool, job, name, row.step_us),
+                scratch=folder,
+                kept=self._kept,
+                log=log,
+                timeout_s=self._settings.timeout_s,
+            )
+        except ProfileError as error:
+            row.not_watched("nsys", str(error))
+            text = f"nsys: {error}"
+        else:
+            row.watched(profile)
+            text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._save()
+        observer.finish(name, row.status or "crashed", text)
 
     def _job(self, row: Row, round_: int, dataset: Path) -> Job:
         first = not row.processes
@@ -130,32 +177,9 @@ class Runner:
             round=round_,
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
-            count=first,
+            profile="cupti" if first and "cupti" in self._settings.profile else None,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )
-
-    def _start(self, job: Job, folder: Path, log_name: str) -> Report:
-        """Run the process to its end, its time limit or its death; what it prints goes to a log."""
-        (folder / JOB).write_bytes(msgspec.json.encode(job))
-        logs = self._folder / "logs"
-        logs.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "ladder.worker", str(folder)]
-        with (logs / f"{log_name}.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-            try:
-                code = process.wait(self._settings.timeout_s)
-            except subprocess.TimeoutExpired:
-                return Report(error=f"no answer within {self._settings.timeout_s:g} s (--timeout)")
-            finally:
-                _end_group(process)
-        if code < 0:
-            return Report(error=f"killed by {signal.Signals(-code).name}")
-        try:
-            return msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
-        except OSError:
-            return Report(error=f"exit code {code} and no report; see logs/{log_name}.log")
-        except msgspec.DecodeError as error:
-            return Report(error=f"an unreadable report ({error})")
 
     def _judge(self, row: Row, job: Job, report: Report, folder: Path) -> None:
         """Verify what the process did, from the parameters that it left, and note it in the row."""
@@ -195,13 +219,3 @@ class Runner:
         stages: list[StageResult] = [row.result() for row in self._rows]
         self._results = msgspec.structs.replace(self._results, stages=stages)
         save(self._results, self._folder / "results.json")
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and whatever it started; by now it is done, late, or the user has interrupted us."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    finally:
-        process.wait()

@@ -7,6 +7,7 @@ profiler touches nothing else.
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
 import traceback
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from common.cuda import ranges
 from common.cuda.clock import EventPair, fence
+from common.cuda.driver import multiprocessor
 from common.dataset import Dataset, Split
 from common.problem import Params, initial_params, zero_params
 from common.trainer import Trainer
@@ -25,6 +28,7 @@ from ladder.jobs import (
     FIRST_UPDATE_RUN,
     JOB,
     REPORT,
+    TRACE,
     FirstUpdate,
     Job,
     Report,
@@ -33,8 +37,11 @@ from ladder.jobs import (
 )
 from ladder.lifetime import die_with_parent
 from ladder.measure import measure, plan_within, timed_run
-from ladder.profile import cupti
-from ladder.results import Counts, GpuState, Process
+from ladder.profile import chrome, cupti
+from ladder.profile.inside import Profiled, excerpt_of
+from ladder.profile.summary import summarise
+from ladder.profile_data import Profile
+from ladder.results import GpuState, Process
 from stages.registry import load_entry
 from stages.stage import Stage
 
@@ -44,7 +51,7 @@ def main(folder: Path) -> int:
     die_with_parent()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
-        report = do(job, folder)
+        report = show(job) if job.profile == "nsys" else do(job, folder)
     except Exception as error:  # whatever a stage raises becomes the reason in its row
         traceback.print_exc()
         report = Report(error=one_line(error))
@@ -90,6 +97,9 @@ def do(job: Job, folder: Path) -> Report:
         )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", trainer.read_params())
+    steps = job.problem.steps(len(train.images))
+    step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
+    profile, unprofiled = _profile(job, trainer, stage.name, plan.epochs, steps, step_us, folder)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
     report = Report(
@@ -107,24 +117,45 @@ def do(job: Job, folder: Path) -> Report:
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),
-        counts=_count(job, trainer, train) if job.count else None,
+        profile=profile,
+        unprofiled=unprofiled,
         metrics=runs[-1].metrics,
     )
     trainer.close()
     return report
 
 
-def _count(job: Job, trainer: Trainer, train: Split) -> Counts | None:
-    """What the first epoch of a run launches; None where it cannot be counted, for whichever reason."""
-    if trainer.device != "gpu" or not cupti.available():
-        return None
+def show(job: Job) -> Report:
+    """Prepare, warm up, and run the two epochs that a profiler around this process is to record."""
+    ranges.enable()
+    stage = load_entry(job.source).stage
+    train = Dataset.load_saved(Path(job.dataset)).train
+    import_packages(stage.needs)
+    trainer = stage.build(job.problem, train)
+    trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
+    profiled = Profiled(trainer, excerpt_of(job.problem, job.wanted.epochs), fence)
+    profiled.warm_up()
+    profiled.show(stage.name)
+    trainer.close()
+    return Report(device=trainer.device)
+
+
+def _profile(
+    job: Job, trainer: Trainer, stage: str, epochs: int, steps: int, step_us: float, folder: Path
+) -> tuple[Profile | None, str]:
+    """What CUPTI sees of runs of so many epochs of so many steps, or why it sees nothing."""
+    if job.profile is None or trainer.device != "gpu":
+        return None, ""
+    if not cupti.available():
+        return None, "cupti-python is not installed"
+    excerpt = excerpt_of(job.problem, epochs)
     try:
-        seen = cupti.trace(lambda: trainer.run_epoch(0), fence)
-    except Exception:  # CUPTI wants permissions, and a version that fits the driver; neither is worth a measurement
+        trace = Profiled(trainer, excerpt, fence).record()
+        chrome.write(folder / TRACE, trace, stage, steps)
+        return summarise(trace, excerpt.weights, steps, "cupti", step_us, multiprocessor()), ""
+    except Exception as error:  # CUPTI wants permissions, and a version that fits the driver: neither is worth a row
         traceback.print_exc()
-        return None
-    steps = job.problem.steps(len(train.images))
-    return Counts(seen.launches / steps, seen.kernels.total() / steps, seen.graph_launches)
+        return None, one_line(error)
 
 
 def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Path) -> FirstUpdate:

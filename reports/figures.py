@@ -1,17 +1,11 @@
-"""The figures of a run as SVG: how long an epoch takes, stage by stage, and how the loss falls.
-
-The same results give the same bytes, so that a recorded figure changes only when its numbers do. Letters are drawn as
-paths, since nobody knows which fonts the reader has, and the background is opaque, so that a dark page does not
-swallow them.
-"""
+"""The figures of a run as SVG: which there are, how long an epoch takes stage by stage, and how the loss falls."""
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -22,42 +16,38 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from ladder.results import LossPoint, OracleRecord, ProblemRecord, Results
 from reports import format
 from reports.compare import CLASSES
-from reports.provenance import gpu_name
-from reports.summary import Row, dataset_name, label, rows, table_order
+from reports.decomposition import chain
+from reports.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, svg, tidy, title
+from reports.summary import Row, label, rows, table_order
+from reports.timeline import stage_timeline, timeline_name, timelines, with_timeline
+from reports.waterfall import waterfall
 
-WIDTH = 8.6  # inches; 826 pixels in a browser, about as wide as a README
-INK, FAINT, BACKGROUND = "#222222", "#6e6e6e", "#ffffff"
 RUNG, REFERENCE = "#0072b2", "#e69f00"
 HATCHES = {"tf32": "...", "bf16/fp16": "///"}  # by class of precision; float32 is plain
-# Okabe and Ito's palette, which tells its colours apart for every common kind of colour blindness.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 EXACT = 1e-10  # relative distances of less are drawn here: that of an equal curve is zero, which a log axis has not
-STYLE = {
-    "svg.hashsalt": "optimisation-ladder",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same everywhere
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
 
 Curve = tuple[str, Sequence[LossPoint]]
 
 
 def figures(results: Results) -> dict[str, str]:
     """Every figure that this run has numbers for, as SVG text by file name; none where nothing passed."""
-    drawn = {}
-    timed = [row for row in rows(results) if row.epoch_s is not None]
-    if timed:
-        drawn["epoch_time.svg"] = epoch_time(results)
-    curves = _curves(results)
-    if curves:
-        drawn["loss_curves.svg"] = loss_curves(results)
-    return {name: _svg(figure) for name, figure in drawn.items()}
+    return {name: svg(draw()) for name, draw in drawings(results).items()}
+
+
+def drawings(results: Results) -> dict[str, Callable[[], Figure]]:
+    """How to draw each of them, by file name."""
+    found: dict[str, Callable[[], Figure]] = {}
+    if any(row.epoch_s is not None for row in rows(results)):
+        found["epoch_time.svg"] = partial(epoch_time, results)
+    if _curves(results):
+        found["loss_curves.svg"] = partial(loss_curves, results)
+    if chain(results):
+        found["waterfall.svg"] = partial(waterfall, results)
+    drawn = with_timeline(results)
+    if drawn:
+        found["timelines.svg"] = partial(timelines, results)
+    return found | {timeline_name(stage): partial(stage_timeline, stage, results) for stage in drawn}
 
 
 def epoch_time(results: Results) -> Figure:
@@ -81,9 +71,9 @@ def epoch_time(results: Results) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("ms/epoch, log scale: median, with the fastest and the slowest run")
-        _tidy(axes, "x")
+        tidy(axes, "x")
         figure.legend(handles=_keys(found), loc="outside lower right", ncols=4, frameon=False)
-        _title(figure, "Time of an epoch", results)
+        title(figure, "Time of an epoch", results)
     return figure
 
 
@@ -122,11 +112,11 @@ def loss_curves(results: Results) -> Figure:
             lower.set_yscale("log")
             lower.set_ylabel(f"relative distance to the oracle\n({EXACT:.0e} or less at the bottom)")
         for axes in panels:
-            _tidy(axes, "both")
+            tidy(axes, "both")
         lower.set_xlabel("epoch" + (" (below, sparse metrics stand side by side around theirs)" if any(shifts) else ""))
         lower.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         figure.legend(loc="outside lower center", ncols=columns, frameon=False)
-        _title(figure, "Training loss", results)
+        title(figure, "Training loss", results)
     return figure
 
 
@@ -199,24 +189,3 @@ def _shifts(curves: Sequence[Curve], problem: ProblemRecord) -> list[float]:
     for place, index in enumerate(sparse):
         shifts[index] = (place - (len(sparse) - 1) / 2) * step
     return shifts
-
-
-def _tidy(axes: Axes, grid: Literal["x", "both"]) -> None:
-    axes.set_facecolor(BACKGROUND)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color="#e4e4e4", linewidth=0.8)
-    axes.set_axisbelow(True)
-
-
-def _title(figure: Figure, what: str, results: Results) -> None:
-    problem = results.problem
-    parts = (problem.network, f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
-    text = textwrap.fill(f"{what}: {', '.join(part for part in parts if part)}", 80)
-    figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
-
-
-def _svg(figure: Figure) -> str:
-    """The figure as text that depends on its content alone: no date, no version of the library."""
-    with mpl.rc_context(STYLE), io.StringIO() as text:
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"

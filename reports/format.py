@@ -38,6 +38,30 @@ def microseconds(value: float | None) -> str:
     return MISSING if value is None else _digits(value)
 
 
+def aligned(value: float, beside: float) -> str:
+    """A number with as many decimals as another, so that a column adds up: `0.6` beside 17.4."""
+    if not (math.isfinite(value) and math.isfinite(beside)):
+        return MISSING
+    text = f"{value:,.{_decimals(beside)}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def change(value: float, beside: float) -> str:
+    """The same for a difference: `+0.6`, `-17.3`, `0.0`."""
+    text = aligned(value, beside)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def share(value: float | None) -> str:
+    """A share that is no accuracy: `71%`, `1.6%`."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f}".removesuffix(".0") + "%"
+
+
+def bandwidth(octets: float, us: float) -> str:
+    """Bytes moved in so many us, per second: `812 GB/s`."""
+    return f"{_digits(octets / us / 1e3)} GB/s" if us > 0 else MISSING
+
+
 def ratio(value: float | None) -> str:
     """How many times, with two digits where it is below one: `2.14x`, `0.066x`."""
     if value is None or not math.isfinite(value):
@@ -50,6 +74,11 @@ def per_step(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:,.1f}".removesuffix(".0") if value >= 0.1 else f"{value:.{_decimals(value, 1)}f}"
+
+
+def mean_count(value: float) -> str:
+    """A mean that ought to be compared exactly: `8`, `5.385`."""
+    return f"{value:,.3f}".rstrip("0").removesuffix(".") if math.isfinite(value) else MISSING
 
 
 def precision(name: Precision) -> str:
@@ -99,8 +128,10 @@ def duration(value: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def size(octets: int) -> str:
-    """A number of bytes: `9.9 MB`."""
+def size(octets: float) -> str:
+    """A number of bytes: `9.9 MB`, `40 B`."""
+    if octets < 1e3:
+        return f"{octets:.0f} B"
     return f"{octets / 1e6:.1f} MB" if octets >= 1e5 else f"{octets / 1e3:.1f} kB"
 
 

@@ -8,6 +8,7 @@ from ladder.results import Results
 from reports.figures import figures
 from reports.markdown import FIGURE_TITLES
 from reports.report import report
+from reports.timeline import PICTURE
 
 
 def render_all(results: Results, folder: Path) -> None:
@@ -15,11 +16,11 @@ def render_all(results: Results, folder: Path) -> None:
     drawn = figures(results)
     figure_folder = folder / "figures"
     figure_folder.mkdir(exist_ok=True)
-    for name in FIGURE_TITLES:
-        if name in drawn:
-            replace_text(figure_folder / name, drawn[name])
-        else:
-            (figure_folder / name).unlink(missing_ok=True)  # an older rendering's, which the report no longer shows
+    for name, text in drawn.items():
+        replace_text(figure_folder / name, text)
+    older = {*(figure_folder / name for name in FIGURE_TITLES), *figure_folder.glob(f"{PICTURE}*.svg")}
+    for path in older - {figure_folder / name for name in drawn}:
+        path.unlink(missing_ok=True)  # an older rendering's, which the report no longer shows
     replace_text(folder / "report.md", report(results, drawn.keys()))
 
 

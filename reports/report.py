@@ -9,6 +9,7 @@ from reports import format
 from reports.compare import fastest_peer, precision_class, ratio, references
 from reports.markdown import REPORT_COLUMNS, bullets, cell, figure_links, line, notice_blocks, stage_table, table
 from reports.notices import notices
+from reports.profile_report import profile_blocks, stage_profile_blocks
 from reports.provenance import provenance
 from reports.summary import (
     caption,
@@ -20,6 +21,8 @@ from reports.summary import (
     setbacks,
     table_order,
 )
+
+RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg"}  # the others stand where what they show is told
 
 
 def report(results: Results, figures: Collection[str]) -> str:
@@ -33,9 +36,13 @@ def report(results: Results, figures: Collection[str]) -> str:
         stage_table(results, REPORT_COLUMNS),
         caption(results),
         *([bullets(lost)] if lost else []),
-        *(figure_links(figures, "figures") or ["No stage was timed in this run, so there are no figures."]),
+        *(
+            figure_links(RUN_FIGURES & set(figures), "figures")
+            or ["No stage was timed in this run, so there are no figures."]
+        ),
+        *profile_blocks(results, figures),
         "## Stages",
-        *(block for stage in table_order(results) for block in _stage_section(stage, results)),
+        *(block for stage in table_order(results) for block in _stage_section(stage, results, figures)),
         "## Problem",
         table(("What", "Value"), _problem_lines(results)),
         "## Environment",
@@ -48,7 +55,7 @@ def report(results: Results, figures: Collection[str]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
+def _stage_section(stage: StageResult, results: Results, figures: Collection[str]) -> Iterator[str]:
     yield f"### {line(label(stage))} (`{stage.name}`)"
     if stage.status != "passed":
         yield f"**{stage.status.capitalize()}**: {line(reason(stage))}"
@@ -59,6 +66,7 @@ def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
     paragraphs = [(name, text) for name, text in told if text]
     if paragraphs:
         yield table(("", ""), [(f"**{name}**", cell(text)) for name, text in paragraphs])
+    yield from stage_profile_blocks(stage, figures)
     if stage.checks:
         yield table(
             ("Check", "Error", "Limit", "Verdict"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from common.cuda.ranges import marked
 from common.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
@@ -18,9 +19,9 @@ class Step:
         self._outputs = setup.tensors.outputs
         self._layers = range(len(setup.problem.layers))
         gemm = recipe.gemm(setup)
-        self._epilogue = recipe.epilogue(setup, gemm)
-        self._head = recipe.head(setup)
-        self._update = recipe.update(setup, gemm)
+        self._epilogue = marked(recipe.epilogue(setup, gemm), "epilogue")
+        self._head = marked(recipe.head(setup), "head")
+        self._update = marked(recipe.update(setup, gemm), "update")
 
     def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
         """Enqueue one step on images (B, I) and labels (B,)."""
@@ -43,8 +44,9 @@ class RecipeTrainer:
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
         self._setup = Setup(problem, device, Workspace(device, problem, train))
         device.zero(self._setup.tensors.totals)
-        self._metrics = recipe.metrics(self._setup)
-        self._step = Step(recipe, self._setup)  # kept: a captured graph knows the addresses of its memory only
+        self._metrics = marked(recipe.metrics(self._setup), "metrics")
+        # Kept: a captured graph knows the addresses of its memory only.
+        self._step = marked(Step(recipe, self._setup), "step")
         self._step(*self._setup.tensors.batches[0], with_totals=True)  # whatever is loaded or tuned at first use, now
         self._launch = recipe.launch(self._setup, self._step, self._metrics)
         self._last: EpochMetrics | None = None

@@ -2,23 +2,25 @@
 
 cuBLAS picks an algorithm by a rule of thumb, which for products of 10 columns or 32 rows is up to twice slower than
 the best that it has. cuBLASLt, the same kernels behind another door, hands out its candidates and lets the caller
-choose; they are timed on the first call with a shape. Through `nvmath.bindings`, since CuPy refuses to use cuBLAS
-while a graph is captured (cupy#6290).
+choose; they are timed on the first call with a shape, and the choice is kept on disk. Through `nvmath.bindings`, since
+CuPy refuses to use cuBLAS while a graph is captured (cupy#6290).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import cupy
 import numpy as np
+from cuda.core import Device
 from nvmath import CudaDataType
 from nvmath.bindings import cublas, cublasLt
 
 from common.cuda.gpu import Gpu
+from common.cuda.tuning import Choices
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for Hopper; older chips are content with less
 CANDIDATES = 24
@@ -30,8 +32,11 @@ ALIGNMENT = 256  # of what CUDA allocates, in bytes
 Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float]
 """Shapes of a and b, trans_a, trans_b, alpha, beta."""
 
-_chosen: dict[Key, int] = {}
-"""Which candidate was the fastest: for all trainers of a process alike, so that what is judged is what is timed."""
+
+@cache
+def _chosen() -> Choices:
+    """Which candidate was the fastest: for all trainers and all processes alike, so that what is judged is timed."""
+    return Choices(f"cuBLASLt {cublasLt.get_version()} on {Device(0).name}")
 
 
 @dataclass(frozen=True)
@@ -110,14 +115,14 @@ class Matmul:
             kept = (np.array(alpha, np.float32), np.array(beta, np.float32), algorithm)
             alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
-        best = _chosen.get(key)
-        if best is None:
+        best = _chosen().get(repr(key))
+        if best is None or not 0 <= best < len(plans):
             times = self._seconds([partial(self._launch, plan, a, b, out) for plan in plans])
             best = 0
             for candidate, seconds in enumerate(times):
                 if seconds < CLEARLY * times[best]:
                     best = candidate
-            _chosen[key] = best
+            _chosen().keep(repr(key), best)
         return plans[best]
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:

@@ -18,6 +18,14 @@ _SUCCESS = 0
 _ERROR_NO_DEVICE = 100
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
+_MULTIPROCESSOR = {  # the fields of Multiprocessor, in their order
+    "count": 16,
+    "threads": 39,
+    "shared_bytes": 81,
+    "registers": 82,
+    "blocks": 106,
+    "reserved_shared_bytes": 111,
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,18 @@ class DeviceInfo:
         """The compute capability as compilers spell it: `sm_90`."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}"
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What each of a device's multiprocessors has room for at once."""
+
+    count: int  # how many the device has
+    threads: int
+    shared_bytes: int
+    registers: int
+    blocks: int
+    reserved_shared_bytes: int  # of each block, for the system
 
 
 class _NoDeviceError(Exception):
@@ -58,6 +78,16 @@ def devices() -> list[DeviceInfo]:
         return _devices()
     except _NoDeviceError:
         return []
+
+
+def multiprocessor() -> Multiprocessor | None:
+    """The multiprocessors of the first device; None without one."""
+    try:
+        cuda = _library()
+        _devices()
+        return Multiprocessor(**{name: _attribute(cuda, number, 0) for name, number in _MULTIPROCESSOR.items()})
+    except _NoDeviceError:
+        return None
 
 
 def no_device_reason() -> str | None:
@@ -99,17 +129,21 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> DeviceInfo:
     _check(cuda.cuDeviceGetName(name, len(name), device), "cuDeviceGetName")
     _check(cuda.cuDeviceGetPCIBusId(bus_id, len(bus_id), device), "cuDeviceGetPCIBusId")
     _check(cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device), "cuDeviceTotalMem")
-    capability = []
-    for attribute in (_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR):
-        value = ctypes.c_int()
-        _check(cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device), "cuDeviceGetAttribute")
-        capability.append(value.value)
+    numbers = (_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR)
+    major, minor = (_attribute(cuda, number, device.value) for number in numbers)
     return DeviceInfo(
         name=name.value.decode(),
-        compute_capability=(capability[0], capability[1]),
+        compute_capability=(major, minor),
         total_memory=memory.value,
         pci_bus_id=bus_id.value.decode(),
     )
+
+
+def _attribute(cuda: ctypes.CDLL, number: int, device: int) -> int:
+    """One number about a device."""
+    value = ctypes.c_int()
+    _check(cuda.cuDeviceGetAttribute(ctypes.byref(value), number, device), "cuDeviceGetAttribute")
+    return value.value
 
 
 def _check(status: int, call: str) -> None:

@@ -1,4 +1,4 @@
-"""Counting kernels and API calls with CUPTI, NVIDIA's profiling interface, in the stage's own process.
+"""Recording with CUPTI, NVIDIA's profiling interface, from inside of the stage's own process.
 
 CUPTI writes a record for every kernel and every call once it is switched on, which costs microseconds each: so it is
 switched on after the timed runs, never before. cupti-python exists for CUDA 13 only.
@@ -6,31 +6,22 @@ switched on after the timed runs, never before. cupti-python exists for CUDA 13 
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
-BUFFER_BYTES = 8 << 20
+from ladder.profile.names import call_name, short_name
+from ladder.profile.trace import Call, Copy, Direction, Kernel, Trace, Window
 
+BUFFER_BYTES = 8 << 20  # some ten thousand records; CUPTI fills a larger one with zeros for longer than an epoch takes
 
-@dataclass
-class Trace:
-    """How often each kernel ran on the device, and each function of the CUDA runtime or driver was called."""
-
-    kernels: Counter[str] = field(default_factory=Counter)
-    calls: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def launches(self) -> int:
-        """Calls that hand kernels to the device, one by one or as a whole graph; fills and copies are not counted."""
-        return sum(count for name, count in self.calls.items() if "Launch" in name)
-
-    @property
-    def graph_launches(self) -> int:
-        """Calls that replay a graph."""
-        return sum(count for name, count in self.calls.items() if "GraphLaunch" in name)
+# CUpti_ActivityMemcpyKind; arrays are memory of the device, too.
+DIRECTIONS: dict[int, Direction] = {
+    1: "host to device", 3: "host to device", 2: "device to host", 4: "device to host",
+    5: "device to device", 6: "device to device", 7: "device to device", 8: "device to device", 10: "device to device",
+}  # fmt: skip
 
 
 def available() -> bool:
@@ -38,41 +29,87 @@ def available() -> bool:
     return importlib.util.find_spec("cupti") is not None
 
 
-def trace(work: Callable[[], None], fence: Callable[[], None]) -> Trace:
-    """Run `work` to its end on the device and count what it did; raises whatever CUPTI raises."""
+def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
+    """Record these epochs, each of which `run_epoch` runs to its end on the device; raises whatever CUPTI raises.
+
+    The first is run twice, since the tool, too, has to warm up; there is one at least.
+    """
     from cupti import cupti
 
-    seen = Trace()
-    names: dict[tuple[int, int], str] = {}
-    domains = {
-        int(cupti.ActivityKind.DRIVER): int(cupti.CallbackDomain.DRIVER_API),
-        int(cupti.ActivityKind.RUNTIME): int(cupti.CallbackDomain.RUNTIME_API),
-    }
-
-    def completed(records: list[Any]) -> None:
-        for record in records:
-            kind = int(record.kind)
-            if kind == cupti.ActivityKind.CONCURRENT_KERNEL:
-                seen.kernels[record.name] += 1
-            elif kind in domains:
-                call = (kind, record.cbid)
-                if call not in names:
-                    names[call] = _plain(cupti.get_callback_name(domains[kind], record.cbid))
-                seen.calls[names[call]] += 1
-
-    kinds = (cupti.ActivityKind.CONCURRENT_KERNEL, cupti.ActivityKind.DRIVER, cupti.ActivityKind.RUNTIME)
-    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
-    fence()
-    for kind in kinds:
+    kinds = cupti.ActivityKind
+    wanted = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET, kinds.DRIVER, kinds.RUNTIME)
+    trace = Trace()
+    # Read while CUPTI hands them over: afterwards the buffer is its own again.
+    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), _Reader(trace, cupti))
+    for kind in wanted:
         cupti.activity_enable(kind)
-    work()
-    fence()
-    cupti.activity_flush_all(1)
-    for kind in kinds:
-        cupti.activity_disable(kind)
-    return seen
+    try:
+        run_epoch(epochs[0])
+        cupti.activity_flush_all(1)
+        for recorded in (trace.kernels, trace.copies, trace.calls):
+            recorded.clear()
+        for epoch in epochs:
+            start = cupti.get_timestamp()
+            run_epoch(epoch)
+            trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
+        cupti.activity_flush_all(1)
+    finally:
+        for kind in wanted:
+            cupti.activity_disable(kind)
+    for recorded in (trace.kernels, trace.copies, trace.calls):
+        recorded.sort(key=attrgetter("start"))
+    return trace
 
 
-def _plain(name: str) -> str:
-    """`cuLaunchKernelEx` from whatever form CUPTI gives it in, such as `cudaLaunchKernel_v7000`."""
-    return name.partition("_v")[0]
+class _Reader:
+    """Turns CUPTI's records into the trace's."""
+
+    def __init__(self, trace: Trace, cupti: Any) -> None:
+        self._trace = trace
+        self._cupti = cupti
+        self._domains = {
+            int(cupti.ActivityKind.DRIVER): int(cupti.CallbackDomain.DRIVER_API),
+            int(cupti.ActivityKind.RUNTIME): int(cupti.CallbackDomain.RUNTIME_API),
+        }
+        self._names: dict[tuple[int, int], str] = {}
+
+    def __call__(self, records: Iterable[Any]) -> None:
+        """Take in one buffer."""
+        kinds, trace = self._cupti.ActivityKind, self._trace
+        for one in records:
+            kind = int(one.kind)
+            if kind in self._domains:
+                name = self._name(kind, one.cbid)
+                trace.calls.append(Call(name, one.start, one.end, one.correlation_id, one.thread_id))
+            elif kind == kinds.CONCURRENT_KERNEL:
+                trace.kernels.append(_kernel(one))
+            elif kind == kinds.MEMCPY:
+                direction = DIRECTIONS.get(one.copy_kind, "other")
+                trace.copies.append(Copy(direction, one.start, one.end, one.correlation_id, one.bytes))
+            elif kind == kinds.MEMSET:
+                trace.copies.append(Copy("fill", one.start, one.end, one.correlation_id, one.bytes))
+
+    def _name(self, kind: int, callback: int) -> str:
+        """Which function a call was to."""
+        if (kind, callback) not in self._names:
+            self._names[kind, callback] = call_name(self._cupti.get_callback_name(self._domains[kind], callback))
+        return self._names[kind, callback]
+
+
+def _kernel(one: Any) -> Kernel:
+    return Kernel(
+        name=short_name(one.name),
+        start=one.start,
+        end=one.end,
+        correlation=one.correlation_id,
+        registers=one.registers_per_thread,
+        shared_bytes=one.static_shared_memory + one.dynamic_shared_memory,
+        blocks=one.grid_x * one.grid_y * one.grid_z,
+        threads=one.block_x * one.block_y * one.block_z,
+        cluster=max(1, one.cluster_x) * max(1, one.cluster_y) * max(1, one.cluster_z),
+    )
+
+
+def version() -> str:
+    """The version of cupti-python."""
+    return importlib.metadata.version("cupti-python")

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from ladder.results import Results
 from reports.console import print_results
-from reports.markdown import FIGURE_TITLES
+from reports.explain import print_explain
+from reports.figures import drawings
 from reports.readme import readme_block
 from reports.report import report
 from tests.reports import sample
@@ -27,8 +28,10 @@ def renderings() -> dict[str, str]:
         "console_80.txt": console_text(run, 80),
         "console_100.txt": console_text(run, 100),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
-        "report.md": report(run, FIGURE_TITLES),
-        "report_no_gpu.md": report(sample.synthetic_results(), FIGURE_TITLES),
+        "explain_naive.txt": explain_text(run, "naive"),
+        "explain_cublas.txt": explain_text(run, "cublas"),
+        "report.md": report(run, drawings(run)),
+        "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
         "readme.md": readme_block(
             [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
         )
@@ -40,4 +43,15 @@ def console_text(run: Results, width: int) -> str:
     """The table as a file would get it: no colour, and no blanks at the ends of its lines."""
     file = io.StringIO()
     print_results(run, Path("runs/sample"), Console(file=file, width=width, highlight=False))
+    return _without_blanks(file)
+
+
+def explain_text(run: Results, name: str) -> str:
+    """The explanation of a stage, likewise, on a narrow terminal."""
+    file = io.StringIO()
+    print_explain(run, name, Console(file=file, width=80, highlight=False))
+    return _without_blanks(file)
+
+
+def _without_blanks(file: io.StringIO) -> str:
     return "".join(line.rstrip() + "\n" for line in file.getvalue().splitlines())

@@ -11,14 +11,17 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
 from ladder.results import LossPoint, Metrics, OracleRecord, Results
-from reports.figures import EXACT, HATCHES, STYLE, epoch_time, figures, loss_curves
+from reports.figures import EXACT, HATCHES, epoch_time, figures, loss_curves
+from reports.style import STYLE
 from tests.reports import sample
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:
     first = figures(sample.results())
     assert first == figures(sample.results())
-    assert set(first) == {"epoch_time.svg", "loss_curves.svg"}
+    timelines = {f"timeline-{stage.name}.svg" for stage in sample.results().stages if stage.profiles}
+    assert set(first) == {"epoch_time.svg", "loss_curves.svg", "waterfall.svg", "timelines.svg", *timelines}
+    assert set(figures(sample.unprofiled_results())) == {"epoch_time.svg", "loss_curves.svg"}
     for text in first.values():
         assert "<dc:date>" not in text
         assert "Matplotlib v" not in text

@@ -114,3 +114,28 @@ def test_words() -> None:
     assert format.listing(["a", "b", "c"]) == "a, b and c"
     assert format.size(9_912_422) == "9.9 MB"
     assert format.size(4_542) == "4.5 kB"
+    assert format.size(16) == "16 B"
+
+
+@pytest.mark.parametrize(
+    ("value", "beside", "text", "change"),
+    [
+        (0.61, 17.4, "0.6", "+0.6"),
+        (-17.31, 73.2, "-17.3", "-17.3"),
+        (0.04, 17.4, "0.0", "0.0"),
+        (-0.04, 17.4, "0.0", "0.0"),
+        (1333.3, 1159.4, "1,333", "+1,333"),
+        (-0.4, 427.0, "0", "0"),
+        (20.0, 427.0, "20", "+20"),
+        (math.nan, 17.4, "-", "-"),
+    ],
+)
+def test_parts_have_the_decimals_of_their_whole(value: float, beside: float, text: str, change: str) -> None:
+    assert format.aligned(value, beside) == text
+    assert format.change(value, beside) == change
+
+
+def test_shares_bandwidths_and_means() -> None:
+    assert [format.share(value) for value in (0.714, 0.95, 0.016, 0.0, None)] == ["71.4%", "95%", "1.6%", "0%", "-"]
+    assert [format.bandwidth(4e6, 40.0), format.bandwidth(1, 0.0)] == ["100 GB/s", "-"]
+    assert [format.mean_count(value) for value in (8.0, 5.3846, 8 + 1 / 468, 20.0)] == ["8", "5.385", "8.002", "20"]

@@ -93,4 +93,4 @@ def test_a_download_of_unknown_size() -> None:
     live.download(100, None, "labels")
     live.download(200, None, "labels")
     assert file.getvalue() == "downloading labels\n"
-    assert live._progress.tasks[0].fields["text"] == "0.2 kB"
+    assert live._progress.tasks[0].fields["text"] == "200 B"

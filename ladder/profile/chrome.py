@@ -1,0 +1,56 @@
+"""A trace as a file that chrome://tracing, Perfetto and Speedscope open.
+
+The format is the "Trace Event Format" of the Chromium project: complete events, times in us.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ladder.profile.kinds import kind_of
+from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
+
+MOST_STEPS = 50  # of each epoch: what one can look at, and a file of some ten kilobytes
+GPU, HOST = 1, 2  # shown as processes
+NS = 1e3  # in a microsecond
+
+
+def write(path: Path, trace: Trace, stage: str, steps: int) -> None:
+    """Write the first steps of every epoch, of `steps` steps each, to a `.json.gz` file."""
+    events = [*_names(stage), *(event for window in trace.windows for event in _epoch(trace, window, steps))]
+    with gzip.open(path, "wb") as file:
+        file.write(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ns"}))
+
+
+def _names(stage: str) -> Iterator[dict[str, Any]]:
+    for process, name in ((GPU, f"{stage}: GPU"), (HOST, f"{stage}: host")):
+        yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+
+
+def _epoch(trace: Trace, window: Window, steps: int) -> Iterator[dict[str, Any]]:
+    kernels = [kernel for kernel in trace.kernels if window.start <= kernel.start < window.end]
+    shown = round(len(kernels) / steps * min(steps, MOST_STEPS))
+    end = kernels[shown].start if shown < len(kernels) else window.end
+    origin = trace.windows[0].start
+    everything: list[Kernel | Copy | Call | Range] = [*trace.ranges, *kernels, *trace.copies, *trace.calls]
+    for one in everything:
+        if window.start <= one.start < end:
+            yield {"ph": "X", "ts": (one.start - origin) / NS, "dur": (one.end - one.start) / NS, **_about(one)}
+
+
+def _about(one: Kernel | Copy | Call | Range) -> dict[str, Any]:
+    match one:
+        case Kernel():
+            shape = {"blocks": one.blocks, "threads": one.threads, "registers": one.registers}
+            return {"pid": GPU, "tid": 0, "name": one.name, "cat": kind_of(one.name), "args": shape}
+        case Copy():
+            return {"pid": GPU, "tid": 0, "name": one.direction, "cat": "copy", "args": {"bytes": one.bytes}}
+        case Call():
+            return {"pid": HOST, "tid": one.thread, "name": one.name, "cat": "call"}
+        case Range():
+            return {"pid": HOST, "tid": 0, "name": one.name, "cat": "range"}

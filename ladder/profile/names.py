@@ -1,0 +1,56 @@
+"""Names of kernels and calls as a person would say them."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from ctypes.util import find_library
+from functools import cache
+
+WRAPPER = re.compile(r"\bcutlass\w*::(?:device_)?[Kk]ernel\w*<(?:\w+::)*(\w+)")
+
+
+@cache
+def short_name(name: str) -> str:
+    """A kernel's name, mangled or not, without type, namespaces, template arguments and parameters.
+
+    CUTLASS runs every product in a kernel called `Kernel2`: there it is the template argument that says which.
+    """
+    full = demangled(name).replace("(anonymous namespace)::", "")
+    if wrapped := WRAPPER.search(full):
+        return wrapped[1]
+    plain, depth = [], 0
+    for letter in full.replace("<unnamed>::", ""):
+        if letter == "(" and depth == 0:
+            break
+        depth += (letter == "<") - (letter == ">")
+        if depth == 0 and letter != ">":
+            plain.append(letter)
+    words = "".join(plain).split()
+    return words[-1].rpartition("::")[2] if words else name
+
+
+def call_name(name: str) -> str:
+    """`cudaLaunchKernel` from whatever form a tool gives it in, such as `cudaLaunchKernel_ptsz_v7000`."""
+    return re.sub(r"(_ptsz|_ptds|_v\d+)+$", "", name)
+
+
+def demangled(name: str) -> str:
+    """The C++ name behind `_Z...`, by the C++ library's own function; the name itself where there is none."""
+    if not name.startswith("_Z") or (library := _library()) is None:
+        return name
+    status = ctypes.c_int()
+    text = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+    if status.value != 0 or not text:
+        return name
+    return ctypes.string_at(text).decode(errors="replace")  # leaked on purpose: a few names, in a process that ends
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(find_library("stdc++") or "libstdc++.so.6")
+        library.__cxa_demangle.restype = ctypes.c_void_p
+    except (OSError, AttributeError):
+        return None
+    return library

@@ -1,0 +1,167 @@
+"""Reading the database that `nsys export --type=sqlite` writes, whichever version of nsys it was.
+
+nsys makes a table only where there is something in it, and columns come and go with versions: so both are looked up.
+The schema is described in the "User Guide" of Nsight Systems, and its changes in the file
+`exporter/export_schema_version_notes.txt` that lies beside the program.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from ladder.profile.cupti import DIRECTIONS
+from ladder.profile.errors import ProfileError
+from ladder.profile.names import call_name, short_name
+from ladder.profile.trace import Call, Copy, Direction, Kernel, Range, Trace, Window
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+FILLS = "CUPTI_ACTIVITY_KIND_MEMSET"
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"  # of the driver, too
+RANGES = "NVTX_EVENTS"
+COPY_KINDS = "ENUM_CUDA_MEMCPY_OPER"
+EXPORTERS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # now, and once
+
+PUSH_POP = 59  # NvtxPushPopRange
+EPOCH = re.compile(r"epoch (\d+)")
+THREAD = 0xFFFFFF  # the bits of a global thread id that are the thread's own
+
+# By the last part of a kind's name. Arrays are memory of the device, too.
+DIRECTION_OF: dict[str, Direction] = {
+    **dict.fromkeys(("HTOD", "HTOA"), "host to device"),
+    **dict.fromkeys(("DTOH", "ATOH"), "device to host"),
+    **dict.fromkeys(("DTOD", "DTOA", "ATOD", "ATOA", "PTOP"), "device to device"),
+}
+
+
+def read(sqlite: Path) -> Trace:
+    """What the database says of the epochs: all that began within a range `epoch N`, N from 0 within a run.
+
+    Raises ProfileError where it is no such database, or says too little.
+    """
+    try:
+        with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            if database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise ProfileError(f"{sqlite} is cut off or damaged; have nsys export the report again")
+            return _trace(_Export(sqlite, database))
+    except sqlite3.Error as error:
+        raise ProfileError(f"{sqlite} cannot be read as a database: {error}") from error
+
+
+class _Export:
+    """The tables and columns that are there."""
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        self._path = path
+        self._database = database
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        self._columns = {
+            table: {column for _, column, *_ in database.execute(f'PRAGMA table_info("{table}")')} for table in tables
+        }
+        self.strings: dict[int, str] = dict(self.rows("StringIds", ("id", "value")))
+
+    def has(self, table: str, column: str) -> bool:
+        """Whether there is such a column."""
+        return column in self._columns.get(table, ())
+
+    def rows(
+        self, table: str, needed: Sequence[str], optional: Mapping[str, int | None] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """The needed columns of a table, then the optional ones or what stands for them; nothing without the table."""
+        if table not in self._columns:
+            return
+        for column in needed:
+            if not self.has(table, column):
+                raise self.error(f"table {table} has no column {column}")
+        values = [f'"{column}"' for column in needed]
+        for column, default in (optional or {}).items():
+            missing = "NULL" if default is None else str(default)
+            values.append(f'coalesce("{column}", {missing})' if self.has(table, column) else missing)
+        yield from self._database.execute(f'SELECT {", ".join(values)} FROM "{table}"')
+
+    def error(self, what: str) -> ProfileError:
+        """An error that says who wrote the database."""
+        tables = [table for table in EXPORTERS if self.has(table, "name") and self.has(table, "value")]
+        said = {name: value for table in tables for name, value in self.rows(table, ("name", "value"))}
+        product = said.get("EXPORT_PRODUCT_VERSION", "of unknown version")
+        schema = said.get("EXPORT_SCHEMA_VERSION", "unknown")
+        return ProfileError(f"{self._path}: {what} (written by nsys {product}, schema {schema})")
+
+
+def _trace(export: _Export) -> Trace:
+    ranges = _ranges(export)
+    epochs = [(EPOCH.fullmatch(one.name), one) for one in ranges]
+    windows = [Window(int(epoch[1]), one.start, one.end) for epoch, one in epochs if epoch]
+    if not windows:
+        raise export.error(f"table {RANGES} has no range `epoch N`")
+
+    def inside(one: Kernel | Copy | Call | Range) -> bool:
+        return any(window.start <= one.start < window.end for window in windows)
+
+    start = attrgetter("start")
+    return Trace(
+        windows=sorted(windows, key=start),
+        kernels=sorted(filter(inside, _kernels(export)), key=start),
+        copies=sorted(filter(inside, _copies(export)), key=start),
+        calls=sorted(filter(inside, _calls(export)), key=start),
+        ranges=sorted((one for epoch, one in epochs if not epoch and inside(one)), key=start),
+    )
+
+
+def _ranges(export: _Export) -> list[Range]:
+    """Pushed and popped; one that was still open when the recording stopped has no end."""
+    columns = export.rows(RANGES, ("start", "end", "eventType"), {"text": None, "textId": None})
+    return [
+        Range(text or export.strings.get(text_id, ""), start, end)
+        for start, end, kind, text, text_id in columns
+        if kind == PUSH_POP and end is not None
+    ]
+
+
+def _kernels(export: _Export) -> Iterator[Kernel]:
+    # The short name is just `Kernel2` for every product of CUTLASS.
+    name = "demangledName" if export.has(KERNELS, "demangledName") else "shortName"
+    shared = {"staticSharedMemory": 0, "dynamicSharedMemory": 0}
+    # In this order: grid, block, cluster. Clusters came after schema 3.20, and may be 0 where a kernel has none.
+    sizes = {f"{what}{axis}": 1 for what in ("grid", "block", "cluster") for axis in "XYZ"}
+    optional = {"correlationId": 0, "registersPerThread": 0, **shared, **sizes}
+    for start, end, named, correlation, registers, static, dynamic, *size in export.rows(
+        KERNELS, ("start", "end", name), optional
+    ):
+        x, y, z = (max(1, blocks) for blocks in size[6:])
+        yield Kernel(
+            name=short_name(export.strings.get(named, "unknown")),
+            start=start,
+            end=end,
+            correlation=correlation,
+            registers=registers,
+            shared_bytes=static + dynamic,
+            blocks=size[0] * size[1] * size[2],
+            threads=size[3] * size[4] * size[5],
+            cluster=x * y * z,
+        )
+
+
+def _copies(export: _Export) -> Iterator[Copy]:
+    kinds = export.rows(COPY_KINDS, ("id", "name"))
+    # Older exports do not name CUPTI's numbers.
+    directions = {kind: DIRECTION_OF.get(name.rpartition("_")[2], "other") for kind, name in kinds} or DIRECTIONS
+    optional = {"correlationId": 0, "bytes": 0}
+    for start, end, correlation, size, kind in export.rows(COPIES, ("start", "end"), optional | {"copyKind": 0}):
+        yield Copy(directions.get(kind, "other"), start, end, correlation, size)
+    for start, end, correlation, size in export.rows(FILLS, ("start", "end"), optional):
+        yield Copy("fill", start, end, correlation, size)
+
+
+def _calls(export: _Export) -> Iterator[Call]:
+    # A call and a kernel that both lack a number do not belong together, so theirs differ.
+    optional = {"correlationId": -1, "globalTid": 0}
+    for start, end, named, correlation, thread in export.rows(CALLS, ("start", "end", "nameId"), optional):
+        name = call_name(export.strings.get(named, "unknown"))
+        yield Call(name, start, end, correlation, thread & THREAD)

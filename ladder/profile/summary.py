@@ -1,0 +1,182 @@
+"""From everything that a tool recorded to the profile of a stage: what a step is made of, on average and in detail."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from common.cuda.driver import Multiprocessor
+from ladder.profile import split
+from ladder.profile.excerpt import excerpt
+from ladder.profile.kinds import kind_of
+from ladder.profile.occupancy import occupancy
+from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
+from ladder.profile_data import CallUse, CopyUse, KernelUse, Profile, Split, Tool
+
+NS = 1e3  # in a microsecond
+
+
+def summarise(
+    trace: Trace,
+    weights: Sequence[float],
+    steps: int,
+    tool: Tool,
+    plain_step_us: float,
+    multiprocessor: Multiprocessor | None = None,
+) -> Profile:
+    """The profile of epochs of `steps` steps each.
+
+    `weights` are the shares of a run that the trace's windows, in their order, stand for; `plain_step_us` is what
+    a step takes without the tool.
+    """
+    return _Means(trace, weights, steps).profile(tool, plain_step_us, multiprocessor)
+
+
+class _Means:
+    """Means over the epochs of a trace, where each counts by its weight."""
+
+    def __init__(self, trace: Trace, weights: Sequence[float], steps: int) -> None:
+        self._trace = trace
+        self._weights = weights
+        self._steps = steps
+        self._epochs = [_within(trace, window) for window in trace.windows]
+
+    def profile(self, tool: Tool, plain_step_us: float, multiprocessor: Multiprocessor | None) -> Profile:
+        seen = self._seen()
+        steady = max(range(len(self._epochs)), key=lambda epoch: self._weights[epoch])
+        spans, span_us = excerpt(self._epochs[steady], self._steps)
+        window_ns = [window.end - window.start for window in self._trace.windows]
+        busy_ns = [split.length(split.union([*e.kernels, *e.copies], e.windows[0])) for e in self._epochs]
+        return Profile(
+            tool=tool,
+            epochs=[window.epoch for window in self._trace.windows],
+            plain_step_us=plain_step_us,
+            step_us=seen.total_us,
+            seen=seen,
+            split=without_tool(seen, plain_step_us),
+            kernels_per_step=self._mean(len(epoch.kernels) for epoch in self._epochs) / self._steps,
+            launches_per_step=self._mean(len(_called(epoch, "Launch")) for epoch in self._epochs) / self._steps,
+            graph_launches_per_epoch=self._mean(len(_called(epoch, "GraphLaunch")) for epoch in self._epochs),
+            syncs_per_epoch=self._mean(len(_syncs(epoch)) for epoch in self._epochs),
+            sync_us_per_step=self._mean(_host_ns(_syncs(epoch)) for epoch in self._epochs) / NS / self._steps,
+            allocations_per_epoch=self._allocations(),
+            busy_share=self._mean(busy_ns) / self._mean(window_ns),
+            kernels=self._kernels(self._epochs[steady], multiprocessor),
+            copies=self._copies(),
+            calls=self._calls(),
+            timeline=spans,
+            timeline_us=span_us,
+        )
+
+    def _mean(self, values: Iterable[float]) -> float:
+        return sum(weight * value for weight, value in zip(self._weights, values, strict=True))
+
+    def _seen(self) -> Split:
+        parts = [split.split(epoch, epoch.windows[0]) for epoch in self._epochs]
+
+        def mean(name: str) -> float:
+            return self._mean(getattr(part, name) for part in parts) / NS / self._steps
+
+        return Split(mean("kernels"), mean("copies"), mean("queued"), mean("launching"), mean("waiting"))
+
+    def _allocations(self) -> dict[str, float]:
+        names = sorted({c.name for e in self._epochs for c in e.calls if "Alloc" in c.name or "Free" in c.name})
+        return {name: self._mean(sum(c.name == name for c in e.calls) for e in self._epochs) for name in names}
+
+    def _copies(self) -> list[CopyUse]:
+        uses = []
+        for direction in sorted({copy.direction for epoch in self._epochs for copy in epoch.copies}):
+            of = [[copy for copy in epoch.copies if copy.direction == direction] for epoch in self._epochs]
+            device_ns = self._mean(sum(copy.end - copy.start for copy in copies) for copies in of)
+            count, size = self._mean(map(len, of)), self._mean(sum(copy.bytes for copy in copies) for copies in of)
+            uses.append(CopyUse(direction, count, size, device_ns / NS / self._steps))
+        return uses
+
+    def _calls(self) -> list[CallUse]:
+        uses = []
+        for name in {call.name for epoch in self._epochs for call in epoch.calls}:
+            of = [[call for call in epoch.calls if call.name == name] for epoch in self._epochs]
+            host_us = self._mean(_host_ns(calls) for calls in of) / NS / self._steps
+            uses.append(CallUse(name, self._mean(len(calls) for calls in of), host_us))
+        return sorted(uses, key=lambda use: (-use.us_per_step, use.name))
+
+    def _kernels(self, epoch: Trace, multiprocessor: Multiprocessor | None) -> list[KernelUse]:
+        """By place in the step where every step runs the same kernels, otherwise by name, the longest first."""
+        per_step, rest = divmod(len(epoch.kernels), self._steps)
+        groups: dict[object, list[Kernel]] = defaultdict(list)
+        names = [kernel.name for kernel in epoch.kernels]
+        by_place = rest == 0 and all(
+            names[at : at + per_step] == names[:per_step] for at in range(0, len(names), per_step or 1)
+        )
+        for index, kernel in enumerate(epoch.kernels):
+            groups[index % per_step if by_place else kernel.name].append(kernel)
+        uses = [self._kernel(k if isinstance(k, int) else None, runs, multiprocessor) for k, runs in groups.items()]
+        return uses if by_place else sorted(uses, key=lambda use: (-use.us_per_step, use.name))
+
+    def _kernel(self, place: int | None, runs: list[Kernel], multiprocessor: Multiprocessor | None) -> KernelUse:
+        """What the runs of one kernel have in common; its shape is the most frequent one's."""
+        shapes = Counter((r.registers, r.shared_bytes, r.blocks, r.threads, r.cluster) for r in runs)
+        registers, shared_bytes, blocks, threads, cluster = shapes.most_common(1)[0][0]
+        return KernelUse(
+            name=runs[0].name,
+            kind=kind_of(runs[0].name),
+            place=place,
+            per_step=len(runs) / self._steps,
+            us_per_step=sum(run.end - run.start for run in runs) / NS / self._steps,
+            us_each=statistics.median(run.end - run.start for run in runs) / NS,
+            registers=registers,
+            shared_bytes=shared_bytes,
+            blocks=blocks,
+            threads=threads,
+            cluster=cluster,
+            occupancy=occupancy(multiprocessor, registers, shared_bytes, threads) if multiprocessor else None,
+            bytes=None,
+        )
+
+
+def without_tool(seen: Split, plain_step_us: float) -> Split:
+    """The split of a step that takes as long as without the tool.
+
+    What a tool costs is time of the host's, in calls that it watches, and time between a graph's nodes: so it is taken
+    out of the idle parts, in proportion. Only where these do not have so much does the rest come out of the work.
+    """
+    work = seen.kernels_us + seen.copies_us
+    idle = seen.total_us - work
+    kept_idle = max(0.0, plain_step_us - work) / idle if idle else 0.0
+    kept_work = min(1.0, plain_step_us / work) if work else 1.0
+    return Split(
+        seen.kernels_us * kept_work,
+        seen.copies_us * kept_work,
+        seen.queued_us * kept_idle,
+        seen.launching_us * kept_idle,
+        seen.waiting_us * kept_idle,
+    )
+
+
+def _within(trace: Trace, window: Window) -> Trace:
+    """What began in one epoch."""
+
+    def inside(what: Kernel | Copy | Call) -> bool:
+        return window.start <= what.start < window.end
+
+    return Trace(
+        windows=[window],
+        kernels=[kernel for kernel in trace.kernels if inside(kernel)],
+        copies=[copy for copy in trace.copies if inside(copy)],
+        calls=[call for call in trace.calls if inside(call)],
+    )
+
+
+def _called(epoch: Trace, word: str) -> list[Call]:
+    return [call for call in epoch.calls if word in call.name]
+
+
+def _syncs(epoch: Trace) -> list[Call]:
+    """The calls that wait, without the fence by which the harness ends the epoch: the last one."""
+    return split.waiting_calls(epoch)[:-1]
+
+
+def _host_ns(calls: Iterable[Call]) -> int:
+    """The time in these calls; a call inside another, as the runtime's into the driver, counts once."""
+    return split.length(split.merged((call.start, call.end) for call in calls))

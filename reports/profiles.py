@@ -1,0 +1,96 @@
+"""A profile in words and cells: its kernels, what the host did, and whether two tools saw the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ladder.profile_data import KernelUse, Profile, Tool
+from ladder.results import StageResult
+from reports import format
+
+TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI"}
+BUSY_DISAGREEMENT = 0.05  # of the time that the device was busy in a step
+ELLIPSIS = "…"
+
+
+def kernel_name(name: str, limit: int = 36) -> str:
+    """A name that fits: a library's may have a hundred letters, of which the first say what it does."""
+    if len(name) <= limit:
+        return name
+    cut = name[: limit - len(ELLIPSIS)]
+    word = cut.rpartition("_")[0]
+    return (word if len(word) > limit // 2 else cut) + ELLIPSIS
+
+
+def grid(kernel: KernelUse) -> str:
+    """Blocks and the threads of each: `8 x 256`."""
+    clusters = f", clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
+    return f"{kernel.blocks:,} x {kernel.threads:,}{clusters}"
+
+
+def seen_by(profile: Profile) -> str:
+    """The tool, and what it cost: `CUPTI, under which a step takes 12% longer`."""
+    if profile.slowdown < 0.005:
+        return f"{TOOLS[profile.tool]}, under which a step takes no longer"
+    return f"{TOOLS[profile.tool]}, under which a step takes {format.share(profile.slowdown)} longer"
+
+
+def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What the host did, as (what, how much)."""
+    yield (
+        "Launches",
+        f"{format.per_step(profile.launches_per_step)} a step, "
+        f"{format.microseconds(launch_us(profile))} us of the host's time",
+    )
+    if profile.graph_launches_per_epoch:
+        yield "Graph launches", f"{format.per_step(profile.graph_launches_per_epoch)} an epoch"
+    yield "Kernels", f"{format.per_step(profile.kernels_per_step)} a step"
+    yield "Synchronisations", _synchronisations(profile)
+    for copy in profile.copies:
+        what = "Fills" if copy.direction == "fill" else f"Copies, {copy.direction}"
+        yield what, f"{format.per_step(copy.per_epoch)} an epoch, {format.size(copy.bytes_per_epoch)} together"
+    calls = [f"{name} {format.per_step(number)}" for name, number in profile.allocations_per_epoch.items() if number]
+    yield "Allocations", f"{', '.join(calls)} an epoch" if calls else "none"
+    yield "GPU busy", f"{format.share(profile.busy_share)} of the time under the tool"
+
+
+def launch_us(profile: Profile) -> float:
+    """The host's time in launches, a step."""
+    return sum(call.us_per_step for call in profile.calls if "Launch" in call.name)
+
+
+def busy_us(profile: Profile) -> float:
+    """How long the device works on a step."""
+    return profile.seen.kernels_us + profile.seen.copies_us
+
+
+def agree(one: Profile, other: Profile) -> bool:
+    """Whether two tools saw the same kernels, and the device busy for as long."""
+    same_kernels = math.isclose(one.kernels_per_step, other.kernels_per_step, rel_tol=1e-9)
+    return same_kernels and _busy_apart(one, other) <= BUSY_DISAGREEMENT
+
+
+def agreement(stage: StageResult) -> str:
+    """One line on whether the tools agree; empty unless there are two."""
+    if len(stage.profiles) < 2:
+        return ""
+    one, other = sorted(stage.profiles, key=lambda profile: list(TOOLS).index(profile.tool))[:2]
+    kernels = [format.mean_count(profile.kernels_per_step) for profile in (one, other)]
+    busy = [format.microseconds(busy_us(profile)) for profile in (one, other)]
+    return (
+        f"{TOOLS[one.tool]} and {TOOLS[other.tool]} {'agree' if agree(one, other) else 'disagree'}: "
+        f"kernels per step {' / '.join(kernels)}, busy {' / '.join(busy)} us ({format.share(_busy_apart(one, other))})"
+    )
+
+
+def _synchronisations(profile: Profile) -> str:
+    if not profile.syncs_per_epoch:
+        return "none but the one that ends an epoch"
+    host = format.microseconds(profile.sync_us_per_step)
+    return f"{format.per_step(profile.syncs_per_epoch)} an epoch beside the last, {host} us of the host's time a step"
+
+
+def _busy_apart(one: Profile, other: Profile) -> float:
+    longest = max(busy_us(one), busy_us(other))
+    return abs(busy_us(one) - busy_us(other)) / longest if longest else 0.0

@@ -1,0 +1,149 @@
+"""The cost model, against numbers that were worked out by hand and against what the plain recipe really enqueues."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common import cost
+from common.cost import Design, Rates
+from common.problem import Problem
+from stages.naive import STAGE
+from stages.step import RecipeTrainer
+from tests.stages.numpy_parts import HostDevice
+from tests.stages.test_step import random_split
+
+LOGISTIC = Problem(inputs=3, classes=2, batch_size=5)
+MLP = Problem(inputs=7, classes=3, hidden=(4, 6), batch_size=5)
+
+# One unit of each: an operation's bytes and flops can be read off its time.
+RATES = Rates(
+    launch_us=4.0,
+    node_us=1.0,
+    wait_us=3.0,
+    read_back_us=10.0,
+    exchange_us=0.25,
+    memory_bytes=10.0,
+    l2_bytes=100.0,
+    flops={"float32": 50.0, "float16": 200.0},
+    l2_size=1000,
+    on_chip_size=1_000_000,
+    multiprocessors=4,
+)
+
+
+class RecordingDevice(HostDevice):
+    """Kernels that only write down what they were launched with."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, tuple[Any, ...]]] = []
+
+    def kernel(self, source: Path, name: str) -> Callable[..., None]:
+        return lambda grid, block, *arguments: self.launched.append((name, arguments))
+
+
+def enqueued(problem: Problem) -> list[tuple[str, tuple[Any, ...]]]:
+    """Every kernel of a step with totals, as the plain recipe launches them."""
+    device = RecordingDevice()
+    assert STAGE.recipe is not None
+    RecipeTrainer(STAGE.recipe, problem, random_split(problem.batch_size, problem.inputs, problem.classes), device)
+    return device.launched
+
+
+@pytest.mark.parametrize("problem", [LOGISTIC, MLP], ids=["logistic", "mlp"])
+def test_operations_are_those_that_the_plain_recipe_enqueues(problem: Problem) -> None:
+    launched = enqueued(problem)
+    step = cost.operations(problem, with_totals=True)
+    assert len(step) == len(launched)
+    read_and_written = {"add_bias": 0, "relu": 0, "relu_backward": 0, "softmax_xent_totals": 2}  # which tensor
+    for operation, (kernel, arguments) in zip(step, launched, strict=True):
+        assert operation.name == kernel or (operation.kind, kernel) == ("gemm", "gemm_naive")
+        tensors = [argument for argument in arguments if isinstance(argument, np.ndarray) and argument.ndim]
+        if kernel == "sgd_update":  # its tensors have gaps, which are none of the problem's parameters
+            assert operation.bytes == 3 * 4 * cost.parameters(problem) <= tensors[0].nbytes * 3
+            continue
+        again = tensors[read_and_written[kernel]].nbytes if kernel in read_and_written else 0
+        assert operation.bytes == sum(tensor.nbytes for tensor in tensors) + again, kernel
+        if operation.kind == "gemm":
+            m, n, k = (int(size) for size in arguments[3:6])
+            assert operation.flops == 2 * m * n * k
+        else:
+            assert operation.flops == 0
+
+
+def test_without_totals_one_operation_is_missing() -> None:
+    names = [operation.name for operation in cost.operations(LOGISTIC)]
+    assert names == [
+        "forward", "add_bias", "softmax", "softmax_xent_backward", "weight_gradient", "bias_gradient", "sgd_update",
+    ]  # fmt: skip
+
+
+def test_parameters_are_weights_and_biases() -> None:
+    assert cost.parameters(LOGISTIC) == 3 * 2 + 2
+    assert cost.parameters(MLP) == (7 * 4 + 4) + (4 * 6 + 6) + (6 * 3 + 3)
+
+
+def test_what_does_not_fit_into_l2_comes_from_memory() -> None:
+    assert RATES.moving_us(500) == 5.0
+    assert RATES.moving_us(1000) == 10.0
+    assert RATES.moving_us(2000) == 100.0  # a thousand bytes from memory; 20 us through L2
+
+
+def test_a_precision_that_was_not_measured_counts_at_the_highest_rate() -> None:
+    assert RATES.computing_us(100, "float32") == 2.0
+    assert RATES.computing_us(100, "tf32") == RATES.computing_us(100, "float16") == 0.5
+
+
+def test_kernels_cost_the_largest_of_node_bytes_and_arithmetic() -> None:
+    # Bytes of forward, add_bias, softmax, its gradient, weight gradient, bias gradient and update are 124, 88, 80, 100,
+    # 124, 48 and 96; both products have 60 flops, which take 1.2 us in float32 and 0.3 us in float16.
+    assert [operation.bytes for operation in cost.operations(LOGISTIC)] == [124, 88, 80, 100, 124, 48, 96]
+    design = Design(kernels=7, launches=7)
+    assert cost.kernels_floor(LOGISTIC, design, "float16", RATES) == pytest.approx(1.24 + 1 + 1 + 1 + 1.24 + 1 + 1)
+    slower = dataclasses.replace(RATES, flops={"float32": 20.0})
+    assert cost.kernels_floor(LOGISTIC, design, "float32", slower) == pytest.approx(3 + 1 + 1 + 1 + 3 + 1 + 1)
+
+
+def test_further_kernels_cost_a_node_each() -> None:
+    floors = [cost.kernels_floor(LOGISTIC, Design(kernels, 1), "float16", RATES) for kernels in (7, 9.5)]
+    assert floors[1] - floors[0] == pytest.approx(2.5)
+
+
+def test_fused_kernels_cost_their_nodes_or_all_arithmetic() -> None:
+    assert cost.kernels_floor(LOGISTIC, Design(kernels=3, launches=1), "float32", RATES) == 3.0
+    assert cost.kernels_floor(LOGISTIC, Design(kernels=0.01, launches=0.01), "float32", RATES) == 120 / 50
+
+
+def test_launches_and_waits() -> None:
+    design = Design(kernels=8, launches=8, waits=2, read_backs=1)
+    assert cost.launching_floor(design, RATES) == 32.0
+    assert cost.waiting_floor(design, RATES) == 16.0
+
+
+def test_the_physical_floor_is_work_and_one_exchange() -> None:
+    # 15 bytes of pixels take 0.15 us, 120 flops at 200 per us 0.6 us; alone, a quarter of the chip would take 2.4 us.
+    assert cost.physical_floor(LOGISTIC, "float32", RATES) == pytest.approx((0.6 + 0.25) / cost.HEADROOM)
+
+
+def test_one_multiprocessor_needs_no_exchange() -> None:
+    slow = dataclasses.replace(RATES, exchange_us=5.0)
+    assert cost.physical_floor(LOGISTIC, "float32", slow) == pytest.approx(2.4 / cost.HEADROOM)
+
+
+def test_parameters_that_do_not_fit_on_the_chip_are_read_and_written() -> None:
+    crowded = dataclasses.replace(RATES, on_chip_size=12, flops={"float16": 1e9}, multiprocessors=10**12)
+    # 8 parameters are 32 bytes in float32, 20 too many, and 16 in bfloat16, 4 too many; beside 15 bytes of pixels.
+    assert cost.physical_floor(LOGISTIC, "float32", crowded) == pytest.approx((0.55 + 0.25) / cost.HEADROOM)
+    assert cost.physical_floor(LOGISTIC, "bfloat16", crowded) == pytest.approx((0.23 + 0.25) / cost.HEADROOM)
+
+
+def test_no_floor_of_a_design_lies_below_the_physical_one() -> None:
+    for problem in (LOGISTIC, MLP, Problem(784, 10), Problem(784, 10, (256,))):
+        physical = cost.physical_floor(problem, "float32", RATES)
+        for kernels in (1, len(cost.operations(problem)), 40):
+            assert physical <= cost.kernels_floor(problem, Design(kernels, 1), "float32", RATES)

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ladder.profile.errors import ProfileError
+from ladder.profile.nsys_export import read
+from ladder.profile.trace import Range, Trace, Window
+
+DATA = Path(__file__).parent / "data"
+STAGES = ("naive", "cudnn-softmax", "cuda-graph", "naive-older")
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+@pytest.fixture
+def naive(tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copy(DATA / "naive.sqlite", tmp_path / "naive.sqlite"))
+
+
+def ask(path: Path, query: str, *values: object) -> list[tuple[int, ...]]:
+    with closing(sqlite3.connect(path)) as database, database:
+        return database.execute(query, values).fetchall()
+
+
+def kernels_of(trace: Trace) -> Counter[str]:
+    return Counter(kernel.name for kernel in trace.kernels)
+
+
+def calls_of(trace: Trace) -> Counter[str]:
+    return Counter(call.name for call in trace.calls)
+
+
+def test_naive_is_what_four_steps_of_it_twice_are() -> None:
+    trace = read(DATA / "naive.sqlite")
+    assert trace.windows == [Window(8, 8_880_717, 9_492_414), Window(9, 9_494_550, 9_818_586)]
+    assert kernels_of(trace) == dict.fromkeys(
+        ("add_bias", "softmax", "softmax_xent_backward", "softmax_xent_totals", "bias_gradient", "sgd_update"), 8
+    ) | {"gemm_naive": 16}
+    assert calls_of(trace) == {
+        "cuLaunchKernelEx": 64,
+        "cudaMemcpyAsync": 10,
+        "cudaMemsetAsync": 2,
+        "cudaStreamIsCapturing": 10,
+        "cudaStreamSynchronize": 10,
+        "cuCtxSynchronize": 2,
+    }
+    assert Counter((copy.direction, copy.bytes) for copy in trace.copies) == {
+        ("device to host", 16): 10,
+        ("fill", 16): 2,
+    }
+    assert trace.ranges == []  # the stage's own began before its epochs
+
+
+def test_kernels_have_the_shapes_that_were_launched() -> None:
+    first = read(DATA / "cudnn-softmax.sqlite").kernels[0]
+    assert first.name == "cutlass_80_simt_sgemm_128x32_8x5_nn_align1"
+    assert (first.start, first.end, first.correlation) == (9_333_959, 9_337_767, 7)
+    assert (first.registers, first.shared_bytes, first.blocks, first.threads, first.cluster) == (
+        80,
+        25_600,
+        100,
+        128,
+        1,
+    )
+
+
+def test_names_have_neither_template_arguments_nor_parameters() -> None:
+    names = set(kernels_of(read(DATA / "cudnn-softmax.sqlite")))
+    assert {"softmax_fw_small_kernel", "splitKreduce_kernel", "add_bias"} <= names
+    assert not [name for name in names if set(name) & set("<>():* ")]
+
+
+def test_a_kernel_belongs_to_the_call_that_launched_it() -> None:
+    trace = read(DATA / "cudnn-softmax.sqlite")
+    launches = {call.correlation: call for call in trace.calls if "Launch" in call.name}
+    assert all(launches[kernel.correlation].start < kernel.start for kernel in trace.kernels)
+
+
+def test_cuda_graph_launches_once_an_epoch_and_has_no_tables_of_copies() -> None:
+    trace = read(DATA / "cuda-graph.sqlite")
+    assert ask(DATA / "cuda-graph.sqlite", "SELECT name FROM sqlite_master WHERE name LIKE '%_MEM___'") == []
+    assert trace.copies == []
+    assert len(trace.kernels) == 64
+    assert calls_of(trace) == {"cudaGraphLaunch": 2, "cuCtxSynchronize": 2}
+    graphs = [call.correlation for call in trace.calls if call.name == "cudaGraphLaunch"]
+    assert Counter(kernel.correlation for kernel in trace.kernels) == dict.fromkeys(graphs, 32)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_event_of_the_epochs_is_there_once_in_order(stage: str) -> None:
+    path = DATA / f"{stage}.sqlite"
+    trace = read(path)
+    within = " OR ".join(f"start >= {w.start} AND start < {w.end}" for w in trace.windows)
+
+    def times(*tables: str) -> list[tuple[int, ...]]:
+        there = [table for table in tables if ask(path, "SELECT 1 FROM sqlite_master WHERE name = ?", table)]
+        return sorted(row for table in there for row in ask(path, f"SELECT start, end FROM {table} WHERE {within}"))
+
+    copies = times("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+    assert [(kernel.start, kernel.end) for kernel in trace.kernels] == times(KERNELS)
+    assert [(copy.start, copy.end) for copy in trace.copies] == copies
+    assert [(call.start, call.end) for call in trace.calls] == times("CUPTI_ACTIVITY_KIND_RUNTIME")
+    outside = ask(path, f"SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE NOT ({within})")
+    assert outside[0][0] > 0  # the profiler's own start, at least
+
+
+def test_the_thread_is_that_of_the_program() -> None:
+    path = DATA / "naive.sqlite"
+    (thread,) = {call.thread for call in read(path).calls}
+    assert ask(path, "SELECT DISTINCT globalTid % 0x1000000 FROM CUPTI_ACTIVITY_KIND_RUNTIME") == [(thread,)]
+
+
+def test_an_older_schema_says_the_same() -> None:
+    older = DATA / "naive-older.sqlite"
+    tables = {name for (name,) in ask(older, "SELECT name FROM sqlite_master")}
+    assert not {"ENUM_CUDA_MEMCPY_OPER", "META_DATA_EXPORT"} & tables
+    assert ask(older, "SELECT count(text), count(textId) FROM NVTX_EVENTS") == [(0, 3)]
+    assert read(older) == read(DATA / "naive.sqlite")
+
+
+def test_a_newer_schema_has_clusters(naive: Path) -> None:
+    for axis, blocks in zip("XYZ", (4, 2, 0), strict=True):
+        ask(naive, f"ALTER TABLE {KERNELS} ADD COLUMN cluster{axis} INTEGER")
+        ask(naive, f"UPDATE {KERNELS} SET cluster{axis} = ? WHERE registersPerThread = 32", blocks)
+    clusters = {kernel.registers: kernel.cluster for kernel in read(naive).kernels}
+    assert set(clusters.values()) == {1, 8}
+    assert clusters[32] == 8
+
+
+def test_ranges_are_what_was_pushed_and_popped_within_the_epochs(naive: Path) -> None:
+    ask(naive, "INSERT INTO StringIds VALUES (9999, 'update')")
+    for start, end, kind, text, text_id in (
+        (9_600_000, 9_600_900, 59, "head", None),
+        (9_500_000, 9_500_400, 59, None, 9999),
+        (9_700_000, None, 59, "still open when the recording stopped", None),
+        (9_710_000, 9_720_000, 60, "started and ended", None),
+        (9_730_000, None, 34, "mark", None),
+        (9_492_414, 9_492_500, 59, "between the epochs", None),
+    ):
+        query = "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId) VALUES (?, ?, ?, ?, ?)"
+        ask(naive, query, start, end, kind, text, text_id)
+    assert read(naive).ranges == [Range("update", 9_500_000, 9_500_400), Range("head", 9_600_000, 9_600_900)]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "direction"),
+    [
+        (1, "host to device"),
+        (3, "host to device"),
+        (2, "device to host"),
+        (4, "device to host"),
+        (5, "device to device"),
+        (8, "device to device"),
+        (10, "device to device"),
+        (9, "other"),
+        (0, "other"),
+        (99, "other"),
+    ],
+)
+def test_the_direction_of_a_copy(naive: Path, named: bool, kind: int, direction: str) -> None:
+    if not named:
+        ask(naive, "DROP TABLE ENUM_CUDA_MEMCPY_OPER")
+    ask(naive, "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = ?", kind)
+    assert {copy.direction for copy in read(naive).copies} == {direction, "fill"}
+
+
+def test_kinds_are_known_by_their_names_where_they_have_some(naive: Path) -> None:
+    ask(naive, "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 42")
+    ask(naive, "INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (42, 'CUDA_MEMCPY_KIND_UVM_HTOD', 'Unified Host-to-Device')")
+    assert {copy.direction for copy in read(naive).copies} == {"host to device", "fill"}
+
+
+def test_what_is_missing_has_its_default(naive: Path) -> None:
+    for column in ("demangledName", "registersPerThread", "staticSharedMemory", "gridX", "gridY", "correlationId"):
+        ask(naive, f"ALTER TABLE {KERNELS} DROP COLUMN {column}")
+    ask(naive, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = NULL, globalTid = NULL")
+    trace = read(naive)
+    assert kernels_of(trace)["gemm_naive"] == 16  # by its short name
+    assert {(kernel.registers, kernel.shared_bytes, kernel.blocks) for kernel in trace.kernels} == {(0, 0, 1)}
+    assert {call.thread for call in trace.calls} == {0}
+    assert not {call.correlation for call in trace.calls} & {kernel.correlation for kernel in trace.kernels}
+
+
+def test_a_stage_without_kernels_is_no_error(naive: Path) -> None:
+    ask(naive, f"DROP TABLE {KERNELS}")
+    assert read(naive).kernels == []
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [(KERNELS, "start"), ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"), ("NVTX_EVENTS", "eventType")]
+)
+def test_what_cannot_do_without_is_named(naive: Path, table: str, column: str) -> None:
+    ask(naive, f"ALTER TABLE {table} RENAME COLUMN {column} TO renamed")
+    with pytest.raises(ProfileError, match=f"{table} has no column {column} .*nsys 2025.3.2.0, schema 3.20.3"):
+        read(naive)
+
+
+def test_kernels_without_names_are_an_error(naive: Path) -> None:
+    for column in ("shortName", "demangledName"):
+        ask(naive, f"ALTER TABLE {KERNELS} DROP COLUMN {column}")
+    with pytest.raises(ProfileError, match=f"{KERNELS} has no column shortName"):
+        read(naive)
+
+
+@pytest.mark.parametrize("change", ["UPDATE NVTX_EVENTS SET text = 'epoch'", "DROP TABLE NVTX_EVENTS"])
+def test_without_epochs_there_is_no_profile(naive: Path, change: str) -> None:
+    ask(naive, change)
+    with pytest.raises(ProfileError, match=r"NVTX_EVENTS has no range `epoch N` \(written by nsys 2025.3.2.0"):
+        read(naive)
+
+
+def test_the_version_is_also_found_where_it_once_was(naive: Path) -> None:
+    ask(naive, "DROP TABLE NVTX_EVENTS")
+    ask(naive, "ALTER TABLE META_DATA_EXPORT RENAME TO EXPORT_META_DATA")
+    with pytest.raises(ProfileError, match=r"schema 3\.20\.3"):
+        read(naive)
+    ask(naive, "DROP TABLE EXPORT_META_DATA")
+    with pytest.raises(ProfileError, match="nsys of unknown version, schema unknown"):
+        read(naive)
+
+
+def test_a_database_of_something_else_is_an_error(tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    ask(other, "CREATE TABLE META_DATA_EXPORT (key TEXT)")
+    with pytest.raises(ProfileError, match=r"no range `epoch N` .*unknown version"):
+        read(other)
+    ask(other, "CREATE TABLE StringIds (id INTEGER)")
+    with pytest.raises(ProfileError, match="table StringIds has no column value"):
+        read(other)
+
+
+def test_a_cut_off_file_is_an_error(naive: Path) -> None:
+    whole = naive.read_bytes()
+    for size in range(1, len(whole), 2048):
+        naive.write_bytes(whole[:size])
+        with pytest.raises(ProfileError, match=r"naive\.sqlite"):
+            read(naive)
+
+
+def test_what_is_no_database_is_an_error(tmp_path: Path) -> None:
+    text = tmp_path / "a report?.sqlite"
+    text.write_text(
+        "not a database, and longer than the header that one begins with, which takes a hundred bytes\n" * 9
+    )
+    with pytest.raises(ProfileError, match="cannot be read as a database: file is not a database"):
+        read(text)
+    with pytest.raises(ProfileError, match=r"missing\.sqlite cannot be read as a database"):
+        read(tmp_path / "missing.sqlite")
+    assert not (tmp_path / "missing.sqlite").exists()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_recordings_say_nothing_of_the_machine(stage: str) -> None:
+    path = DATA / f"{stage}.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        assert "/" not in "".join(database.iterdump())
+    content = path.read_bytes()  # with what deleted rows may have left
+    assert len(content) < 100_000
+    for word in (b"/tmp", b"/usr", b"PATH", b"HOME", b"EXPORT_HOST", b"EXPORT_USER", b"ENVIRONMENT", b"python"):
+        assert word not in content, word

@@ -12,7 +12,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import NoReturn, get_args
+from typing import get_args
 
 try:
     import msgspec
@@ -22,15 +22,19 @@ try:
     from common.problem import Problem
     from ladder import environment
     from ladder.doctor import doctor
-    from ladder.profile import nsys
+    from ladder.limits import measure_limits
+    from ladder.options import OneLineParser, ladder_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
     from ladder.spec import check_fits, check_settings, describe_problem
     from reports.console import print_doctor, print_results, print_stage_list
+    from reports.explain import ExplainError, print_explain
+    from reports.limits import print_limits
     from reports.live import LiveView
     from reports.readme import ReadmeError, update_readme
     from reports.render import render_all
+    from reports.summary import heading
     from stages.registry import Entry, load_all, select
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
@@ -40,39 +44,20 @@ ROOT = Path(__file__).parent
 PYTHON = ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python"  # what to type, as set-up leaves it
 USAGE_ERROR, INTERRUPTED = 2, 130
 
-EPILOG = """\
-other commands:
-  profile         run stages briefly, and profile them: profile --stages cuda-graph --tool nsys
-  limits          measure what the GPU's primitives cost: a launch, a graph's node, a barrier, bandwidths
-  report PATH     render a results.json (or a run's folder) again: table, report.md, figures; needs no GPU
-  readme          write the recorded runs' table and figures into README.md
-
-examples:
-  python run_ladder.py --stages all                         softmax regression on MNIST, every stage
-  python run_ladder.py --stages naive..cublas --hidden 256  three rungs on an MLP with one hidden layer
-  python run_ladder.py --resume runs/20260101-120000        go on with a run that was interrupted
-"""
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage above it."""
-
-    def error(self, message: str) -> NoReturn:
-        """End with exit code 2."""
-        raise UsageError(f"{message}; see --help")
-
 
 def main(argv: list[str]) -> int:
     """Run a command; returns the exit code: 0 all well, 1 a stage failed or crashed, 2 not to be done as asked."""
     try:
         if argv[:1] == ["report"]:
             return report(argv[1:])
+        if argv[:1] == ["limits"]:
+            return limits(argv[1:])
         if argv[:1] == ["profile"]:
             return ladder(["--rounds=1", "--repeats=1", "--profile=auto", *argv[1:]])
         if argv[:1] == ["readme"]:
             return readme(argv[1:])
         return ladder(argv)
-    except (UsageError, ResultsError, ReadmeError) as error:
+    except (UsageError, ResultsError, ReadmeError, ExplainError) as error:
         print(f"run_ladder.py: {error}", file=sys.stderr)
         return USAGE_ERROR
     except OSError as error:
@@ -95,6 +80,8 @@ def ladder(argv: list[str]) -> int:
     if options.doctor:
         print_doctor(doctor())
         return 0
+    if options.explain:
+        return explain(options)
     with LiveView() as view:
         if options.resume:
             runner, folder = _resumed(options, _given(parser, argv), entries, view)
@@ -131,77 +118,35 @@ def readme(argv: list[str]) -> int:
     return 0
 
 
-def ladder_parser() -> argparse.ArgumentParser:
-    """Every option of a run."""
-    parser = OneLineParser(
-        prog="run_ladder.py",
-        description="Train the same small network in every stage of the ladder, time each, check that all compute the "
-        "same thing, and report what each optimisation is worth.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    what = parser.add_argument_group("what to run")
-    what.add_argument("--stages", default="all", help="all, ladder, references, NAME,NAME or FROM..TO (default: all)")
-    what.add_argument("--list", action="store_true", help="list every stage, what it changes and whether it runs here")
-    what.add_argument("--doctor", action="store_true", help="say what is installed, what is missing and how to add it")
-    what.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run in this folder")
-
-    problem = parser.add_argument_group("the problem")
-    problem.add_argument(
-        "--hidden", type=_hidden, default=(), metavar="N,...", help="hidden layers (default: none, softmax regression)"
-    )
-    problem.add_argument("--batch-size", type=int, default=128, metavar="N", help="images in a step (default: 128)")
-    problem.add_argument("--learning-rate", type=float, default=0.1, metavar="X", help="of plain SGD (default: 0.1)")
-    problem.add_argument("--epochs", type=int, default=20, metavar="N", help="in each training run (default: 20)")
-    problem.add_argument("--seed", type=int, default=0, metavar="N", help="of parameters and image order (default: 0)")
-    problem.add_argument(
-        "--metrics-every", type=int, default=10, metavar="N", help="epochs between sparse metrics (default: 10)"
-    )
-    problem.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="IDX files (default: $LADDER_DATA_DIR, the cache, a download)"
-    )
-
-    how = parser.add_argument_group("how to measure")
-    how.add_argument("--rounds", type=int, default=2, metavar="N", help="fresh processes for each stage (default: 2)")
-    how.add_argument("--repeats", type=int, default=3, metavar="N", help="timed runs in each process (default: 3)")
-    how.add_argument("--warmups", type=int, default=1, metavar="N", help="untimed runs before them (default: 1)")
-    how.add_argument(
-        "--budget", type=float, default=6.0, metavar="S", help="seconds to measure a stage for; slow ones do less (6)"
-    )
-    how.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="seconds until a process counts as hung (300)"
-    )
-    how.add_argument(
-        "--profile",
-        "--tool",
-        type=_tools,
-        default=["cupti"],
-        metavar="TOOL,...",
-        help="nsys, cupti, nsys,cupti, auto or none: profile what passed, once it is timed (default: cupti)",
-    )
-    how.add_argument("--out", type=Path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
-    return parser
+def limits(argv: list[str]) -> int:
+    """Measure what the GPU can do at best."""
+    parser = OneLineParser(prog="run_ladder.py limits", description="Measure what the GPU's primitives cost.")
+    parser.parse_args(argv)
+    print_limits(measure_limits())
+    return 0
 
 
-def _hidden(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(width) for width in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be layer sizes such as 256 or 128,128,128") from None
+def explain(options: argparse.Namespace) -> int:
+    """Say where the time of one stage goes: in the run that is named, else in the newest one that has it profiled."""
+    name: str = options.explain
+    where: list[Path] = [options.out] if options.out else [*_newest_runs(), *_recorded_runs()]
+    for path in where:
+        results = _load(path)
+        if options.out or any(stage.name == name and stage.profile for stage in results.stages):
+            print(f"{path}: {heading(results)}\n")
+            print_explain(results, name)
+            return 0
+    raise UsageError(f"explain {name}: no run here has it profiled; run --stages {name} on a machine with a GPU first")
 
 
-def _tools(text: str) -> list[Tool]:
-    """The profilers that `--profile` asks for."""
-    if text == "none":
-        return []
-    if text == "auto":
-        return ["nsys"] if nsys.find() else ["cupti"]
-    known = get_args(Tool)
-    wanted = text.split(",")
-    if unknown := [tool for tool in wanted if tool not in known]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: must be {', '.join(known)}, auto or none")
-    return [tool for tool in known if tool in wanted]
+def _newest_runs() -> list[Path]:
+    """The folders in runs/ with results, the newest first."""
+    found = Path("runs").glob("*/results.json")
+    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+
+def _recorded_runs() -> list[Path]:
+    return [path.parent for path in sorted((ROOT / "results" / "reference").glob("*/*/results.json"))]
 
 
 def _list_row(entry: Entry) -> tuple[str, str, str, str]:

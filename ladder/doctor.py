@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from common.download import read_cache
 from common.errors import UsageError
 from common.quartet import RANKS, read_quartet
 from ladder.environment import ROOT, libraries
+from ladder.profile import nsys
 
 CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x")
 
@@ -121,6 +121,10 @@ def _data() -> Finding:
 
 def _nsys() -> Finding:
     """NVIDIA's profiler."""
-    path = shutil.which("nsys")
-    advice = "only profiling needs it; https://developer.nvidia.com/nsight-systems"
-    return Finding("nsys", path, "") if path else Finding("nsys", "not found", advice)
+    try:
+        path = nsys.find()
+    except UsageError as error:
+        return Finding("nsys", str(error), "only profiling needs it")
+    if path is None:
+        return Finding("nsys", "not found", f"only profiling needs it; {nsys.WHERE_TO_GET_IT}")
+    return Finding("nsys", f"{nsys.version(path)}, {path}", "")

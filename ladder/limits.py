@@ -22,6 +22,7 @@ from common.problem import Problem
 from ladder.environment import missing
 from ladder.lifetime import die_with_parent
 from ladder.limit_data import Chip, DesignFloor, Floor, Limit, LimitsRecord, Unit
+from ladder.profile_data import Profile
 from ladder.results import Spread
 
 if TYPE_CHECKING:
@@ -119,6 +120,20 @@ def floors(record: LimitsRecord, problem: Problem, precision: Precision, design:
             kernels_us=cost.kernels_floor(problem, design, precision, rates),
             waiting_us=cost.waiting_floor(design, rates),
         ),
+    )
+
+
+def design_of(profile: Profile, steps: int) -> Design:
+    """What a stage was seen to do in a step, of epochs of so many steps.
+
+    A read-back is two calls that wait: the copy, which is through when it returns, and the wait that makes sure of it.
+    """
+    read_backs = sum(copy.per_epoch for copy in profile.copies if copy.direction == "device to host") / steps
+    return Design(
+        kernels=profile.kernels_per_step,
+        launches=profile.launches_per_step,
+        waits=max(profile.syncs_per_epoch / steps - 2 * read_backs, 0.0),
+        read_backs=read_backs,
     )
 
 

@@ -1,4 +1,4 @@
-"""One fresh process: started with a job, run to its end, its time limit or its death, and what it reported."""
+"""Fresh processes: each run to its end, its time limit or its death, and what it reported."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ladder.jobs import JOB, REPORT, Job, Report
+from ladder.limit_data import LimitsRecord
 
 ROOT = Path(__file__).parent.parent
 Wrap = Callable[[Sequence[str]], list[str]]
@@ -24,16 +25,10 @@ def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = li
     Whatever goes wrong is the report's `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
-    log.parent.mkdir(exist_ok=True)
-    command = wrap([sys.executable, "-m", "ladder.worker", str(folder)])
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return Report(error=f"no answer within {timeout_s:g} s (--timeout)")
-        finally:
-            _end_group(process)
+    try:
+        code = _run(wrap([sys.executable, "-m", "ladder.worker", str(folder)]), log, timeout_s)
+    except subprocess.TimeoutExpired:
+        return Report(error=f"no answer within {timeout_s:g} s (--timeout)")
     if code < 0:
         return Report(error=f"killed by {signal.Signals(-code).name}")
     try:
@@ -42,6 +37,26 @@ def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = li
         return Report(error=f"exit code {code} and no report; see logs/{log.name}")
     except msgspec.DecodeError as error:
         return Report(error=f"an unreadable report ({error})")
+
+
+def limits_of_gpu(answer: Path, log: Path, timeout_s: float) -> LimitsRecord | None:
+    """What a process of its own measures of the GPU; None where it does not come to an end, which the log explains."""
+    try:
+        _run([sys.executable, "-m", "ladder.limits", str(answer)], log, timeout_s)
+        return msgspec.json.decode(answer.read_bytes(), type=LimitsRecord)
+    except (subprocess.TimeoutExpired, OSError, msgspec.DecodeError):
+        return None
+
+
+def _run(command: Sequence[str], log: Path, timeout_s: float) -> int:
+    """The exit code of a command that writes into the log; subprocess.TimeoutExpired where it does not end."""
+    log.parent.mkdir(exist_ok=True)
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
+        try:
+            return process.wait(timeout_s)
+        finally:
+            _end_group(process)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ladder.limit_data import Floor, LimitsRecord
 from ladder.profile_data import Profile, Tool
 
 SCHEMA_VERSION = 1
@@ -20,6 +21,7 @@ SCHEMA_VERSION = 1
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Group = Literal["reference", "ladder", "beyond", "memory", "data", "devices"]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+PREFERRED: tuple[Tool, ...] = ("cupti", "nsys")
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -51,14 +53,6 @@ class GpuState(msgspec.Struct, frozen=True):
     temperature_c: int
     power_w: float
     throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """What CUPTI counted in a first epoch that was not timed: one without metrics, where a stage has such epochs."""
-
-    launches_per_step: float  # calls by which the host hands kernels or graphs to the device
-    kernels_per_step: float  # kernels that the device ran
-    graph_launches_per_epoch: int
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -151,10 +145,15 @@ class StageResult(msgspec.Struct, frozen=True):
     timing: Timing | None = None  # null unless passed
     checks: list[Check] = []
     metrics: Metrics | None = None
-    counts: Counts | None = None  # null without a GPU or without cupti-python
     profiles: list[Profile] = []  # at most one a tool
     unprofiled: dict[Tool, str] = {}  # why a tool that was asked for saw nothing
+    floor: Floor | None = None  # what a step takes at least; null where the GPU's limits were not measured
     processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile that is shown: of the same tool in every stage, since tools cost differently; None without."""
+        return min(self.profiles, key=lambda profile: PREFERRED.index(profile.tool), default=None)
 
 
 class ProblemRecord(msgspec.Struct, frozen=True):
@@ -209,6 +208,7 @@ class Results(msgspec.Struct, frozen=True):
     settings: Settings
     stages: list[StageResult]  # in ladder order, never speed order
     oracle: OracleRecord | None = None
+    limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without one
     schema_version: int = SCHEMA_VERSION
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ladder.jobs import Report
+from ladder.limit_data import Floor
 from ladder.measure import Plan
 from ladder.profile_data import Profile, Tool
 from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
@@ -27,6 +28,7 @@ class Row:
         self._metrics: Metrics | None = None
         self._profiles: dict[Tool, Profile] = {}
         self._unprofiled: dict[Tool, str] = {}
+        self._floor: Floor | None = None
         self._shortened = False
         if known is not None and known.status == "passed" and known.timing is not None and known.processes:
             self._take_up(known, known.timing)
@@ -41,11 +43,25 @@ class Row:
         self._metrics = known.metrics
         self._profiles = {profile.tool: profile for profile in known.profiles}
         self._unprofiled = dict(known.unprofiled)
+        self._floor = known.floor
         self._shortened = timing.shortened
 
     def wants(self, round_: int) -> bool:
         """Whether this round is still to be measured."""
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
+
+    def judge_speed(self, floor: Floor | None) -> None:
+        """Compare its time with what the GPU can do at best: below what the problem takes, it cannot be true."""
+        self._floor = floor
+        timing = self._timing()
+        if floor is not None and timing is not None:
+            share = floor.physical_us / timing.step_us
+            self._judge([Check("physical floor, as a share of the step's time", share, 1.0, share <= 1.0)])
+
+    @property
+    def profile(self) -> Profile | None:
+        """What CUPTI saw."""
+        return self._profiles.get("cupti")
 
     def wants_watching(self, tool: Tool) -> bool:
         """Whether a profiler from outside has still to see it: all that ran on the GPU, once they are measured."""
@@ -79,9 +95,13 @@ class Row:
             self._profiles[report.profile.tool] = report.profile
         if report.unprofiled:
             self._unprofiled["cupti"] = report.unprofiled
-        self._checks = worst_of([*self._checks, *checks])
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
         self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)
+        self._judge(checks)
+
+    def _judge(self, checks: list[Check]) -> None:
+        """Take in checks; the row has passed as long as all of them have."""
+        self._checks = worst_of([*self._checks, *checks])
         failed = [one for one in self._checks if not one.passed]
         if failed:
             worst = failed[0]
@@ -130,6 +150,7 @@ class Row:
             metrics=self._metrics,
             profiles=list(self._profiles.values()),
             unprofiled=self._unprofiled,
+            floor=self._floor,
             processes=self.processes,
         )
 

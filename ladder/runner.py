@@ -18,11 +18,13 @@ from common.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.environment import missing
 from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, load_params, run_number
+from ladder.limits import design_of, floors
 from ladder.measure import Plan
 from ladder.oracle_runs import OracleRun, compute_all
-from ladder.processes import run_job
+from ladder.processes import limits_of_gpu, run_job
 from ladder.profile import nsys
 from ladder.profile.errors import ProfileError
+from ladder.profile.moved import with_bytes
 from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
@@ -93,6 +95,9 @@ class Runner:
             scratch = Path(name)
             self._dataset.save(scratch / "dataset")
             if todo:
+                if self._results.limits is None and any("cuda" in row.entry.stage.needs for _, row in todo):
+                    observer.step("measuring the GPU's limits")
+                    self._measure_limits(scratch)
                 observer.step("training the float64 oracle")
                 wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
                 self._oracles = compute_all(self._problem, scratch / "dataset", wanted, ORACLE_BUDGET_S)
@@ -162,7 +167,7 @@ class Runner:
             row.not_watched("nsys", str(error))
             text = f"nsys: {error}"
         else:
-            row.watched(profile)
+            row.watched(with_bytes(profile, self._problem) if row.entry.stage.recipe else profile)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
         self._save()
@@ -209,6 +214,14 @@ class Runner:
         images = (len(test.images), len(train.images))
         checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy, *images)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
+        if report.device == "gpu" and self._results.limits is not None:
+            design = design_of(row.profile, self._steps) if row.entry.stage.recipe and row.profile else None
+            row.judge_speed(floors(self._results.limits, problem, precision, design))
+
+    def _measure_limits(self, scratch: Path) -> None:
+        """Ask a process of its own; without an answer there are no floors, and nothing else is lost."""
+        limits = limits_of_gpu(scratch / "limits.json", self._folder / "logs" / "limits.log", self._settings.timeout_s)
+        self._results = msgspec.structs.replace(self._results, limits=limits)
 
     def _note_oracle(self, oracle: OracleRun) -> None:
         curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]

@@ -39,6 +39,7 @@ from ladder.lifetime import die_with_parent
 from ladder.measure import measure, plan_within, timed_run
 from ladder.profile import chrome, cupti
 from ladder.profile.inside import Profiled, excerpt_of
+from ladder.profile.moved import with_bytes
 from ladder.profile.summary import summarise
 from ladder.profile_data import Profile
 from ladder.results import GpuState, Process
@@ -99,7 +100,7 @@ def do(job: Job, folder: Path) -> Report:
     save_params(folder / "final.npz", trainer.read_params())
     steps = job.problem.steps(len(train.images))
     step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
-    profile, unprofiled = _profile(job, trainer, stage.name, plan.epochs, steps, step_us, folder)
+    profile, unprofiled = _profile(job, trainer, stage, plan.epochs, steps, step_us, folder)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
     report = Report(
@@ -141,7 +142,7 @@ def show(job: Job) -> Report:
 
 
 def _profile(
-    job: Job, trainer: Trainer, stage: str, epochs: int, steps: int, step_us: float, folder: Path
+    job: Job, trainer: Trainer, stage: Stage, epochs: int, steps: int, step_us: float, folder: Path
 ) -> tuple[Profile | None, str]:
     """What CUPTI sees of runs of so many epochs of so many steps, or why it sees nothing."""
     if job.profile is None or trainer.device != "gpu":
@@ -151,8 +152,9 @@ def _profile(
     excerpt = excerpt_of(job.problem, epochs)
     try:
         trace = Profiled(trainer, excerpt, fence).record()
-        chrome.write(folder / TRACE, trace, stage, steps)
-        return summarise(trace, excerpt.weights, steps, "cupti", step_us, multiprocessor()), ""
+        chrome.write(folder / TRACE, trace, stage.name, steps)
+        profile = summarise(trace, excerpt.weights, steps, "cupti", step_us, multiprocessor())
+        return with_bytes(profile, job.problem) if stage.recipe else profile, ""
     except Exception as error:  # CUPTI wants permissions, and a version that fits the driver: neither is worth a row
         traceback.print_exc()
         return None, one_line(error)

@@ -17,7 +17,7 @@ from rich.text import Text
 from ladder.results import Results
 from reports import format
 from reports.notices import Notice, notices
-from reports.summary import Row, caption, heading, rows
+from reports.summary import FLOORS, Row, caption, heading, rows
 
 NARROWEST = 80  # columns; a narrower terminal breaks the lines itself, which loses nothing, as cutting them would
 ROOMY = 100  # columns; from here on there is a wider gap between two columns of the table
@@ -35,11 +35,12 @@ def print_results(results: Results, folder: Path | None = None, console: Console
     gap = 1 if console.width >= ROOMY else 0
     found = rows(results)
     shown = _shown(found)
-    console.print(_table(shown, gap))
+    with_floors = gap > 0 and any(row.times_physical_floor for row in found)
+    console.print(_table(shown, gap, with_floors))
     if len(shown) < len(found):
         left_out = format.count(len(found) - len(shown), "skipped stage")
         console.print(Text(f"Not in this table: {left_out}; the reasons are below.", "dim"))
-    console.print(Text(caption(results), "dim"))
+    console.print(Text(f"{caption(results)} {FLOORS}" if with_floors else caption(results), "dim"))
     console.print()
     for notice in notices(results):
         _print_notice(console, notice)
@@ -73,32 +74,26 @@ def _shown(found: Sequence[Row]) -> Sequence[Row]:
     return others if 0 < len(others) < len(found) / 2 else found
 
 
-def _table(lines: Sequence[Row], gap: int) -> Table:
+def _table(lines: Sequence[Row], gap: int, with_floors: bool) -> Table:
     table = _empty_table(gap)
     table.add_column("stage\n  what changed", overflow="fold")
-    for header in (
-        "ms/epoch\n(min-max)",
-        "us/step\nlaunches",
-        "vs\nbelow",
-        "vs\nnaive",
-        "vs\nPyTorch",
-        "prepare\nmemory",
-        "checked\naccuracy",
-    ):
+    headers = ["ms/epoch\n(min-max)", "us/step\nlaunches", "vs\nbelow", "vs\nnaive", "vs\nPyTorch"]
+    headers += ["x own floor\nx physical"] if with_floors else []
+    for header in (*headers, "prepare\nmemory", "checked\naccuracy"):
         table.add_column(header, justify="right", no_wrap=True)
     for row in lines:
         if not row.is_reference:
-            table.add_row(*_cells(row))
+            table.add_row(*_cells(row, with_floors))
     references = [row for row in lines if row.is_reference]
     if references:
         table.add_section()
         table.add_row(Text("references", "italic"))
     for row in references:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, with_floors))
     return table
 
 
-def _cells(row: Row) -> list[RenderableType]:
+def _cells(row: Row, with_floors: bool) -> list[RenderableType]:
     remarks = (row.changed, row.shortened, "throttled" if row.throttled else "")
     indented = [Padding(Text(remark, "dim"), (0, 0, 0, 2), expand=False) for remark in remarks if remark]
     times = Text(format.milliseconds(row.epoch_s.median if row.epoch_s else None))
@@ -107,6 +102,7 @@ def _cells(row: Row) -> list[RenderableType]:
     checked = Text(row.status, STATUS_STYLE[row.status])
     if row.test_accuracy is not None:
         checked.append(f"\n{format.percent(row.test_accuracy)}", "default not bold")
+    floors = _two_lines(format.ratio(row.times_own_floor), format.ratio(row.times_physical_floor))
     return [
         Group(Text(row.label), *indented),
         times,
@@ -114,6 +110,7 @@ def _cells(row: Row) -> list[RenderableType]:
         Text(format.ratio(row.versus_below)),
         Text(format.ratio(row.versus_naive)),
         _two_lines(format.ratio(row.versus_torch), format.precision(row.precision)),
+        *([floors] if with_floors else []),
         _two_lines(format.seconds(row.prepare_s), format.memory(row.gpu_memory_mib)),
         checked,
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ladder.profile_data import Profile, Split, Tool
+from ladder.profile_data import Profile, Split
 from ladder.results import Results, StageResult
 from reports import format
 from reports.summary import table_order
@@ -22,7 +22,6 @@ PARTS: dict[str, Callable[[Split], float]] = {
     "host launching": lambda split: split.launching_us,
     "host waiting": lambda split: split.waiting_us,
 }
-PREFERRED: tuple[Tool, ...] = ("cupti", "nsys")  # in every stage the same, since tools cost differently
 NOISE = 0.02  # of the larger of two times; less is within what two recordings of one stage differ by
 ENOUGH = 0.95  # of a difference; a rung of which less is explained is named
 
@@ -76,9 +75,7 @@ def profiled(stage: StageResult | None) -> Profiled | None:
     """The stage with the profile that is shown of it; None unless it passed and has one."""
     if stage is None or stage.status != "passed" or stage.timing is None:
         return None
-    by_tool = {profile.tool: profile for profile in stage.profiles}
-    found = next((by_tool[tool] for tool in PREFERRED if tool in by_tool), None)
-    return Profiled(stage, found, stage.timing.step_us) if found is not None else None
+    return Profiled(stage, stage.profile, stage.timing.step_us) if stage.profile is not None else None
 
 
 def all_profiled(results: Results) -> list[Profiled]:

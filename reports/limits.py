@@ -1,19 +1,58 @@
-"""The terminal's table of what the GPU can do at best."""
+"""What the GPU can do at best, and the floors that follow: on the terminal, and in a report."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.limit_data import Limit, LimitsRecord
+from ladder.limit_data import Floor, Limit, LimitsRecord
+from ladder.results import Results
 from reports import format
+from reports.markdown import bullets, cell, table
+from reports.summary import label, table_order
 
 CAPTION = (
     "Median of some samples, with the smallest and the largest; what a launch costs is the host's time in Python, the "
     "other times are differences of two counts of the same on the device."
 )
+HOW_FLOORS_ARE_MADE = """\
+Floors are made of the best sample of each primitive. *A stage's own*: the longer of what its launches cost the host and
+what its kernels take the GPU, and on top of it the host's waits. A kernel takes at least what the next node of a graph
+takes, what its bytes take from L2 or from memory, and what its arithmetic takes. *Physical*: the batch's pixels read
+once, or the arithmetic at the GPU's highest rate, whichever is longer, and one exchange between multiprocessors, or one
+multiprocessor without any; all of it less a third, lest a luckier machine be called a liar. A stage that is faster than
+that has failed. References have no floor of their own, since they fuse operations that nobody has counted."""
+
+
+def limits_blocks(results: Results) -> Iterator[str]:
+    """The report's section; nothing where no limits were measured."""
+    record = results.limits
+    if record is None:
+        return
+    yield "## What this GPU can do at best"
+    yield table(
+        ("Primitive", "Median", "Min", "Max", ""),
+        [(cell(one.title), *_numbers(one), one.unit) for one in record.limits],
+        right=[False, True, True, True, False],
+    )
+    if record.skipped:
+        yield bullets(f"not measured: {title}: {reason}" for title, reason in record.skipped.items())
+    yield CAPTION
+    yield " ".join(HOW_FLOORS_ARE_MADE.split())
+    floors = [(label(stage), stage.floor) for stage in table_order(results) if stage.floor and stage.floor.design]
+    if floors:
+        yield table(
+            ("Rung", "Launching", "Kernels", "Waiting", "Own floor, us/step", "Physical floor, us/step"),
+            [
+                (cell(name), *map(format.microseconds, _parts(floor)), format.microseconds(floor.physical_us))
+                for name, floor in floors
+            ],
+            right=[False] + [True] * 5,
+        )
 
 
 def print_limits(record: LimitsRecord, console: Console | None = None) -> None:
@@ -28,13 +67,22 @@ def print_limits(record: LimitsRecord, console: Console | None = None) -> None:
 
 
 def _table(limits: list[Limit]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("primitive", overflow="fold")
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("primitive", overflow="fold")
     for header in ("median", "min", "max"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("spread", justify="right", no_wrap=True)
+        shown.add_column(header, justify="right", no_wrap=True)
+    shown.add_column("", no_wrap=True)
+    shown.add_column("spread", justify="right", no_wrap=True)
     for limit in limits:
-        numbers = (format.microseconds(value) for value in (limit.median, limit.min, limit.max))
-        table.add_row(Text(limit.title), *numbers, limit.unit, format.percent(limit.spread))
-    return table
+        shown.add_row(Text(limit.title), *_numbers(limit), limit.unit, format.percent(limit.spread))
+    return shown
+
+
+def _numbers(limit: Limit) -> list[str]:
+    return [format.microseconds(value) for value in (limit.median, limit.min, limit.max)]
+
+
+def _parts(floor: Floor) -> list[float | None]:
+    """What a stage's own floor is made of, and the floor."""
+    design = floor.design
+    return [] if design is None else [design.launching_us, design.kernels_us, design.waiting_us, floor.design_us]

@@ -20,6 +20,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "vs below": lambda row: format.ratio(row.versus_below),
     "vs naive": lambda row: format.ratio(row.versus_naive),
     "vs PyTorch": lambda row: format.ratio(row.versus_torch),
+    "x own floor": lambda row: format.ratio(row.times_own_floor),
+    "x physical floor": lambda row: format.ratio(row.times_physical_floor),
     "GPU memory": lambda row: format.memory(row.gpu_memory_mib),
     "Prepare": lambda row: format.seconds(row.prepare_s),
     "Test accuracy": lambda row: row.accuracy,
@@ -27,6 +29,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Checked accuracy": lambda row: row.accuracy if row.epoch_s else f"**{row.status}**",
 }
 REPORT_COLUMNS = tuple(name for name in COLUMNS if name != "Checked accuracy")
+FLOOR_COLUMNS = ("x own floor", "x physical floor")
 README_COLUMNS = (
     "Stage", "What changed", "Precision", "us/step", "Launches/step", "vs below", "vs naive", "vs PyTorch",
     "Checked accuracy",

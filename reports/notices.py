@@ -23,7 +23,13 @@ class Notice:
 
 def notices(results: Results) -> list[Notice]:
     """What must be said about a run, the loud ones first."""
-    return [*_data_notices(results), *_gpu_notices(results), *_row_notices(results), *_timing_notices(results)]
+    return [
+        *_data_notices(results),
+        *_gpu_notices(results),
+        *_row_notices(results),
+        *_profile_notices(results),
+        *_timing_notices(results),
+    ]
 
 
 def _data_notices(results: Results) -> Iterable[Notice]:
@@ -47,6 +53,16 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         named = ((reason(stage), stage.name) for stage in results.stages if stage.status == status)
         for why, names in _grouped(named):
             yield Notice(f"{format.listing(names)} {status}: {why}")
+
+
+def _profile_notices(results: Results) -> Iterable[Notice]:
+    """What was to be profiled and could not be; one notice a tool and reason."""
+    for tool in results.settings.profile:
+        named = ((stage.unprofiled[tool], stage.name) for stage in results.stages if tool in stage.unprofiled)
+        for why, names in _grouped(named):
+            yield Notice(f"{format.listing(names)} not profiled with {tool}: {why}")
+    if results.limits is None and any(stage.device == "gpu" for stage in results.stages):
+        yield Notice("The GPU's limits were not measured, so there are no floors; logs/limits.log says why.")
 
 
 def _timing_notices(results: Results) -> Iterable[Notice]:

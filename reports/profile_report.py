@@ -18,9 +18,9 @@ HOW_TO_READ_PARTS = """\
 All numbers are us a step. *Kernels*: the GPU runs at least one. *Copies*: it copies or fills memory, and runs none. The
 other parts are idle time, by the work that ended it: *between queued kernels*, that work had been handed over already;
 *host launching*, the host had not handed it over yet; *host waiting*, it could not, since it was waiting for the GPU
-itself. The parts come from epochs that were profiled and not timed, with the tool's own time taken out of them. They
-add up to *sum*, which is what a step took just before the tool was switched on; *timed* is what the table above shows,
-from other processes. *Under the tool* is how much longer a step took in the profile."""
+itself. The parts come from epochs that were profiled and not timed. What the tool itself cost is taken out of the
+idle parts, so that they add up to *sum*: what a step took in the timed runs of that same process. *Timed* is what the
+table above shows, over all processes. *Under the tool* is how much longer a step took in the profile."""
 HOW_TO_READ_CHANGES = """\
 Each row is a rung less the rung below it, in us a step: below zero it became faster. *Not explained* is what the parts
 leave of the timed difference, *explained* the share that they do not leave; where the difference is within the noise,

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from ladder.results import Counts, Results, StageResult
+from ladder.profile_data import Profile
+from ladder.results import Results, StageResult
 from reports import format
 from reports.compare import fastest_peer, precision_class, ratio, references
-from reports.markdown import REPORT_COLUMNS, bullets, cell, figure_links, line, notice_blocks, stage_table, table
+from reports.limits import limits_blocks
+from reports.markdown import (
+    FLOOR_COLUMNS,
+    REPORT_COLUMNS,
+    bullets,
+    cell,
+    figure_links,
+    line,
+    notice_blocks,
+    stage_table,
+    table,
+)
 from reports.notices import notices
 from reports.profile_report import profile_blocks, stage_profile_blocks
 from reports.provenance import provenance
 from reports.summary import (
+    FLOORS,
     caption,
     dataset_name,
     heading,
@@ -33,14 +46,15 @@ def report(results: Results, figures: Collection[str]) -> str:
         heading(results) + ".",
         provenance(results),
         *notice_blocks(notices(results)),
-        stage_table(results, REPORT_COLUMNS),
-        caption(results),
+        stage_table(results, [name for name in REPORT_COLUMNS if results.limits or name not in FLOOR_COLUMNS]),
+        f"{caption(results)} {FLOORS}" if results.limits else caption(results),
         *([bullets(lost)] if lost else []),
         *(
             figure_links(RUN_FIGURES & set(figures), "figures")
             or ["No stage was timed in this run, so there are no figures."]
         ),
         *profile_blocks(results, figures),
+        *limits_blocks(results),
         "## Stages",
         *(block for stage in table_order(results) for block in _stage_section(stage, results, figures)),
         "## Problem",
@@ -89,8 +103,8 @@ def _measured(stage: StageResult, results: Results) -> str:
     ]
     if timing.gpu_epoch_s is not None:
         parts.append(f"{format.milliseconds(timing.gpu_epoch_s)} ms/epoch by the GPU's own events")
-    if stage.counts is not None:
-        parts.append(_counted(stage.counts))
+    if stage.profile is not None:
+        parts.append(_counted(stage.profile))
     if timing.gpu_memory_mib is not None:
         parts.append(f"{format.memory(timing.gpu_memory_mib)} of GPU memory")
     parts.append(f"prepared in {format.duration(timing.prepare_s)}")
@@ -113,10 +127,10 @@ def _compared(stage: StageResult, results: Results) -> Iterator[str]:
         yield distinction if reference is stage else f"{times} the speed of {label(reference)}, {distinction}"
 
 
-def _counted(counts: Counts) -> str:
-    launches, kernels = format.per_step(counts.launches_per_step), format.per_step(counts.kernels_per_step)
-    graphs = counts.graph_launches_per_epoch
-    aside = f" ({format.count(graphs, 'graph')} an epoch)" if graphs else ""
+def _counted(profile: Profile) -> str:
+    launches, kernels = format.per_step(profile.launches_per_step), format.per_step(profile.kernels_per_step)
+    graphs = profile.graph_launches_per_epoch
+    aside = f" ({format.count(round(graphs), 'graph')} an epoch)" if graphs else ""
     return f"launches per step {launches}{aside}, kernels per step {kernels}"
 
 

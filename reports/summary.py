@@ -18,6 +18,10 @@ HOW_TO_READ = (
     "vs: how many times faster than that row (above 1x is faster, below 1x slower); "
     "vs naive only in naive's own precision."
 )
+FLOORS = (
+    "x own floor: its time as a multiple of what its own launches, kernels and waits take at least on this GPU; "
+    "x physical floor: of what the problem takes at least, however it is written."
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Row:
     epoch_s: Spread | None
     step_us: float | None
     launches_per_step: float | None  # what the host hands to the GPU, kernels or graphs
-    kernels_per_step: float | None  # what the GPU runs
+    times_own_floor: float | None  # its time as a multiple of what its own launches, kernels and waits take at least
+    times_physical_floor: float | None  # and of what the problem takes at least, whatever the stage
     versus_below: float | None  # above 1: faster than the rung below
     versus_naive: float | None  # only in the same class of precision
     versus_torch: float | None  # the fastest PyTorch that it may be compared with
@@ -176,7 +181,8 @@ def _row(
     torch: StageResult | None,
 ) -> Row:
     timing = stage.timing if stage.status == "passed" else None
-    counts = stage.counts if timing else None
+    profile = stage.profile if timing else None
+    floor = stage.floor if timing else None
     same_precision = naive is not None and precision_class(naive) == precision_class(stage)
     return Row(
         name=stage.name,
@@ -188,8 +194,9 @@ def _row(
         verdict=stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
         epoch_s=timing.epoch_s if timing else None,
         step_us=timing.step_us if timing else None,
-        launches_per_step=counts.launches_per_step if counts else None,
-        kernels_per_step=counts.kernels_per_step if counts else None,
+        launches_per_step=profile.launches_per_step if profile else None,
+        times_own_floor=_times(timing, floor.design_us if floor else None),
+        times_physical_floor=_times(timing, floor.physical_us if floor else None),
         versus_below=ratio(below, stage),
         versus_naive=ratio(naive, stage) if same_precision else None,
         versus_torch=ratio(torch, stage),
@@ -200,3 +207,8 @@ def _row(
         shortened=measured_runs(timing) if timing and timing.shortened else "",
         throttled=timing is not None and timing.throttled,
     )
+
+
+def _times(timing: Timing | None, floor_us: float | None) -> float | None:
+    """A time as a multiple of a floor."""
+    return timing.step_us / floor_us if timing is not None and floor_us else None

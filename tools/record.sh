@@ -31,11 +31,12 @@ rm -rf "$measured"
 status=0
 for problem in "$@"; do
     read -ra extra <<<"${options[$problem]}"
-    "$python" run_ladder.py --stages all --out "$measured/$problem" "${extra[@]}" || {
+    "$python" run_ladder.py --stages all --profile nsys,cupti --out "$measured/$problem" "${extra[@]}" || {
         status=$?
         [ "$status" -eq 1 ] || exit "$status"
     }
     rm -r "$measured/$problem/logs"
+    rm -f "$measured/$problem"/profiles/*.nsys-rep  # half a megabyte each; the traces beside them open in a browser
 done
 
 kept=results/reference/$gpu

@@ -102,9 +102,9 @@ def test_the_profiler(has: Has, tmp_path: Path) -> None:
     has()
     assert findings("nsys")[0].found == "not found"
     program = tmp_path / "nsys"
-    program.write_text("#!/bin/sh\n")
+    program.write_text("#!/bin/sh\necho NVIDIA Nsight Systems version 2025.3.1.0\n")
     program.chmod(0o755)
-    assert findings("nsys") == [Finding("nsys", str(program))]
+    assert findings("nsys") == [Finding("nsys", f"2025.3.1.0, {program}")]
 
 
 def test_this_machine() -> None:

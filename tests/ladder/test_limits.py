@@ -85,7 +85,7 @@ def test_every_primitive_has_a_row_with_its_spread() -> None:
     assert copy is not None
     assert (copy.unit, copy.best) == ("GB/s", 4300.0)
     assert ("graph_node", (132,)) in gpu.asked
-    assert [arguments for name, arguments in gpu.asked if name.startswith("cluster")] == [(8,), (16,), (8,), (16,)]
+    assert [arguments for name, arguments in gpu.asked if name.startswith("cluster")] == [(2,), (16,), (2,), (16,)]
     assert [precision for name, (precision, *_) in gpu.asked[-4:]] == ["float32", "tf32", "bfloat16", "float16"]
     assert msgspec.json.decode(msgspec.json.encode(record), type=LimitsRecord) == record
 

@@ -13,6 +13,7 @@ from common.problem import Problem
 from ladder.profile import chrome
 from ladder.profile.excerpt import excerpt
 from ladder.profile.inside import excerpt_of
+from ladder.profile.moved import with_bytes
 from ladder.profile.occupancy import occupancy
 from ladder.profile.summary import summarise, without_tool
 from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
@@ -165,3 +166,24 @@ def test_a_trace_opens_in_a_browser(tmp_path: Path, trace: Trace) -> None:
     assert {event["name"] for event in events if event["ph"] == "M"} == {"process_name"}
     assert [event["ts"] for event in shown if event["name"] == "gemm_naive"][:2] == [2, 12]
     assert "stray" not in {event["name"] for event in shown}
+
+
+def test_a_rung_s_kernels_know_what_they_move() -> None:
+    problem = Problem(inputs=784, classes=10, batch_size=128)
+    names = ["cutlass_sgemm", "splitKreduce_kernel", "add_bias", "softmax_fw", "softmax_xent_backward"]
+    names += ["softmax_xent_totals", "sgemm", "bias_gradient", "sgd_update"]
+
+    def bytes_of(names: list[str]) -> list[int | None]:
+        kernels = [Kernel(name, 10 * at, 10 * at + 5, at) for at, name in enumerate(names)]
+        trace = Trace(windows=[Window(0, 0, 100)], kernels=kernels)
+        profile = with_bytes(summarise(trace, (1.0,), 1, "cupti", 0.1), problem)
+        return [use.bytes for use in profile.kernels]
+
+    logits, weights = 128 * 10, 784 * 10
+    assert bytes_of(names) == [
+        4 * (128 * 784 + weights + logits), None, 4 * (2 * logits + 10), 4 * 2 * logits, 4 * (2 * logits + 128),
+        4 * (logits + 128) + 32, 4 * (128 * 784 + logits + weights), 4 * (logits + 10), 4 * 3 * (weights + 10),
+    ]  # fmt: skip
+    without_totals = [name for name in names if "totals" not in name]
+    assert None not in (bytes_of(without_totals)[0], bytes_of(without_totals)[-1])
+    assert set(bytes_of(names[:-1])) == {None}  # an update too few: who knows what was fused into what

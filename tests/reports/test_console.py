@@ -38,9 +38,16 @@ def test_words_of_the_stages_are_not_broken_at_80_columns() -> None:
 
 
 def test_what_was_not_counted_is_a_dash() -> None:
-    lines = console_text(sample.results(), 140).splitlines()
+    lines = console_text(sample.unprofiled_results(), 140).splitlines()
     first = next(index for index, line in enumerate(lines) if line.startswith("JAX lax.scan"))
     assert lines[first + 1].split() == ["(24.8-26.3)", "-", "float32", "1.9", "GiB", "97.62%"]
+
+
+def test_floors_have_a_column_where_there_is_room_for_it() -> None:
+    wide, narrow = (console_text(sample.results(), width) for width in (100, 80))
+    assert "1.07x" in wide
+    assert "x physical floor: of what the problem takes at least" in " ".join(wide.split())
+    assert "floor" not in narrow
 
 
 def test_output_to_a_file_has_no_control_characters() -> None:

@@ -46,7 +46,7 @@ def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
         "2.00x the speed of Hand-written kernels",
         "1.25x the speed of JAX lax.scan, unrolled (GPU), the fastest float32 reference on the GPU",
         "18.0 ms/epoch by the GPU's own events",
-        "launches per step 9, kernels per step 9",
+        "launches per step 8, kernels per step 8",
         "710 MiB of GPU memory",
         "0.31 s",
     ):
@@ -56,8 +56,8 @@ def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
 
 def test_a_graph_an_epoch_is_told_and_what_was_not_counted_is_not() -> None:
     text = report(sample.results(), [])
-    assert "launches per step 0.002 (1 graph an epoch), kernels per step 9" in section(text, "cublas")
-    assert "per step" not in section(text, "jax-scan")
+    assert "launches per step 0.002 (1 graph an epoch), kernels per step 8.5" in section(text, "cublas")
+    assert "per step" not in section(text, "torch-amp")
 
 
 def test_a_reference_is_compared_on_its_own_device() -> None:
@@ -100,3 +100,24 @@ def test_a_stage_without_a_docstring_or_a_time_is_just_its_reason() -> None:
 )
 def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], line: str) -> None:
     assert line in report(replaced_environment(environment), [])
+
+
+def test_limits_and_floors_have_a_section() -> None:
+    text = report(sample.results(), [])
+    assert "| graph node, 1 block | 0.860 | 0.850 | 0.875 | us |" in text
+    assert "- not measured: cluster barrier, 2 blocks: needs sm_90" in text
+    assert "| Hand-written kernels | 40.0 | 12.5 | 10.0 | 50.0 | 0.500 |" in text
+    assert "| x own floor | x physical floor |" in text
+    without = report(sample.unprofiled_results(), [])
+    assert "at best" not in without
+    assert "| x own floor |" not in without
+
+
+def test_what_could_not_be_profiled_is_told() -> None:
+    run = sample.unprofiled_results()
+    run = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, profile=["cupti"]))
+    for name in ("naive", "async"):
+        run = sample.replace_stage(run, name, unprofiled={"cupti": "cupti-python is not installed"})
+    text = report(run, [])
+    assert "- naive and async not profiled with cupti: cupti-python is not installed" in text
+    assert "- The GPU's limits were not measured" in text

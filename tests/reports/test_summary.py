@@ -104,7 +104,7 @@ def test_a_rung_below_that_is_missing_or_failed_is_no_base() -> None:
 def test_a_row_that_did_not_pass_gets_no_time(status: str) -> None:
     shown = row(sample.replace_stage(sample.results(), "async", status=status, reason="because\nof this"), "async")
     assert (shown.epoch_s, shown.step_us, shown.prepare_s, shown.gpu_memory_mib) == (None, None, None, None)
-    assert (shown.launches_per_step, shown.kernels_per_step) == (None, None)
+    assert (shown.launches_per_step, shown.times_own_floor, shown.times_physical_floor) == (None, None, None)
     assert (shown.versus_below, shown.versus_naive, shown.versus_torch) == (None, None, None)
     assert shown.verdict == f"{status}: because of this"
 
@@ -193,3 +193,13 @@ def test_a_quiet_run_has_no_notices() -> None:
 
 def test_metrics_that_are_missing_stay_missing() -> None:
     assert row(sample.replace_stage(sample.results(), "naive", metrics=None), "naive").test_accuracy is None
+
+
+def test_a_time_is_shown_as_a_multiple_of_both_floors() -> None:
+    shown = row(sample.results(), "async")
+    assert shown.step_us is not None
+    assert shown.times_own_floor == pytest.approx(shown.step_us / 40)
+    assert shown.times_physical_floor == pytest.approx(shown.step_us / 0.5)
+    reference = row(sample.results(), "jax-scan")
+    assert reference.times_own_floor is None
+    assert reference.times_physical_floor is not None

@@ -22,8 +22,8 @@ case "$1" in
 -m) echo "$*" >> log ;;
 run_ladder.py)
     echo "$* with $(cat results/reference/*/*/results.json | grep -c new) kept" >> log
-    mkdir -p "$5/logs" && echo new > "$5/results.json"
-    if [ "${5##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
+    mkdir -p "$7/logs" "$7/profiles" && echo new > "$7/results.json" && touch "$7/profiles/naive.nsys-rep"
+    if [ "${7##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
 esac
 """
 
@@ -67,7 +67,7 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     left_over.parent.mkdir(parents=True)
     left_over.write_text("interrupted")
     assert tree.run().returncode == 0
-    run = "run_ladder.py --stages all --out runs/record/h200/"
+    run = "run_ladder.py --stages all --profile nsys,cupti --out runs/record/h200/"
     assert tree.log() == [
         "-m pytest -q -m gpu",
         f"{run}logistic with 0 kept",
@@ -76,6 +76,7 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     ]
     assert tree.records() == ["new", "new", "new"]
     assert not list((tree.root / "results").rglob("logs"))
+    assert not list((tree.root / "results").rglob("*.nsys-rep"))
     assert not list((tree.root / "runs").rglob("*.json"))
 
 
@@ -89,6 +90,7 @@ def test_a_run_with_a_crashed_stage_is_kept_and_the_status_tells(tree: Tree, bad
     assert tree.run(BAD=bad, STATUS="1").returncode == 1
     assert tree.records() == ["new", "new", "new"]
     assert not list((tree.root / "results").rglob("logs"))
+    assert not list((tree.root / "results").rglob("*.nsys-rep"))
 
 
 @pytest.mark.parametrize("status", [2, 130])

@@ -58,7 +58,7 @@ class CopyUse(msgspec.Struct, frozen=True):
 
 
 class CallUse(msgspec.Struct, frozen=True):
-    """A function of the CUDA runtime or driver."""
+    """A function of the CUDA runtime or driver that hands over work, waits or allocates."""
 
     name: str
     per_epoch: float

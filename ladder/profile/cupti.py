@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from ladder.profile.names import call_name, short_name
+from ladder.profile.names import acts, call_name, short_name
 from ladder.profile.trace import Call, Copy, Direction, Kernel, Trace, Window
 
 BUFFER_BYTES = 8 << 20  # some ten thousand records; CUPTI fills a larger one with zeros for longer than an epoch takes
@@ -36,25 +36,30 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
     """
     from cupti import cupti
 
-    kinds = cupti.ActivityKind
-    wanted = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET, kinds.DRIVER, kinds.RUNTIME)
-    trace = Trace()
+    reader = _Reader(cupti)
     # Read while CUPTI hands them over: afterwards the buffer is its own again.
-    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), _Reader(trace, cupti))
-    for kind in wanted:
+    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), reader)
+    work = (cupti.ActivityKind.CONCURRENT_KERNEL, cupti.ActivityKind.MEMCPY, cupti.ActivityKind.MEMSET)
+    for kind in work:
         cupti.activity_enable(kind)
+    for enable, functions in (
+        (cupti.activity_enable_driver_api, cupti.driver_api_trace_cbid),
+        (cupti.activity_enable_runtime_api, cupti.runtime_api_trace_cbid),
+    ):
+        for function in functions:
+            if acts(function.name):
+                enable(function.value, 1)
     try:
         run_epoch(epochs[0])
         cupti.activity_flush_all(1)
-        for recorded in (trace.kernels, trace.copies, trace.calls):
-            recorded.clear()
+        trace = reader.trace = Trace()
         for epoch in epochs:
             start = cupti.get_timestamp()
             run_epoch(epoch)
             trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
         cupti.activity_flush_all(1)
     finally:
-        for kind in wanted:
+        for kind in (*work, cupti.ActivityKind.DRIVER, cupti.ActivityKind.RUNTIME):
             cupti.activity_disable(kind)
     for recorded in (trace.kernels, trace.copies, trace.calls):
         recorded.sort(key=attrgetter("start"))
@@ -62,37 +67,37 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
 
 
 class _Reader:
-    """Turns CUPTI's records into the trace's."""
+    """Turns CUPTI's records into a trace's, as long as there is one."""
 
-    def __init__(self, trace: Trace, cupti: Any) -> None:
-        self._trace = trace
-        self._cupti = cupti
-        self._domains = {
-            int(cupti.ActivityKind.DRIVER): int(cupti.CallbackDomain.DRIVER_API),
-            int(cupti.ActivityKind.RUNTIME): int(cupti.CallbackDomain.RUNTIME_API),
-        }
+    def __init__(self, cupti: Any) -> None:
+        self.trace: Trace | None = None
+        kinds, domains = cupti.ActivityKind, cupti.CallbackDomain
+        self._kernel, self._copy, self._fill = kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET
+        self._domains = {int(kinds.DRIVER): int(domains.DRIVER_API), int(kinds.RUNTIME): int(domains.RUNTIME_API)}
+        self._name_of = cupti.get_callback_name
         self._names: dict[tuple[int, int], str] = {}
 
     def __call__(self, records: Iterable[Any]) -> None:
         """Take in one buffer."""
-        kinds, trace = self._cupti.ActivityKind, self._trace
+        if self.trace is None:
+            return
         for one in records:
             kind = int(one.kind)
             if kind in self._domains:
                 name = self._name(kind, one.cbid)
-                trace.calls.append(Call(name, one.start, one.end, one.correlation_id, one.thread_id))
-            elif kind == kinds.CONCURRENT_KERNEL:
-                trace.kernels.append(_kernel(one))
-            elif kind == kinds.MEMCPY:
+                self.trace.calls.append(Call(name, one.start, one.end, one.correlation_id, one.thread_id))
+            elif kind == self._kernel:
+                self.trace.kernels.append(_kernel(one))
+            elif kind == self._copy:
                 direction = DIRECTIONS.get(one.copy_kind, "other")
-                trace.copies.append(Copy(direction, one.start, one.end, one.correlation_id, one.bytes))
-            elif kind == kinds.MEMSET:
-                trace.copies.append(Copy("fill", one.start, one.end, one.correlation_id, one.bytes))
+                self.trace.copies.append(Copy(direction, one.start, one.end, one.correlation_id, one.bytes))
+            elif kind == self._fill:
+                self.trace.copies.append(Copy("fill", one.start, one.end, one.correlation_id, one.bytes))
 
     def _name(self, kind: int, callback: int) -> str:
         """Which function a call was to."""
         if (kind, callback) not in self._names:
-            self._names[kind, callback] = call_name(self._cupti.get_callback_name(self._domains[kind], callback))
+            self._names[kind, callback] = call_name(self._name_of(self._domains[kind], callback))
         return self._names[kind, callback]
 
 

@@ -7,6 +7,7 @@ import re
 from ctypes.util import find_library
 from functools import cache
 
+ACTS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Alloc|Free")
 WRAPPER = re.compile(r"\bcutlass\w*::(?:device_)?[Kk]ernel\w*<(?:\w+::)*(\w+)")
 
 
@@ -33,6 +34,11 @@ def short_name(name: str) -> str:
 def call_name(name: str) -> str:
     """`cudaLaunchKernel` from whatever form a tool gives it in, such as `cudaLaunchKernel_ptsz_v7000`."""
     return re.sub(r"(_ptsz|_ptds|_v\d+)+$", "", name)
+
+
+def acts(call: str) -> bool:
+    """Whether a call of this name hands over work, waits or allocates; the many that only ask are not recorded."""
+    return ACTS.search(call) is not None
 
 
 def demangled(name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ladder.profile.cupti import DIRECTIONS
 from ladder.profile.errors import ProfileError
-from ladder.profile.names import call_name, short_name
+from ladder.profile.names import acts, call_name, short_name
 from ladder.profile.trace import Call, Copy, Direction, Kernel, Range, Trace, Window
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -164,4 +164,5 @@ def _calls(export: _Export) -> Iterator[Call]:
     optional = {"correlationId": -1, "globalTid": 0}
     for start, end, named, correlation, thread in export.rows(CALLS, ("start", "end", "nameId"), optional):
         name = call_name(export.strings.get(named, "unknown"))
-        yield Call(name, start, end, correlation, thread & THREAD)
+        if acts(name):
+            yield Call(name, start, end, correlation, thread & THREAD)

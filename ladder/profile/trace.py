@@ -39,7 +39,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call into the CUDA runtime or driver."""
+    """A call into the CUDA runtime or driver that hands over work, waits or allocates."""
 
     name: str  # without a version: `cudaLaunchKernel`
     start: int

@@ -15,6 +15,7 @@ OWN: dict[str, Kind] = {
     "softmax": "softmax",
     "softmax_xent_backward": "softmax",
     "softmax_xent_totals": "softmax",
+    "softmax_xent": "softmax",
     "sgd_update": "update",
 }
 

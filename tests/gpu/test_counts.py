@@ -89,3 +89,11 @@ def test_a_graph_is_one_launch_of_the_same_kernels(hidden: tuple[int, ...]) -> N
         assert calls(graph, "GraphLaunch") == 1
         assert calls(graph, "Launch") == 1
         assert calls(eager, "GraphLaunch") == 0
+
+
+def test_the_fused_head_is_one_kernel_with_and_without_totals() -> None:
+    for epoch in (0, 9):
+        (below,), (seen,) = epochs_of("cuda-graph", [epoch]), epochs_of("fused-head", [epoch])
+        assert kernels(seen)["softmax_xent"] == STEPS
+        assert kernels(seen)[TOTALS] == kernels(seen)["softmax_xent_backward"] == 0
+        assert len(seen.kernels) == len(below.kernels) - (2 if epoch == 9 else 1) * STEPS

@@ -56,5 +56,15 @@ def softmax_xent_totals(logits: Array, labels: Labels, totals: Array, rows: int,
     return {"totals": totals + np.array([losses.sum(), correct.sum()])}
 
 
+def softmax_xent(
+    logits: Array, labels: Labels, dlogits: Array, totals: Array, rows: int, classes: int, with_totals: int
+) -> Outputs:
+    probs = softmax(logits, dlogits, rows, classes)["probs"]
+    return {
+        **softmax_xent_backward(probs, labels, dlogits, rows, classes),
+        **(softmax_xent_totals(logits, labels, totals, rows, classes) if with_totals else {"totals": totals}),
+    }
+
+
 def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) -> Outputs:
     return {"param": param - learning_rate * gradient}

@@ -25,6 +25,7 @@ SOURCES = (
     "stages.cudnn_softmax:STAGE",
     "stages.cuda_graph:STAGE",
     "stages.fused_head:STAGE",
+    "stages.fused_update:STAGE",
 )
 
 

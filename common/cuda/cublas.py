@@ -68,7 +68,7 @@ class Matmul:
         self._plans: dict[Key, Plan] = {}
 
     def __call__(self, a: Any, b: Any, out: Any, trans_a: bool, trans_b: bool, alpha: float, beta: float) -> None:
-        """Enqueue the product; the first one of its shapes tries algorithms, and overwrites `out` meanwhile."""
+        """Enqueue the product; the first one of its shapes tries algorithms before that."""
         key = (a.shape, b.shape, trans_a, trans_b, alpha, beta)
         plan = self._plans.get(key)
         if plan is None:
@@ -117,7 +117,8 @@ class Matmul:
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
         best = _chosen().get(repr(key))
         if best is None or not 0 <= best < len(plans):
-            times = self._seconds([partial(self._launch, plan, a, b, out) for plan in plans])
+            scratch = out.copy()  # with beta, trying would spoil what the product itself is to add to
+            times = self._seconds([partial(self._launch, plan, a, b, scratch) for plan in plans])
             best = 0
             for candidate, seconds in enumerate(times):
                 if seconds < CLEARLY * times[best]:

@@ -97,3 +97,10 @@ def test_the_fused_head_is_one_kernel_with_and_without_totals() -> None:
         assert kernels(seen)["softmax_xent"] == STEPS
         assert kernels(seen)[TOTALS] == kernels(seen)["softmax_xent_backward"] == 0
         assert len(seen.kernels) == len(below.kernels) - (2 if epoch == 9 else 1) * STEPS
+
+
+@pytest.mark.parametrize("hidden", [(), (16, 16)], ids=str)
+def test_products_update_the_weights_and_one_kernel_a_layer_the_biases(hidden: tuple[int, ...]) -> None:
+    (seen,) = epochs_of("fused-update", [0], hidden)
+    assert kernels(seen)["sgd_update"] == kernels(seen)["bias_gradient"] == 0
+    assert kernels(seen)["bias_update"] == (len(hidden) + 1) * STEPS

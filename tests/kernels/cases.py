@@ -128,6 +128,15 @@ def bias_gradient(random: Generator) -> Iterator[Case]:
         yield Case("bias_gradient", (_blocks(cols, BIAS_COLS),), (BIAS_COLS, BIAS_ROWS), args, {"dbias": bound})
 
 
+def bias_update(random: Generator) -> Iterator[Case]:
+    rate = float(np.float32(0.1))
+    for rows, cols in _matrices():
+        doutput, bias = _normal(random, (rows, cols)), _normal(random, (cols,))
+        args: Args = {"doutput": doutput, "bias": bias, "learning_rate": rate, "rows": rows, "cols": cols}
+        bound = UNIT * (2 * np.abs(bias) + (rows + 3) * rate * np.abs(doutput).sum(axis=0))
+        yield Case("bias_update", (_blocks(cols, BIAS_COLS),), (BIAS_COLS, BIAS_ROWS), args, {"bias": bound})
+
+
 def softmax(random: Generator) -> Iterator[Case]:
     for rows, classes in _batches(BLOCK):
         logits = _logits(random, rows, classes)

@@ -41,6 +41,10 @@ def bias_gradient(doutput: Array, dbias: Array, rows: int, cols: int) -> Outputs
     return {"dbias": doutput.sum(axis=0)}
 
 
+def bias_update(doutput: Array, bias: Array, learning_rate: float, rows: int, cols: int) -> Outputs:
+    return {"bias": bias - learning_rate * doutput.sum(axis=0)}
+
+
 def softmax(logits: Array, probs: Array, rows: int, classes: int) -> Outputs:
     powers = np.exp(logits)
     return {"probs": powers / powers.sum(axis=1, keepdims=True)}

@@ -13,6 +13,7 @@ import pytest
 from common.problem import Problem, initial_params
 from ladder.verify import verify_first_update
 from stages.fused_head import FusedHead
+from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
 from stages.recipe import Recipe
 from stages.step import RecipeTrainer
@@ -28,6 +29,7 @@ STEPS = 2
 RECIPES = {
     "naive": NAIVE.recipe,
     "fused-head": replace(RECIPE, head=FusedHead),
+    "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
 }
 
 

@@ -26,6 +26,7 @@ SOURCES = (
     "stages.cuda_graph:STAGE",
     "stages.fused_head:STAGE",
     "stages.fused_update:STAGE",
+    "stages.fused_epilogue:STAGE",
 )
 
 

@@ -104,3 +104,11 @@ def test_products_update_the_weights_and_one_kernel_a_layer_the_biases(hidden: t
     (seen,) = epochs_of("fused-update", [0], hidden)
     assert kernels(seen)["sgd_update"] == kernels(seen)["bias_gradient"] == 0
     assert kernels(seen)["bias_update"] == (len(hidden) + 1) * STEPS
+
+
+@pytest.mark.parametrize("hidden", [(), (16, 16)], ids=str)
+def test_products_add_the_bias_and_take_the_relu(hidden: tuple[int, ...]) -> None:
+    (below,), (seen,) = epochs_of("fused-update", [0], hidden), epochs_of("fused-epilogue", [0], hidden)
+    gone = {"add_bias": len(hidden) + 1, "relu": len(hidden), "relu_backward": len(hidden)}
+    assert {name: kernels(below)[name] for name in gone} == {name: count * STEPS for name, count in gone.items()}
+    assert not kernels(seen).keys() & gone.keys()

@@ -54,3 +54,38 @@ def test_a_product_is_right_though_algorithms_were_tried_for_it(
         assert (np.abs(found - expected) <= (k + 4) * UNIT * magnitude).all()
         before = found
     assert len(list(tuning.iterdir())) == 1  # it did try
+
+
+@pytest.mark.usefixtures("tuning")
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 256, 784), (128, 10, 784), (7, 33, 49), (1, 64, 49), (32, 129, 2)])
+def test_bias_and_relu_are_fused_and_the_mask_of_the_relu_serves_the_way_back(m: int, n: int, k: int) -> None:
+    from common.cuda.cublas import Matmul
+    from common.cuda.fusion import Fusion, mask_shape
+    from common.cuda.gpu import Gpu
+
+    gpu = Gpu()
+    random = np.random.default_rng()
+    inputs, weight, bias = (random.standard_normal(shape, np.float32) for shape in ((m, k), (k, n), (n,)))
+    doutput, next_weight = (random.standard_normal(shape, np.float32) for shape in ((m, 10), (n, 10)))
+    left, right, next_left, next_right = map(gpu.upload, (inputs, weight, doutput, next_weight))
+    out, dinput = (gpu.upload(np.full((m, n), np.nan, np.float32)) for _ in range(2))
+    mask = gpu.empty(mask_shape(m, n), np.uint8)
+    multiply, on_the_way_back = Matmul(gpu), Fusion("relu_backward", mask=mask)
+
+    before = inputs.astype(np.float64) @ weight.astype(np.float64) + bias
+    bound = (k + 4) * UNIT * (np.abs(inputs) @ np.abs(weight) + np.abs(bias))
+    bias_there = gpu.upload(bias)
+    fusions = (Fusion("bias", bias_there), before), (Fusion("relu_bias", bias_there, mask), np.maximum(before, 0))
+    for fusion, expected in fusions:
+        for _ in range(2):  # the second without trying algorithms
+            multiply(left, right, out, False, False, 1.0, 0.0, fusion)
+            assert (np.abs(gpu.download(out) - expected) <= bound).all()
+
+    passed = gpu.download(out) > 0
+    for _ in range(2):
+        multiply(next_left, next_right, dinput, False, True, 1.0, 0.0, on_the_way_back)
+        found = gpu.download(dinput)
+        magnitude = np.abs(doutput) @ np.abs(next_weight.T)
+        exact = doutput.astype(np.float64) @ next_weight.T.astype(np.float64)
+        assert (np.abs(found - np.where(passed, exact, 0)) <= 14 * UNIT * magnitude).all()
+        assert (found[~passed] == 0).all()

@@ -12,6 +12,7 @@ import pytest
 
 from common.problem import Problem, initial_params
 from ladder.verify import verify_first_update
+from stages.fused_epilogue import FusedEpilogue
 from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
@@ -30,6 +31,8 @@ RECIPES = {
     "naive": NAIVE.recipe,
     "fused-head": replace(RECIPE, head=FusedHead),
     "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
+    "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
+    "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
 }
 
 
@@ -52,7 +55,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> ShimDevice:
     return ShimDevice(Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build)))
 
 
-@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((), 1), ((35,), 8), ((5, 3, 4), 33)], ids=str)
+@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((), 1), ((35,), 8), ((5, 3, 4), 33), ((4, 1, 3), 5)], ids=str)
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_first_updates_are_the_oracle_s(
     recipe: Recipe, hidden: tuple[int, ...], batch: int, device: ShimDevice

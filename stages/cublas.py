@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cuda.fusion import Fusion
 from stages import async_metrics
 from stages.recipe import Precision
 from stages.workspace import Array, Setup
@@ -48,6 +49,10 @@ class CublasGemm:
     ) -> None:
         """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
         self._matmul(a, b, out, trans_a, trans_b, alpha, beta)
+
+    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, *, trans_b: bool = False) -> None:
+        """Enqueue out (m, n) = fusion of a @ op(b), in one kernel."""
+        self._matmul(a, b, out, False, trans_b, 1.0, 0.0, fusion)
 
 
 STAGE = async_metrics.STAGE.climb("cublas", "cuBLAS GEMM", gemm=CublasGemm)

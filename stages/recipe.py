@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
+from common.cuda.fusion import Fusion
 from common.trainer import EpochMetrics
 from stages.workspace import Array, Setup
 
@@ -42,6 +43,13 @@ class Gemm(Part, Protocol):
         beta: float = 0.0,
     ) -> None:
         """Enqueue the product."""
+
+
+class FusingGemm(Gemm, Protocol):
+    """A gemm that can also take over what a layer does around its products."""
+
+    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, *, trans_b: bool = False) -> None:
+        """Enqueue out (m, n) = fusion of a @ op(b), in one kernel."""
 
 
 class Epilogue(Part, Protocol):

@@ -24,6 +24,9 @@ SOURCES = (
     "stages.sparse_metrics:STAGE",
     "stages.cudnn_softmax:STAGE",
     "stages.cuda_graph:STAGE",
+    "stages.fused_head:STAGE",
+    "stages.fused_update:STAGE",
+    "stages.fused_epilogue:STAGE",
 )
 
 

@@ -19,6 +19,7 @@ from cuda.core import Device
 from nvmath import CudaDataType
 from nvmath.bindings import cublas, cublasLt
 
+from common.cuda.fusion import Fusion
 from common.cuda.gpu import Gpu
 from common.cuda.tuning import Choices
 
@@ -29,8 +30,15 @@ CLEARLY = 0.98  # of the time of one that cuBLASLt thinks likelier: less is nois
 ALIGNMENT = 256  # of what CUDA allocates, in bytes
 
 
-Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float]
-"""Shapes of a and b, trans_a, trans_b, alpha, beta."""
+Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float, Fusion | None]
+"""Shapes of a and b, trans_a, trans_b, alpha, beta, fusion."""
+
+# Of a ReLU's product cuBLASLt keeps the mask, which it calls auxiliary.
+EPILOGUES = {
+    "bias": cublasLt.Epilogue.BIAS,
+    "relu_bias": cublasLt.Epilogue.RELU_AUX_BIAS,
+    "relu_backward": cublasLt.Epilogue.DRELU,
+}
 
 
 @cache
@@ -55,7 +63,7 @@ class Plan:
 
 
 class Matmul:
-    """out (m, n) = alpha * op(a) @ op(b) + beta * out, float32 throughout: TF32 stays off.
+    """out (m, n) = alpha * op(a) @ op(b) + beta * out, float32 throughout: TF32 stays off; then the fusion, if any.
 
     The algorithms are those that give the same result each time: none that adds up in the order of arrival.
     """
@@ -67,9 +75,19 @@ class Matmul:
         self._workspace_address = self._workspace.data.ptr
         self._plans: dict[Key, Plan] = {}
 
-    def __call__(self, a: Any, b: Any, out: Any, trans_a: bool, trans_b: bool, alpha: float, beta: float) -> None:
-        """Enqueue the product; the first one of its shapes tries algorithms, and overwrites `out` meanwhile."""
-        key = (a.shape, b.shape, trans_a, trans_b, alpha, beta)
+    def __call__(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        trans_a: bool,
+        trans_b: bool,
+        alpha: float,
+        beta: float,
+        fusion: Fusion | None = None,
+    ) -> None:
+        """Enqueue the product; the first one of its shapes tries algorithms before that."""
+        key = (a.shape, b.shape, trans_a, trans_b, alpha, beta, fusion)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._choose(a, b, out, key)
@@ -101,28 +119,33 @@ class Matmul:
         """Time the candidates.
 
         cuBLAS thinks in columns, and a row-major matrix is its own transpose there: so it is asked for
-        out.T = op(b).T @ op(a).T.
+        out.T = op(b).T @ op(a).T. Its bias runs along a column there, which is a row of ours.
         """
-        _, _, trans_a, trans_b, alpha, beta = key
+        _, _, trans_a, trans_b, alpha, beta, fusion = key
         operation = cublasLt.matmul_desc_create(cublas.ComputeType.COMPUTE_32F, CudaDataType.CUDA_R_32F)
         attributes = cublasLt.MatmulDescAttribute
-        for attribute, transpose in ((attributes.TRANSA, trans_b), (attributes.TRANSB, trans_a)):
-            flag = np.array(cublas.Operation.T if transpose else cublas.Operation.N, np.int32)
-            cublasLt.matmul_desc_set_attribute(operation, attribute, flag.ctypes.data, flag.nbytes)
+        settings = [
+            (attribute, np.array(cublas.Operation.T if transpose else cublas.Operation.N, np.int32))
+            for attribute, transpose in ((attributes.TRANSA, trans_b), (attributes.TRANSB, trans_a))
+        ]
+        for attribute, value in [*settings, *_epilogue(fusion)]:
+            cublasLt.matmul_desc_set_attribute(operation, attribute, value.ctypes.data, value.nbytes)
         layouts = (_layout(b), _layout(a), _layout(out))
         plans = []
         for algorithm in self._candidates(operation, layouts, (b, a, out)):
             kept = (np.array(alpha, np.float32), np.array(beta, np.float32), algorithm)
             alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
-        best = _chosen().get(repr(key))
+        purpose = repr(key[:-1]) + (f" {fusion.kind}" if fusion else "")
+        best = _chosen().get(purpose)
         if best is None or not 0 <= best < len(plans):
-            times = self._seconds([partial(self._launch, plan, a, b, out) for plan in plans])
+            scratch = out.copy()  # with beta, trying would spoil what the product itself is to add to
+            times = self._seconds([partial(self._launch, plan, a, b, scratch) for plan in plans])
             best = 0
             for candidate, seconds in enumerate(times):
                 if seconds < CLEARLY * times[best]:
                     best = candidate
-            _chosen().keep(repr(key), best)
+            _chosen().keep(purpose, best)
         return plans[best]
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:
@@ -170,6 +193,20 @@ class Matmul:
                 if turn >= 0:
                     times[index] = min(times[index], float(cupy.cuda.get_elapsed_time(begin, end)))
         return times
+
+
+def _epilogue(fusion: Fusion | None) -> list[tuple[Any, Any]]:
+    """How a product is told of its fusion: attributes and their values."""
+    if fusion is None:
+        return []
+    attributes = cublasLt.MatmulDescAttribute
+    settings = [(attributes.EPILOGUE, np.array(EPILOGUES[fusion.kind], np.uint32))]
+    if fusion.bias is not None:
+        settings.append((attributes.BIAS_POINTER, np.array(fusion.bias.data.ptr, np.int64)))
+    if fusion.mask is not None:
+        settings.append((attributes.EPILOGUE_AUX_POINTER, np.array(fusion.mask.data.ptr, np.int64)))
+        settings.append((attributes.EPILOGUE_AUX_LD, np.array(8 * fusion.mask.shape[1], np.int64)))  # in bits
+    return settings
 
 
 def _layout(matrix: Any) -> int:

@@ -15,6 +15,8 @@ OWN: dict[str, Kind] = {
     "softmax": "softmax",
     "softmax_xent_backward": "softmax",
     "softmax_xent_totals": "softmax",
+    "softmax_xent": "softmax",
+    "bias_update": "update",
     "sgd_update": "update",
 }
 

@@ -32,28 +32,47 @@ extern "C" __global__ void relu_backward(float* doutput, const float* output, in
     if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
 }
 
-// The block of bias_gradient: so many columns, and so many threads for each. stages/plain.py launches this.
+// The block of bias_gradient and bias_update: so many columns, and so many threads for each. Both are launched with it
+// (stages/plain.py, stages/fused_update.py).
 constexpr int BIAS_COLS = 32;
 constexpr int BIAS_ROWS = 8;
 
-// bias_gradient: dbias[col] = the sum of doutput[row][col] over the rows.
-//   doutput  (rows, cols)   f32  in
-//   dbias    (cols,)        f32  out
-// Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns, each with BIAS_ROWS
-//   threads that take every BIAS_ROWS-th row; neighbouring threads read neighbouring columns.
-// Needs:  any architecture; rows * cols < 2^31.
-// Order:  each thread adds its rows in order, and one thread the partial sums in order; repeats bit for bit.
-extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int rows, int cols) {
+// The sum of a column of `doutput` (rows, cols), for the first of the BIAS_ROWS threads that share the column: each
+// takes every BIAS_ROWS-th row, so that neighbouring threads read neighbouring columns. The whole block must call it.
+__device__ float column_sum(const float* doutput, int col, int rows, int cols) {
     __shared__ float partial[BIAS_ROWS][BIAS_COLS];
-    const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
     float sum = 0.0f;
     if (col < cols) {
         for (int row = threadIdx.y; row < rows; row += BIAS_ROWS) sum += doutput[row * cols + col];
     }
     partial[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
-    if (threadIdx.y == 0 && col < cols) {
+    if (threadIdx.y == 0) {
         for (int i = 1; i < BIAS_ROWS; ++i) sum += partial[i][threadIdx.x];
-        dbias[col] = sum;
     }
+    return sum;
+}
+
+// bias_gradient: dbias[col] = the sum of doutput[row][col] over the rows.
+//   doutput  (rows, cols)   f32  in
+//   dbias    (cols,)        f32  out
+// Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns.
+// Needs:  any architecture; rows * cols < 2^31.
+// Order:  each thread adds its rows in order, and one thread the partial sums in order; repeats bit for bit.
+extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int rows, int cols) {
+    const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
+    const float sum = column_sum(doutput, col, rows, cols);
+    if (threadIdx.y == 0 && col < cols) dbias[col] = sum;
+}
+
+// bias_update: bias[col] -= learning_rate * the sum of doutput[row][col] over the rows.
+//   doutput  (rows, cols)   f32  in
+//   bias     (cols,)        f32  in, out
+// Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns.
+// Needs:  any architecture; rows * cols < 2^31.
+// Order:  as in bias_gradient, then one subtraction; repeats bit for bit.
+extern "C" __global__ void bias_update(const float* doutput, float* bias, float learning_rate, int rows, int cols) {
+    const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
+    const float sum = column_sum(doutput, col, rows, cols);
+    if (threadIdx.y == 0 && col < cols) bias[col] -= learning_rate * sum;
 }

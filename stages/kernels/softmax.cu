@@ -86,3 +86,72 @@ extern "C" __global__ void softmax_xent_totals(const float* logits, const int* l
         totals[1] += corrects[0];
     }
 }
+
+constexpr int WARP = 32;
+constexpr unsigned ALL_LANES = 0xffffffffu;
+// The warps of softmax_xent's block at most. stages/fused_head.py launches this many when it asks for totals.
+constexpr int HEAD_WARPS = 32;
+
+// softmax_xent: dlogits = (softmax(logits) - onehot(labels)) / rows, the gradient of the mean cross-entropy; unless
+// with_totals is 0, also totals[0] += the summed cross-entropy and totals[1] += how many rows have their largest logit
+// at their label (the first of equal ones counts). No probability is stored: each is computed where it is needed.
+//   logits   (rows, classes)   f32  in
+//   labels   (rows,)           i32  in, each 0 <= label < classes
+//   dlogits  (rows, classes)   f32  out
+//   totals   (2,)              f64  in, out; neither read nor written if with_totals is 0
+// Launch: 1-D, a whole number of warps a block, HEAD_WARPS at most; with totals one block. A warp takes a row, and then
+//   the one as many rows further as there are warps in all.
+// Needs:  any architecture; classes >= 1; rows * classes <= 2^30.
+// Order:  in a row each lane adds every WARP-th class in order, and the lanes are added as a tree; of the totals each
+//   warp adds its rows in order, and one thread the warps in order. No atomics, so that it repeats bit for bit.
+extern "C" __global__ void softmax_xent(const float* logits, const int* labels, float* dlogits, double* totals,
+                                        int rows, int classes, int with_totals) {
+    __shared__ double losses[HEAD_WARPS];
+    __shared__ int corrects[HEAD_WARPS];
+    const int lane = threadIdx.x % WARP;
+    const int warp = threadIdx.x / WARP;
+    const int warps = blockDim.x / WARP;
+
+    double loss = 0.0;
+    int correct = 0;
+    for (int row = blockIdx.x * warps + warp; row < rows; row += gridDim.x * warps) {
+        const float* z = logits + row * classes;
+        const int label = labels[row];
+
+        float largest = z[0];
+        for (int c = lane; c < classes; c += WARP) largest = fmaxf(largest, z[c]);
+        for (int flip = WARP / 2; flip > 0; flip /= 2) {
+            largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
+        }
+        float sum = 0.0f;
+        for (int c = lane; c < classes; c += WARP) sum += expf(z[c] - largest);
+        for (int flip = WARP / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
+
+        for (int c = lane; c < classes; c += WARP) {
+            const float target = c == label ? 1.0f : 0.0f;
+            dlogits[row * classes + c] = (expf(z[c] - largest) / sum - target) / static_cast<float>(rows);
+        }
+        if (with_totals) {
+            bool beaten = false;
+            for (int c = lane; c < classes; c += WARP) beaten |= z[c] > z[label] || (z[c] == z[label] && c < label);
+            correct += !__any_sync(ALL_LANES, beaten);
+            // Subtracted first, as in softmax_xent_totals.
+            loss += logf(sum) + (largest - z[label]);
+        }
+    }
+    if (!with_totals) return;
+
+    if (lane == 0) {
+        losses[warp] = loss;
+        corrects[warp] = correct;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int other = 1; other < warps; ++other) {
+            loss += losses[other];
+            correct += corrects[other];
+        }
+        totals[0] += loss;
+        totals[1] += correct;
+    }
+}

@@ -89,3 +89,26 @@ def test_a_graph_is_one_launch_of_the_same_kernels(hidden: tuple[int, ...]) -> N
         assert calls(graph, "GraphLaunch") == 1
         assert calls(graph, "Launch") == 1
         assert calls(eager, "GraphLaunch") == 0
+
+
+def test_the_fused_head_is_one_kernel_with_and_without_totals() -> None:
+    for epoch in (0, 9):
+        (below,), (seen,) = epochs_of("cuda-graph", [epoch]), epochs_of("fused-head", [epoch])
+        assert kernels(seen)["softmax_xent"] == STEPS
+        assert kernels(seen)[TOTALS] == kernels(seen)["softmax_xent_backward"] == 0
+        assert len(seen.kernels) == len(below.kernels) - (2 if epoch == 9 else 1) * STEPS
+
+
+@pytest.mark.parametrize("hidden", [(), (16, 16)], ids=str)
+def test_products_update_the_weights_and_one_kernel_a_layer_the_biases(hidden: tuple[int, ...]) -> None:
+    (seen,) = epochs_of("fused-update", [0], hidden)
+    assert kernels(seen)["sgd_update"] == kernels(seen)["bias_gradient"] == 0
+    assert kernels(seen)["bias_update"] == (len(hidden) + 1) * STEPS
+
+
+@pytest.mark.parametrize("hidden", [(), (16, 16)], ids=str)
+def test_products_add_the_bias_and_take_the_relu(hidden: tuple[int, ...]) -> None:
+    (below,), (seen,) = epochs_of("fused-update", [0], hidden), epochs_of("fused-epilogue", [0], hidden)
+    gone = {"add_bias": len(hidden) + 1, "relu": len(hidden), "relu_backward": len(hidden)}
+    assert {name: kernels(below)[name] for name in gone} == {name: count * STEPS for name, count in gone.items()}
+    assert not kernels(seen).keys() & gone.keys()

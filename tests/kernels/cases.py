@@ -29,6 +29,7 @@ GEMM_TILE = 16
 BIAS_COLS, BIAS_ROWS = 32, 8
 BLOCK = 64  # of the one-dimensional kernels, which take any
 TOTALS_THREADS = 256
+WARP, HEAD_WARPS = 32, 32
 
 Array = NDArray[Any]
 Scalar = int | float
@@ -127,6 +128,15 @@ def bias_gradient(random: Generator) -> Iterator[Case]:
         yield Case("bias_gradient", (_blocks(cols, BIAS_COLS),), (BIAS_COLS, BIAS_ROWS), args, {"dbias": bound})
 
 
+def bias_update(random: Generator) -> Iterator[Case]:
+    rate = float(np.float32(0.1))
+    for rows, cols in _matrices():
+        doutput, bias = _normal(random, (rows, cols)), _normal(random, (cols,))
+        args: Args = {"doutput": doutput, "bias": bias, "learning_rate": rate, "rows": rows, "cols": cols}
+        bound = UNIT * (2 * np.abs(bias) + (rows + 3) * rate * np.abs(doutput).sum(axis=0))
+        yield Case("bias_update", (_blocks(cols, BIAS_COLS),), (BIAS_COLS, BIAS_ROWS), args, {"bias": bound})
+
+
 def softmax(random: Generator) -> Iterator[Case]:
     for rows, classes in _batches(BLOCK):
         logits = _logits(random, rows, classes)
@@ -152,6 +162,24 @@ def softmax_xent_totals(random: Generator) -> Iterator[Case]:
         loss_bound = rows * 2 * _exp_error(logits)
         bounds: dict[str, Array | float] = {"totals": np.array([loss_bound, 0.0])}
         yield Case("softmax_xent_totals", (1,), (TOTALS_THREADS,), args, bounds)
+
+
+def softmax_xent(random: Generator) -> Iterator[Case]:
+    sizes = [*_batches(HEAD_WARPS), (5, WARP - 1), (5, WARP), (5, WARP + 1)]
+    for (rows, classes), with_totals in itertools.product(sizes, (0, 1)):
+        logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
+        args: Args = {"logits": logits, "labels": labels, "dlogits": _poison((rows, classes))}
+        args |= {"totals": np.array([1234.5, 678.0]), "rows": rows, "classes": classes, "with_totals": with_totals}
+        wide = _wide(args)
+        probs = doubles.softmax(wide["logits"], wide["dlogits"], rows, classes)["probs"]
+        difference = np.abs(probs - np.eye(classes)[labels])
+        bounds: dict[str, Array | float] = {
+            "dlogits": (2 * _exp_error(logits) * probs + 4 * UNIT * difference) / rows + TINY,
+            "totals": np.array([with_totals * rows * 2 * _exp_error(logits), 0.0]),
+        }
+        warps = HEAD_WARPS if with_totals else 3
+        grid = 1 if with_totals else _blocks(rows, 2 * warps)  # so that warps take two rows there, too
+        yield Case("softmax_xent", (grid,), (warps * WARP,), args, bounds)
 
 
 def sgd_update(random: Generator) -> Iterator[Case]:

@@ -41,6 +41,10 @@ def bias_gradient(doutput: Array, dbias: Array, rows: int, cols: int) -> Outputs
     return {"dbias": doutput.sum(axis=0)}
 
 
+def bias_update(doutput: Array, bias: Array, learning_rate: float, rows: int, cols: int) -> Outputs:
+    return {"bias": bias - learning_rate * doutput.sum(axis=0)}
+
+
 def softmax(logits: Array, probs: Array, rows: int, classes: int) -> Outputs:
     powers = np.exp(logits)
     return {"probs": powers / powers.sum(axis=1, keepdims=True)}
@@ -54,6 +58,16 @@ def softmax_xent_totals(logits: Array, labels: Labels, totals: Array, rows: int,
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(rows), labels]
     correct = logits.argmax(axis=1) == labels
     return {"totals": totals + np.array([losses.sum(), correct.sum()])}
+
+
+def softmax_xent(
+    logits: Array, labels: Labels, dlogits: Array, totals: Array, rows: int, classes: int, with_totals: int
+) -> Outputs:
+    probs = softmax(logits, dlogits, rows, classes)["probs"]
+    return {
+        **softmax_xent_backward(probs, labels, dlogits, rows, classes),
+        **(softmax_xent_totals(logits, labels, totals, rows, classes) if with_totals else {"totals": totals}),
+    }
 
 
 def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) -> Outputs:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from common.cuda.fusion import Fusion
 from common.trainer import EpochMetrics
 from stages.recipe import Gemm, Metrics, Precision, Recipe, RunStep
 from stages.workspace import Array, Setup
@@ -16,7 +17,7 @@ class HostDevice:
     """NumPy's memory, poisoned until it is written."""
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        return np.full(shape, np.nan, dtype)
+        return np.full(shape, np.nan if np.issubdtype(dtype, np.floating) else 255, dtype)
 
     def upload(self, host: NDArray[Any]) -> Array:
         return host.copy()
@@ -52,6 +53,18 @@ class NumpyGemm:
     ) -> None:
         product = alpha * ((a.T if trans_a else a) @ (b.T if trans_b else b))
         out[...] = product if beta == 0.0 else product + beta * out
+
+    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, *, trans_b: bool = False) -> None:
+        self(a, b, out, trans_b=trans_b)
+        cols = out.shape[1]
+        if fusion.bias is not None:
+            out += fusion.bias
+        if fusion.kind == "relu_bias":
+            bits = np.packbits(out > 0, axis=1)
+            fusion.mask[:, : bits.shape[1]] = bits
+            np.maximum(out, 0, out=out)
+        if fusion.kind == "relu_backward":
+            out *= np.unpackbits(fusion.mask, axis=1)[:, :cols]
 
 
 class NumpyEpilogue:

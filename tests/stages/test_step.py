@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,8 @@ from common.dataset import Split
 from common.oracle import Oracle
 from common.problem import Problem, initial_params
 from stages.step import RecipeTrainer
-from tests.stages.numpy_parts import RECIPE, HostDevice
+from stages.workspace import Array
+from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyGemm
 
 
 def random_split(images: int, inputs: int, classes: int, seed: int = 0) -> Split:
@@ -57,6 +61,27 @@ def test_metrics_are_none_in_an_epoch_that_is_not_due() -> None:
     assert trainer.last_metrics() is not None
     trainer.run_epoch(2)
     assert trainer.last_metrics() is None
+
+
+def test_every_product_of_an_epoch_was_asked_for_while_preparing() -> None:
+    """A library chooses its algorithms at the first one of a kind, which must not be in the timer."""
+    asked: list[tuple[object, ...]] = []
+
+    class RecordingGemm(NumpyGemm):
+        def __call__(self, a: Array, b: Array, out: Array, **how: Any) -> None:
+            asked.append((a.shape, b.shape, *sorted(how.items())))
+            super().__call__(a, b, out, **how)
+
+    problem = Problem(inputs=13, classes=3, hidden=(4, 5), batch_size=4)
+    recipe = replace(RECIPE, gemm=RecordingGemm)
+    trainer = RecipeTrainer(recipe, problem, random_split(11, 13, 3), HostDevice())
+    prepared = set(asked)
+    asked.clear()
+    trainer.load_params(initial_params(problem, run=0))
+    for epoch in range(10):
+        trainer.run_epoch(epoch)
+    assert set(asked) == prepared
+    assert len(asked) == 10 * 2 * 8
 
 
 def test_runs_start_from_the_parameters_they_are_given() -> None:

@@ -1,0 +1,48 @@
+"""Fused head: softmax, cross-entropy, its gradient and the totals are one kernel.
+
+Why: cuDNN writes the probabilities to memory, where the next kernel reads them only to subtract a one from each row and
+to divide by the batch; in epochs with metrics a third kernel goes over the same logits. For 128 rows of 10 classes each
+of them takes about what a node of a graph takes anyway, 1.3, 1.05 and 2.3 us on an H200: it computes next to nothing.
+
+Change: head. A warp takes a row, finds its largest logit and its sum by shuffles, and writes the gradient at once. In
+epochs with metrics a single block takes all rows and adds up the totals on its way, in a fixed order.
+
+Expect: 1.3 us in place of 2.35, and from one node to the next once instead of twice: 1.5 us less a step whatever the
+model, 16 us instead of 17.4 for softmax regression, 35 instead of 36.6 with a hidden layer of 256. In epochs with
+metrics about 2.5 us in place of 4.65, though one multiprocessor does all of it. Nothing is left to win here for batches
+of thousands, where memory is the bound and metrics wait for that one block.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from stages import cuda_graph
+from stages.plain import blocks, int32
+from stages.workspace import Array, Setup
+
+WARP = 32
+ROWS = 4  # of a block, a warp each
+HEAD_WARPS = 32  # of the one block that adds up totals, as in softmax.cu
+
+
+class FusedHead:
+    """All of the head in one kernel."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, setup: Setup) -> None:
+        self._tensors = setup.tensors
+        rows, classes = setup.tensors.logits.shape
+        self._grid = blocks(rows, ROWS)
+        self._sizes = (int32(rows), int32(classes))
+        self._kernel = setup.kernel("softmax.cu", "softmax_xent")
+
+    def __call__(self, labels: Array, with_totals: bool) -> None:
+        """Logits (B, C) to dlogits (B, C); adds to the totals when asked."""
+        grid, warps = (1, HEAD_WARPS) if with_totals else (self._grid, ROWS)
+        tensors = (self._tensors.logits, labels, self._tensors.dlogits, self._tensors.totals)
+        self._kernel(grid, warps * WARP, *tensors, *self._sizes, int32(with_totals))
+
+
+STAGE = cuda_graph.STAGE.climb("fused-head", "Fused head", group="beyond", head=FusedHead)

@@ -1,0 +1,91 @@
+"""Products by cuBLASLt, the first of their shapes too, for which algorithms are tried out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ladder.environment import missing
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(["cublas"]) is not None, reason=str(missing(["cublas"])))]
+
+UNIT = 2.0**-24
+
+
+@pytest.fixture
+def tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache on disk in which no algorithm has been chosen yet."""
+    from common.cuda import cublas
+
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
+    cublas._chosen.cache_clear()
+    yield tmp_path / "tuning"
+    cublas._chosen.cache_clear()
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (-0.1, 1.0)])
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("m", "n", "k"), [(784, 10, 128), (33, 7, 1), (1, 65, 31)])
+def test_a_product_is_right_though_algorithms_were_tried_for_it(
+    tuning: Path, m: int, n: int, k: int, trans_a: bool, trans_b: bool, alpha: float, beta: float
+) -> None:
+    from common.cuda.cublas import Matmul
+    from common.cuda.gpu import Gpu
+
+    gpu = Gpu()
+    random = np.random.default_rng()
+    a: Any = random.standard_normal((k, m) if trans_a else (m, k), np.float32)
+    b: Any = random.standard_normal((n, k) if trans_b else (k, n), np.float32)
+    out = random.standard_normal((m, n), np.float32) if beta else np.full((m, n), np.nan, np.float32)
+    on_device = gpu.upload(out)
+    multiply = Matmul(gpu)
+    before = out
+    for _ in range(2):  # the second without trying
+        multiply(gpu.upload(a), gpu.upload(b), on_device, trans_a, trans_b, alpha, beta)
+        op_a, op_b = (a.T if trans_a else a).astype(np.float64), (b.T if trans_b else b).astype(np.float64)
+        expected, magnitude = alpha * op_a @ op_b, abs(alpha) * np.abs(op_a) @ np.abs(op_b)
+        if beta:
+            expected, magnitude = expected + beta * before, magnitude + np.abs(beta * before)
+        found = gpu.download(on_device)
+        assert (np.abs(found - expected) <= (k + 4) * UNIT * magnitude).all()
+        before = found
+    assert len(list(tuning.iterdir())) == 1  # it did try
+
+
+@pytest.mark.usefixtures("tuning")
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 256, 784), (128, 10, 784), (7, 33, 49), (1, 64, 49), (32, 129, 2)])
+def test_bias_and_relu_are_fused_and_the_mask_of_the_relu_serves_the_way_back(m: int, n: int, k: int) -> None:
+    from common.cuda.cublas import Matmul
+    from common.cuda.fusion import Fusion, mask_shape
+    from common.cuda.gpu import Gpu
+
+    gpu = Gpu()
+    random = np.random.default_rng()
+    inputs, weight, bias = (random.standard_normal(shape, np.float32) for shape in ((m, k), (k, n), (n,)))
+    doutput, next_weight = (random.standard_normal(shape, np.float32) for shape in ((m, 10), (n, 10)))
+    left, right, next_left, next_right = map(gpu.upload, (inputs, weight, doutput, next_weight))
+    out, dinput = (gpu.upload(np.full((m, n), np.nan, np.float32)) for _ in range(2))
+    mask = gpu.empty(mask_shape(m, n), np.uint8)
+    multiply, on_the_way_back = Matmul(gpu), Fusion("relu_backward", mask=mask)
+
+    before = inputs.astype(np.float64) @ weight.astype(np.float64) + bias
+    bound = (k + 4) * UNIT * (np.abs(inputs) @ np.abs(weight) + np.abs(bias))
+    bias_there = gpu.upload(bias)
+    fusions = (Fusion("bias", bias_there), before), (Fusion("relu_bias", bias_there, mask), np.maximum(before, 0))
+    for fusion, expected in fusions:
+        for _ in range(2):  # the second without trying algorithms
+            multiply(left, right, out, False, False, 1.0, 0.0, fusion)
+            assert (np.abs(gpu.download(out) - expected) <= bound).all()
+
+    passed = gpu.download(out) > 0
+    for _ in range(2):
+        multiply(next_left, next_right, dinput, False, True, 1.0, 0.0, on_the_way_back)
+        found = gpu.download(dinput)
+        magnitude = np.abs(doutput) @ np.abs(next_weight.T)
+        exact = doutput.astype(np.float64) @ next_weight.T.astype(np.float64)
+        assert (np.abs(found - np.where(passed, exact, 0)) <= 14 * UNIT * magnitude).all()
+        assert (found[~passed] == 0).all()

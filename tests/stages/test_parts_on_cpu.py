@@ -1,0 +1,75 @@
+"""The parts of the rungs that launch kernels of our own, run on the CPU as they stand: grids, arguments, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.problem import Problem, initial_params
+from ladder.verify import verify_first_update
+from stages.fused_epilogue import FusedEpilogue
+from stages.fused_head import FusedHead
+from stages.fused_update import FusedUpdate
+from stages.naive import STAGE as NAIVE
+from stages.recipe import Recipe
+from stages.step import RecipeTrainer
+from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
+from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.stages.numpy_parts import RECIPE, HostDevice
+from tests.stages.test_step import random_split
+
+pytestmark = requires_compiler
+
+assert NAIVE.recipe is not None
+STEPS = 2
+RECIPES = {
+    "naive": NAIVE.recipe,
+    "fused-head": replace(RECIPE, head=FusedHead),
+    "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
+    "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
+    "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
+}
+
+
+class ShimDevice(HostDevice):
+    """NumPy's memory, and kernels that are executed by the shim."""
+
+    def __init__(self, shim: Shim) -> None:
+        self._shim = shim
+
+    def kernel(self, source: Path, name: str) -> Callable[..., None]:
+        return partial(self._launch, name)
+
+    def _launch(self, name: str, grid: Any, block: Any, *args: Any) -> None:
+        self._shim.launch(name, grid, block, *args)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> ShimDevice:
+    build = tmp_path_factory.mktemp("shim")
+    return ShimDevice(Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build)))
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((), 1), ((35,), 8), ((5, 3, 4), 33), ((4, 1, 3), 5)], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_first_updates_are_the_oracle_s(
+    recipe: Recipe, hidden: tuple[int, ...], batch: int, device: ShimDevice
+) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch, metrics_every=2)
+    split = random_split(STEPS * batch + batch // 2, problem.inputs, problem.classes)
+    seen = split.first(STEPS * batch)
+    trainer = RecipeTrainer(recipe, problem, split, device)
+    for run, epoch in enumerate((1, 0, 1)):  # with totals, without, and with them again
+        params = initial_params(problem, run)
+        trainer.load_params(params)
+        trainer.run_epoch(epoch)
+        checks = verify_first_update(
+            problem, "float32", STEPS, params, trainer.read_params(), trainer.last_metrics(), seen.images, seen.labels
+        )
+        assert [check for check in checks if not check.passed] == []
+        assert {"first 2 updates, loss", "first 2 updates, accuracy"} <= {check.what for check in checks} or epoch == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
@@ -39,16 +40,11 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
     reader = _Reader(cupti)
     # Read while CUPTI hands them over: afterwards the buffer is its own again.
     cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), reader)
-    work = (cupti.ActivityKind.CONCURRENT_KERNEL, cupti.ActivityKind.MEMCPY, cupti.ActivityKind.MEMSET)
-    for kind in work:
+    kinds = cupti.ActivityKind
+    wanted = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET, kinds.DRIVER, kinds.RUNTIME)
+    for kind in wanted:
         cupti.activity_enable(kind)
-    for enable, functions in (
-        (cupti.activity_enable_driver_api, cupti.driver_api_trace_cbid),
-        (cupti.activity_enable_runtime_api, cupti.runtime_api_trace_cbid),
-    ):
-        for function in functions:
-            if acts(function.name):
-                enable(function.value, 1)
+    _leave_out_the_chatter(cupti)
     try:
         run_epoch(epochs[0])
         cupti.activity_flush_all(1)
@@ -59,11 +55,23 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
             trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
         cupti.activity_flush_all(1)
     finally:
-        for kind in (*work, cupti.ActivityKind.DRIVER, cupti.ActivityKind.RUNTIME):
+        for kind in wanted:
             cupti.activity_disable(kind)
     for recorded in (trace.kernels, trace.copies, trace.calls):
         recorded.sort(key=attrgetter("start"))
     return trace
+
+
+def _leave_out_the_chatter(cupti: Any) -> None:
+    """Ask CUPTI for no records of calls that do not act; those that come nevertheless are dropped on reading."""
+    for switch, functions in (
+        (cupti.activity_enable_driver_api, cupti.driver_api_trace_cbid),
+        (cupti.activity_enable_runtime_api, cupti.runtime_api_trace_cbid),
+    ):
+        for function in functions:
+            if function.name.startswith("cu") and not acts(function.name):
+                with suppress(cupti.cuptiError):  # this driver does not know it
+                    switch(function.value, 0)
 
 
 class _Reader:
@@ -85,7 +93,8 @@ class _Reader:
             kind = int(one.kind)
             if kind in self._domains:
                 name = self._name(kind, one.cbid)
-                self.trace.calls.append(Call(name, one.start, one.end, one.correlation_id, one.thread_id))
+                if acts(name):
+                    self.trace.calls.append(Call(name, one.start, one.end, one.correlation_id, one.thread_id))
             elif kind == self._kernel:
                 self.trace.kernels.append(_kernel(one))
             elif kind == self._copy:

@@ -27,7 +27,7 @@ LIBRARY: tuple[tuple[str, Kind], ...] = (
     (r"softmax|nll_loss|cross_entropy|argmax", "softmax"),
     (r"memcpy|memset|copy|fill", "copy"),
     (r"adam|sgd|multi_tensor|foreach", "update"),
-    (r"relu|threshold|clamp_min|reduce|bias", "layer"),
+    (r"relu|threshold|clamp_min|reduce|bias|^globalKernel$", "layer"),
 )
 
 

@@ -132,15 +132,17 @@ def libraries(names: Iterable[str]) -> dict[str, str]:
 def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:
     """The commit of the code and whether files differ from it; (None, None) outside a repository of its own.
 
-    `$LADDER_COMMIT` names the commit of a tree that was carried somewhere without its repository.
+    `$LADDER_COMMIT` names the commit of a tree that was carried somewhere without its repository, or with another's.
     """
+    if carried := os.environ.get("LADDER_COMMIT"):
+        return carried, None
     try:
         top = _git(root, "rev-parse", "--show-toplevel")
         if Path(top).resolve() != root.resolve():  # unpacked somewhere inside another project
-            return os.environ.get("LADDER_COMMIT"), None
+            return None, None
         return _git(root, "rev-parse", "HEAD"), bool(_git(root, "status", "--porcelain"))
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("LADDER_COMMIT"), None
+        return None, None
 
 
 def cores_usable() -> int:

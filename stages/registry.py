@@ -24,6 +24,7 @@ SOURCES = (
     "stages.sparse_metrics:STAGE",
     "stages.cudnn_softmax:STAGE",
     "stages.cuda_graph:STAGE",
+    "stages.persistent_cluster:STAGE",
 )
 
 

@@ -115,7 +115,7 @@ class Setup:
 
         With `cluster`, blocks come in clusters of so many, and `grid` counts those.
         """
-        loaded: Callable[..., None] = self.device.kernel(KERNELS / file, name, cluster)
+        loaded: Callable[..., None] = self.device.kernel(KERNELS / file, name, cluster=cluster)
         return loaded
 
 

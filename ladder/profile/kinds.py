@@ -16,6 +16,8 @@ OWN: dict[str, Kind] = {
     "softmax_xent_backward": "softmax",
     "softmax_xent_totals": "softmax",
     "sgd_update": "update",
+    "neighbour_grams": "gemm",
+    "persistent_cluster": "fused",
 }
 
 # In this order: a compiler's fused kernel has the names of all that it fuses in its own.

@@ -1,7 +1,7 @@
 // What CUDA C++ has no words for: mailboxes in the shared memory of a cluster's other blocks, and waiting. Needs sm_90.
 //
 // A mailbox is a piece of shared memory with an mbarrier beside it: its owner says how many bytes it expects, any block
-// of the cluster sends them, and whoever waits is let go when the last of them has arrived. (PTX ISA: mbarrier, st.async.)
+// of the cluster sends them, and whoever waits is let go when the last has arrived. (PTX ISA: mbarrier, st.async.)
 #pragma once
 
 using Barrier = unsigned long long;  // an mbarrier, in shared memory

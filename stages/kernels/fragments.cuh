@@ -5,8 +5,8 @@ constexpr int WARP = 32;
 constexpr int EDGE = 16;  // rows and columns of a left factor
 constexpr int TILE = 8;   // columns of a right factor, and of the product
 
-// A warp's product c (16, 8) += a (16, 16) b (16, 8), float16 factors, float32 sums; fragments as PTX's mma.m16n8k16 has
-// them. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8 in columns 2t, 2t+1, 2t, 2t+1; a holds rows g,
+// A warp's product c (16, 8) += a (16, 16) b (16, 8), float16 factors, float32 sums; fragments are those of PTX's
+// mma.m16n8k16. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8 in columns 2t, 2t+1, 2t, 2t+1; a holds rows g,
 // g+8, g, g+8 in pairs of columns 2t, 2t, 2t+8, 2t+8; b holds column g in pairs of rows 2t, 2t+8.
 __device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm volatile(

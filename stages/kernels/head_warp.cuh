@@ -1,8 +1,8 @@
 #pragma once
 #include "epoch.cuh"
 
-// The warps that turn a block's logits into dlogits. They share the sums, and all take the same softmax of them, so that
-// each can send to its share of the blocks without waiting once more.
+// The warps that turn a block's logits into dlogits. They share the sums, and all take the same softmax of them, so
+// that each can send to its share of the blocks without waiting once more.
 class HeadWarp {
   public:
     __device__ HeadWarp(Shared& shared, const Epoch& epoch, Classes classes)

@@ -6,17 +6,17 @@ constexpr int GRAM_THREADS = 256;
 constexpr int PAIRS = 2;    // of rows, for each of four warps
 constexpr int COLUMNS = 4;  // each of sixteen, for each of two warps
 
-// neighbour_grams: grams[s] = x(s + 1) x(s)^T, the inner products of every image of a batch with every image of the batch
-// before it; in two halves, laid out as the right factors that persistent_cluster takes.
+// neighbour_grams: grams[s] = x(s + 1) x(s)^T, the inner products of every image of a batch with every image of the
+// batch before it; in two halves, laid out as the right factors that persistent_cluster takes.
 //   images  (steps, P, tiles, 32)          f16  in: eight numbers each, a lane's part of a left factor: 16 images of P
 //           pairs of eight, by 16 features
-//   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers each, a lane's part of two right factors: 16 images of
-//           the earlier batch by 8 of the later, high halves and then low ones
+//   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers each, a lane's part of two right factors: 16 images
+//           of the earlier batch by 8 of the later, high halves and then low ones
 // Launch: grid steps - 1, block GRAM_THREADS; P = pairs.
 // Needs:  sm_80; 1 <= pairs <= 8; any tiles; every product of two images < 65,504.
 // Order:  features from the first to the last; repeats bit for bit.
-extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 2) neighbour_grams(const uint4* images, uint4* grams, int pairs,
-                                                                             int tiles) {
+extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 2) neighbour_grams(const uint4* images, uint4* grams,
+                                                                             int pairs, int tiles) {
     const int lane = threadIdx.x % WARP;
     const int first_pair = threadIdx.x / WARP / 2 * PAIRS;
     const int first_column = threadIdx.x / WARP % 2 * COLUMNS;

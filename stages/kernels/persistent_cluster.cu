@@ -5,17 +5,17 @@
 // i % BLOCKS. Each block multiplies its features of all images (partial logits), and each block owns eight images of a
 // batch, whose logits it adds up from everyone's parts, and whose dlogits it sends to everyone.
 //
-// Order: done plainly, a step is two exchanges one after the other. But the logits of batch t under the weights W(t) are
+// Order: done plainly, a step is two exchanges, one after the other. But the logits of batch t under weights W(t) are
 //     x(t) W(t) = x(t) W(t-1) - rate * x(t) x(t-1)^T dlogits(t-1),
-// and the product of neighbouring batches (neighbour_grams) knows no weights. So the long way, from dlogits(t-2) through
-// weights and partial logits x(t) W(t-1), has two steps' time, and what remains in each is one exchange and one small
-// product. This is the same gradient descent, step for step, added up in another order.
+// and the product of neighbouring batches (neighbour_grams) knows no weights. So the long way, from dlogits(t-2)
+// through weights and partial logits x(t) W(t-1), has two steps' time, and what remains in each is one exchange and
+// one small product. This is the same gradient descent, step for step, added up in another order.
 //
 // Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves.
 #include "feature_warp.cuh"
 #include "head_warp.cuh"
 
-// persistent_cluster: an epoch of softmax regression: for every step weight -= learning_rate * x^T dlogits, bias likewise.
+// persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, bias likewise.
 //   images    (steps, P, tiles, 32)      f16  in: eight numbers each, x as left factors of 16 images by 16 features, P
 //             pairs of eight images a batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
 //   features  (steps, tiles, P, 32)      f16  in: the same transposed, as left factors of 16 features by 16 images

@@ -190,8 +190,8 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
         args: Args = {"images": images, "features": features, "labels": labels, "grams": grams, "weight": weight}
         args |= {"bias": bias, "totals": np.array([12.5, 3.0]), "steps": steps, "pairs": pairs, "tiles": tiles}
         args |= {"inputs": inputs, "classes": classes, "learning_rate": 0.125, "with_totals": with_totals}
-        # A probability is off, relatively, by as much as its logit is: by the rounding of its terms, 2^-22 each and most
-        # of it averaged out. An update is a mean over images.
+        # A probability is off, relatively, by as much as its logit is: by the rounding of its terms, 2^-22 each, most
+        # of which averages out. An update is a mean over images.
         logit = 16 * UNIT * float((pixels @ np.abs(weight) + np.abs(bias)).max())
         moved = steps * (0.125 * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + np.abs(bias).max())))
         totals = np.array([steps * batch * 2 * (logit + moved), 0.0])

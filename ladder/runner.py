@@ -80,7 +80,7 @@ class Runner:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:
-            reason = missing(row.entry.stage.needs)
+            reason = missing(row.entry.stage.needs) or row.entry.stage.misfit(self._problem, self._steps)
             if reason is not None and not row.processes:
                 row.skip(reason)
         todo = [(round_, row) for round_ in rounds for row in self._rows if row.wants(round_)]

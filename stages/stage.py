@@ -34,6 +34,14 @@ class Stage:
     changed: str | None = None
     recipe: Recipe | None = None
 
+    def misfit(self, problem: Problem, steps: int) -> str | None:
+        """Why a problem of so many steps an epoch does not fit, for parts that do not take every one; None if it does.
+
+        A part that is choosy has a function of that name.
+        """
+        choosy = (getattr(part, "misfit", None) for part in (self.recipe.parts().values() if self.recipe else ()))
+        return next((reason for ask in choosy if ask and (reason := ask(problem, steps))), None)
+
     def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
         """The next rung: this one with exactly one choice changed.
 

@@ -110,9 +110,12 @@ class Setup:
     device: Any  # a Gpu for the parts of rungs; not typed as one, since stages are listed without CUDA's packages too
     tensors: Workspace
 
-    def kernel(self, file: str, name: str) -> Callable[..., None]:
-        """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments)."""
-        loaded: Callable[..., None] = self.device.kernel(KERNELS / file, name)
+    def kernel(self, file: str, name: str, cluster: int | None = None) -> Callable[..., None]:
+        """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
+
+        With `cluster`, blocks come in clusters of so many, and `grid` counts those.
+        """
+        loaded: Callable[..., None] = self.device.kernel(KERNELS / file, name, cluster=cluster)
         return loaded
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import cupy
 import numpy as np
+from cuda.bindings import driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
 from common.cuda.compile import cached_cubin
 
 Grid = int | tuple[int, ...]
+
+PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
 
 
 class Kernel:
@@ -24,16 +27,17 @@ class Kernel:
     and cooperative grids.
     """
 
-    def __init__(self, code: Any, stream: Any) -> None:
+    def __init__(self, code: Any, stream: Any, cluster: int | None = None) -> None:
         self._code = code
         self._stream = stream
+        self._cluster = cluster
         self._configs: dict[tuple[Grid, Grid], Any] = {}  # making one costs as much as a launch
 
     def __call__(self, grid: Grid, block: Grid, *args: Any) -> None:
-        """Enqueue a launch of so many blocks of so many threads, sizes in CUDA's order (x, y, z)."""
+        """Enqueue a launch of so many blocks (or clusters) of so many threads, sizes in CUDA's order (x, y, z)."""
         config = self._configs.get((grid, block))
         if config is None:
-            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block)
+            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, cluster=self._cluster)
         launch(self._stream, config, self._code, *[a.data.ptr if type(a) is cupy.ndarray else a for a in args])
 
 
@@ -49,13 +53,25 @@ class Gpu:
         self._launch_stream = Stream.from_handle(self.stream_handle)
         self._programs: dict[Path, Any] = {}
 
-    def kernel(self, source: Path, name: str) -> Kernel:
-        """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk)."""
+    def kernel(self, source: Path, name: str, cluster: int | None = None) -> Kernel:
+        """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
+
+        With `cluster`, it is launched in clusters of so many blocks; raises ValueError where the GPU has none so large.
+        """
         program = self._programs.get(source)
         if program is None:
             cubin = cached_cubin(source, f"sm_{self._device.arch}")
             program = self._programs[source] = ObjectCode.from_cubin(cubin.code, name=source.name)
-        return Kernel(program.get_kernel(name), self._launch_stream)
+        code = program.get_kernel(name)
+        if cluster is not None and cluster > PORTABLE_CLUSTER:
+            self._allow_clusters(code, cluster)
+        return Kernel(code, self._launch_stream, cluster)
+
+    def _allow_clusters(self, code: Any, blocks: int) -> None:
+        allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        (status,) = driver.cuKernelSetAttribute(allowed, 1, code.handle, driver.CUdevice(self._device.device_id))
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise ValueError(f"clusters of {blocks} blocks are refused by this GPU ({status.name})")
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.

@@ -18,6 +18,8 @@ OWN: dict[str, Kind] = {
     "softmax_xent": "softmax",
     "bias_update": "update",
     "sgd_update": "update",
+    "neighbour_grams": "gemm",
+    "persistent_cluster": "fused",
 }
 
 # In this order: a compiler's fused kernel has the names of all that it fuses in its own.

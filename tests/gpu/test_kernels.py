@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ladder.environment import missing
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
 from tests.kernels.cases import Case, all_cases
 
@@ -21,9 +22,11 @@ def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
     from common.cuda.gpu import Gpu
 
     gpu = Gpu()
-    function = gpu.kernel(kernel.source, kernel.name)
+    if kernel.minimum_arch and (reason := missing([f"sm_{kernel.minimum_arch}"])):
+        pytest.skip(reason)
     seed = secrets.randbits(32)
     for case in all_cases(kernel.name, np.random.default_rng(seed)):
+        function = gpu.kernel(kernel.source, kernel.name, case.cluster)
         first, second = (_launch(gpu, function, kernel, case) for _ in range(2))
         assert case.mismatch(first) == "", f"seed {seed}"
         if kernel.claims_repeatable:

@@ -8,8 +8,10 @@ import time
 import numpy as np
 import pytest
 
+from common.dataset import Split
 from common.oracle import Oracle
 from common.problem import Params, Problem, initial_params
+from common.trainer import Trainer
 from ladder.environment import missing
 from ladder.measure import timed_run
 from ladder.verify import verify_first_update
@@ -31,13 +33,24 @@ def on_this_machine(entry: Entry) -> Entry:
     return entry
 
 
+def build(entry: Entry, problem: Problem, split: Split) -> Trainer:
+    """The stage's trainer here; where a rung says that the problem does not fit it, it is right to refuse."""
+    stage = on_this_machine(entry).stage
+    try:
+        return stage.build(problem, split)
+    except ValueError as error:
+        if str(error).startswith(f"{stage.name}: ") and "; try " in str(error):
+            pytest.skip(str(error))
+        raise
+
+
 @pytest.mark.parametrize(("hidden", "batch"), SIZES, ids=str)
 @pytest.mark.parametrize("entry", STAGES, ids=lambda entry: entry.stage.name)
 def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], batch: int) -> None:
-    stage = on_this_machine(entry).stage
+    stage = entry.stage
     problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=batch, metrics_every=1)
     split = random_split(3 * batch + batch // 2, inputs=49, classes=10, seed=batch)
-    trainer = stage.build(problem, split)
+    trainer = build(entry, problem, split)
     for run in range(2):  # the second from other parameters, through the same buffers
         params = initial_params(problem, run)
         trainer.load_params(params)
@@ -56,10 +69,12 @@ def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry) -> None:
     """A captured graph does not: it would go on with addresses that have long been someone else's."""
     import cupy
 
-    stage = on_this_machine(entry).stage
-    problem = Problem(inputs=49, classes=10, hidden=(33,), batch_size=32, metrics_every=1)
+    stage = entry.stage
+    # Softmax regression for a rung that trains nothing else.
+    hidden = () if stage.name == "persistent-cluster" else (33,)
+    problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=32, metrics_every=1)
     split = random_split(96, inputs=49, classes=10)
-    trainer = stage.build(problem, split)
+    trainer = build(entry, problem, split)
     gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
     others = [cupy.full(size, cupy.nan, cupy.float32) for size in (1 << 6, 1 << 9, 1 << 12, 1 << 15, 1 << 18) * 8]
@@ -75,12 +90,11 @@ def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.stage.name)
 def test_extreme_logits_give_finite_updates(entry: Entry) -> None:
-    stage = on_this_machine(entry).stage
     problem = Problem(inputs=49, classes=10, batch_size=32, learning_rate=1.0)
     split = random_split(32, inputs=49, classes=10)
     drawn = initial_params(problem, 0)
     params = Params((drawn.weights[0] * np.float32(300),), drawn.biases)  # logits of about +-80 and beyond
-    trainer = stage.build(problem, split)
+    trainer = build(entry, problem, split)
     trainer.load_params(params)
     trainer.run_epoch(9)
     oracle = Oracle(problem, params)

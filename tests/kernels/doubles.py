@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.stages import cluster_model
+
 Array = NDArray[np.float64]
 Labels = NDArray[np.int32]
+Halves = NDArray[np.float16]
 Outputs = dict[str, NDArray[Any]]
 
 
@@ -72,3 +75,36 @@ def softmax_xent(
 
 def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) -> Outputs:
     return {"param": param - learning_rate * gradient}
+
+
+def neighbour_grams(images: Halves, grams: Halves, pairs: int, tiles: int) -> Outputs:
+    return {"grams": cluster_model.neighbour_grams(images)}
+
+
+def persistent_cluster(
+    images: Halves,
+    features: Halves,
+    labels: Labels,
+    grams: Halves,
+    weight: Array,
+    bias: Array,
+    totals: Array,
+    steps: int,
+    pairs: int,
+    tiles: int,
+    inputs: int,
+    classes: int,
+    learning_rate: float,
+    with_totals: int,
+) -> Outputs:
+    weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
+    for batch, wanted in zip(images, labels, strict=True):
+        x = np.block([[cluster_model.left_factor(lanes) for lanes in row] for row in batch]).astype(np.float64)
+        x = x[:, :inputs]
+        logits = x @ weight + bias
+        if with_totals:
+            totals = softmax_xent_totals(logits, wanted, totals, len(x), classes)["totals"]
+        dlogits = (softmax(logits, logits, len(x), classes)["probs"] - np.eye(classes)[wanted]) / len(x)
+        weight -= learning_rate * x.T @ dlogits
+        bias -= learning_rate * dlogits.sum(axis=0)
+    return {"weight": weight, "bias": bias, "totals": totals}

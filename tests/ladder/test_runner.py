@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ladder import runner
 from ladder.results import StageResult, load
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
@@ -129,3 +130,13 @@ def test_killed_halfway_the_results_are_whole_and_the_rest_can_be_measured(tmp_p
     assert [len(stage.processes) for stage in again.stages] == [3, 3]
     assert again.stages[0].processes[0] == left.stages[0].processes[0]
     assert all(stage.status == "passed" for stage in again.stages)
+
+
+def test_a_stage_that_the_problem_does_not_fit_is_skipped_with_what_to_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "missing", lambda needs: None)  # a machine that has all that it needs
+    deep = small_problem(hidden=(8,))
+    (stage,) = prepare(tmp_path, "stages.persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
+    assert stage.status == "skipped"
+    assert stage.reason == "hidden layers of 8: it trains softmax regression alone; try cuda-graph"

@@ -42,7 +42,8 @@ class ShimDevice(HostDevice):
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
 
-    def kernel(self, source: Path, name: str) -> Callable[..., None]:
+    def kernel(self, source: Path, name: str, cluster: int | None = None) -> Callable[..., None]:
+        assert cluster is None, "the shim runs no clusters"
         return partial(self._launch, name)
 
     def _launch(self, name: str, grid: Any, block: Any, *args: Any) -> None:

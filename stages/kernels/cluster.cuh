@@ -1,0 +1,82 @@
+// What CUDA C++ has no words for: mailboxes in the shared memory of a cluster's other blocks, and waiting. Needs sm_90.
+//
+// A mailbox is a piece of shared memory with an mbarrier beside it: its owner says how many bytes it expects, any block
+// of the cluster sends them, and whoever waits is let go when the last has arrived. (PTX ISA: mbarrier, st.async.)
+#pragma once
+
+using Barrier = unsigned long long;  // an mbarrier, in shared memory
+
+__device__ inline unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// The address at which this block reaches what `own` is in the block of that rank.
+__device__ inline unsigned address_in(unsigned own, int rank) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
+    return there;
+}
+
+// One thread arms the barrier for its next phase, which ends when so many bytes have arrived.
+__device__ inline void expect_bytes(Barrier& barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ inline void make_barrier(Barrier& barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
+}
+
+// Lets the other blocks see the barriers that this thread has made.
+__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Waits until the phase of this parity is over: 0 for the first, 1 for the second, ...
+__device__ inline void wait_for(Barrier& barrier, int parity) {
+    asm volatile(
+        "{\n.reg .pred over;\n"
+        "again:\nmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+        "@!over bra again;\n}" ::"r"(shared_address(&barrier)),
+        "r"(parity)
+        : "memory");
+}
+
+// Eight bytes into another block's mailbox; both addresses are those of address_in.
+__device__ inline void send(unsigned address, unsigned barrier, unsigned first, unsigned second) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address),
+                 "r"(first), "r"(second), "r"(barrier)
+                 : "memory");
+}
+
+__device__ inline void store_in(unsigned address, double value) {
+    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address), "d"(value) : "memory");
+}
+
+// A barrier of all threads of the cluster.
+__device__ inline void wait_for_cluster() {
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+}
+
+// A barrier of some warps of a block: `threads` of them, by the name `id` (not 0, which is __syncthreads).
+__device__ inline void wait_for_warps(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ inline int rank_in_cluster() {
+    int rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// Sixteen bytes that nobody writes while the kernel runs; volatile, lest the compiler put it off until they are needed.
+__device__ inline uint4 load_early(const uint4* address) {
+    uint4 value;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "l"(address));
+    return value;
+}
+
+// Bring the line of 128 bytes that this address lies in into L2.
+__device__ inline void prefetch_line(const void* address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}

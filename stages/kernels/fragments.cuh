@@ -1,0 +1,33 @@
+// Products of a warp on tensor cores, and float32 numbers in two float16 halves for them. Needs sm_80.
+#pragma once
+
+constexpr int WARP = 32;
+constexpr int EDGE = 16;  // rows and columns of a left factor
+constexpr int TILE = 8;   // columns of a right factor, and of the product
+
+// A warp's product c (16, 8) += a (16, 16) b (16, 8), float16 factors, float32 sums; fragments are those of PTX's
+// mma.m16n8k16. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8 in columns 2t, 2t+1, 2t, 2t+1; a holds rows g,
+// g+8, g, g+8 in pairs of columns 2t, 2t, 2t+8, 2t+8; b holds column g in pairs of rows 2t, 2t+8.
+__device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two numbers as float16, and what that rounding left of each as float16: together they keep 22 bits.
+struct Halves {
+    unsigned high, low;  // each a pair of float16, the first number in the lower bits
+};
+
+__device__ inline Halves halves_of(float first, float second) {
+    Halves halves;
+    float high_first, high_second;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves.high) : "f"(second), "f"(first));
+    asm("{\n.reg .f16 a, b;\nmov.b32 {a, b}, %2;\ncvt.f32.f16 %0, a;\ncvt.f32.f16 %1, b;\n}"
+        : "=f"(high_first), "=f"(high_second)
+        : "r"(halves.high));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves.low) : "f"(second - high_second), "f"(first - high_first));
+    return halves;
+}

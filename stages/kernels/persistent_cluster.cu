@@ -1,0 +1,66 @@
+// Softmax regression, a whole epoch in one launch of one thread-block cluster: weights stay in registers, and blocks
+// exchange what they must through each other's shared memory.
+//
+// Split: every sixteen features (the bias is one more, whose pixel is always 1) are a tile, and tile i lives in block
+// i % BLOCKS. Each block multiplies its features of all images (partial logits), and each block owns eight images of a
+// batch, whose logits it adds up from everyone's parts, and whose dlogits it sends to everyone.
+//
+// Order: done plainly, a step is two exchanges, one after the other. But the logits of batch t under weights W(t) are
+//     x(t) W(t) = x(t) W(t-1) - rate * x(t) x(t-1)^T dlogits(t-1),
+// and the product of neighbouring batches (neighbour_grams) knows no weights. So the long way, from dlogits(t-2)
+// through weights and partial logits x(t) W(t-1), has two steps' time, and what remains in each is one exchange and
+// one small product. This is the same gradient descent, step for step, added up in another order.
+//
+// Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves.
+#include "feature_warp.cuh"
+#include "head_warp.cuh"
+
+// persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, bias likewise.
+//   images    (steps, P, tiles, 32)      f16  in: eight numbers each, x as left factors of 16 images by 16 features, P
+//             pairs of eight images a batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
+//   features  (steps, tiles, P, 32)      f16  in: the same transposed, as left factors of 16 features by 16 images
+//   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
+//   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images
+//   weight    (inputs, classes)          f32  in, out
+//   bias      (classes,)                 f32  in, out
+//   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, with with_totals
+// Launch: one cluster of BLOCKS blocks of THREADS; P = pairs, batches have 16 pairs images; learning_rate as a step's,
+//   for the mean over its images.
+// Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= FEATURE_WARPS * BLOCKS; classes <= 16; |weight| < 4,000.
+// Order:  every sum has one order, whoever comes first; repeats bit for bit.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const uint4* features,
+                                                                          const int* labels, const uint4* grams,
+                                                                          float* weight, float* bias, double* totals,
+                                                                          int steps, int pairs, int tiles, int inputs,
+                                                                          int classes, float learning_rate,
+                                                                          int with_totals) {
+    __shared__ Shared shared;
+    const Classes rows(classes);
+    const Epoch epoch = {images, features, grams, labels, weight, bias, steps, pairs, tiles, inputs, learning_rate};
+    if (threadIdx.x == 0) {
+        for (int parity = 0; parity < 2; ++parity) {
+            make_barrier(shared.logits_are_in[parity]);
+            make_barrier(shared.dlogits_are_in[parity]);
+        }
+        publish_barriers();
+        for (int parity = 0; parity < 2; ++parity) {
+            expect_bytes(shared.logits_are_in[parity], BLOCKS * rows.bytes());
+            expect_bytes(shared.dlogits_are_in[parity], 2 * pairs * rows.bytes());
+        }
+    }
+    wait_for_cluster();
+    if (threadIdx.x < FEATURE_WARPS * WARP) {
+        FeatureWarp(shared, epoch, rows).run();
+    } else {
+        HeadWarp head(shared, epoch, rows);
+        head.run(with_totals);
+        if (with_totals) head.send_totals();
+    }
+    wait_for_cluster();  // a block that ends takes its mailboxes with it
+    if (with_totals && rank_in_cluster() == 0 && threadIdx.x == 0) {
+        for (int owner = 0; owner < 2 * pairs; ++owner) {
+            totals[0] += shared.losses[owner];
+            totals[1] += shared.corrects[owner];
+        }
+    }
+}

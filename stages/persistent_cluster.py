@@ -1,0 +1,125 @@
+"""A persistent cluster: one launch trains a whole epoch, and the weights never leave the chip meanwhile.
+
+Why: in a graph a step is still eight kernels, each with about 1 us from the one before it, and each fetches from
+memory what the one before left there. Softmax regression has 31 KB of weights, and 2 MFLOP to do in a step.
+
+Change: launch. One thread-block cluster of sixteen multiprocessors trains an epoch: weights in registers, logits and
+their gradients through distributed shared memory. It absorbs gemm, epilogue, head and update. A second kernel, over the
+whole chip, multiplies each batch with the one before it, which lets most of a step overlap with the step before.
+
+Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
+times faster than the rung below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from common.problem import Problem
+from stages import cuda_graph
+from stages.plain import float32, int32
+from stages.recipe import Metrics, RunStep
+from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
+
+BLOCKS, THREADS = 16, 256  # persistent_cluster.cu
+GRAM_THREADS = 256  # neighbour_grams.cu
+EDGE = 16  # images or features of a fragment
+LANES = 32
+MOST_IMAGES = 128  # of a batch: eight for each block
+MOST_FEATURES = 1024  # the bias among them: 64 for each block
+MOST_CLASSES = 16
+
+
+class ClusterEpoch:
+    """An epoch by one cluster of blocks; raises ValueError for a problem that does not fit it."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    absorbs: ClassVar[tuple[str, ...]] = ("gemm", "epilogue", "head", "update")
+
+    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
+        problem, tensors = setup.problem, setup.tensors
+        self._steps, self._pairs, self._tiles = len(tensors.batches), *fragment_counts(problem)
+        if reason := self.misfit(problem, self._steps):
+            raise ValueError(f"persistent-cluster: {reason}")
+        self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals)
+        self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
+        self._learning_rate = float32(problem.learning_rate)
+        self._train = setup.kernel("persistent_cluster.cu", "persistent_cluster", cluster=BLOCKS)
+        self._multiply_neighbours = setup.kernel("neighbour_grams.cu", "neighbour_grams")
+        self._images, self._features = fragments(setup.device, [images for images, _ in tensors.batches])
+        self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
+        for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
+            own[...] = labels
+        shape = (max(self._steps - 1, 1), 2 * self._pairs, self._pairs, LANES, 8)
+        self._grams = setup.device.empty(shape, np.float16)
+
+    @staticmethod
+    def misfit(problem: Problem, steps: int) -> str:
+        """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
+        reason = _misfit(problem, steps)
+        return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order."""
+        if self._steps > 1:
+            sizes = (int32(self._pairs), int32(self._tiles))
+            self._multiply_neighbours(self._steps - 1, GRAM_THREADS, self._images, self._grams, *sizes)
+        data = (self._images, self._features, self._labels, self._grams)
+        flags = (self._learning_rate, int32(with_metrics))
+        self._train(1, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
+
+
+def _misfit(problem: Problem, steps: int) -> str:
+    """Why a problem does not fit the cluster; empty if it does."""
+    if problem.hidden:
+        return f"hidden layers of {','.join(map(str, problem.hidden))}: it trains softmax regression alone"
+    if problem.batch_size % EDGE or problem.batch_size > MOST_IMAGES:
+        return f"batch size {problem.batch_size}: it takes multiples of {EDGE} up to {MOST_IMAGES}"
+    if problem.inputs >= MOST_FEATURES:
+        return f"{problem.inputs} inputs: it takes {MOST_FEATURES - 1} at most"
+    if problem.classes > MOST_CLASSES:
+        return f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
+    pairs, tiles = fragment_counts(problem)
+    most = steps * pairs * max(tiles, 2 * pairs) * EDGE * EDGE
+    return f"{steps:,} steps: its memory reaches {MOST_ELEMENTS:,} numbers" if most > MOST_ELEMENTS else ""
+
+
+def fragment_counts(problem: Problem) -> tuple[int, int]:
+    """How many fragments of sixteen a batch has, and the features with the bias."""
+    return problem.batch_size // EDGE, -(-(problem.inputs + 1) // EDGE)
+
+
+def fragments(device: Device, batches: Sequence[Array]) -> tuple[Array, Array]:
+    """Batches of images (B, I) as a warp's left factors of 16 by 16, and the same transposed.
+
+    Returns float16 (steps, B / 16, tiles, 32, 8) and (steps, tiles, B / 16, 32, 8): for each of the 32 lanes the eight
+    numbers that it holds of a fragment (PTX ISA, mma.m16n8k16). A pixel of 1, the bias's, follows the last feature,
+    then zeros fill the last tile.
+    """
+    steps, (batch, inputs) = len(batches), batches[0].shape
+    tiles = -(-(inputs + 1) // EDGE)
+    images = device.empty((steps, batch, tiles * EDGE), np.float16)
+    images[...] = 0
+    for own, pixels in zip(images, batches, strict=True):
+        own[:, :inputs] = pixels
+    images[:, :, inputs] = 1
+    by_row = images.reshape(steps, -1, EDGE, tiles, EDGE).transpose(0, 1, 3, 2, 4)
+    by_feature = images.reshape(steps, -1, EDGE, tiles, EDGE).transpose(0, 3, 1, 4, 2)
+    return _by_lane(device, by_row), _by_lane(device, by_feature)
+
+
+def _by_lane(device: Device, matrices: Array) -> Array:
+    """Matrices (n, m, o, 16, 16) as (n, m, o, 32, 8).
+
+    Lane 4g + t has rows g and g + 8 of columns 2t and 2t + 1, then the same rows of columns 2t + 8 and 2t + 9.
+    """
+    split = matrices.reshape(*matrices.shape[:3], 2, 8, 2, 4, 2)  # row: half, g; column: half, t, which of two
+    lanes = device.empty((*matrices.shape[:3], LANES, 8), np.float16)
+    lanes[...] = split.transpose(0, 1, 2, 4, 6, 5, 3, 7).reshape(lanes.shape)
+    return lanes
+
+
+STAGE = cuda_graph.STAGE.climb("persistent-cluster", "Persistent cluster", group="beyond", launch=ClusterEpoch)

@@ -1,0 +1,243 @@
+"""The schedule of persistent_cluster in NumPy: which warp holds what, what it sends where, and what it waits for.
+
+Every warp is a generator that yields what it waits for; a scheduler runs those that can go on in a random order, and
+lets messages arrive in a random order, some of them late. A mailbox knows the step that its contents are of, so that
+one that is overwritten before it was read, or read before it was filled, is an error and not a coincidence. Numbers
+are rounded where the kernel rounds them: factors to two float16 halves, sums to float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Half = NDArray[np.float16]
+Ready = Callable[[], bool]
+Warp = Iterator[Ready]
+
+BLOCKS, FEATURE_WARPS, HEAD_WARPS, MOST_PAIRS = 16, 4, 4, 8
+PAIRS_A_WARP = MOST_PAIRS // FEATURE_WARPS
+WEIGHT_SCALE, DLOGIT_SCALE = np.float32(16), np.float32(1024)
+CLASSES = 16  # rows of a fragment
+
+
+def left_factor(lanes: Half) -> Half:
+    """The matrix (16, 16) of a left factor, from the eight numbers of each lane (32, 8)."""
+    matrix = np.full((16, 16), np.nan, np.float16)
+    for lane, numbers in enumerate(lanes):
+        row, column = lane // 4, lane % 4 * 2
+        for i, (down, right) in enumerate(((0, 0), (8, 0), (0, 8), (8, 8))):
+            matrix[row + down, column + right : column + right + 2] = numbers[2 * i : 2 * i + 2]
+    return matrix
+
+
+def right_factor(first: Half, second: Half) -> Half:
+    """The matrix (16, 8) of a right factor, from the two pairs of numbers of each lane, (32, 2) both."""
+    matrix = np.full((16, 8), np.nan, np.float16)
+    for lane in range(32):
+        row, column = lane % 4 * 2, lane // 4
+        matrix[row : row + 2, column] = first[lane]
+        matrix[row + 8 : row + 10, column] = second[lane]
+    return matrix
+
+
+def right_factors(lanes: Half) -> tuple[Half, Half]:
+    """A left factor's lanes (32, 8), taken as two right factors: its upper and its lower eight rows, transposed."""
+    return right_factor(lanes[:, 0:2], lanes[:, 4:6]), right_factor(lanes[:, 2:4], lanes[:, 6:8])
+
+
+def halves(numbers: Array) -> tuple[Half, Half]:
+    """Two float16 whose sum has 22 bits of each number."""
+    high = numbers.astype(np.float16)
+    return high, (numbers - high.astype(np.float32)).astype(np.float16)
+
+
+def product(left: Half, right: Half, total: Array) -> Array:
+    """total + left @ right, the factors' products exact, the sum float32."""
+    return (total + left.astype(np.float64) @ right.astype(np.float64)).astype(np.float32)
+
+
+def neighbour_grams(images: Half) -> Half:
+    """What the kernel of that name makes of images (steps, P, tiles, 32, 8): (steps - 1, 2 P, P, 32, 8)."""
+    steps, pairs, tiles = images.shape[:3]
+    batches = [
+        np.block([[left_factor(images[s, p, t]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)
+    ]
+    grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
+    for step in range(steps - 1):
+        before, after = batches[step].astype(np.float32), batches[step + 1].astype(np.float32)
+        for owner, pair, lane in np.ndindex(2 * pairs, pairs, 32):
+            image = after[8 * owner + lane // 4]
+            rows = 16 * pair + lane % 4 * 2 + np.array([0, 1, 8, 9])
+            grams[step, owner, pair, lane] = np.concatenate(halves(before[rows] @ image))
+    return grams
+
+
+@dataclass
+class Mailbox:
+    """What has arrived for one step: from each block a matrix (16, 8)."""
+
+    step: int
+    parts: dict[int, Array]
+
+
+class Cluster:
+    """One launch; `mailboxes` of each kind (the kernel has two) are taken in turns by the steps."""
+
+    def __init__(self, images: Half, features: Half, labels: NDArray[np.int32], grams: Half, *, mailboxes: int) -> None:
+        self.images, self.features, self.labels, self.grams = images, features, labels, grams
+        self.steps, self.pairs, self.tiles = images.shape[:3]
+        self.boxes = mailboxes
+        self.mail: dict[tuple[str, int, int], Mailbox] = {}
+        self.under_way: list[tuple[str, int, int, int, Array]] = []
+        self.met: dict[tuple[str, int, int], int] = {}
+        self.published: dict[tuple[int, int, int], Array] = {}
+        self.sums: dict[tuple[int, int, int], Array] = {}
+
+    def train(
+        self, weight: Array, bias: Array, learning_rate: float, random: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """The parameters after all steps; AssertionError for a schedule that does not hold."""
+        self.classes = len(bias)
+        self.rate = np.float32(learning_rate) / np.float32(16 * self.pairs) / DLOGIT_SCALE
+        augmented = np.zeros((16 * self.tiles, CLASSES), np.float32)
+        augmented[: len(weight), : self.classes] = weight
+        augmented[len(weight), : self.classes] = bias
+        self.weights = [augmented[16 * tile : 16 * tile + 16].T.copy() for tile in range(self.tiles)]
+        warps = [self.feature_warp(block, warp) for block in range(BLOCKS) for warp in range(FEATURE_WARPS)]
+        warps += [self.head_warp(block, warp) for block in range(2 * self.pairs) for warp in range(HEAD_WARPS)]
+        self.run(warps, random)
+        trained = np.concatenate([tile.T for tile in self.weights])[:, : self.classes]
+        return trained[: len(weight)], trained[len(weight)]
+
+    def run(self, warps: list[Warp], random: np.random.Generator) -> None:
+        """Until all have ended. Some warps are slow, so that others run as far ahead as they can."""
+        waits: dict[int, Ready] = dict.fromkeys(range(len(warps)), lambda: True)
+        haste = random.choice([0.03, 0.3, 1.0], len(warps))
+        while waits:
+            ready = [i for i in waits if waits[i]()]
+            assert ready or self.under_way, "all wait for each other"
+            for i in random.permutation([i for i in ready if random.random() < haste[i]]):
+                try:
+                    waits[i] = next(warps[i])
+                except StopIteration:
+                    del waits[i]
+            for i in sorted(random.permutation(len(self.under_way))[: random.integers(0, 400)], reverse=True):
+                self.arrive(*self.under_way.pop(i))
+        assert not self.under_way
+
+    def send(self, kind: str, step: int, sender: int, receiver: int, part: Array) -> None:
+        self.under_way.append((kind, step, sender, receiver, part))
+
+    def arrive(self, kind: str, step: int, sender: int, receiver: int, part: Array) -> None:
+        key = (kind, receiver, step % self.boxes)
+        box = self.mail.get(key)
+        if box is None or box.step != step:
+            assert box is None or len(box.parts) == self.senders(kind), f"{kind} of step {step} came too early"
+            box = self.mail[key] = Mailbox(step, {})
+        assert sender not in box.parts
+        box.parts[sender] = part
+
+    def senders(self, kind: str) -> int:
+        return BLOCKS if kind == "logits" else 2 * self.pairs
+
+    def is_full(self, kind: str, step: int, receiver: int) -> Ready:
+        def full() -> bool:
+            box = self.mail.get((kind, receiver, step % self.boxes))
+            assert box is None or box.step <= step, f"{kind} of step {step} was overwritten before it was read"
+            return box is not None and box.step == step and len(box.parts) == self.senders(kind)
+
+        return full
+
+    def read(self, kind: str, step: int, receiver: int, sender: int) -> Array:
+        box = self.mail[kind, receiver, step % self.boxes]
+        assert box.step == step, f"{kind} of step {box.step} where those of {step} should be"
+        return box.parts[sender]
+
+    def meet(self, role: str, block: int, meeting: int, warps: int) -> Ready:
+        key = (role, block, meeting)
+        self.met[key] = self.met.get(key, 0) + 1
+        return lambda: self.met[key] == warps
+
+    def feature_warp(self, block: int, warp: int) -> Warp:
+        tile = block + BLOCKS * warp
+        yield from self.publish(block, warp, -1)
+        for step in range(min(2, self.steps)):
+            self.forward(block, warp, step, -1)
+        for step in range(self.steps):
+            yield self.is_full("dlogits", step, block)
+            if tile < self.tiles:
+                self.backward(block, tile, step)
+            yield lambda: True  # here others may get ahead
+            if step + 2 < self.steps:
+                yield from self.publish(block, warp, step)
+                self.forward(block, warp, step + 2, step)
+
+    def publish(self, block: int, warp: int, step: int) -> Warp:
+        tile = block + BLOCKS * warp
+        if tile < self.tiles:
+            self.published[block, step % 2, warp] = self.weights[tile].copy()
+        yield self.meet("feature", block, step, FEATURE_WARPS)
+
+    def backward(self, block: int, tile: int, step: int) -> None:
+        for half in range(2):  # of the tile's features
+            sums = np.zeros((2, CLASSES, 8), np.float32)
+            for pair in range(self.pairs):
+                dlogits = np.hstack([self.read("dlogits", step, block, 2 * pair + i) for i in range(2)])
+                x = right_factors(self.features[step, tile, pair])[half]
+                sums = np.stack([product(part, x, sums[i]) for i, part in enumerate(halves(dlogits))])
+            self.weights[tile][:, 8 * half : 8 * half + 8] -= self.rate * (sums[0] + sums[1])
+
+    def forward(self, block: int, warp: int, step: int, weights_of: int) -> None:
+        for slot in range(PAIRS_A_WARP):
+            pair = (PAIRS_A_WARP * warp + slot + block) % MOST_PAIRS
+            if pair >= self.pairs:
+                continue
+            for half in range(2):
+                sums = np.zeros((2, CLASSES, 8), np.float32)
+                for i, tile in enumerate(range(block, self.tiles, BLOCKS)):
+                    x = right_factors(self.images[step, pair, tile])[half]
+                    weights = halves(WEIGHT_SCALE * self.published[block, weights_of % 2, i])
+                    sums = np.stack([product(part, x, sums[j]) for j, part in enumerate(weights)])
+                self.send("logits", step, block, 2 * pair + half, sums[0] + sums[1])
+
+    def head_warp(self, block: int, warp: int) -> Warp:
+        share = BLOCKS // HEAD_WARPS
+        for step in range(self.steps):
+            yield self.is_full("logits", step, block)
+            logits = np.zeros((CLASSES, 8), np.float32)
+            for sender in range(share * warp, share * warp + share):
+                logits += self.read("logits", step, block, sender)
+            logits /= WEIGHT_SCALE
+            if step > 0:
+                yield self.is_full("dlogits", step - 1, block)
+                logits -= self.rate * self.last_update(block, warp, step)
+            self.sums[block, step % 2, warp] = logits
+            yield self.meet("head", block, step, HEAD_WARPS)
+            logits = sum((self.sums[block, step % 2, i] for i in range(1, HEAD_WARPS)), self.sums[block, step % 2, 0])
+            dlogits = self.softmax(logits, self.labels[step, 8 * block : 8 * block + 8])
+            for receiver in range(share * warp, share * warp + share):
+                self.send("dlogits", step, block, receiver, dlogits)
+
+    def last_update(self, block: int, warp: int, step: int) -> Array:
+        sums = np.zeros((CLASSES, 8), np.float32)
+        for pair in range(PAIRS_A_WARP * warp, min(PAIRS_A_WARP * warp + PAIRS_A_WARP, self.pairs)):
+            dlogits = np.hstack([self.read("dlogits", step - 1, block, 2 * pair + i) for i in range(2)])
+            high, low = halves(dlogits)
+            gram = self.grams[step - 1, block, pair]
+            gram_high, gram_low = (right_factor(gram[:, i : i + 2], gram[:, i + 2 : i + 4]) for i in (0, 4))
+            for left, right in ((high, gram_high), (high, gram_low), (low, gram_high)):
+                sums = product(left, right, sums)
+        return sums
+
+    def softmax(self, logits: Array, labels: NDArray[np.int32]) -> Array:
+        classes = logits[: self.classes]
+        powers = np.exp(classes - classes.max(axis=0))
+        dlogits = np.full((CLASSES, 8), np.float32(0))
+        dlogits[: self.classes] = DLOGIT_SCALE * powers / powers.sum(axis=0)
+        dlogits[labels, np.arange(8)] -= DLOGIT_SCALE
+        return dlogits

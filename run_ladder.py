@@ -81,6 +81,7 @@ def ladder(argv: list[str]) -> int:
         print_doctor(doctor())
         return 0
     if options.explain:
+        select(options.explain, entries)  # refuses a name that is none, with the nearest ones
         return explain(options)
     with LiveView() as view:
         if options.resume:
@@ -133,7 +134,8 @@ def explain(options: argparse.Namespace) -> int:
     for path in where:
         results = _load(path)
         if options.out or any(stage.name == name and stage.profile for stage in results.stages):
-            print(f"{path}: {heading(results)}\n")
+            shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+            print(f"{shown}: {heading(results)}\n")
             print_explain(results, name)
             return 0
     raise UsageError(f"explain {name}: no run here has it profiled; run --stages {name} on a machine with a GPU first")
@@ -146,7 +148,7 @@ def _newest_runs() -> list[Path]:
 
 
 def _recorded_runs() -> list[Path]:
-    return [path.parent for path in sorted((ROOT / "results" / "reference").glob("*/*/results.json"))]
+    return [path.parent for path in sorted((ROOT / "results" / "reference").glob("*/*/results.json"), reverse=True)]
 
 
 def _list_row(entry: Entry) -> tuple[str, str, str, str]:

@@ -16,11 +16,11 @@ from ladder.results import Results, StageResult
 from reports import format
 from reports.bottleneck import next_step
 from reports.decomposition import Change, Profiled, changes, profiled
-from reports.profiles import agreement, grid, kernel_name, seen_by
+from reports.profiles import agreement, kernel_name, seen_by
 from reports.summary import label, reason
 
 TOP = 6  # kernels
-BAR = 24  # letters of the longest bar
+BAR = 16  # letters of the longest bar
 
 
 class ExplainError(ValueError):
@@ -76,8 +76,8 @@ def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
 
 
 def _bars(one: Profiled, change: Change | None) -> Table:
-    """A bar a part, its share, and what it was for the rung below."""
-    below = f"less {change.below.stage.name}" if change else ""
+    """A bar a part, its share, and how it differs from that of the rung below."""
+    below = "vs below" if change else ""
     table = _empty_table("part", "", "us/step", "share", below)
     parts = one.parts_us
     total = sum(parts.values())
@@ -94,14 +94,15 @@ def _bars(one: Profiled, change: Change | None) -> Table:
 
 
 def _kernels(kernels: list[KernelUse]) -> Table:
-    table = _empty_table("kernel", "us/step", "registers", "blocks x threads", "occupancy", "bytes", "GB/s")
+    table = _empty_table("kernel", "us/step", "registers", "blocks", "threads", "occupancy", "bytes", "GB/s")
     for kernel in sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:TOP]:
         moved = kernel.bytes
         table.add_row(
-            kernel_name(kernel.name, 24),
+            kernel_name(kernel.name, 18),
             format.microseconds(kernel.us_per_step),
             str(kernel.registers),
-            grid(kernel),
+            f"{kernel.blocks:,}",
+            f"{kernel.threads:,}",
             format.share(kernel.occupancy),
             format.MISSING if moved is None else format.size(moved),
             format.MISSING if moved is None else format.bandwidth(moved, kernel.us_each).removesuffix(" GB/s"),
@@ -113,7 +114,7 @@ def _empty_table(first: str, *others: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, no_wrap=True)
     for name in others:
-        table.add_column(name, justify="right" if name else "left", no_wrap=name != "blocks x threads")
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
     return table
 
 

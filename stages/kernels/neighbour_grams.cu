@@ -8,8 +8,8 @@ constexpr int COLUMNS = 4;  // each of sixteen, for each of two warps
 
 // neighbour_grams: grams[s] = x(s + 1) x(s)^T, the inner products of every image of a batch with every image of the
 // batch before it; in two halves, laid out as the right factors that persistent_cluster takes.
-//   images  (steps, P, tiles, 32)          f16  in: eight numbers each, a lane's part of two right factors: 16 features by
-//           8 images and by the next 8, P such pairs
+//   images  (steps, P, tiles, 32)          f16  in: eight numbers each, a lane's part of two right factors: 16
+//           features by 8 images and by the next 8, P such pairs
 //   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers each, a lane's part of two right factors: 16 images
 //           of the earlier batch by 8 of the later, high halves and then low ones
 // Launch: grid steps - 1, block GRAM_THREADS; P = pairs.

@@ -16,9 +16,10 @@
 #include "forward_warp.cuh"
 #include "head_warp.cuh"
 
-// persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, bias likewise.
-//   images    (steps, P, tiles, 32)      f16  in: eight numbers each, x as pairs of right factors, 16 features by 8 images
-//             and by the next 8, P pairs a batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
+// persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, the bias too.
+//   images    (steps, P, tiles, 32)      f16  in: eight numbers each, x as pairs of right factors, 16 features by 8
+//             images and by the next 8, P pairs a batch; the bias's pixel, 1, after the last feature, and zeros up to
+//             16 * tiles
 //   features  (steps, tiles, P, 32)      f16  in: the same transposed, 16 images by 8 features and by the next 8
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
 //   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images

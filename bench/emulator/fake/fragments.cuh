@@ -1,3 +1,0 @@
-#pragma once
-#include "emu.h"
-constexpr int WARP = 32, EDGE = 16, TILE = 8;

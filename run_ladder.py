@@ -12,7 +12,6 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import get_args
 
 try:
     import msgspec
@@ -53,6 +52,8 @@ def main(argv: list[str]) -> int:
         if argv[:1] == ["limits"]:
             return limits(argv[1:])
         if argv[:1] == ["profile"]:
+            if any(word.partition("=")[0] == "--resume" for word in argv):
+                raise UsageError("profile --resume: a run that is there is profiled by --resume FOLDER --profile nsys")
             return ladder(["--rounds=1", "--repeats=1", "--profile=auto", *argv[1:]])
         if argv[:1] == ["readme"]:
             return readme(argv[1:])
@@ -132,13 +133,20 @@ def explain(options: argparse.Namespace) -> int:
     name: str = options.explain
     where: list[Path] = [options.out] if options.out else [*_newest_runs(), *_recorded_runs()]
     for path in where:
-        results = _load(path)
-        if options.out or any(stage.name == name and stage.profile for stage in results.stages):
+        try:
+            results = _load(path)
+        except UsageError:
+            if options.out:
+                raise
+            continue  # some other run's file, which nobody asked for
+        stage = next((stage for stage in results.stages if stage.name == name), None)
+        if options.out or (stage and stage.profile and stage.status == "passed"):
             shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-            print(f"{shown}: {heading(results)}\n")
-            print_explain(results, name)
+            print_explain(results, name, f"{shown}: {heading(results)}")
             return 0
-    raise UsageError(f"explain {name}: no run here has it profiled; run --stages {name} on a machine with a GPU first")
+    raise UsageError(
+        f"explain {name}: no run here has it profiled; only stages that run on a GPU can be, by running them"
+    )
 
 
 def _newest_runs() -> list[Path]:
@@ -253,8 +261,12 @@ def _resumed(
     if unknown:
         raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
     chosen = [entries[stage.name] for stage in results.stages]
-    if "profile" in given:  # what passed can still be profiled
-        tools = [tool for tool in get_args(Tool) if tool in (*results.settings.profile, *options.profile)]
+    if "profile" in given:
+        if options.profile != ["nsys"]:
+            raise UsageError(
+                "--profile: a run that is there can only be given nsys; cupti records inside of what is timed"
+            )
+        tools: list[Tool] = [*(tool for tool in results.settings.profile if tool != "nsys"), "nsys"]
         settings = msgspec.structs.replace(results.settings, profile=tools)
         results = msgspec.structs.replace(results, settings=settings)
     return Runner(results, chosen, dataset, problem, folder), folder

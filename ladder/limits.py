@@ -91,7 +91,10 @@ def measure_limits(open_gpu: Callable[[], Primitives] = _first_gpu) -> LimitsRec
     if reason := missing(("cuda",)):
         raise UsageError(f"limits: {reason}; they can only be measured on a machine with an NVIDIA GPU")
     begin = time.perf_counter()
-    gpu = open_gpu()
+    try:
+        gpu = open_gpu()
+    except Exception as error:  # whatever CUDA's libraries raise: no memory, a GPU that another process has for itself
+        raise UsageError(f"limits: the GPU cannot be used ({error}); free it, or see --doctor") from error
     limits, skipped = [], {}
     for primitive in PRIMITIVES:
         measured = _measure(primitive, gpu)

@@ -35,7 +35,7 @@ def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = li
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
     except OSError:
         return Report(error=f"exit code {code} and no report; see logs/{log.name}")
-    except msgspec.DecodeError as error:
+    except (ValueError, msgspec.DecodeError) as error:
         return Report(error=f"an unreadable report ({error})")
 
 
@@ -44,7 +44,7 @@ def limits_of_gpu(answer: Path, log: Path, timeout_s: float) -> LimitsRecord | N
     try:
         _run([sys.executable, "-m", "ladder.limits", str(answer)], log, timeout_s)
         return msgspec.json.decode(answer.read_bytes(), type=LimitsRecord)
-    except (subprocess.TimeoutExpired, OSError, msgspec.DecodeError):
+    except (subprocess.TimeoutExpired, OSError, ValueError, msgspec.DecodeError):
         return None
 
 

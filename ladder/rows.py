@@ -9,7 +9,7 @@ from ladder.limit_data import Floor
 from ladder.measure import Plan
 from ladder.profile_data import Profile, Tool
 from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
-from ladder.verify import worst_of
+from ladder.verify import verify_speed, worst_of
 from stages.registry import Entry
 
 
@@ -55,13 +55,12 @@ class Row:
         self._floor = floor
         timing = self._timing()
         if floor is not None and timing is not None:
-            share = floor.physical_us / timing.step_us
-            self._judge([Check("physical floor, as a share of the step's time", share, 1.0, share <= 1.0)])
+            self._judge([verify_speed(floor.physical_us, timing.step_us)])
 
     @property
     def profile(self) -> Profile | None:
-        """What CUPTI saw."""
-        return self._profiles.get("cupti")
+        """What CUPTI saw, or else nsys."""
+        return self._profiles.get("cupti") or self._profiles.get("nsys")
 
     def wants_watching(self, tool: Tool) -> bool:
         """Whether a profiler from outside has still to see it: all that ran on the GPU, once they are measured."""
@@ -70,6 +69,7 @@ class Row:
     def watched(self, profile: Profile) -> None:
         """Take in what a profiler saw."""
         self._profiles[profile.tool] = profile
+        self._unprofiled.pop(profile.tool, None)
 
     def not_watched(self, tool: Tool, reason: str) -> None:
         """Say why it did not; the row stays what it is."""
@@ -92,7 +92,7 @@ class Row:
         self.processes.append(report.process)
         self._shortened = shortened
         if report.profile is not None:
-            self._profiles[report.profile.tool] = report.profile
+            self.watched(report.profile)
         if report.unprofiled:
             self._unprofiled["cupti"] = report.unprofiled
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]

@@ -95,7 +95,11 @@ class Runner:
             scratch = Path(name)
             self._dataset.save(scratch / "dataset")
             if todo:
-                if self._results.limits is None and any("cuda" in row.entry.stage.needs for _, row in todo):
+                if (
+                    self._results.limits is None
+                    and missing(("cuda",)) is None
+                    and any(row.entry.stage.needs for _, row in todo)
+                ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
                 observer.step("training the float64 oracle")
@@ -157,17 +161,18 @@ class Runner:
         log = self._folder / "logs" / f"{name}.nsys.log"
         try:
             profile = watch(
-                *(tool, job, name, row.step_us),
+                *(tool, job, name, self._steps, row.step_us),
                 scratch=folder,
                 kept=self._kept,
                 log=log,
                 timeout_s=self._settings.timeout_s,
             )
-        except ProfileError as error:
+        except (ProfileError, OSError) as error:
             row.not_watched("nsys", str(error))
             text = f"nsys: {error}"
         else:
             row.watched(with_bytes(profile, self._problem) if row.entry.stage.recipe else profile)
+            self._judge_speed(row)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
         self._save()
@@ -214,9 +219,15 @@ class Runner:
         images = (len(test.images), len(train.images))
         checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy, *images)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
-        if report.device == "gpu" and self._results.limits is not None:
-            design = design_of(row.profile, self._steps) if row.entry.stage.recipe and row.profile else None
-            row.judge_speed(floors(self._results.limits, problem, precision, design))
+        if report.device == "gpu":
+            self._judge_speed(row)
+
+    def _judge_speed(self, row: Row) -> None:
+        """Hold a row's time against what this GPU can do at best."""
+        if self._results.limits is not None:
+            stage = row.entry.stage
+            design = design_of(row.profile, self._steps) if stage.recipe and row.profile else None
+            row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))
 
     def _measure_limits(self, scratch: Path) -> None:
         """Ask a process of its own; without an answer there are no floors, and nothing else is lost."""

@@ -166,6 +166,11 @@ def verify_final(
     return checks
 
 
+def verify_speed(physical_us: float, step_us: float) -> Check:
+    """Judge a step's time by what the GPU takes for the problem at least: a time below it cannot be true."""
+    return check("physical floor, as a share of the step's time", physical_us / step_us, 1.0)
+
+
 def accuracy_of(params: Params, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> float:
     """The share of test images right, by the harness's own float64 forward pass."""
     return test_accuracy(params.weights, params.biases, images, labels)

@@ -27,10 +27,13 @@ class ExplainError(ValueError):
     """A stage that cannot be explained: one line with its name, the reason and the way out."""
 
 
-def print_explain(results: Results, name: str, console: Console | None = None) -> None:
-    """Print what is known of one stage; raises ExplainError."""
+def print_explain(results: Results, name: str, heading: str = "", console: Console | None = None) -> None:
+    """Print what is known of one stage, beneath a heading; raises ExplainError before anything is printed."""
     console = console or Console(highlight=False)
-    console.print(explain(results, name))
+    told = explain(results, name)
+    if heading:
+        console.print(Text(f"{heading}\n"))
+    console.print(told)
 
 
 def explain(results: Results, name: str) -> RenderableType:
@@ -94,7 +97,7 @@ def _bars(one: Profiled, change: Change | None) -> Table:
 
 
 def _kernels(kernels: list[KernelUse]) -> Table:
-    table = _empty_table("kernel", "us/step", "registers", "blocks", "threads", "occupancy", "bytes", "GB/s")
+    table = _empty_table("kernel", "us/step", "regs", "blocks", "threads", "occ.", "bytes", "GB/s")
     for kernel in sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:TOP]:
         moved = kernel.bytes
         table.add_row(

@@ -67,8 +67,12 @@ def busy_us(profile: Profile) -> float:
 
 def agree(one: Profile, other: Profile) -> bool:
     """Whether two tools saw the same kernels, and the device busy for as long."""
-    same_kernels = math.isclose(one.kernels_per_step, other.kernels_per_step, rel_tol=1e-9)
-    return same_kernels and _busy_apart(one, other) <= BUSY_DISAGREEMENT
+    return _same(one.kernels_per_step, other.kernels_per_step) and _busy_apart(one, other) <= BUSY_DISAGREEMENT
+
+
+def _same(one: float, other: float) -> bool:
+    """Whether two means are of the same counts."""
+    return math.isclose(one, other, rel_tol=1e-9)
 
 
 def agreement(stage: StageResult) -> str:
@@ -76,7 +80,10 @@ def agreement(stage: StageResult) -> str:
     if len(stage.profiles) < 2:
         return ""
     one, other = sorted(stage.profiles, key=lambda profile: list(TOOLS).index(profile.tool))[:2]
-    kernels = [format.mean_count(profile.kernels_per_step) for profile in (one, other)]
+    numbers = [profile.kernels_per_step for profile in (one, other)]
+    kernels = [format.mean_count(number) for number in numbers]
+    if kernels[0] == kernels[1] and not _same(*numbers):
+        kernels = [f"{number:.6g}" for number in numbers]
     busy = [format.microseconds(busy_us(profile)) for profile in (one, other)]
     return (
         f"{TOOLS[one.tool]} and {TOOLS[other.tool]} {'agree' if agree(one, other) else 'disagree'}: "

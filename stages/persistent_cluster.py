@@ -10,9 +10,9 @@ whole chip, multiplies each batch with the one before it, which lets most of a s
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
 times faster than the rung below.
 
-Found: 2.24 us on an H200, in a trial that is not among the recorded runs: eight times as fast as the rung below, and half as
-fast as expected. The exchange is not the bound; the warps that multiply are, by branches and moves between their
-products (docs/notes.md).
+Found: 2.24 us on an H200, in a trial that is not among the recorded runs: eight times as fast as the rung below, and
+half as fast as expected. The exchange is not the bound; the warps that multiply are, by branches and moves between
+their products (docs/notes.md).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,8 +106,20 @@ def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path
     os.mkfifo(fifo)  # found before the gzipped file of that name; whoever reads it waits
     program = start(*SMALL, "--out", "run")
     writer = open_when_read(fifo)
+    ended = threading.Event()
+
+    def press_until_ended() -> None:  # a signal between two reads of the pipe is noticed after the next one only
+        while not ended.wait(1):
+            program.send_signal(signal.SIGINT)
+
     program.send_signal(signal.SIGINT)
-    out, err = program.communicate(timeout=60)
+    impatience = threading.Thread(target=press_until_ended)
+    impatience.start()
+    try:
+        out, err = program.communicate(timeout=60)
+    finally:
+        ended.set()
+        impatience.join()
     os.close(writer)
     assert (program.returncode, out, err) == (130, "", "run_ladder.py: interrupted\n")
     assert not (tmp_path / "run").exists()

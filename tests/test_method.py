@@ -20,6 +20,7 @@ from ladder.verify import (
     verify_final,
     verify_first_update,
     verify_from_zero,
+    verify_speed,
 )
 from tests.ladder.harness import small_dataset, small_problem
 
@@ -38,6 +39,7 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
         *verify_first_update(problem, "float32", 1, params, params, seen, *batch),
         *verify_from_zero(problem, "float32", params, seen, oracle),
         *verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
+        verify_speed(1.0, 2.0),
     ]
     _, table = METHOD.split(CHECKS)
     told = [line.split("|")[1].strip() for line in table.split("\n\n")[0].splitlines()[2:]]

@@ -44,5 +44,5 @@ class Choices:
         """What the file has; nothing where there is none, or none that can be read."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, int])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, ValueError, msgspec.MsgspecError):  # no file, or none of ours
             return {}

@@ -7,7 +7,8 @@ import re
 from ctypes.util import find_library
 from functools import cache
 
-ACTS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Alloc|Free")
+ALLOCATES = re.compile(r"[Aa]lloc|Free")
+ACTS = re.compile(rf"Launch|Memcpy|Memset|Synchronize|{ALLOCATES.pattern}")
 WRAPPER = re.compile(r"\bcutlass\w*::(?:device_)?[Kk]ernel\w*<(?:\w+::)*(\w+)")
 
 
@@ -39,6 +40,11 @@ def call_name(name: str) -> str:
 def acts(call: str) -> bool:
     """Whether a call of this name hands over work, waits or allocates; the many that only ask are not recorded."""
     return ACTS.search(call) is not None
+
+
+def allocates(call: str) -> bool:
+    """Whether a call of this name takes or gives back memory."""
+    return ALLOCATES.search(call) is not None
 
 
 def demangled(name: str) -> str:

@@ -38,6 +38,7 @@ AT_HOME = ("nsight-systems*", "nsight-systems*/*", "opt/nvidia/nsight-systems*/*
 IN_NSIGHT_COMPUTE = ("opt/nvidia/nsight-compute/*/host", "usr/local/cuda*/nsight-compute-*/host")
 PROGRAMS = ("bin/nsys", "target-linux-*/nsys")
 
+PATIENCE_S = 120  # with an export, which takes a second
 REPORT_SUFFIX = ".nsys-rep"  # which nsys adds by itself
 
 # Sampling the processor would take nsys seven times as long. A graph traced as a whole would hide its kernels. After
@@ -128,10 +129,17 @@ def _run(nsys: Path, *arguments: str) -> str:
     """What nsys says; raises ProfileError where it fails."""
     try:
         done = subprocess.run(
-            [str(nsys), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+            [str(nsys), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE_S,
         )
     except OSError as error:
         raise ProfileError(f"{nsys} cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ProfileError(f"nsys {arguments[0]} has not ended within {PATIENCE_S} s") from error
     if done.returncode != 0:
         said = _last_line(done.stderr) or _last_line(done.stdout) or "nothing"
         raise ProfileError(f"nsys {arguments[0]} failed with exit code {done.returncode}: {said}")

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from common.cuda.driver import multiprocessor
-from common.dataset import Dataset
 from ladder.jobs import TRACE, Job
 from ladder.processes import run_job
 from ladder.profile import chrome, nsys, nsys_export
@@ -17,11 +16,21 @@ from ladder.profile_data import Profile
 
 
 def watch(
-    tool: Path, job: Job, stage: str, step_us: float, *, scratch: Path, kept: Path, log: Path, timeout_s: float
+    tool: Path,
+    job: Job,
+    stage: str,
+    steps: int,
+    step_us: float,
+    *,
+    scratch: Path,
+    kept: Path,
+    log: Path,
+    timeout_s: float,
 ) -> Profile:
     """Run the job under this nsys; `kept` gets the report, to be opened in Nsight Systems, and a trace.
 
-    `step_us` is what a step takes without it; the process has `scratch` and `log` to itself.
+    An epoch has so many `steps`, of which one takes `step_us` without nsys. The process has `scratch` and `log` to
+    itself.
 
     Raises ProfileError with the reason, in a line, when there is no profile.
     """
@@ -32,7 +41,8 @@ def watch(
         raise ProfileError(report.error)
     nsys.export(tool, kept / f"{stage}.nsys-rep", scratch / "nsys.sqlite")
     trace = nsys_export.read(scratch / "nsys.sqlite")
-    steps = job.problem.steps(len(Dataset.load_saved(Path(job.dataset)).train.images))
+    excerpt = excerpt_of(job.problem, job.wanted.epochs)
+    if [window.epoch for window in trace.windows] != list(excerpt.epochs):
+        raise ProfileError(f"nsys saw {len(trace.windows)} whole epochs instead of {len(excerpt.epochs)}")
     chrome.write(kept / f"{stage}.nsys.{TRACE}", trace, stage, steps)
-    weights = excerpt_of(job.problem, job.wanted.epochs).weights
-    return summarise(trace, weights, steps, "nsys", step_us, multiprocessor())
+    return summarise(trace, excerpt.weights, steps, "nsys", step_us, multiprocessor())

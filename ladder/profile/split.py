@@ -39,6 +39,7 @@ def split(trace: Trace, window: Window) -> SplitNs:
     waits: dict[int, list[Interval]] = {}
     for call in waiting_calls(trace):
         waits.setdefault(call.thread, []).append((call.start, call.end))
+    waits = {thread: merged(intervals) for thread, intervals in waits.items()}  # one call may lie in another
     idle_from = window.start
     for begin, end in everything:
         if begin > idle_from:

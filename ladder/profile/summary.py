@@ -10,6 +10,7 @@ from common.cuda.driver import Multiprocessor
 from ladder.profile import split
 from ladder.profile.excerpt import excerpt
 from ladder.profile.kinds import kind_of
+from ladder.profile.names import allocates
 from ladder.profile.occupancy import occupancy
 from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
 from ladder.profile_data import CallUse, CopyUse, KernelUse, Profile, Split, Tool
@@ -81,7 +82,7 @@ class _Means:
         return Split(mean("kernels"), mean("copies"), mean("queued"), mean("launching"), mean("waiting"))
 
     def _allocations(self) -> dict[str, float]:
-        names = sorted({c.name for e in self._epochs for c in e.calls if "Alloc" in c.name or "Free" in c.name})
+        names = sorted({c.name for e in self._epochs for c in e.calls if allocates(c.name)})
         return {name: self._mean(sum(c.name == name for c in e.calls) for e in self._epochs) for name in names}
 
     def _copies(self) -> list[CopyUse]:

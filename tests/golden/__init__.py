@@ -49,7 +49,7 @@ def console_text(run: Results, width: int) -> str:
 def explain_text(run: Results, name: str) -> str:
     """The explanation of a stage, likewise, on a narrow terminal."""
     file = io.StringIO()
-    print_explain(run, name, Console(file=file, width=80, highlight=False))
+    print_explain(run, name, console=Console(file=file, width=80, highlight=False))
     return _without_blanks(file)
 
 

@@ -17,7 +17,7 @@ from common.trainer import EpochMetrics
 from ladder import jobs
 from ladder.oracle_runs import OracleRun
 from ladder.results import Check, ResultsError, load
-from ladder.verify import check, verify_final, verify_first_update, worst_of
+from ladder.verify import check, verify_final, verify_first_update, verify_speed, worst_of
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
@@ -115,3 +115,9 @@ def test_results_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(ResultsError):
         load(tmp_path)
+
+
+def test_a_time_below_the_physical_floor_is_impossible() -> None:
+    assert verify_speed(0.5, 0.6).passed
+    assert not verify_speed(0.5, 0.4).passed
+    assert not verify_speed(0.5, float("nan")).passed

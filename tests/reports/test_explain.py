@@ -12,7 +12,7 @@ from tests.reports import sample
 
 def text(run: Results, name: str, width: int = 100) -> str:
     file = io.StringIO()
-    print_explain(run, name, Console(file=file, width=width, highlight=False))
+    print_explain(run, name, console=Console(file=file, width=width, highlight=False))
     return file.getvalue()
 
 

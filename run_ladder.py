@@ -144,9 +144,7 @@ def explain(options: argparse.Namespace) -> int:
             shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
             print_explain(results, name, f"{shown}: {heading(results)}")
             return 0
-    raise UsageError(
-        f"explain {name}: no run here has it profiled; only stages that run on a GPU can be, by running them"
-    )
+    raise UsageError(f"explain {name}: no run here has profiled it; run it on a machine with a GPU, which it must use")
 
 
 def _newest_runs() -> list[Path]:

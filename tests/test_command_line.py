@@ -101,6 +101,12 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--metrics-every 0", "metrics every 0", "1 or more"),
         ("--epoch 3", "--epoch 3", "see --help"),
         ("--warmups", "--warmups: expected one argument", "see --help"),
+        ("--profile ncu", "--profile/--tool: 'ncu'", "must be nsys, cupti, auto or none"),
+        ("--explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
+        ("--explain numpy", "explain numpy", "on a machine with a GPU"),
+        ("limits", "limits: no CUDA device", "on a machine with an NVIDIA GPU"),
+        ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
+        ("--resume earlier --profile cupti", "--profile", "can only be given nsys"),
         ("numpy", "numpy", "see --help"),
         ("report", "path", "see --help"),
         ("readme now", "now", "see --help"),
@@ -272,3 +278,12 @@ def test_as_a_program_it_says_one_line_and_exits_with_2(here: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--epochs", "0"], capture_output=True, text=True, cwd=here)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "run_ladder.py: epochs 0: must be 1 or more\n"
+
+
+def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "runs" / "foreign").mkdir(parents=True)
+    (here / "runs" / "foreign" / "results.json").write_text("{}")
+    assert main(["--explain", "cuda-graph"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("results/reference/h200/logistic: 784-10 on MNIST")
+    assert "Next: " in told

@@ -30,7 +30,7 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
             folder.mkdir(parents=True)
             (folder / "__init__.py").touch()
         for name in [name for name in sys.modules if name.split(".")[0] in ("cupy", "cuda", "nvmath", "torch", "jax")]:
-            monkeypatch.delitem(sys.modules, name)
+            del sys.modules[name]  # not through monkeypatch, which would bring them back
         monkeypatch.setattr(sys, "path", [str(tmp_path)])
 
     return install
@@ -97,12 +97,12 @@ def test_looking_imports_nothing(monkeypatch: pytest.MonkeyPatch, only: Install)
     assert not {"cupy", "cuda.core", "nvmath", "torch"} & set(sys.modules)
 
 
-def test_packages_are_imported_when_asked(monkeypatch: pytest.MonkeyPatch, only: Install) -> None:
+def test_packages_are_imported_when_asked(only: Install) -> None:
     only("cupy", "cuda.core", "nvmath.bindings.cublasLt")
     environment.import_packages(("cuda", "cublas", "sm_90"))
     assert {"cupy", "cuda.core", "nvmath.bindings.cublasLt"} <= set(sys.modules)
     for name in ("cupy", "cuda", "cuda.core", "nvmath", "nvmath.bindings", "nvmath.bindings.cublasLt"):
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]  # not through monkeypatch, which would bring them back
 
 
 def test_describe_is_plain_data_that_names_no_one(monkeypatch: pytest.MonkeyPatch) -> None:

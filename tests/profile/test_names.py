@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ladder.profile.kinds import OWN, kind_of
-from ladder.profile.names import call_name, short_name
+from ladder.profile.names import acts, allocates, call_name, short_name
 from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
 
 
@@ -70,3 +70,26 @@ def test_every_kernel_of_ours_has_a_kind() -> None:
 )
 def test_a_library_s_kernel_is_known_by_its_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "does", "takes_memory"),
+    [
+        ("cudaMalloc", True, True),
+        ("cudaMallocAsync", True, True),
+        ("cuMemAlloc", True, True),
+        ("cudaHostAlloc", True, True),
+        ("cudaFree", True, True),
+        ("cuMemFreeAsync", True, True),
+        ("cudaLaunchKernelExC", True, False),
+        ("cudaGraphLaunch", True, False),
+        ("cuMemcpyDtoHAsync", True, False),
+        ("cudaMemsetAsync", True, False),
+        ("cudaEventSynchronize", True, False),
+        ("cudaGetDevice", False, False),
+        ("cudaStreamIsCapturing", False, False),
+        ("cuKernelGetName", False, False),
+    ],
+)
+def test_calls_that_act_are_told_from_those_that_ask(name: str, does: bool, takes_memory: bool) -> None:
+    assert (acts(name), allocates(name)) == (does, takes_memory)

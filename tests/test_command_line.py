@@ -162,7 +162,7 @@ def test_an_out_that_holds_results_is_refused(refused: Refused) -> None:
 def test_files_that_are_no_results_are_refused(refused: Refused, here: Path, command: str) -> None:
     raw = (here / "earlier" / "results.json").read_bytes()
     later = raw.replace(b'"schema_version": ', b'"schema_version": 9')
-    files = {"half.json": raw[: len(raw) // 2], "list.json": b"[1]", "other.json": b'{"a": 1}', "later.json": later}
+    files = {"half.json": raw.rstrip()[:-1], "list.json": b"[1]", "other.json": b'{"a": 1}', "later.json": later}
     for name, content in files.items():
         (here / name).write_bytes(content)
     (here / "empty").mkdir()

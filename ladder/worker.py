@@ -38,7 +38,7 @@ from ladder.jobs import (
 from ladder.lifetime import die_with_parent
 from ladder.measure import measure, plan_within, timed_run
 from ladder.profile import chrome, cupti
-from ladder.profile.inside import Profiled, excerpt_of
+from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
 from ladder.profile.summary import summarise
 from ladder.profile_data import Profile
@@ -134,7 +134,7 @@ def show(job: Job) -> Report:
     import_packages(stage.needs)
     trainer = stage.build(job.problem, train)
     trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
-    profiled = Profiled(trainer, excerpt_of(job.problem, job.wanted.epochs), fence)
+    profiled = Profiled(trainer, sample_of(job.problem, job.wanted.epochs), fence)
     profiled.warm_up()
     profiled.show(stage.name)
     trainer.close()
@@ -149,11 +149,11 @@ def _profile(
         return None, ""
     if not cupti.available():
         return None, "cupti-python is not installed"
-    excerpt = excerpt_of(job.problem, epochs)
+    sample = sample_of(job.problem, epochs)
     try:
-        trace = Profiled(trainer, excerpt, fence).record()
+        trace = Profiled(trainer, sample, fence).record()
         chrome.write(folder / TRACE, trace, stage.name, steps)
-        profile = summarise(trace, excerpt.weights, steps, "cupti", step_us, multiprocessor())
+        profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
         return with_bytes(profile, job.problem) if stage.recipe else profile, ""
     except Exception as error:  # CUPTI wants permissions, and a version that fits the driver: neither is worth a row
         traceback.print_exc()

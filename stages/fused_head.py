@@ -14,8 +14,8 @@ of thousands, where memory is the bound and metrics wait for that one block.
 
 Found: 0.2 us less for softmax regression (17.4) and 0.3 with a hidden layer of 256 (36.9). The one kernel takes 2.1 us,
 as seen by CUPTI, where the two took 1.3 each: a warp's two reductions are ten shuffles that wait for each other, behind
-exponentials that wait for a load, and the two had hidden half of that in what a node takes anyway. A version with a
-pass of its own for the largest logit took 2.0 us.
+exponentials that wait for a load, and the two had hidden half of that in what a node takes anyway. In a trial, a
+version with a pass of its own for the largest logit took 2.0 us.
 """
 
 from __future__ import annotations

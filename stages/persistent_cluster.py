@@ -41,7 +41,6 @@ class ClusterEpoch:
     """An epoch by one cluster of blocks; raises ValueError for a problem that does not fit it."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    absorbs: ClassVar[tuple[str, ...]] = ("gemm", "epilogue", "head", "update")
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors = setup.problem, setup.tensors

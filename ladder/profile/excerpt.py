@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ladder.profile.kinds import kind_of
 from ladder.profile.split import waiting_calls
 from ladder.profile.trace import Trace
@@ -31,9 +33,9 @@ def excerpt(epoch: Trace, steps: int) -> tuple[list[Span], float]:
     if begin - launched < (end - begin) / count:
         begin = launched
 
-    def span(row: str, name: str, kind: Kind, start: int, stop: int) -> Span:
+    def span(row: Literal["host", "gpu"], name: str, kind: Kind, start: int, stop: int) -> Span:
         start, stop = max(start, begin), min(stop, end)
-        return Span("host" if row == "host" else "gpu", name, kind, (start - begin) / NS, (stop - start) / NS)
+        return Span(row, name, kind, (start - begin) / NS, (stop - start) / NS)
 
     waits = {id(call) for call in waiting_calls(epoch)}
     bars = [

@@ -13,27 +13,27 @@ from ladder.profile.trace import Trace
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class Sample:
     """The two epochs of a run that are profiled, and the share of a run's epochs that each stands for."""
 
     epochs: tuple[int, int]
     weights: tuple[float, float]
 
 
-def excerpt_of(problem: Problem, epochs: int) -> Excerpt:
+def sample_of(problem: Problem, epochs: int) -> Sample:
     """Two neighbours out of a run of `epochs` epochs, of which the second computes metrics where these are sparse."""
     second = max(problem.metrics_every - 1, 1)
     due = sum(map(problem.metrics_due, range(epochs))) / epochs
     share = 0.5 if problem.metrics_every == 1 else due
-    return Excerpt((second - 1, second), (1 - share, share))
+    return Sample((second - 1, second), (1 - share, share))
 
 
 class Profiled:
     """A trainer whose two epochs are run for a profile; it has been trained before, so that it is warm."""
 
-    def __init__(self, trainer: Trainer, excerpt: Excerpt, fence: Callable[[], None]) -> None:
+    def __init__(self, trainer: Trainer, sample: Sample, fence: Callable[[], None]) -> None:
         self._trainer = trainer
-        self._epochs = excerpt.epochs
+        self._epochs = sample.epochs
         self._fence = fence
 
     def warm_up(self) -> None:

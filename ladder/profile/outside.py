@@ -10,7 +10,7 @@ from ladder.jobs import TRACE, Job
 from ladder.processes import run_job
 from ladder.profile import chrome, nsys, nsys_export
 from ladder.profile.errors import ProfileError
-from ladder.profile.inside import excerpt_of
+from ladder.profile.inside import sample_of
 from ladder.profile.summary import summarise
 from ladder.profile_data import Profile
 
@@ -30,9 +30,7 @@ def watch(
     """Run the job under this nsys; `kept` gets the report, to be opened in Nsight Systems, and a trace.
 
     An epoch has so many `steps`, of which one takes `step_us` without nsys. The process has `scratch` and `log` to
-    itself.
-
-    Raises ProfileError with the reason, in a line, when there is no profile.
+    itself. Raises ProfileError with the reason, in a line, when there is no profile.
     """
     kept.mkdir(exist_ok=True)
     (kept / f"{stage}.nsys-rep").unlink(missing_ok=True)  # an older run's, which would pass for this one's
@@ -41,8 +39,8 @@ def watch(
         raise ProfileError(report.error)
     nsys.export(tool, kept / f"{stage}.nsys-rep", scratch / "nsys.sqlite")
     trace = nsys_export.read(scratch / "nsys.sqlite")
-    excerpt = excerpt_of(job.problem, job.wanted.epochs)
-    if [window.epoch for window in trace.windows] != list(excerpt.epochs):
-        raise ProfileError(f"nsys saw {len(trace.windows)} whole epochs instead of {len(excerpt.epochs)}")
+    sample = sample_of(job.problem, job.wanted.epochs)
+    if [window.epoch for window in trace.windows] != list(sample.epochs):
+        raise ProfileError(f"nsys saw {len(trace.windows)} whole epochs instead of {len(sample.epochs)}")
     chrome.write(kept / f"{stage}.nsys.{TRACE}", trace, stage, steps)
-    return summarise(trace, excerpt.weights, steps, "nsys", step_us, multiprocessor())
+    return summarise(trace, sample.weights, steps, "nsys", step_us, multiprocessor())

@@ -12,7 +12,7 @@ from common.cuda.driver import Multiprocessor
 from common.problem import Problem
 from ladder.profile import chrome
 from ladder.profile.excerpt import excerpt
-from ladder.profile.inside import excerpt_of
+from ladder.profile.inside import sample_of
 from ladder.profile.moved import with_bytes
 from ladder.profile.occupancy import occupancy
 from ladder.profile.summary import summarise, without_tool
@@ -133,7 +133,7 @@ def test_the_excerpt_begins_with_the_launch_of_a_step() -> None:
 def test_two_epochs_stand_for_a_whole_run() -> None:
     def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, int], tuple[float, float]]:
         problem = Problem(inputs=4, classes=2, batch_size=1, epochs=epochs, metrics_every=metrics_every)
-        found = excerpt_of(problem, epochs)
+        found = sample_of(problem, epochs)
         assert [problem.metrics_due(epoch) for epoch in found.epochs] == [metrics_every == 1, True]
         return found.epochs, found.weights
 

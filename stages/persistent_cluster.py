@@ -28,7 +28,7 @@ from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
-BLOCKS, THREADS = 16, 256  # persistent_cluster.cu
+BLOCKS, THREADS = 16, 512  # persistent_cluster.cu
 GRAM_THREADS = 256  # neighbour_grams.cu
 EDGE = 16  # images or features of a fragment
 LANES = 32
@@ -96,10 +96,11 @@ def fragment_counts(problem: Problem) -> tuple[int, int]:
 
 
 def fragments(device: Device, batches: Sequence[Array]) -> tuple[Array, Array]:
-    """Batches of images (B, I) as a warp's left factors of 16 by 16, and the same transposed.
+    """Batches of images (B, I) in fragments of 16 by 16 for a warp, and the same transposed.
 
-    Returns float16 (steps, B / 16, tiles, 32, 8) and (steps, tiles, B / 16, 32, 8): for each of the 32 lanes the eight
-    numbers that it holds of a fragment (PTX ISA, mma.m16n8k16). A pixel of 1, the bias's, follows the last feature,
+    Returns float16 (steps, B / 16, tiles, 32, 8) and (steps, tiles, B / 16, 32, 8): for each of the 32 lanes the four
+    numbers that it holds of a right factor (PTX ISA, mma.m16n8k16) with the first eight rows as its columns, then
+    those of one with the other eight. A pixel of 1, the bias's, follows the last feature,
     then zeros fill the last tile.
     """
     steps, (batch, inputs) = len(batches), batches[0].shape
@@ -117,11 +118,11 @@ def fragments(device: Device, batches: Sequence[Array]) -> tuple[Array, Array]:
 def _by_lane(device: Device, matrices: Array) -> Array:
     """Matrices (n, m, o, 16, 16) as (n, m, o, 32, 8).
 
-    Lane 4g + t has rows g and g + 8 of columns 2t and 2t + 1, then the same rows of columns 2t + 8 and 2t + 9.
+    Lane 4g + t has columns 2t, 2t + 1, 2t + 8 and 2t + 9 of row g, then of row g + 8.
     """
     split = matrices.reshape(*matrices.shape[:3], 2, 8, 2, 4, 2)  # row: half, g; column: half, t, which of two
     lanes = device.empty((*matrices.shape[:3], LANES, 8), np.float16)
-    lanes[...] = split.transpose(0, 1, 2, 4, 6, 5, 3, 7).reshape(lanes.shape)
+    lanes[...] = split.transpose(0, 1, 2, 4, 6, 3, 5, 7).reshape(lanes.shape)
     return lanes
 
 

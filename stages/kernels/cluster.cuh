@@ -41,9 +41,9 @@ __device__ inline void wait_for(Barrier& barrier, int parity) {
 }
 
 // Eight bytes into another block's mailbox; both addresses are those of address_in.
-__device__ inline void send(unsigned address, unsigned barrier, unsigned first, unsigned second) {
+__device__ inline void send(unsigned address, unsigned barrier, uint2 bytes) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address),
-                 "r"(first), "r"(second), "r"(barrier)
+                 "r"(bytes.x), "r"(bytes.y), "r"(barrier)
                  : "memory");
 }
 
@@ -61,6 +61,11 @@ __device__ inline void wait_for_warps(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Takes part in such a barrier without waiting.
+__device__ inline void tell_warps(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 __device__ inline int rank_in_cluster() {
     int rank;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -76,7 +81,7 @@ __device__ inline uint4 load_early(const uint4* address) {
     return value;
 }
 
-// Bring the line of 128 bytes that this address lies in into L2.
-__device__ inline void prefetch_line(const void* address) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+// Bring so many bytes, a multiple of 16, into L2.
+__device__ inline void prefetch(const uint4* address, int bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(address)), "r"(bytes));
 }

@@ -1,16 +1,17 @@
-// What both roles of persistent_cluster share: its sizes, what it is given, and where blocks and warps exchange.
+// What the roles of persistent_cluster share: its sizes, what it is given, and where blocks and warps exchange.
 #pragma once
 #include "cluster.cuh"
 #include "fragments.cuh"
 
 constexpr int BLOCKS = 16;  // of the cluster; more than 8 have to be asked for
 constexpr int MOST_PAIRS = BLOCKS * TILE / EDGE;  // of tiles, in a batch
-constexpr int FEATURE_WARPS = 4;  // each keeps one fragment of weights
+constexpr int MOST_TILES = 4;  // of features, in a block
+constexpr int BACKWARD_WARPS = MOST_TILES;
+constexpr int FORWARD_WARPS = MOST_PAIRS;
 constexpr int HEAD_WARPS = 4;
-constexpr int THREADS = (FEATURE_WARPS + HEAD_WARPS) * WARP;
-constexpr int PAIRS_A_WARP = MOST_PAIRS / FEATURE_WARPS;
+constexpr int THREADS = (BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS) * WARP;
 constexpr int PREFETCH = 4;  // steps ahead, from memory into L2
-enum { FEATURE_WARPS_MEET = 1, HEAD_WARPS_MEET };
+enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN };  // and WEIGHTS_ARE_IN + 1: by the parity of the step that made them
 
 // Both are multiplied before they are split, so that the lower half is seldom too small for a float16.
 constexpr float WEIGHT_SCALE = 16.0f;
@@ -24,11 +25,11 @@ struct Columns {
 };
 
 struct Shared {
-    // By the step's parity. A mailbox of step t is free for step t + 2: whoever sends that has received what its owner
-    // sent after it had read this.
+    // By the step's parity. What holds step t is free for step t + 2: whoever sends or publishes that has received what
+    // the reader sent, or made others send, after it had read this.
     Columns partial_logits[2][BLOCKS];  // from each block, of this block's images
     Columns dlogits[2][BLOCKS];         // from each block, of its images
-    Columns weights[2][2 * FEATURE_WARPS];
+    Columns weights[2][2 * MOST_TILES];
     float4 sums[2][HEAD_WARPS][WARP];
     double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each
     Barrier logits_are_in[2], dlogits_are_in[2];
@@ -57,20 +58,31 @@ struct Classes {
 
     __device__ int bytes() const { return TILE * count * 4; }  // of one Columns, without rows that are no class
 
-    __device__ void send_to(const Mailbox& box, uint2 upper, uint2 lower) const {
-        if (has_upper) send(box.upper, box.barrier, upper.x, upper.y);
-        if (has_lower) send(box.lower, box.barrier, lower.x, lower.y);
+    // To several boxes at once, since the branches cost more than the sending.
+    template <int COUNT>
+    __device__ void send_to(const Mailbox (&boxes)[COUNT], const uint2 (&upper)[COUNT],
+                            const uint2 (&lower)[COUNT]) const {
+        if (has_upper) {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) send(boxes[i].upper, boxes[i].barrier, upper[i]);
+        }
+        if (has_lower) {
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) send(boxes[i].lower, boxes[i].barrier, lower[i]);
+        }
     }
 
-    // The left factor of a product from two neighbouring Columns of halves.
-    __device__ void load(const Columns* pair, unsigned (&high)[4], unsigned (&low)[4]) const {
+    // Two neighbouring Columns of halves as two left factors, of the first eight classes and of the others. Rows 0 to 7
+    // are the higher halves and rows 8 to 15 the lower ones, since the two that lie side by side in memory then belong
+    // side by side in registers; a product's rows g and g + 8 have to be added.
+    __device__ void load(const Columns* pair, unsigned (&upper)[4], unsigned (&lower)[4]) const {
         const int lane = threadIdx.x % WARP;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const uint2 upper = pair[i].upper[lane];
-            const uint2 lower = has_lower ? pair[i].lower[lane] : make_uint2(0, 0);
-            high[2 * i] = upper.x, low[2 * i] = upper.y;
-            high[2 * i + 1] = lower.x, low[2 * i + 1] = lower.y;
+            const uint2 first = pair[i].upper[lane];
+            const uint2 second = has_lower ? pair[i].lower[lane] : make_uint2(0, 0);
+            upper[2 * i] = first.x, upper[2 * i + 1] = first.y;
+            lower[2 * i] = second.x, lower[2 * i + 1] = second.y;
         }
     }
 };
@@ -82,4 +94,16 @@ struct Epoch {
     float *weight, *bias;
     int steps, pairs, tiles, inputs;
     float learning_rate;
+
+    // What turns a sum of scaled dlogits into an update.
+    __device__ float rate() const { return learning_rate / (EDGE * pairs) / DLOGIT_SCALE; }
+
+    // Brings a sixteenth of all that the cluster reads in a step into L2; any sixteenth, the cluster shares it.
+    __device__ void prefetch_share(int step, int rank) const {
+        if (step >= steps) return;
+        const int batch = pairs * tiles * WARP / BLOCKS, products = 2 * pairs * pairs * WARP / BLOCKS;
+        prefetch(images + (step * BLOCKS + rank) * batch, batch * sizeof(uint4));
+        prefetch(features + (step * BLOCKS + rank) * batch, batch * sizeof(uint4));
+        prefetch(grams + ((step - 1) * BLOCKS + rank) * products, products * sizeof(uint4));
+    }
 };

@@ -7,16 +7,16 @@ class HeadWarp {
   public:
     __device__ HeadWarp(Shared& shared, const Epoch& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()),
-          warp(threadIdx.x / WARP - FEATURE_WARPS), lane(threadIdx.x % WARP) {}
+          warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {}
 
     __device__ void run(bool with_totals) {
         if (rank >= 2 * epoch.pairs) return;  // owns no image
-        const float rate = epoch.learning_rate / (EDGE * epoch.pairs) / DLOGIT_SCALE;
+        const float rate = epoch.rate();
         load(0);
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
             wait_for(shared.logits_are_in[parity], step / 2 % 2);
-            if (threadIdx.x == FEATURE_WARPS * WARP) {
+            if (warp == 0 && lane == 0) {
                 expect_bytes(shared.logits_are_in[parity], BLOCKS * classes.bytes());
             }
             float logits[4];
@@ -41,6 +41,8 @@ class HeadWarp {
     }
 
   private:
+    static constexpr int PAIRS_A_WARP = MOST_PAIRS / HEAD_WARPS;
+
     // This warp's share of the blocks' parts.
     __device__ void add_partial_logits(int parity, float (&logits)[4]) {
         float2 upper = {}, lower = {};
@@ -60,20 +62,22 @@ class HeadWarp {
 
     // What the update of that step, which the partial logits do not know of, changes in the logits; this warp's share.
     __device__ void subtract_last_update(int step, float rate, float (&logits)[4]) {
-        float sums[3][4] = {};
+        float sums[2][2][4] = {};  // by half of the classes, and halves of the products
         wait_for(shared.dlogits_are_in[step % 2], step / 2 % 2);
 #pragma unroll
         for (int i = 0; i < PAIRS_A_WARP; ++i) {
-            const int pair = PAIRS_A_WARP * warp + i;
-            if (pair >= epoch.pairs) break;
-            unsigned high[4], low[4];
-            classes.load(&shared.dlogits[step % 2][2 * pair], high, low);
-            multiply_add(sums[0], high, grams[i].x, grams[i].y);
-            multiply_add(sums[1], high, grams[i].z, grams[i].w);
-            multiply_add(sums[2], low, grams[i].x, grams[i].y);
+            unsigned upper[4], lower[4];
+            classes.load(&shared.dlogits[step % 2][2 * (PAIRS_A_WARP * warp + i)], upper, lower);
+            multiply_add(sums[0][0], upper, grams[i].x, grams[i].y);
+            multiply_add(sums[0][1], upper, grams[i].z, grams[i].w);
+            multiply_add(sums[1][0], lower, grams[i].x, grams[i].y);
+            multiply_add(sums[1][1], lower, grams[i].z, grams[i].w);
         }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) logits[i] -= rate * (sums[0][i] + (sums[1][i] + sums[2][i]));
+        for (int i = 0; i < 4; ++i) {
+            const float(&high)[4] = sums[i / 2][0], (&low)[4] = sums[i / 2][1];
+            logits[i] -= rate * ((high[i % 2] + high[i % 2 + 2]) + (low[i % 2] + low[i % 2 + 2]));
+        }
     }
 
     // The warps' shares together, in all of them. Whoever goes on from here knows that all have read what they wanted.
@@ -142,12 +146,16 @@ class HeadWarp {
     __device__ void send_dlogits(int parity, const float (&dlogits)[4]) {
         const Halves upper = halves_of(dlogits[0], dlogits[1]), lower = halves_of(dlogits[2], dlogits[3]);
         constexpr int SHARE = BLOCKS / HEAD_WARPS;
+        Mailbox boxes[SHARE];
+        uint2 uppers[SHARE], lowers[SHARE];
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            const Mailbox box = mailbox_in(SHARE * warp + (i + rank) % SHARE, shared.dlogits[parity][rank],
-                                           shared.dlogits_are_in[parity]);
-            classes.send_to(box, make_uint2(upper.high, upper.low), make_uint2(lower.high, lower.low));
+            boxes[i] = mailbox_in(SHARE * warp + (i + rank) % SHARE, shared.dlogits[parity][rank],
+                                  shared.dlogits_are_in[parity]);
+            uppers[i] = make_uint2(upper.high, upper.low);
+            lowers[i] = make_uint2(lower.high, lower.low);
         }
+        classes.send_to(boxes, uppers, lowers);
     }
 
     // Labels of a step, and the products of its images with those of the step before.
@@ -161,11 +169,7 @@ class HeadWarp {
 #pragma unroll
         for (int i = 0; i < PAIRS_A_WARP; ++i) {
             const int pair = PAIRS_A_WARP * warp + i;
-            if (pair >= epoch.pairs) break;
-            grams[i] = load_early(from + pair * WARP);
-            if (lane % 8 == 0 && step + PREFETCH < epoch.steps) {
-                prefetch_line(from + (PREFETCH * 2 * epoch.pairs * epoch.pairs + pair) * WARP);
-            }
+            if (pair < epoch.pairs) grams[i] = load_early(from + pair * WARP);
         }
     }
 

@@ -12,13 +12,15 @@
 // one small product. This is the same gradient descent, step for step, added up in another order.
 //
 // Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves.
-#include "feature_warp.cuh"
+#include "backward_warp.cuh"
+#include "forward_warp.cuh"
 #include "head_warp.cuh"
 
-// persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, bias likewise.
-//   images    (steps, P, tiles, 32)      f16  in: eight numbers each, x as left factors of 16 images by 16 features, P
-//             pairs of eight images a batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
-//   features  (steps, tiles, P, 32)      f16  in: the same transposed, as left factors of 16 features by 16 images
+// persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, the bias too.
+//   images    (steps, P, tiles, 32)      f16  in: eight numbers each, x as pairs of right factors, 16 features by 8
+//             images and by the next 8, P pairs a batch; the bias's pixel, 1, after the last feature, and zeros up to
+//             16 * tiles
+//   features  (steps, tiles, P, 32)      f16  in: the same transposed, 16 images by 8 features and by the next 8
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
 //   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images
 //   weight    (inputs, classes)          f32  in, out
@@ -26,7 +28,7 @@
 //   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, with with_totals
 // Launch: one cluster of BLOCKS blocks of THREADS; P = pairs, batches have 16 pairs images; learning_rate as a step's,
 //   for the mean over its images.
-// Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= FEATURE_WARPS * BLOCKS; classes <= 16; |weight| < 4,000.
+// Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const uint4* features,
                                                                           const int* labels, const uint4* grams,
@@ -37,6 +39,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
     __shared__ Shared shared;
     const Classes rows(classes);
     const Epoch epoch = {images, features, grams, labels, weight, bias, steps, pairs, tiles, inputs, learning_rate};
+    // Images that a batch of fewer has not are never sent.
+    for (int i = threadIdx.x; i < 2 * BLOCKS * WARP; i += THREADS) {
+        Columns& columns = shared.dlogits[i / WARP / BLOCKS][i / WARP % BLOCKS];
+        columns.upper[i % WARP] = columns.lower[i % WARP] = make_uint2(0, 0);
+    }
     if (threadIdx.x == 0) {
         for (int parity = 0; parity < 2; ++parity) {
             make_barrier(shared.logits_are_in[parity]);
@@ -49,8 +56,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
         }
     }
     wait_for_cluster();
-    if (threadIdx.x < FEATURE_WARPS * WARP) {
-        FeatureWarp(shared, epoch, rows).run();
+    const int warp = threadIdx.x / WARP;
+    if (warp < BACKWARD_WARPS) {
+        BackwardWarp(shared, epoch, rows).run();
+    } else if (warp < BACKWARD_WARPS + FORWARD_WARPS) {
+        ForwardWarp(shared, epoch, rows).run();
     } else {
         HeadWarp head(shared, epoch, rows);
         head.run(with_totals);

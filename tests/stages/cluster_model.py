@@ -8,6 +8,7 @@ are rounded where the kernel rounds them: factors to two float16 halves, sums to
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,35 +20,30 @@ Half = NDArray[np.float16]
 Ready = Callable[[], bool]
 Warp = Iterator[Ready]
 
-BLOCKS, FEATURE_WARPS, HEAD_WARPS, MOST_PAIRS = 16, 4, 4, 8
-PAIRS_A_WARP = MOST_PAIRS // FEATURE_WARPS
+BLOCKS, BACKWARD_WARPS, FORWARD_WARPS, HEAD_WARPS, MOST_PAIRS = 16, 4, 8, 4, 8
+PAIRS_A_WARP = MOST_PAIRS // HEAD_WARPS
 WEIGHT_SCALE, DLOGIT_SCALE = np.float32(16), np.float32(1024)
 CLASSES = 16  # rows of a fragment
 
 
-def left_factor(lanes: Half) -> Half:
-    """The matrix (16, 16) of a left factor, from the eight numbers of each lane (32, 8)."""
-    matrix = np.full((16, 16), np.nan, np.float16)
-    for lane, numbers in enumerate(lanes):
-        row, column = lane // 4, lane % 4 * 2
-        for i, (down, right) in enumerate(((0, 0), (8, 0), (0, 8), (8, 8))):
-            matrix[row + down, column + right : column + right + 2] = numbers[2 * i : 2 * i + 2]
-    return matrix
+def matrix(lanes: Half) -> Half:
+    """The matrix (16, 16) of a fragment, from the eight numbers of each lane (32, 8)."""
+    return np.hstack(right_factors(lanes)).T
 
 
 def right_factor(first: Half, second: Half) -> Half:
     """The matrix (16, 8) of a right factor, from the two pairs of numbers of each lane, (32, 2) both."""
-    matrix = np.full((16, 8), np.nan, np.float16)
+    factor = np.full((16, 8), np.nan, np.float16)
     for lane in range(32):
         row, column = lane % 4 * 2, lane // 4
-        matrix[row : row + 2, column] = first[lane]
-        matrix[row + 8 : row + 10, column] = second[lane]
-    return matrix
+        factor[row : row + 2, column] = first[lane]
+        factor[row + 8 : row + 10, column] = second[lane]
+    return factor
 
 
 def right_factors(lanes: Half) -> tuple[Half, Half]:
-    """A left factor's lanes (32, 8), taken as two right factors: its upper and its lower eight rows, transposed."""
-    return right_factor(lanes[:, 0:2], lanes[:, 4:6]), right_factor(lanes[:, 2:4], lanes[:, 6:8])
+    """The right factors (16, 8) of a fragment's lanes (32, 8): its upper and its lower eight rows, transposed."""
+    return right_factor(lanes[:, 0:2], lanes[:, 2:4]), right_factor(lanes[:, 4:6], lanes[:, 6:8])
 
 
 def halves(numbers: Array) -> tuple[Half, Half]:
@@ -64,9 +60,7 @@ def product(left: Half, right: Half, total: Array) -> Array:
 def neighbour_grams(images: Half) -> Half:
     """What the kernel of that name makes of images (steps, P, tiles, 32, 8): (steps - 1, 2 P, P, 32, 8)."""
     steps, pairs, tiles = images.shape[:3]
-    batches = [
-        np.block([[left_factor(images[s, p, t]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)
-    ]
+    batches = [np.block([[matrix(images[s, p, t]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)]
     grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
     for step in range(steps - 1):
         before, after = batches[step].astype(np.float32), batches[step + 1].astype(np.float32)
@@ -95,7 +89,7 @@ class Cluster:
         self.mail: dict[tuple[str, int, int], Mailbox] = {}
         self.under_way: list[tuple[str, int, int, int, Array]] = []
         self.met: dict[tuple[str, int, int], int] = {}
-        self.published: dict[tuple[int, int, int], Array] = {}
+        self.published: dict[tuple[int, int, int], tuple[int, Array]] = {}
         self.sums: dict[tuple[int, int, int], Array] = {}
 
     def train(
@@ -108,7 +102,8 @@ class Cluster:
         augmented[: len(weight), : self.classes] = weight
         augmented[len(weight), : self.classes] = bias
         self.weights = [augmented[16 * tile : 16 * tile + 16].T.copy() for tile in range(self.tiles)]
-        warps = [self.feature_warp(block, warp) for block in range(BLOCKS) for warp in range(FEATURE_WARPS)]
+        warps = [self.backward_warp(block, warp) for block in range(BLOCKS) for warp in range(BACKWARD_WARPS)]
+        warps += [self.forward_warp(block, warp) for block in range(BLOCKS) for warp in range(FORWARD_WARPS)]
         warps += [self.head_warp(block, warp) for block in range(2 * self.pairs) for warp in range(HEAD_WARPS)]
         self.run(warps, random)
         trained = np.concatenate([tile.T for tile in self.weights])[:, : self.classes]
@@ -163,25 +158,31 @@ class Cluster:
         self.met[key] = self.met.get(key, 0) + 1
         return lambda: self.met[key] == warps
 
-    def feature_warp(self, block: int, warp: int) -> Warp:
+    def backward_warp(self, block: int, warp: int) -> Warp:
         tile = block + BLOCKS * warp
-        yield from self.publish(block, warp, -1)
         for step in range(min(2, self.steps)):
-            self.forward(block, warp, step, -1)
+            self.publish(block, warp, step)
         for step in range(self.steps):
             yield self.is_full("dlogits", step, block)
             if tile < self.tiles:
                 self.backward(block, tile, step)
             yield lambda: True  # here others may get ahead
             if step + 2 < self.steps:
-                yield from self.publish(block, warp, step)
-                self.forward(block, warp, step + 2, step)
+                self.publish(block, warp, step + 2)
 
-    def publish(self, block: int, warp: int, step: int) -> Warp:
+    def publish(self, block: int, warp: int, step: int) -> None:
+        """Weights for the forward pass of that step."""
         tile = block + BLOCKS * warp
         if tile < self.tiles:
-            self.published[block, step % 2, warp] = self.weights[tile].copy()
-        yield self.meet("feature", block, step, FEATURE_WARPS)
+            self.published[block, step % self.boxes, warp] = step, self.weights[tile].copy()
+        self.meet("weights", block, step, BACKWARD_WARPS + FORWARD_WARPS)
+
+    def forward_warp(self, block: int, warp: int) -> Warp:
+        for step in range(self.steps):
+            yield self.meet("weights", block, step, BACKWARD_WARPS + FORWARD_WARPS)
+            pair = (warp + block) % MOST_PAIRS
+            if pair < self.pairs:
+                self.forward(block, pair, step)
 
     def backward(self, block: int, tile: int, step: int) -> None:
         for half in range(2):  # of the tile's features
@@ -192,18 +193,15 @@ class Cluster:
                 sums = np.stack([product(part, x, sums[i]) for i, part in enumerate(halves(dlogits))])
             self.weights[tile][:, 8 * half : 8 * half + 8] -= self.rate * (sums[0] + sums[1])
 
-    def forward(self, block: int, warp: int, step: int, weights_of: int) -> None:
-        for slot in range(PAIRS_A_WARP):
-            pair = (PAIRS_A_WARP * warp + slot + block) % MOST_PAIRS
-            if pair >= self.pairs:
-                continue
-            for half in range(2):
-                sums = np.zeros((2, CLASSES, 8), np.float32)
-                for i, tile in enumerate(range(block, self.tiles, BLOCKS)):
-                    x = right_factors(self.images[step, pair, tile])[half]
-                    weights = halves(WEIGHT_SCALE * self.published[block, weights_of % 2, i])
-                    sums = np.stack([product(part, x, sums[j]) for j, part in enumerate(weights)])
-                self.send("logits", step, block, 2 * pair + half, sums[0] + sums[1])
+    def forward(self, block: int, pair: int, step: int) -> None:
+        for half in range(2):
+            sums = np.zeros((2, CLASSES, 8), np.float32)
+            for i, tile in enumerate(range(block, self.tiles, BLOCKS)):
+                x = right_factors(self.images[step, pair, tile])[half]
+                published, weights = self.published[block, step % self.boxes, i]
+                assert published == step, f"weights for step {step} were overwritten before they were read"
+                sums = np.stack([product(part, x, sums[j]) for j, part in enumerate(halves(WEIGHT_SCALE * weights))])
+            self.send("logits", step, block, 2 * pair + half, sums[0] + sums[1])
 
     def head_warp(self, block: int, warp: int) -> Warp:
         share = BLOCKS // HEAD_WARPS
@@ -230,7 +228,7 @@ class Cluster:
             high, low = halves(dlogits)
             gram = self.grams[step - 1, block, pair]
             gram_high, gram_low = (right_factor(gram[:, i : i + 2], gram[:, i + 2 : i + 4]) for i in (0, 4))
-            for left, right in ((high, gram_high), (high, gram_low), (low, gram_high)):
+            for left, right in itertools.product((high, low), (gram_high, gram_low)):
                 sums = product(left, right, sums)
         return sums
 

@@ -89,7 +89,6 @@ extern "C" __global__ void softmax_xent_totals(const float* logits, const int* l
 
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
-constexpr float LOWEST = -3.402823466e38f;  // less than any logit
 // The warps of softmax_xent's block at most. stages/fused_head.py launches this many when it asks for totals.
 constexpr int HEAD_WARPS = 32;
 
@@ -119,19 +118,13 @@ extern "C" __global__ void softmax_xent(const float* logits, const int* labels, 
         const float* z = logits + row * classes;
         const int label = labels[row];
 
-        // In one pass each lane's own largest logit and its sum relative to that; then the warp's.
-        float own = LOWEST;
-        float sum = 0.0f;
-        for (int c = lane; c < classes; c += WARP) {
-            const float before = own;
-            own = fmaxf(own, z[c]);
-            sum = sum * expf(before - own) + expf(z[c] - own);
-        }
-        float largest = own;
+        float largest = z[0];
+        for (int c = lane; c < classes; c += WARP) largest = fmaxf(largest, z[c]);
         for (int flip = WARP / 2; flip > 0; flip /= 2) {
             largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
         }
-        sum *= expf(own - largest);
+        float sum = 0.0f;
+        for (int c = lane; c < classes; c += WARP) sum += expf(z[c] - largest);
         for (int flip = WARP / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
 
         for (int c = lane; c < classes; c += WARP) {

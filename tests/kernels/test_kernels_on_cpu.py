@@ -90,7 +90,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("softmax_xent_totals", "z[c] > z[best]", "z[c] >= z[best]"),
         ("softmax_xent_totals", "totals[0] += losses[0]", "totals[0] = losses[0]"),
         ("softmax_xent_totals", "logf(sum) + ", ""),
-        ("softmax_xent", "sum *= expf(own - largest);", ""),
+        ("softmax_xent", "sum += expf(z[c] - largest)", "sum += expf(z[c])"),
         ("softmax_xent", "fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip))", "fmaxf(largest, largest)"),
         ("softmax_xent", "sum += __shfl_xor_sync(ALL_LANES, sum, flip)", "sum += sum"),
         ("softmax_xent", "row += gridDim.x * warps", "row += gridDim.x * warps + 1"),

@@ -21,20 +21,20 @@ from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import compile_steps, train_steps
+from stages.references.torch_step import Linear, compile_steps, linear_or_sum, train_steps
 from stages.stage import Stage
 
 COMPILER: Mapping[str, Any] = {"mode": "max-autotune"}  # measured with tools/tune_references.py
 
 
-def prepare(setup: TorchSetup, *, compiler: Mapping[str, Any] = COMPILER) -> RunEpoch:
+def prepare(setup: TorchSetup, *, compiler: Mapping[str, Any] = COMPILER, linear: Linear = linear_or_sum) -> RunEpoch:
     """Compile the step without and with totals."""
     import torch
 
     # Only then does the compiler's own CUDA graph update them in place.
     for tensor in (*chain(*setup.layers), setup.totals.loss_sum, setup.totals.correct):
         torch._dynamo.mark_static_address(tensor, guard=False)
-    steps = compile_steps(train_steps(setup, amp=True), compiler)
+    steps = compile_steps(train_steps(setup, amp=True, linear=linear), compiler)
     batches = setup.resident_batches(torch.bfloat16)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's, on choices of its own

@@ -26,7 +26,7 @@ from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
 from stages.references.torch_common import Batch, RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import compile_steps, train_steps
+from stages.references.torch_step import Linear, compile_steps, linear_or_sum, train_steps
 from stages.stage import Stage
 
 UNROLL = 8  # steps compiled together; measured with tools/tune_references.py
@@ -39,7 +39,7 @@ def prepare(
     amp: bool,
     unroll: int = UNROLL,
     compiler: Mapping[str, Any] = COMPILER,
-    linear: Any = None,
+    linear: Linear = linear_or_sum,
 ) -> RunEpoch:
     """Compile, warm up, and capture one graph without and one with totals."""
     import torch

@@ -25,18 +25,22 @@ def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = li
     Whatever goes wrong is the report's `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
+    ended = None
     try:
         code = _run(wrap([sys.executable, "-m", "ladder.worker", str(folder)]), log, timeout_s)
+        if code < 0:
+            ended = f"killed by {signal.Signals(-code).name}"
     except subprocess.TimeoutExpired:
-        return Report(error=f"no answer within {timeout_s:g} s (--timeout)")
-    if code < 0:
-        return Report(error=f"killed by {signal.Signals(-code).name}")
+        ended = f"no answer within {timeout_s:g} s (--timeout)"
     try:
-        return msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+        report = msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
     except OSError:
-        return Report(error=f"exit code {code} and no report; see logs/{log.name}")
+        return Report(error=ended or f"exit code {code} and no report; see logs/{log.name}")
     except (ValueError, msgspec.DecodeError) as error:
-        return Report(error=f"an unreadable report ({error})")
+        return Report(error=ended or f"an unreadable report ({error})")
+    if report.profiling:  # all had been timed and told: it is the profiler that did not come to an end
+        return msgspec.structs.replace(report, unprofiled=f"CUPTI: {ended or f'exit code {code}'}")
+    return Report(error=ended) if ended else report
 
 
 def limits_of_gpu(answer: Path, log: Path, timeout_s: float) -> LimitsRecord | None:

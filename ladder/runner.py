@@ -187,7 +187,7 @@ class Runner:
             round=round_,
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
-            profile="cupti" if first and "cupti" in self._settings.profile else None,
+            profile="cupti" if "cupti" in self._settings.profile else None,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )
 

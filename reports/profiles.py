@@ -30,10 +30,10 @@ def grid(kernel: KernelUse) -> str:
 
 
 def seen_by(profile: Profile) -> str:
-    """The tool, and what it cost: `CUPTI, under which a step takes 12% longer`."""
-    if profile.slowdown < 0.005:
-        return f"{TOOLS[profile.tool]}, under which a step takes no longer"
-    return f"{TOOLS[profile.tool]}, under which a step takes {format.share(profile.slowdown)} longer"
+    """The tool, and what it cost: `CUPTI in 2 processes, under which a step takes 12% longer`."""
+    where = f" in {profile.processes} processes" if profile.processes > 1 else ""
+    longer = f"{format.share(profile.slowdown)} longer" if profile.slowdown >= 0.005 else "no longer"
+    return f"{TOOLS[profile.tool]}{where}, under which a step takes {longer}"
 
 
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -73,6 +73,11 @@ def test_the_tool_says_what_it_cost(slowdown: float, text: str) -> None:
     assert seen_by(profile(SPLIT, own_kernels(), slowdown=slowdown)) == text
 
 
+def test_it_says_over_how_many_processes_a_profile_is_the_mean() -> None:
+    seen = msgspec.structs.replace(profile(SPLIT, own_kernels()), processes=2)
+    assert seen_by(seen) == "CUPTI in 2 processes, under which a step takes 10% longer"
+
+
 def busy(us: float, kernels: float = 8.0) -> Profile:
     return profile(Split(us, 0, 0, 50.0, 0), own_kernels(), tool="nsys", kernels_per_step=kernels)
 

@@ -9,7 +9,7 @@ from ladder.results import Results, StageResult
 from reports import format
 from reports.decomposition import PARTS, Change, Profiled, all_profiled, changes, doubts, profiled
 from reports.markdown import bullets, cell, figure_links, line, table
-from reports.profiles import agreement, grid, host_lines, kernel_name, seen_by
+from reports.profiles import agreement, grid, host_lines, kernel_names, seen_by
 from reports.summary import label
 from reports.timeline import timeline_name
 
@@ -98,11 +98,12 @@ def _change_row(change: Change) -> list[str]:
 
 def _kernel_table(kernels: Sequence[KernelUse]) -> str:
     """Kernel by kernel: by their places in the step, or by how often a step runs them where steps differ."""
+    names = kernel_names(kernel.name for kernel in kernels[:MOST_KERNELS])
     by_place = all(kernel.place is not None for kernel in kernels)
     rows = [
         (
             str(kernel.place + 1) if by_place and kernel.place is not None else format.per_step(kernel.per_step),
-            f"`{kernel_name(kernel.name)}`",
+            f"`{names[kernel.name]}`",
             kernel.kind,
             format.microseconds(kernel.us_per_step),
             str(kernel.registers),

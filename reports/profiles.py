@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from ladder.profile_data import KernelUse, Profile, Tool
 from ladder.results import StageResult
@@ -21,6 +22,28 @@ def kernel_name(name: str, limit: int = 36) -> str:
     cut = name[: limit - len(ELLIPSIS)]
     word = cut.rpartition("_")[0]
     return (word if len(word) > limit // 2 else cut) + ELLIPSIS
+
+
+def kernel_names(names: Iterable[str], limit: int = 36) -> dict[str, str]:
+    """Names that fit, by the whole ones; where several would read the same, each shows the words that differ."""
+    short = {name: kernel_name(name, limit) for name in names}
+    for by_word in (True, False):
+        for alike in _alike(short):
+            shared = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*alike, strict=False)))
+            if by_word:
+                shared = alike[0].rfind("_", 0, shared) + 1
+            for name in alike:
+                rest = kernel_name(name[shared:].strip("_"), limit * 2 // 3)
+                short[name] = name[: limit - len(rest) - len(ELLIPSIS)].rstrip("_") + ELLIPSIS + rest
+    return short
+
+
+def _alike(short: dict[str, str]) -> list[list[str]]:
+    """The names that are shortened to the same text, in groups of two or more."""
+    groups: dict[str, list[str]] = {}
+    for name, text in short.items():
+        groups.setdefault(text, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def grid(kernel: KernelUse) -> str:

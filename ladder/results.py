@@ -60,7 +60,7 @@ class Process(msgspec.Struct, frozen=True):
 
     round: int
     prepare_s: float
-    warmups_s: list[float]
+    warmups_s: list[float]  # each of half a run's epochs, or as many as it takes to compute metrics
     runs_s: list[float]  # each a whole training run of `epochs` epochs, fence to fence on the host's clock
     gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null where the stage has no stream
     gpu_states: list[GpuState]

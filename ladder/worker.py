@@ -74,7 +74,8 @@ def do(job: Job, folder: Path) -> Report:
     """
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
-    memory = GpuMemory()
+    monitor = GpuMonitor()  # closed by the end of the process
+    memory = GpuMemory(monitor)
     import_packages(stage.needs)
 
     begin = time.perf_counter()
@@ -94,16 +95,16 @@ def do(job: Job, folder: Path) -> Report:
         plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, job.problem.metrics_every)
 
     states: list[GpuState] = []
-    with GpuMonitor() as monitor:
-        warmups, runs = measure(
-            trainer,
-            params_of,
-            plan,
-            fence=fence,
-            clock=time.perf_counter,
-            events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
-            after_run=lambda: states.extend(monitor.read()),
-        )
+    warmups, runs = measure(
+        trainer,
+        params_of,
+        plan,
+        metrics_every=job.problem.metrics_every,
+        fence=fence,
+        clock=time.perf_counter,
+        events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
+        after_run=lambda: states.extend(monitor.read()),
+    )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", trainer.read_params())
     # After all is timed, since further trainers in this process would make its times another's.

@@ -10,10 +10,7 @@ from ladder.results import GpuState
 
 
 class GpuMonitor:
-    """NVML's view of the first visible GPU; says nothing where there is no NVML, or no permission.
-
-    One a process will do, since it takes its time to open.
-    """
+    """NVML's view of the first visible GPU, opened once; says nothing where there is no NVML, or no permission."""
 
     def __init__(self) -> None:
         self._handle: Any = None

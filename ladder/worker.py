@@ -1,4 +1,4 @@
-"""The process in which one stage is measured once: `python -m ladder.worker FOLDER`.
+"""The process in which one stage is measured once: forked by a nursery, or `python -m ladder.worker FOLDER`.
 
 A process of its own for every stage and round, so that a sticky CUDA error, a warm cache, a changed thread pool or a
 profiler touches nothing else.

@@ -161,7 +161,15 @@ class _Slow(NumpyTrainer):
         super().run_epoch(epoch)
 
 
+def _tell_parent(problem: Problem, train: Split) -> NumpyTrainer:
+    """Prints which process this one comes from, once for every trainer."""
+    os.write(1, b"%d\n" % os.getppid())
+    return NumpyTrainer(problem, train)
+
+
 HANGS = _stage("hangs", _hang)
+PARENT = _stage("parent", _tell_parent)
+PARENT_TOO = _stage("parent-too", _tell_parent)
 KILLED = _stage("killed", _kill)
 LEAVES = _stage("leaves", _leave)
 OUT_OF_MEMORY = _stage("out-of-memory", _run_out_of_memory)

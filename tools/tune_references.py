@@ -150,10 +150,11 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
         if family == "torch-graph":
             yield "uncompiled", torch_build(captured_eager)
     elif family == "torch-compile":
-        for mode in ("max-autotune", "reduce-overhead", "max-autotune-no-cudagraphs", "default"):
+        for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "default"):
             yield mode, torch_build(partial(torch_compile.prepare, compiler={"mode": mode}))
-        product = partial(torch_compile.prepare, linear=matrix_product, compiler={"mode": "max-autotune"})
-        yield "max-autotune, linear", torch_build(product)
+        product = partial(torch_compile.prepare, linear=matrix_product)
+        for mode in ("reduce-overhead", "max-autotune"):
+            yield f"{mode}, linear", torch_build(partial(product, compiler={"mode": mode}))
         for mode in ("default", "reduce-overhead"):
             yield f"script, {mode}", torch_build(partial(compiled_script, compiler={"mode": mode}))
     elif family == "torch-dataloader":

@@ -14,9 +14,9 @@ layer of 256: some eight kernels a step, two or three of them products that cann
 
 Found: 10.5 us in float32 and 9.1 with bfloat16 for softmax regression, a quarter of what was expected, and 29.9 and
 25.1 with the hidden layer. As a matrix product, the layer of 10 outputs made that 18 to 33 us with autotuning, as luck
-would have it, and 36.5 without; as a sum of products autotuning took 13.6 and four times as long to prepare, so there is
-none. What the compiler fuses, it does not round to bfloat16 in between: softmax regression is as exact in the second row
-as in the first.
+would have it, and 36.5 without; as a sum of products autotuning took 13.6 and four times as long to prepare, so there
+is none. What the compiler fuses, it does not round to bfloat16 in between: softmax regression is as exact in the
+second row as in the first.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
-BLOCKS, THREADS = 16, 512  # persistent_cluster.cu
+BLOCKS, THREADS, SHARED_BYTES = 16, 544, 192 * 1024  # persistent_cluster.cu
 GRAM_THREADS = 256  # neighbour_grams.cu
 EDGE = 16  # images or features of a fragment
 LANES = 32
@@ -50,7 +50,7 @@ class ClusterEpoch:
         self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals)
         self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
         self._learning_rate = float32(problem.learning_rate)
-        self._train = setup.kernel("persistent_cluster.cu", "persistent_cluster", cluster=BLOCKS)
+        self._train = setup.kernel("persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
         self._multiply_neighbours = setup.kernel("neighbour_grams.cu", "neighbour_grams")
         self._images, self._features = fragments(setup.device, [images for images, _ in tensors.batches])
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
@@ -98,7 +98,7 @@ def fragment_counts(problem: Problem) -> tuple[int, int]:
 def fragments(device: Device, batches: Sequence[Array]) -> tuple[Array, Array]:
     """Batches of images (B, I) in fragments of 16 by 16 for a warp, and the same transposed.
 
-    Returns float16 (steps, B / 16, tiles, 32, 8) and (steps, tiles, B / 16, 32, 8): for each of the 32 lanes the four
+    Returns float16 (steps, tiles, B / 16, 32, 8), twice: for each of the 32 lanes the four
     numbers that it holds of a right factor (PTX ISA, mma.m16n8k16) with the first eight rows as its columns, then
     those of one with the other eight. A pixel of 1, the bias's, follows the last feature,
     then zeros fill the last tile.
@@ -110,7 +110,7 @@ def fragments(device: Device, batches: Sequence[Array]) -> tuple[Array, Array]:
     for own, pixels in zip(images, batches, strict=True):
         own[:, :inputs] = pixels
     images[:, :, inputs] = 1
-    by_row = images.reshape(steps, -1, EDGE, tiles, EDGE).transpose(0, 1, 3, 2, 4)
+    by_row = images.reshape(steps, -1, EDGE, tiles, EDGE).transpose(0, 3, 1, 2, 4)
     by_feature = images.reshape(steps, -1, EDGE, tiles, EDGE).transpose(0, 3, 1, 4, 2)
     return _by_lane(device, by_row), _by_lane(device, by_feature)
 

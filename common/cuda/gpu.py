@@ -27,17 +27,17 @@ class Kernel:
     and cooperative grids.
     """
 
-    def __init__(self, code: Any, stream: Any, cluster: int | None = None) -> None:
+    def __init__(self, code: Any, stream: Any, cluster: int | None = None, shared_bytes: int = 0) -> None:
         self._code = code
         self._stream = stream
-        self._cluster = cluster
+        self._shape = {"cluster": cluster, "shmem_size": shared_bytes}
         self._configs: dict[tuple[Grid, Grid], Any] = {}  # making one costs as much as a launch
 
     def __call__(self, grid: Grid, block: Grid, *args: Any) -> None:
         """Enqueue a launch of so many blocks (or clusters) of so many threads, sizes in CUDA's order (x, y, z)."""
         config = self._configs.get((grid, block))
         if config is None:
-            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, cluster=self._cluster)
+            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, **self._shape)
         launch(self._stream, config, self._code, *[a.data.ptr if type(a) is cupy.ndarray else a for a in args])
 
 
@@ -53,25 +53,30 @@ class Gpu:
         self._launch_stream = Stream.from_handle(self.stream_handle)
         self._programs: dict[Path, Any] = {}
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None) -> Kernel:
+    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Kernel:
         """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
 
-        With `cluster`, it is launched in clusters of so many blocks; raises ValueError where the GPU has none so large.
+        With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much shared
+        memory besides what the kernel declares; raises ValueError where the GPU has none so large.
         """
         program = self._programs.get(source)
         if program is None:
             cubin = cached_cubin(source, f"sm_{self._device.arch}")
             program = self._programs[source] = ObjectCode.from_cubin(cubin.code, name=source.name)
         code = program.get_kernel(name)
+        attributes = driver.CUfunction_attribute
         if cluster is not None and cluster > PORTABLE_CLUSTER:
-            self._allow_clusters(code, cluster)
-        return Kernel(code, self._launch_stream, cluster)
+            allowed = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            self._ask_for(code, allowed, 1, f"clusters of {cluster} blocks")
+        if shared_bytes:
+            most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
+        return Kernel(code, self._launch_stream, cluster, shared_bytes)
 
-    def _allow_clusters(self, code: Any, blocks: int) -> None:
-        allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-        (status,) = driver.cuKernelSetAttribute(allowed, 1, code.handle, driver.CUdevice(self._device.device_id))
+    def _ask_for(self, code: Any, attribute: Any, value: int, what: str) -> None:
+        (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))
         if status != driver.CUresult.CUDA_SUCCESS:
-            raise ValueError(f"clusters of {blocks} blocks are refused by this GPU ({status.name})")
+            raise ValueError(f"{what} are refused by this GPU ({status.name})")
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.

@@ -10,26 +10,25 @@ class ForwardWarp {
           pair((threadIdx.x / WARP + rank) % MOST_PAIRS) {}
 
     __device__ void run() {
-        load_images(0);
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
+            shared.wait_for_batch(step);
             wait_for_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
-            if (pair < epoch.pairs) forward(parity);
-            load_images(step + 1);
-            if (pair == 0 && lane == 0) epoch.prefetch_share(step + PREFETCH, rank);
+            if (pair < epoch.pairs) forward(parity, shared.batches[step % STAGES].images + pair * WARP + lane);
+            shared.leave_batch(step);
         }
     }
 
   private:
     // Partial logits of a batch, each tile of eight images to the block that owns it. Tiles of features that the block
-    // has not are zeros.
-    __device__ void forward(int parity) {
+    // has not have weights of zero.
+    __device__ void forward(int parity, const uint4* images) {
         float sums[2][2][4] = {};  // by half of the images, and half of the classes
 #pragma unroll
         for (int i = 0; i < MOST_TILES; ++i) {
             unsigned upper[4], lower[4];
             classes.load(&shared.weights[parity][2 * i], upper, lower);
-            const uint4 x = images[i];
+            const uint4 x = images[i * epoch.pairs * WARP];
             multiply_add(sums[0][0], upper, x.x, x.y);
             multiply_add(sums[1][0], upper, x.z, x.w);
             multiply_add(sums[0][1], lower, x.x, x.y);
@@ -45,19 +44,9 @@ class ForwardWarp {
         classes.send_to<2>({mailbox(0), mailbox(1)}, {logits(0, 0), logits(1, 0)}, {logits(0, 1), logits(1, 1)});
     }
 
-    __device__ void load_images(int step) {
-        if (step >= epoch.steps || pair >= epoch.pairs) return;
-        const uint4* from = epoch.images + ((step * epoch.pairs + pair) * epoch.tiles + rank) * WARP + lane;
-#pragma unroll
-        for (int i = 0; i < MOST_TILES; ++i) {
-            if (rank + i * BLOCKS < epoch.tiles) images[i] = load_early(from + i * BLOCKS * WARP);
-        }
-    }
-
     Shared& shared;
     const Epoch& epoch;
     const Classes classes;
     const int rank, lane;
     const int pair;  // of tiles of images, this warp's own
-    uint4 images[MOST_TILES] = {};
 };

@@ -8,7 +8,7 @@ constexpr int COLUMNS = 4;  // each of sixteen, for each of two warps
 
 // neighbour_grams: grams[s] = x(s + 1) x(s)^T, the inner products of every image of a batch with every image of the
 // batch before it; in two halves, laid out as the right factors that persistent_cluster takes.
-//   images  (steps, P, tiles, 32)          f16  in: eight numbers each, a lane's part of two right factors: 16
+//   images  (steps, tiles, P, 32)          f16  in: eight numbers each, a lane's part of two right factors: 16
 //           features by 8 images and by the next 8, P such pairs
 //   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers each, a lane's part of two right factors: 16 images
 //           of the earlier batch by 8 of the later, high halves and then low ones
@@ -29,9 +29,9 @@ extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 2) neighbour_grams(co
     for (int tile = 0; tile < tiles; ++tile) {
         uint4 left[PAIRS], right[COLUMNS];
 #pragma unroll
-        for (int i = 0; i < PAIRS; ++i) left[i] = after[(min(first_pair + i, pairs - 1) * tiles + tile) * WARP];
+        for (int i = 0; i < PAIRS; ++i) left[i] = after[(tile * pairs + min(first_pair + i, pairs - 1)) * WARP];
 #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) right[j] = before[(min(first_column + j, pairs - 1) * tiles + tile) * WARP];
+        for (int j = 0; j < COLUMNS; ++j) right[j] = before[(tile * pairs + min(first_column + j, pairs - 1)) * WARP];
 #pragma unroll
         for (int i = 0; i < PAIRS; ++i) {
             const unsigned a[4] = {left[i].x, left[i].z, left[i].y, left[i].w};

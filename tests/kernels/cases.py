@@ -20,7 +20,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from stages.persistent_cluster import BLOCKS, GRAM_THREADS, fragments
+from stages.persistent_cluster import BLOCKS, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from tests.kernels import doubles
 from tests.stages.numpy_parts import HostDevice
@@ -49,6 +49,7 @@ class Case:
     args: Args
     bounds: dict[str, Array | float]
     cluster: int | None = None  # blocks of one; the grid counts clusters then
+    shared_bytes: int = 0  # of each block, besides what the kernel declares
 
     def __str__(self) -> str:
         described = [
@@ -198,7 +199,7 @@ def sgd_update(random: Generator) -> Iterator[Case]:
 def neighbour_grams(random: Generator) -> Iterator[Case]:
     for steps, batch, inputs in [(2, 16, 1), (3, 48, 33), (2, 128, 50), (4, 112, 7)]:
         images, _ = fragments(HostDevice(), list(_pixels(random, (steps, batch, inputs))))
-        pairs, tiles = images.shape[1:3]
+        tiles, pairs = images.shape[1:3]
         grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
         args: Args = {"images": images, "grams": grams, "pairs": pairs, "tiles": tiles}
         # So few pixels have inner products that float32 holds, whatever the order they are added in.
@@ -210,7 +211,7 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
     for (steps, batch, inputs, classes), with_totals in itertools.product(sizes, (0, 1)):
         pixels = _pixels(random, (steps, batch, inputs))
         images, features = fragments(HostDevice(), list(pixels))
-        pairs, tiles = images.shape[1:3]
+        tiles, pairs = images.shape[1:3]
         grams = np.full((max(steps - 1, 1), 2 * pairs, pairs, 32, 8), np.nan, np.float16)
         grams[: steps - 1] = doubles.neighbour_grams(images, grams, pairs, tiles)["grams"][: steps - 1]
         labels = random.integers(0, classes, (steps, batch), np.int32)
@@ -230,6 +231,7 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
             args,
             {"weight": moved, "bias": moved, "totals": totals},
             BLOCKS,
+            SHARED_BYTES,
         )
 
 

@@ -58,9 +58,9 @@ def product(left: Half, right: Half, total: Array) -> Array:
 
 
 def neighbour_grams(images: Half) -> Half:
-    """What the kernel of that name makes of images (steps, P, tiles, 32, 8): (steps - 1, 2 P, P, 32, 8)."""
-    steps, pairs, tiles = images.shape[:3]
-    batches = [np.block([[matrix(images[s, p, t]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)]
+    """What the kernel of that name makes of images (steps, tiles, P, 32, 8): (steps - 1, 2 P, P, 32, 8)."""
+    steps, tiles, pairs = images.shape[:3]
+    batches = [np.block([[matrix(images[s, t, p]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)]
     grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
     for step in range(steps - 1):
         before, after = batches[step].astype(np.float32), batches[step + 1].astype(np.float32)
@@ -84,7 +84,7 @@ class Cluster:
 
     def __init__(self, images: Half, features: Half, labels: NDArray[np.int32], grams: Half, *, mailboxes: int) -> None:
         self.images, self.features, self.labels, self.grams = images, features, labels, grams
-        self.steps, self.pairs, self.tiles = images.shape[:3]
+        self.steps, self.tiles, self.pairs = images.shape[:3]
         self.boxes = mailboxes
         self.mail: dict[tuple[str, int, int], Mailbox] = {}
         self.under_way: list[tuple[str, int, int, int, Array]] = []
@@ -158,23 +158,25 @@ class Cluster:
         self.met[key] = self.met.get(key, 0) + 1
         return lambda: self.met[key] == warps
 
+    def own_tiles(self, block: int) -> range:
+        return range(block * self.tiles // BLOCKS, (block + 1) * self.tiles // BLOCKS)
+
     def backward_warp(self, block: int, warp: int) -> Warp:
-        tile = block + BLOCKS * warp
         for step in range(min(2, self.steps)):
             self.publish(block, warp, step)
         for step in range(self.steps):
             yield self.is_full("dlogits", step, block)
-            if tile < self.tiles:
-                self.backward(block, tile, step)
+            if warp < len(self.own_tiles(block)):
+                self.backward(block, self.own_tiles(block)[warp], step)
             yield lambda: True  # here others may get ahead
             if step + 2 < self.steps:
                 self.publish(block, warp, step + 2)
 
     def publish(self, block: int, warp: int, step: int) -> None:
         """Weights for the forward pass of that step."""
-        tile = block + BLOCKS * warp
-        if tile < self.tiles:
-            self.published[block, step % self.boxes, warp] = step, self.weights[tile].copy()
+        if warp < len(self.own_tiles(block)):
+            weights = self.weights[self.own_tiles(block)[warp]]
+            self.published[block, step % self.boxes, warp] = step, weights.copy()
         self.meet("weights", block, step, BACKWARD_WARPS + FORWARD_WARPS)
 
     def forward_warp(self, block: int, warp: int) -> Warp:
@@ -196,8 +198,8 @@ class Cluster:
     def forward(self, block: int, pair: int, step: int) -> None:
         for half in range(2):
             sums = np.zeros((2, CLASSES, 8), np.float32)
-            for i, tile in enumerate(range(block, self.tiles, BLOCKS)):
-                x = right_factors(self.images[step, pair, tile])[half]
+            for i, tile in enumerate(self.own_tiles(block)):
+                x = right_factors(self.images[step, tile, pair])[half]
                 published, weights = self.published[block, step % self.boxes, i]
                 assert published == step, f"weights for step {step} were overwritten before they were read"
                 sums = np.stack([product(part, x, sums[j]) for j, part in enumerate(halves(WEIGHT_SCALE * weights))])

@@ -64,7 +64,7 @@ def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
     batch = random.integers(0, 256, (32, 21)).astype(np.float32) / 256
     images, features = fragments(HostDevice(), [batch])
     assert (images.shape, features.shape) == ((1, 2, 2, 32, 8), (1, 2, 2, 32, 8))
-    by_row = np.block([[matrix(images[0, pair, tile]) for tile in range(2)] for pair in range(2)])
+    by_row = np.block([[matrix(images[0, tile, pair]) for tile in range(2)] for pair in range(2)])
     by_feature = np.block([[matrix(features[0, tile, pair]) for pair in range(2)] for tile in range(2)])
     np.testing.assert_array_equal(by_row, np.hstack([batch, np.ones((32, 1)), np.zeros((32, 10))]))
     np.testing.assert_array_equal(by_feature, by_row.T)

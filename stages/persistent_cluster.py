@@ -51,9 +51,7 @@ class ClusterEpoch:
         self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
         self._learning_rate = float32(problem.learning_rate)
         self._train = setup.kernel("persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
-        self._multiply_neighbours = setup.kernel(
-            "neighbour_grams.cu", "neighbour_grams", shared_bytes=GRAM_BYTES
-        )
+        self._multiply_neighbours = setup.kernel("neighbour_grams.cu", "neighbour_grams", shared_bytes=GRAM_BYTES)
         self._images = fragments(setup.device, [images for images, _ in tensors.batches])
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):

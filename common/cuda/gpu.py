@@ -21,9 +21,9 @@ PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
 
 
 class Kernel:
-    """A kernel on the stream that its GPU enqueues on. Scalars are passed as NumPy scalars of the kernel's own types, tensors as CuPy arrays.
+    """A kernel on the stream that its GPU enqueues on.
 
-    Launched through `cuda.core`, which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters
+    Scalars are passed as NumPy scalars of the kernel's own types, tensors as CuPy arrays. Launched through `cuda.core`, which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters
     and cooperative grids.
     """
 
@@ -86,8 +86,8 @@ class Gpu:
     def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Kernel:
         """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
 
-        With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much shared
-        memory besides what the kernel declares; raises ValueError where the GPU has none so large.
+        With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much
+        shared memory besides what the kernel declares; raises ValueError where the GPU has none so large.
         """
         program = self._programs.get(source)
         if program is None:

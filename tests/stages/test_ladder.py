@@ -34,11 +34,10 @@ def test_a_rung_changes_one_choice_of_the_one_below(entry) -> None:  # type: ign
 
 @pytest.mark.parametrize("entry", [e for e in RUNGS if e.stage.below], ids=lambda e: e.stage.name)
 def test_a_rung_imports_no_rung_that_it_does_not_stand_on(entry) -> None:  # type: ignore[no-untyped-def]
-    entries = load_all()
     below, ladder = entry.stage.below, set()
     while below:
         ladder.add(below)
-        below = entries[below].stage.below
+        below = ENTRIES[below].stage.below
     rungs = {e.source.split(":")[0].removeprefix("stages."): e.stage.name for e in RUNGS}
     module = __import__(entry.source.split(":")[0], fromlist=["STAGE"])
     imported = set()

@@ -23,8 +23,8 @@ PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
 class Kernel:
     """A kernel on the stream that its GPU enqueues on.
 
-    Scalars are passed as NumPy scalars of the kernel's own types, tensors as CuPy arrays. Launched through `cuda.core`, which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters
-    and cooperative grids.
+    Scalars are passed as NumPy scalars of the kernel's own types, tensors as CuPy arrays. Launched through `cuda.core`,
+    which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters and cooperative grids.
     """
 
     def __init__(self, code: Any, gpu: Gpu, cluster: int | None = None, shared_bytes: int = 0) -> None:

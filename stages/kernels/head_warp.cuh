@@ -1,8 +1,8 @@
 #pragma once
 #include "epoch.cuh"
 
-// The warps that turn a block's logits into dlogits. All do the same, and each sends to its share of the blocks: sharing
-// the work as well would take an exchange, which takes longer than the work.
+// The warps that turn a block's logits into dlogits. They share the sums, and all take the same softmax of them, so
+// that each can send to its share of the blocks without waiting once more.
 class HeadWarp {
   public:
     __device__ HeadWarp(Shared& shared, const Epoch& epoch, Classes classes)
@@ -25,7 +25,7 @@ class HeadWarp {
             add_partial_logits(parity, logits);
             const Batch& batch = shared.batches[step % STAGES];
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
-            wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);  // whoever is sent dlogits may send what is read here
+            add_up(parity, logits);
             const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
             softmax(logits, labels, with_totals);
             send_dlogits(parity, logits);
@@ -45,52 +45,59 @@ class HeadWarp {
     }
 
   private:
+    static constexpr int PAIRS_A_WARP = MOST_PAIRS / HEAD_WARPS;
     static constexpr int SHARE = BLOCKS / HEAD_WARPS;  // of the blocks, for each warp to send to
 
-    // The blocks' parts, in a fixed order, four sums side by side.
+    // This warp's share of the blocks' parts.
     __device__ void add_partial_logits(int parity, float (&logits)[4]) {
-        constexpr int SUMS = 4;
-        float4 sums[SUMS] = {};
+        float2 upper = {}, lower = {};
 #pragma unroll
-        for (int i = 0; i < BLOCKS; ++i) {
-            const Columns& part = shared.partial_logits[parity][i];
-            float4& sum = sums[i % SUMS];
-            sum.x += __uint_as_float(part.upper[lane].x), sum.y += __uint_as_float(part.upper[lane].y);
+        for (int i = 0; i < SHARE; ++i) {
+            const Columns& part = shared.partial_logits[parity][SHARE * warp + i];
+            upper.x += __uint_as_float(part.upper[lane].x);
+            upper.y += __uint_as_float(part.upper[lane].y);
             if (classes.has_lower) {
-                sum.z += __uint_as_float(part.lower[lane].x), sum.w += __uint_as_float(part.lower[lane].y);
+                lower.x += __uint_as_float(part.lower[lane].x);
+                lower.y += __uint_as_float(part.lower[lane].y);
             }
         }
-        logits[0] = ((sums[0].x + sums[1].x) + (sums[2].x + sums[3].x)) / WEIGHT_SCALE;
-        logits[1] = ((sums[0].y + sums[1].y) + (sums[2].y + sums[3].y)) / WEIGHT_SCALE;
-        logits[2] = ((sums[0].z + sums[1].z) + (sums[2].z + sums[3].z)) / WEIGHT_SCALE;
-        logits[3] = ((sums[0].w + sums[1].w) + (sums[2].w + sums[3].w)) / WEIGHT_SCALE;
+        logits[0] = upper.x / WEIGHT_SCALE, logits[1] = upper.y / WEIGHT_SCALE;
+        logits[2] = lower.x / WEIGHT_SCALE, logits[3] = lower.y / WEIGHT_SCALE;
     }
 
-    // What the update of that step, which the partial logits do not know of, changes in the logits.
+    // What the update of that step, which the partial logits do not know of, changes in the logits; this warp's share.
     __device__ void subtract_last_update(int step, float rate, const uint4* grams, float (&logits)[4]) {
-        float sums[2][2][2][4] = {};  // of every other pair, by half of the classes, and halves of the products
+        float sums[2][2][4] = {};  // by half of the classes, and halves of the products
         wait_for(shared.dlogits_are_in[step % 2], step / 2 % 2);
 #pragma unroll
-        for (int pair = 0; pair < MOST_PAIRS; ++pair) {
+        for (int i = 0; i < PAIRS_A_WARP; ++i) {
+            const int pair = PAIRS_A_WARP * warp + i;
             unsigned upper[4], lower[4];
             classes.load(&shared.dlogits[step % 2][2 * pair], upper, lower);
             const uint4 gram = grams[pair * WARP + lane];
-            float(&sum)[2][2][4] = sums[pair % 2];
-            multiply_add(sum[0][0], upper, gram.x, gram.y);
-            multiply_add(sum[0][1], upper, gram.z, gram.w);
-            multiply_add(sum[1][0], lower, gram.x, gram.y);
-            multiply_add(sum[1][1], lower, gram.z, gram.w);
+            multiply_add(sums[0][0], upper, gram.x, gram.y);
+            multiply_add(sums[0][1], upper, gram.z, gram.w);
+            multiply_add(sums[1][0], lower, gram.x, gram.y);
+            multiply_add(sums[1][1], lower, gram.z, gram.w);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            float total[2];
-#pragma unroll
-            for (int odd = 0; odd < 2; ++odd) {
-                const float(&high)[4] = sums[odd][i / 2][0], (&low)[4] = sums[odd][i / 2][1];
-                total[odd] = (high[i % 2] + high[i % 2 + 2]) + (low[i % 2] + low[i % 2 + 2]);
-            }
-            logits[i] -= rate * (total[0] + total[1]);
+            const float(&high)[4] = sums[i / 2][0], (&low)[4] = sums[i / 2][1];
+            logits[i] -= rate * ((high[i % 2] + high[i % 2 + 2]) + (low[i % 2] + low[i % 2 + 2]));
         }
+    }
+
+    // The warps' shares together, in all of them. Whoever goes on from here knows that all have read what they wanted.
+    __device__ void add_up(int parity, float (&logits)[4]) {
+        shared.sums[parity][warp][lane] = make_float4(logits[0], logits[1], logits[2], logits[3]);
+        wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
+        float4 sum = shared.sums[parity][0][lane];
+#pragma unroll
+        for (int i = 1; i < HEAD_WARPS; ++i) {
+            const float4 share = shared.sums[parity][i][lane];
+            sum.x += share.x, sum.y += share.y, sum.z += share.z, sum.w += share.w;
+        }
+        logits[0] = sum.x, logits[1] = sum.y, logits[2] = sum.z, logits[3] = sum.w;
     }
 
     // logits to DLOGIT_SCALE * (probs - onehot), in place; eight lanes have an image's classes.

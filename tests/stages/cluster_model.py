@@ -21,6 +21,7 @@ Ready = Callable[[], bool]
 Warp = Iterator[Ready]
 
 BLOCKS, BACKWARD_WARPS, FORWARD_WARPS, HEAD_WARPS, MOST_PAIRS = 16, 4, 8, 4, 8
+PAIRS_A_WARP = MOST_PAIRS // HEAD_WARPS
 WEIGHT_SCALE, DLOGIT_SCALE = np.float32(16), np.float32(1024)
 CLASSES = 16  # rows of a fragment
 
@@ -84,6 +85,7 @@ class Cluster:
         self.under_way: list[tuple[str, int, int, int, Array]] = []
         self.met: dict[tuple[str, int, int], int] = {}
         self.published: dict[tuple[int, int, int], tuple[int, Array]] = {}
+        self.sums: dict[tuple[int, int, int], Array] = {}
 
     def train(
         self, weight: Array, bias: Array, learning_rate: float, random: np.random.Generator
@@ -202,28 +204,30 @@ class Cluster:
         share = BLOCKS // HEAD_WARPS
         for step in range(self.steps):
             yield self.is_full("logits", step, block)
-            sums = [np.zeros((CLASSES, 8), np.float32) for _ in range(4)]
-            for sender in range(BLOCKS):
-                sums[sender % 4] += self.read("logits", step, block, sender)
-            logits = ((sums[0] + sums[1]) + (sums[2] + sums[3])) / WEIGHT_SCALE
+            logits = np.zeros((CLASSES, 8), np.float32)
+            for sender in range(share * warp, share * warp + share):
+                logits += self.read("logits", step, block, sender)
+            logits /= WEIGHT_SCALE
             if step > 0:
                 yield self.is_full("dlogits", step - 1, block)
-                logits -= self.rate * self.last_update(block, step)
+                logits -= self.rate * self.last_update(block, warp, step)
+            self.sums[block, step % 2, warp] = logits
             yield self.meet("head", block, step, HEAD_WARPS)
+            logits = sum((self.sums[block, step % 2, i] for i in range(1, HEAD_WARPS)), self.sums[block, step % 2, 0])
             dlogits = self.softmax(logits, self.labels[step, 8 * block : 8 * block + 8])
             for receiver in range(share * warp, share * warp + share):
                 self.send("dlogits", step, block, receiver, dlogits)
 
-    def last_update(self, block: int, step: int) -> Array:
-        sums = np.zeros((2, CLASSES, 8), np.float32)  # of every other pair
-        for pair in range(self.pairs):
+    def last_update(self, block: int, warp: int, step: int) -> Array:
+        sums = np.zeros((CLASSES, 8), np.float32)
+        for pair in range(PAIRS_A_WARP * warp, min(PAIRS_A_WARP * warp + PAIRS_A_WARP, self.pairs)):
             dlogits = np.hstack([self.read("dlogits", step - 1, block, 2 * pair + i) for i in range(2)])
             high, low = halves(dlogits)
             gram = self.grams[step - 1, block, pair]
             gram_high, gram_low = (right_factor(gram[:, i : i + 2], gram[:, i + 2 : i + 4]) for i in (0, 4))
             for left, right in itertools.product((high, low), (gram_high, gram_low)):
-                sums[pair % 2] = product(left, right, sums[pair % 2])
-        return sums[0] + sums[1]
+                sums = product(left, right, sums)
+        return sums
 
     def softmax(self, logits: Array, labels: NDArray[np.int32]) -> Array:
         classes = logits[: self.classes]

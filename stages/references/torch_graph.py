@@ -17,7 +17,8 @@ Found: 10.5 us in float32 and 9.1 with bfloat16 for softmax regression, a quarte
 would have it, and 36.5 without; as a sum of products autotuning took 13.6 and four times as long to prepare, so there
 is none. What the compiler fuses, it does not round to bfloat16 in between: softmax regression is as exact in the
 second row as in the first. With three hidden layers of 128 and a batch of 32 it is 110 us in float32; whether
-autotuning, which takes minutes there, would choose better for matrix products so small has not been measured.
+autotuning, which was not done preparing after 90 s, would choose better for matrix products so small has not been
+measured.
 """
 
 from __future__ import annotations

@@ -64,8 +64,9 @@ class ParameterMemory:
             self.flat[begin : begin + size].reshape(shape)
             for begin, size, shape in zip(begins, sizes, shapes, strict=False)
         ]
-        self.weights = views[: len(problem.layers)]
-        self.biases = views[len(problem.layers) :]
+        count = len(problem.layers)
+        self.weights, self.biases = views[:count], views[count:]
+        self.weight_begins, self.bias_begins = begins[:count], begins[count : 2 * count]  # in flat
 
 
 class Workspace:
@@ -110,12 +111,13 @@ class Setup:
     device: Any  # a Gpu for the parts of rungs; not typed as one, since stages are listed without CUDA's packages too
     tensors: Workspace
 
-    def kernel(self, file: str, name: str, cluster: int | None = None) -> Callable[..., None]:
+    def kernel(self, file: str, name: str, **how: Any) -> Callable[..., None]:
         """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
 
-        With `cluster`, blocks come in clusters of so many, and `grid` counts those.
+        With `cluster`, blocks come in clusters of so many, and `grid` counts those. With `cooperative`, all blocks run
+        at once. With `shared_bytes`, a block has so much shared memory besides what the kernel declares.
         """
-        loaded: Callable[..., None] = self.device.kernel(KERNELS / file, name, cluster=cluster)
+        loaded: Callable[..., None] = self.device.kernel(KERNELS / file, name, **how)
         return loaded
 
 

@@ -18,6 +18,7 @@ from common.cuda.compile import cached_cubin
 Grid = int | tuple[int, ...]
 
 PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
+UNASKED_SHARED_BYTES = 48 << 10  # a block's; a kernel has to ask for more
 
 
 class Kernel:
@@ -27,17 +28,19 @@ class Kernel:
     and cooperative grids.
     """
 
-    def __init__(self, code: Any, stream: Any, cluster: int | None = None) -> None:
+    def __init__(
+        self, code: Any, stream: Any, cluster: int | None = None, *, cooperative: bool = False, shared_bytes: int = 0
+    ) -> None:
         self._code = code
         self._stream = stream
-        self._cluster = cluster
+        self._options = {"cluster": cluster, "is_cooperative": cooperative, "shmem_size": shared_bytes}
         self._configs: dict[tuple[Grid, Grid], Any] = {}  # making one costs as much as a launch
 
     def __call__(self, grid: Grid, block: Grid, *args: Any) -> None:
         """Enqueue a launch of so many blocks (or clusters) of so many threads, sizes in CUDA's order (x, y, z)."""
         config = self._configs.get((grid, block))
         if config is None:
-            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, cluster=self._cluster)
+            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, **self._options)
         launch(self._stream, config, self._code, *[a.data.ptr if type(a) is cupy.ndarray else a for a in args])
 
 
@@ -52,11 +55,23 @@ class Gpu:
         self.stream_handle: int = self.stream.ptr
         self._launch_stream = Stream.from_handle(self.stream_handle)
         self._programs: dict[Path, Any] = {}
+        properties = self._device.properties
+        self.multiprocessors: int = properties.multiprocessor_count
+        self.block_shared_bytes: int = properties.max_shared_memory_per_block_optin  # at most, for a kernel that asks
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None) -> Kernel:
+    def kernel(
+        self,
+        source: Path,
+        name: str,
+        cluster: int | None = None,
+        *,
+        cooperative: bool = False,
+        shared_bytes: int = 0,
+    ) -> Kernel:
         """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
 
         With `cluster`, it is launched in clusters of so many blocks; raises ValueError where the GPU has none so large.
+        With `cooperative`, all blocks of a launch run at once. A block gets `shared_bytes` besides what it declares.
         """
         program = self._programs.get(source)
         if program is None:
@@ -64,14 +79,16 @@ class Gpu:
             program = self._programs[source] = ObjectCode.from_cubin(cubin.code, name=source.name)
         code = program.get_kernel(name)
         if cluster is not None and cluster > PORTABLE_CLUSTER:
-            self._allow_clusters(code, cluster)
-        return Kernel(code, self._launch_stream, cluster)
+            self._set(code, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1, f"clusters of {cluster} blocks")
+        if shared_bytes > UNASKED_SHARED_BYTES:
+            self._set(code, "MAX_DYNAMIC_SHARED_SIZE_BYTES", shared_bytes, f"{shared_bytes:,} bytes of shared memory")
+        return Kernel(code, self._launch_stream, cluster, cooperative=cooperative, shared_bytes=shared_bytes)
 
-    def _allow_clusters(self, code: Any, blocks: int) -> None:
-        allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-        (status,) = driver.cuKernelSetAttribute(allowed, 1, code.handle, driver.CUdevice(self._device.device_id))
+    def _set(self, code: Any, attribute: str, value: int, wanted: str) -> None:
+        name = driver.CUfunction_attribute[f"CU_FUNC_ATTRIBUTE_{attribute}"]
+        (status,) = driver.cuKernelSetAttribute(name, value, code.handle, driver.CUdevice(self._device.device_id))
         if status != driver.CUresult.CUDA_SUCCESS:
-            raise ValueError(f"clusters of {blocks} blocks are refused by this GPU ({status.name})")
+            raise ValueError(f"{wanted} are refused by this GPU ({status.name})")
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.

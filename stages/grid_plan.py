@@ -5,6 +5,7 @@ Counts are of float32 numbers unless said. The arithmetic of `_tile_cycles` is a
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
@@ -17,6 +18,7 @@ from common.problem import Problem
 THREADS, WARPS = 512, 16  # persistent_grid.cu
 EDGE, TILE = 16, 8  # rows of a fragment of a product; its columns, and what is added up at once
 TASK = 32  # outputs or inputs of what no block owns
+MOST_K, MOST_N = 512, 256  # inputs and outputs of a tile
 CHUNK = 64  # rows of a batch in shared memory where not all of them fit
 STEP = 1 << 5  # outputs, at which rows of a tensor are cut
 
@@ -151,24 +153,22 @@ def _tasks(layer: LayerPlan, *, is_wide: bool) -> int:
     return across * (1 + (0 if is_wide else -(-layer.inputs // TASK)))
 
 
+@functools.lru_cache(maxsize=1024)
 def _cut(
     layer: LayerPlan, rows: int, chunk: int, owners: int, held: bool, space: int, *, exact: bool
 ) -> LayerPlan | None:
     """The layer in the tiles that take least time; None where none fits."""
     best: tuple[float, LayerPlan] | None = None
-    for slices in range(1, -(-layer.inputs // TILE) + 1):
-        tile_k = _up(-(-layer.inputs // slices), TILE)
-        if -(-layer.inputs // tile_k) != slices:
-            continue
-        for columns in range(1, -(-layer.outputs // TILE) + 1):
-            tile_n = _up(-(-layer.outputs // columns), TILE)
-            if -(-layer.outputs // tile_n) != columns or (held and slices * columns > owners):
+    for tile_k in range(TILE, min(_up(layer.inputs, TILE), MOST_K) + 1, TILE):
+        for tile_n in range(TILE, min(_up(layer.outputs, TILE), MOST_N) + 1, TILE):
+            slices, columns = -(-layer.inputs // tile_k), -(-layer.outputs // tile_n)
+            if held and slices * columns > owners:
                 continue
             tile = replace(layer, tile_k=tile_k, tile_n=tile_n, slices=slices, columns=columns, pitch=tile_n + 4)
             images = 2 if held and exact else 1
             taken = tile_k * tile.pitch + chunk * (images * pitch_of(tile_k) + pitch_of(tile_n))
             if taken > space:
-                continue
+                break
             cycles = _tile_cycles(tile, rows, owners, exact)
             if best is None or cycles < best[0]:
                 best = cycles, tile

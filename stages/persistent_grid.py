@@ -16,6 +16,7 @@ batches of 32 (both with two barriers), 30 us for 784-784x4-10 with batches of 6
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from stages import cuda_graph
 from stages.grid_plan import THREADS, GridPlan, make_plan
 from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
-from stages.workspace import MOST_ELEMENTS, Array, Setup
+from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
 
 class GridEpoch:
@@ -43,7 +44,8 @@ class GridEpoch:
         self._train = setup.kernel(
             "persistent_grid.cu", "persistent_grid", cooperative=True, shared_bytes=plan.shared_bytes
         )
-        images, labels = _images(setup, plan), device.empty((plan.sizes.steps, plan.sizes.batch), np.int32)
+        images = slices_of(device, [pixels for pixels, _ in tensors.batches], plan)
+        labels = device.empty((plan.sizes.steps, plan.sizes.batch), np.int32)
         for own, (_, others) in zip(labels, tensors.batches, strict=True):
             own[...] = others
         workspace = device.empty((plan.workspace,), np.float32)
@@ -82,16 +84,15 @@ def plan_for(setup: Setup) -> GridPlan:
     return plan
 
 
-def _images(setup: Setup, plan: GridPlan) -> Array:
-    """The batches (B, I) in the slices of the first layer's tiles: (steps, slices, rows, tile_k), zeros around them."""
-    steps, slices, rows, tile_k = plan.images_shape
-    images = setup.device.empty((steps, slices, rows, tile_k), np.float32)
-    setup.device.zero(images)
-    inputs = setup.problem.inputs
-    for own, (pixels, _) in zip(images, setup.tensors.batches, strict=True):
-        for index in range(slices):
-            begin, end = index * tile_k, min((index + 1) * tile_k, inputs)
-            own[index, : len(pixels), : end - begin] = pixels[:, begin:end]
+def slices_of(device: Device, batches: Sequence[Array], plan: GridPlan) -> Array:
+    """The batches (B, I) as the first layer's tiles take them: (steps, slices, rows, tile_k), zeros around them."""
+    images = device.empty(plan.images_shape, np.float32)
+    device.zero(images)
+    tile_k = plan.images_shape[-1]
+    for own, pixels in zip(images, batches, strict=True):
+        for index, target in enumerate(own):
+            source = pixels[:, index * tile_k : (index + 1) * tile_k]
+            target[: len(source), : source.shape[1]] = source
     return images
 
 

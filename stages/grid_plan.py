@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.problem import Problem
+from stages.workspace import MOST_ELEMENTS
 
 THREADS, WARPS = 512, 16  # persistent_grid.cu
 EDGE, TILE = 16, 8  # rows of a fragment of a product; its columns, and what is added up at once
@@ -120,7 +122,8 @@ def make_plan(
             continue
         tiled = [layer for layer in cut if layer is not None] + layers[wide:]
         found = _place(problem, steps, rows, chunk, wide, held, kept, tiled, begin)
-        if found.shared_bytes <= shared_bytes:
+        numbers = max(math.prod(found.images_shape), found.workspace)
+        if found.shared_bytes <= shared_bytes and numbers <= MOST_ELEMENTS:
             return found
     return None
 

@@ -29,6 +29,9 @@ from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
 
+SMALLEST_SHARED_BYTES = 64 << 10  # that a block can have, of all GPUs from sm_75 on
+
+
 class GridEpoch:
     """An epoch by one cooperative launch; raises ValueError for a problem that does not fit."""
 
@@ -58,8 +61,9 @@ class GridEpoch:
 
     @staticmethod
     def misfit(problem: Problem, steps: int) -> str:
-        """Why a problem of so many steps an epoch does not fit, and what to try; empty if it does."""
-        return ""
+        """Why a problem of so many steps an epoch does not fit every GPU, and what to try; empty if it does."""
+        reason = _misfit(problem, steps)
+        return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
@@ -79,9 +83,20 @@ def plan_for(setup: Setup) -> GridPlan:
         setup.device.multiprocessors,
         setup.device.block_shared_bytes,
     )
-    if plan is None:
-        raise ValueError("persistent-grid: shared memory; try cuda-graph")
+    assert plan is not None, "misfit() has tried it for the smallest GPU"
     return plan
+
+
+def _misfit(problem: Problem, steps: int) -> str:
+    """Why a problem does not fit; empty if it does."""
+    places = [0] * len(problem.layers)
+    if make_plan(problem, steps, places, places, 1, SMALLEST_SHARED_BYTES):
+        return ""
+    numbers = problem.batch_size * max(steps * problem.inputs, 4 * sum(problem.hidden))
+    if numbers < MOST_ELEMENTS // 2:
+        units = f"{problem.layers[-1].fan_in:,} and {problem.classes:,} units"
+        return f"a row of {units} takes more than {SMALLEST_SHARED_BYTES >> 10} KiB of shared memory"
+    return f"{steps:,} steps of {problem.batch_size:,} images: its memory reaches {MOST_ELEMENTS:,} numbers"
 
 
 def slices_of(device: Device, batches: Sequence[Array], plan: GridPlan) -> Array:

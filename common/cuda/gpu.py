@@ -85,7 +85,7 @@ class Gpu:
         return Kernel(code, self._launch_stream, cluster, cooperative=cooperative, shared_bytes=shared_bytes)
 
     def _set(self, code: Any, attribute: str, value: int, wanted: str) -> None:
-        name = driver.CUfunction_attribute[f"CU_FUNC_ATTRIBUTE_{attribute}"]
+        name = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
         (status,) = driver.cuKernelSetAttribute(name, value, code.handle, driver.CUdevice(self._device.device_id))
         if status != driver.CUresult.CUDA_SUCCESS:
             raise ValueError(f"{wanted} are refused by this GPU ({status.name})")

@@ -44,19 +44,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const f
     RowTail tail(sizes, layers, memory, labels, parameters, workspace);
     wide.load_held();
     wide.fetch_images(0);
-    for (int step = 0; step < sizes.steps; ++step) {
+    for (int step = 0;; ++step) {
         if (step > 0) {
-            wide.update(0, step - 1, false);
+            wide.update<true>(0, step - 1, false);
             wide.update_rest();
         }
-        wide.forward(0, step);
+        if (step == sizes.steps) break;
+        wide.forward<true>(0, step);
         barrier.arrive();
         wide.fetch_images(step + 1);
         barrier.wait();
         for (int l = 1; l < sizes.wide; ++l) {
             wide.add_up_forward(l - 1);
             barrier.pass();
-            wide.forward(l, step);
+            wide.forward<false>(l, step);
             barrier.pass();
         }
         tail.run(step, with_totals);
@@ -64,14 +65,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const f
         for (int l = sizes.wide - 1; l > 0; --l) {
             wide.backward(l);
             barrier.arrive();
-            wide.update(l, step, true);
+            wide.update<false>(l, step, true);
             barrier.wait();
             wide.add_up_backward(l);
             barrier.pass();
         }
     }
-    wide.update(0, sizes.steps - 1, false);
-    wide.update_rest();
     wide.store_held();
     if (!with_totals) return;
     if (threadIdx.x == 0) {

@@ -40,7 +40,9 @@ class WideLayers {
         copy_tile(held_images(step), images_of(layer, blockIdx.x, step), layer.tile_k, plan.rows, layer.tile_k);
     }
 
-    // partials[slice] (rows, columns * tile_n) = a slice of the inputs times the same slice of the weights.
+    // partials[slice] (rows, columns * tile_n) = a slice of the inputs times the same slice of the weights. With EXACT,
+    // tf32 holds every input.
+    template <bool EXACT>
     __device__ void forward(int l, int step) {
         const Layer& layer = layers[l];
         for (int tile = blockIdx.x; tile < tiles_of(layer); tile += gridDim.x) {
@@ -56,13 +58,8 @@ class WideLayers {
                 const auto store = [=](int row, int col, float a, float b) {
                     *reinterpret_cast<float2*>(part + row * width + col) = make_float2(a, b);
                 };
-                const AlongRows left = {inputs, pitch_of(layer.tile_k)};
-                const AlongColumns right = {weights, layer.pitch};
-                if (l == 0) {
-                    block_product<true>(left, right, rows, layer.tile_n, layer.tile_k, store);
-                } else {
-                    block_product<false>(left, right, rows, layer.tile_n, layer.tile_k, store);
-                }
+                block_product<EXACT>(AlongRows{inputs, pitch_of(layer.tile_k)}, AlongColumns{weights, layer.pitch}, rows,
+                                     layer.tile_n, layer.tile_k, store);
                 __syncthreads();
             }
         }
@@ -119,20 +116,23 @@ class WideLayers {
 
     // This block's tiles of weights -= learning_rate * inputs^T doutputs. With `in_place`, doutputs are still in shared
     // memory from backward().
+    template <bool EXACT>
     __device__ void update(int l, int step, bool in_place) {
         const Layer& layer = layers[l];
         for (int tile = blockIdx.x; tile < tiles_of(layer); tile += gridDim.x) {
             const int k0 = tile / layer.columns * layer.tile_k, n0 = tile % layer.columns * layer.tile_n;
+            const Target weights = plan.held ? Target{memory + layer.weight_at, layer.pitch, layer.tile_k, layer.tile_n}
+                                             : target(layer, k0, n0);
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
                 if (!(plan.held && in_place)) copy_doutputs(layer, n0, layer.tile_n, first, rows);
                 const AlongColumnsApart left = {inputs_of(l, tile, step, first, rows), pitch_of(layer.tile_k)};
-                if (plan.held) {
-                    const Target tile_here = {memory + layer.weight_at, layer.pitch, layer.tile_k, layer.tile_n};
-                    update_tile(l, left, layer.tile_k, layer.tile_n, rows, tile_here);
-                } else {
-                    update_tile(l, left, layer.tile_k, layer.tile_n, rows, target(layer, k0, n0));
-                }
+                const AlongColumnsApart right = {memory + plan.doutputs_at, pitch_of(layer.tile_n)};
+                wait_for_copies();
+                __syncthreads();
+                block_product<EXACT>(left, right, layer.tile_k, layer.tile_n, rows,
+                                     subtraction(weights, layer.tile_k));
+                __syncthreads();
             }
         }
     }
@@ -220,22 +220,15 @@ class WideLayers {
                   cols);
     }
 
-    __device__ void update_tile(int l, AlongColumnsApart left, int tile_k, int tile_n, int rows, Target weights) {
-        wait_for_copies();
-        __syncthreads();
-        const AlongColumnsApart right = {memory + plan.doutputs_at, pitch_of(tile_n)};
+    // What a product does with the gradient of weights of which so many rows are its own.
+    __device__ auto subtraction(Target weights, int own_rows) {
         const float rate = learning_rate;
-        const auto store = [=](int row, int col, float a, float b) {
+        const int rows = min(own_rows, weights.rows);
+        return [=](int row, int col, float a, float b) {
             float* weight = weights.memory + row * weights.stride + col;
-            if (row < min(tile_k, weights.rows) && col < weights.cols) weight[0] -= rate * a;
-            if (row < min(tile_k, weights.rows) && col + 1 < weights.cols) weight[1] -= rate * b;
+            if (row < rows && col < weights.cols) weight[0] -= rate * a;
+            if (row < rows && col + 1 < weights.cols) weight[1] -= rate * b;
         };
-        if (l == 0) {
-            block_product<true>(left, right, tile_k, tile_n, rows, store);
-        } else {
-            block_product<false>(left, right, tile_k, tile_n, rows, store);
-        }
-        __syncthreads();
     }
 
     __device__ void update_tail_tile(int l, int k0, int n0) {
@@ -243,8 +236,13 @@ class WideLayers {
             const int rows = min(plan.chunk, plan.rows - first);
             copy_inputs(l, k0, TASK, first, rows);
             copy_doutputs(layers[l], n0, TASK, first, rows);
-            const AlongColumnsApart left = {memory + plan.inputs_at, pitch_of(TASK)};
-            update_tile(l, left, TASK, TASK, rows, target(layers[l], k0, n0));
+            wait_for_copies();
+            __syncthreads();
+            // So small a tile has no more fragments than there are warps.
+            multiply_by_warps<false, 1>(AlongColumnsApart{memory + plan.inputs_at, pitch_of(TASK)},
+                                        AlongColumnsApart{memory + plan.doutputs_at, pitch_of(TASK)}, TASK, TASK, rows,
+                                        subtraction(target(layers[l], k0, n0), TASK));
+            __syncthreads();
         }
     }
 

@@ -131,14 +131,11 @@ def make_plan(
 def _ways(problem: Problem, rows: int, blocks: int) -> Iterator[tuple[int, bool, bool]]:
     """How many layers are wide, whether tiles are held and the tail's weights kept; the best that fits is the first."""
     last = len(problem.layers) - 1
-    tails = []
-    for wide in range(1, last + 2):
+    wides = []
+    for wide in range(1, max(last, 1) + 1):
         cycles = sum(_tail_cycles(la.fan_in, la.fan_out, rows, blocks) for la in problem.layers[wide:])
-        if wide >= last:
-            tails.append((wide, cycles))
-        elif cycles < (last - wide) * (4 * BARRIER_CYCLES + 4_000):
-            tails.append((wide, cycles))
-    wides = [wide for wide, _ in tails if wide <= max(last, 1)]
+        if wide == max(last, 1) or cycles < (last - wide) * (4 * BARRIER_CYCLES + 4_000):
+            wides.append(wide)
     for held, kept in ((True, True), (True, False), (False, True), (False, False)):
         for wide in wides:
             yield wide, held, kept

@@ -5,13 +5,13 @@ from memory, and many of them leave most of the chip idle.
 
 Change: launch. One block a multiprocessor stays for the epoch. Blocks own tiles of the weights and keep them in shared
 memory, so that no weight travels and its update waits for nobody; only activations, gradients and parts of sums do,
-through the L2 cache, with a barrier of all blocks after each phase: two a step for one hidden layer. Last layers that are
-small are one phase: a block takes a row of the batch through all of them, to the loss and back. It absorbs
-gemm, epilogue, head and update. Products are on tensor cores, in two tf32 parts a factor, which keeps float32's class.
+through the L2 cache, with a barrier of all blocks after each phase: two a step for one hidden layer. Last layers that
+are small are one phase: a block takes a row of the batch through all of them, to the loss and back. It absorbs gemm,
+epilogue, head and update. Products are on tensor cores, in two tf32 parts a factor, which keeps float32's class.
 
-Expect: two barriers of 0.9 us, about 0.8 us for the rows, and 2.5 us for the products of 784-256-10 with batches of 128,
-1.5 at best: 5 us a step, where the best reference takes 25. 8.5 us for 784-1024-10, 6 us for 784-128x3-10 with
-batches of 32 (both with two barriers), 30 us for 784-784x4-10 with batches of 64, with fourteen.
+Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference takes 25: two barriers of 0.9 us, about
+0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with batches
+of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from stages.grid_plan import THREADS, GridPlan, make_plan
 from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
-
 
 SMALLEST_SHARED_BYTES = 64 << 10  # that a block can have, of all GPUs from sm_75 on
 

@@ -75,8 +75,9 @@ class Shim:
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
-        Blocks run one after the other, or all at once if it is `cooperative`. The order of its threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and
-        TypeError for arguments that do not fit its signature.
+        Blocks run one after the other, or all at once if it is `cooperative`. The order of its threads and blocks
+        follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for arguments that do not
+        fit its signature.
         """
         kernel = self._kernels[name]
         _check(kernel, args)

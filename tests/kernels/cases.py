@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ class Case:
     cluster: int | None = None  # blocks of one; the grid counts clusters then
     cooperative: bool = False
     shared_bytes: int = 0
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """How it is launched, besides grid and block."""
+        return {"cooperative": self.cooperative, "shared_bytes": self.shared_bytes}
 
     def __str__(self) -> str:
         described = [
@@ -256,8 +261,9 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
     for with_totals, (hidden, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
         problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
         memory = ParameterMemory(HostDevice(), problem)
-        for weight, drawn in zip(memory.weights, initial_params(problem, int(random.integers(1000))).weights, strict=True):
-            weight[...] = drawn / 4
+        drawn = initial_params(problem, run=int(random.integers(1000)))
+        for weight, values in zip(memory.weights, drawn.weights, strict=True):
+            weight[...] = values / 4
         for bias in memory.biases[:-1]:  # far from zero, so that no rounding moves a unit through its ReLU's corner
             bias[...] = random.choice([-2.0, 2.0], bias.shape)
         memory.biases[-1][...] = _normal(random, (10,))
@@ -275,9 +281,8 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
         totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
-        yield Case(
-            "persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, None, cooperative=True, shared_bytes=plan.shared_bytes
-        )
+        case = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds)
+        yield replace(case, cooperative=True, shared_bytes=plan.shared_bytes)
 
 
 def _pixels(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

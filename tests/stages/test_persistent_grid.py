@@ -1,4 +1,4 @@
-"""What persistent-grid makes of a problem: the division among blocks, the schedule on several of them, and what fits."""
+"""What persistent-grid makes of a problem: the division among blocks, the schedule on several, and what fits."""
 
 from __future__ import annotations
 
@@ -115,8 +115,7 @@ def test_a_schedule_made_wrong_is_caught(file: str, right: str, wrong: str, tmp_
     def is_right(case: Case) -> bool:
         args = case.copy_args()
         try:
-            how = {"shared_bytes": case.shared_bytes, "cooperative": True, "limit_s": 5}
-            shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=1, **how)
+            shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=1, limit_s=5, **case.how)
         except KernelFault:
             return False
         return case.mismatch(args) == ""

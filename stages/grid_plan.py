@@ -28,7 +28,9 @@ BARRIER_CYCLES = 1_900
 L2_BYTES_PER_CYCLE = 40  # of one block's reads, when all blocks read
 ALL_L2_BYTES_PER_CYCLE = 2_700
 SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)  # of shared memory, for a layer's tiles: tried until all has its place
-PRODUCT_CYCLES = 10  # of one m16n8k8 with its split factors, for one of four tensor cores
+PRODUCT_CYCLES = 16  # of one m16n8k8 with its split factors, for one of four tensor cores
+TASK_CYCLES = 3_000  # where a block has a tile and something of what no block owns
+STEP_CYCLES = 100  # of eight k, until their loads, splits and products have followed each other
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,8 @@ def make_plan(
     for (wide, held, kept), share in itertools.product(_ways(problem, rows, blocks), SHARES):
         chunk = rows if held else min(rows, CHUNK)
         tasks = sum(_tasks(layer, is_wide=index < wide) for index, layer in enumerate(layers))
-        owners = max(blocks - tasks, -(-3 * blocks // 4))
         cut = [
-            _cut(layer, rows, chunk, owners, held, int(share * space), exact=index == 0)
+            _cut(layer, rows, chunk, blocks, tasks, held, int(share * space), exact=index == 0)
             for index, layer in enumerate(layers[:wide])
         ]
         if any(layer is None for layer in cut):
@@ -155,41 +156,43 @@ def _tasks(layer: LayerPlan, *, is_wide: bool) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _cut(
-    layer: LayerPlan, rows: int, chunk: int, owners: int, held: bool, space: int, *, exact: bool
+    layer: LayerPlan, rows: int, chunk: int, blocks: int, tasks: int, held: bool, space: int, *, exact: bool
 ) -> LayerPlan | None:
     """The layer in the tiles that take least time; None where none fits."""
     best: tuple[float, LayerPlan] | None = None
     for tile_k in range(TILE, min(_up(layer.inputs, TILE), MOST_K) + 1, TILE):
         for tile_n in range(TILE, min(_up(layer.outputs, TILE), MOST_N) + 1, TILE):
             slices, columns = -(-layer.inputs // tile_k), -(-layer.outputs // tile_n)
-            if held and slices * columns > owners:
+            if held and slices * columns > blocks:
                 continue
             tile = replace(layer, tile_k=tile_k, tile_n=tile_n, slices=slices, columns=columns, pitch=tile_n + 4)
             images = 2 if held and exact else 1
             taken = tile_k * tile.pitch + chunk * (images * pitch_of(tile_k) + pitch_of(tile_n))
             if taken > space:
                 break
-            cycles = _tile_cycles(tile, rows, owners, exact)
+            cycles = _tile_cycles(tile, rows, blocks, exact) + (TASK_CYCLES if tile.tiles + tasks > blocks else 0)
             if best is None or cycles < best[0]:
                 best = cycles, tile
     return best[1] if best else None
 
 
-def _tile_cycles(layer: LayerPlan, rows: int, owners: int, exact: bool) -> float:
+def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, exact: bool) -> float:
     """What the layer's products take about in a step."""
-    rounds = -(-layer.tiles // owners)
+    rounds = -(-layer.tiles // blocks)
     products = 2 if exact else 3
 
     def product(m: int, n: int, k: int) -> float:
-        fragments = -(-m // EDGE) * (n // TILE)
-        return -(-fragments // WARPS) * 4 * (k // TILE) * products * PRODUCT_CYCLES
+        down, across = -(-m // EDGE), n // TILE
+        beside = 4 if down * across >= 4 * WARPS else 2 if down * across >= 2 * WARPS else 1
+        rounds = -(-down * -(-across // beside) // WARPS)
+        return rounds * (k // TILE) * max(4 * beside * products * PRODUCT_CYCLES, STEP_CYCLES)
 
     forward = product(rows, layer.tile_n, layer.tile_k)
     backward = 0.0 if exact else product(rows, layer.tile_k, layer.tile_n)
     update = product(layer.tile_k, layer.tile_n, rows)
     reading = 4 * rows * (layer.tile_n + (0 if exact else layer.tile_k)) / L2_BYTES_PER_CYCLE
     parts = rows * (layer.slices * layer.outputs + (0 if exact else layer.columns * layer.inputs))
-    return rounds * (forward + backward + update + reading) + 8 * parts / ALL_L2_BYTES_PER_CYCLE + 20 * layer.slices
+    return rounds * (forward + backward + update + reading) + 8 * parts / ALL_L2_BYTES_PER_CYCLE + 40 * layer.slices
 
 
 def _place(
@@ -234,8 +237,8 @@ def _place(
     at = scratch_at + THREADS
     for index, layer in enumerate(placed):
         if index >= wide and kept:
-            placed[index] = replace(layer, weight_at=at, pitch=layer.outputs | 1)
-            at += layer.inputs * (layer.outputs | 1)
+            placed[index] = replace(layer, weight_at=at, pitch=layer.outputs)
+            at += _up(layer.inputs * layer.outputs, 4)
     sizes = Sizes(
         len(placed), wide, steps, problem.batch_size, rows, chunk, int(held), partials,
         images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at,

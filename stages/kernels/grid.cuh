@@ -45,16 +45,12 @@ class GridBarrier {
     __device__ void arrive() {
         __syncthreads();
         complete += gridDim.x;
-        if (gridDim.x > 1 && threadIdx.x == 0) {
-            __threadfence();
-            atomicAdd(arrived, 1u);
-        }
+        if (gridDim.x > 1 && threadIdx.x == 0) add_one(arrived);
     }
 
     __device__ void wait() {
         if (gridDim.x > 1 && threadIdx.x == 0) {
-            while (static_cast<int>(*static_cast<volatile unsigned*>(arrived) - complete) < 0) give_way();
-            __threadfence();
+            while (static_cast<int>(read(arrived) - complete) < 0) continue;
         }
         __syncthreads();
     }
@@ -65,9 +61,22 @@ class GridBarrier {
     }
 
   private:
-    __device__ static void give_way() {
-#ifndef __CUDACC__
-        __nanosleep(0);  // on a CPU the others run only when this one lets them
+    __device__ static void add_one(unsigned* count) {
+#if __CUDA_ARCH__ >= 700
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
+#else
+        atomicAdd(count, 1u);
+#endif
+    }
+
+    __device__ static unsigned read(unsigned* count) {
+#if __CUDA_ARCH__ >= 700
+        unsigned seen;
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
+        return seen;
+#else
+        __nanosleep(0);  // on a CPU, others run only when this one lets them
+        return *count;
 #endif
     }
 
@@ -86,15 +95,6 @@ __device__ inline void copy_four(float* to, const float* from) {
 #endif
 }
 
-__device__ inline void copy_one(float* to, const float* from) {
-#if __CUDA_ARCH__ >= 800
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
-#else
-    *to = __ldcg(from);
-#endif
-}
-
 __device__ inline void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -104,9 +104,16 @@ __device__ inline void wait_for_copies() {
 // A tile (rows, cols) with pitch_of(cols), cols a multiple of 4; by all threads.
 __device__ inline void copy_tile(float* to, const float* from, int stride, int rows, int cols) {
     const int quads = cols / 4, pitch = pitch_of(cols);
-    for (int i = threadIdx.x; i < rows * quads; i += THREADS) {
-        const int row = i / quads, col = i % quads * 4;
-        copy_four(to + row * pitch + col, from + row * stride + col);
+    const int more_rows = THREADS / quads, more_quads = THREADS % quads;
+    int row = threadIdx.x / quads, quad = threadIdx.x % quads;  // on from here without a division, which takes long
+    while (row < rows) {
+        copy_four(to + row * pitch + 4 * quad, from + row * stride + 4 * quad);
+        row += more_rows;
+        quad += more_quads;
+        if (quad >= quads) {
+            quad -= quads;
+            ++row;
+        }
     }
 }
 

@@ -19,6 +19,7 @@ class RowTail {
         const int last = plan.layers - 1;
         for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
             float* values = memory + plan.vectors_at;
+            const int label = labels[step * plan.batch + row];  // here, since it may come from afar
             add_up(row, values);
             wait_for_copies();
             __syncthreads();
@@ -27,7 +28,7 @@ class RowTail {
                 values += layers[l].inputs;
             }
             float* gradient = values + layers[last].outputs;
-            if (threadIdx.x < WARP) head(row, labels[step * plan.batch + row], values, gradient, with_totals);
+            if (threadIdx.x < WARP) head(row, label, values, gradient, with_totals);
             __syncthreads();
             for (int l = last; l >= plan.wide; --l) {
                 values -= layers[l].inputs;
@@ -38,21 +39,15 @@ class RowTail {
     }
 
   private:
-    // Those that are kept in shared memory, anew in every step: other blocks have updated them.
+    // Those that are kept in shared memory, anew in every step: other blocks have updated them. Up to three numbers
+    // after the last are copied, too, which parameters has.
     __device__ void fetch_weights() {
         for (int l = plan.wide; l < plan.layers; ++l) {
             const Layer& layer = layers[l];
             if (layer.weight_at < 0) continue;
-            int row = threadIdx.x / layer.outputs, col = threadIdx.x % layer.outputs;
-            const int rows = THREADS / layer.outputs, cols = THREADS % layer.outputs;
-            for (int i = threadIdx.x; i < layer.inputs * layer.outputs; i += THREADS) {
-                copy_one(memory + layer.weight_at + row * layer.pitch + col, parameters + layer.weight + i);
-                row += rows;
-                col += cols;
-                if (col >= layer.outputs) {
-                    col -= layer.outputs;
-                    ++row;
-                }
+            const int count = layer.inputs * layer.outputs;
+            for (int i = 4 * threadIdx.x; i < count; i += 4 * THREADS) {
+                copy_four(memory + layer.weight_at + i, parameters + layer.weight + i);
             }
         }
     }
@@ -73,18 +68,22 @@ class RowTail {
     __device__ void forward(int l, int row, const float* inputs, float* values) {
         const Layer& layer = layers[l];
         const bool is_hidden = l + 1 < plan.layers;
-        multiply(inputs, layer.inputs, weights_of(layer), stride_of(layer), 1, layer.outputs, [&](int col, float sum) {
-            sum += __ldcg(parameters + layer.bias + col);
+        const int own = threadIdx.x;  // the first column that it may have to keep; its bias comes meanwhile
+        const float bias = own < layer.outputs ? __ldcg(parameters + layer.bias + own) : 0.0f;
+        const auto store = [&](int col, float sum) {
+            sum += col == own ? bias : __ldcg(parameters + layer.bias + col);
             keep(values, layer.output, layer, row, col, is_hidden && sum < 0.0f ? 0.0f : sum);
-        });
+        };
+        multiply<false>(inputs, layer.inputs, weights_of(layer), layer.outputs, 1, layer.outputs, store);
     }
 
     __device__ void backward(int l, int row, const float* inputs, const float* doutputs, float* dinputs) {
         const Layer& layer = layers[l];
         const Layer& below = layers[l - 1];
-        multiply(doutputs, layer.outputs, weights_of(layer), 1, stride_of(layer), layer.inputs, [&](int col, float sum) {
+        const auto store = [&](int col, float sum) {
             keep(dinputs, below.doutput, below, row, col, inputs[col] <= 0.0f ? 0.0f : sum);
-        });
+        };
+        multiply<true>(doutputs, layer.outputs, weights_of(layer), 1, layer.outputs, layer.inputs, store);
     }
 
     // doutputs = (softmax(logits) - onehot(label)) / batch, by one warp.
@@ -109,8 +108,9 @@ class RowTail {
         loss += logf(sum) + (largest - logits[label]);  // subtracted first: added to the logarithm, either would round it
     }
 
-    // store(i, sum over j of vector[j] * matrix[j * along + i * across]), for i < count, by all threads.
-    template <class Store>
+    // store(i, sum over j of vector[j] * matrix[j * along + i * across]), for i < count, by all threads. With FROM_OWN, each
+    // i begins with another j, lest all lanes use one bank where `across` is a multiple of 32.
+    template <bool FROM_OWN, class Store>
     __device__ void multiply(const float* vector, int length, const float* matrix, int along, int across, int count,
                              Store store) {
         float* sums = memory + plan.scratch_at;
@@ -120,9 +120,14 @@ class RowTail {
         for (int first = 0; first < count; first += width) {
             const int i = first + threadIdx.x % width;
             if (i < count && part < parts) {
+                const int begin = FROM_OWN ? i % length : 0;
+                const float* row = matrix + i * across;
                 float sum = 0.0f;
 #pragma unroll 8
-                for (int j = part; j < length; j += parts) sum += vector[j] * matrix[j * along + i * across];
+                for (int own = part; own < length; own += parts) {
+                    const int j = own + begin < length ? own + begin : own + begin - length;
+                    sum += vector[j] * row[j * along];
+                }
                 sums[part * width + threadIdx.x % width] = sum;
             }
             __syncthreads();
@@ -144,8 +149,6 @@ class RowTail {
     __device__ const float* weights_of(const Layer& layer) {
         return layer.weight_at < 0 ? parameters + layer.weight : memory + layer.weight_at;
     }
-
-    __device__ int stride_of(const Layer& layer) { return layer.weight_at < 0 ? layer.outputs : layer.pitch; }
 
     static constexpr unsigned ALL_LANES = 0xffffffffu;
     const Plan& plan;

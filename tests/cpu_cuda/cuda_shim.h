@@ -148,6 +148,4 @@ T __ldcg(const T* address) {
     return *address;
 }
 
-inline void __threadfence() {}
-
 inline void __nanosleep(unsigned, int line = __builtin_LINE()) { cpu_cuda::sleep(line); }

@@ -51,6 +51,7 @@ struct Thread {
 std::mt19937 random_order;
 std::vector<Thread> threads;
 std::vector<unsigned> order;  // of threads
+std::vector<std::size_t> block_order;
 std::unique_ptr<char[]> stacks;
 ucontext_t scheduler;
 Thread* running;
@@ -192,13 +193,14 @@ bool release_barrier(Thread* block) {
     return !places.empty();
 }
 
-// Called when no thread can run: open what barriers can be opened, or wake whoever sleeps; whether there was any.
+// Called when no thread can run: open a barrier of one block, or wake whoever sleeps; whether there was any. Blocks keep
+// their turn for a while, so that one runs far ahead of the others.
 bool release_blocks() {
-    bool any = false;
-    for (std::size_t first = 0; first < threads.size(); first += threads_per_block()) {
-        any |= release_barrier(&threads[first]);
+    if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
+    for (std::size_t block : block_order) {
+        if (release_barrier(&threads[block * threads_per_block()])) return true;
     }
-    if (any) return true;
+    bool any = false;
     for (Thread& thread : threads) {
         if (thread.state != State::asleep) continue;
         thread.state = State::ready;
@@ -213,6 +215,8 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     threads.resize(blocks.size() * threads_per_block());
     order.resize(threads.size());
     std::iota(order.begin(), order.end(), 0u);
+    block_order.resize(blocks.size());
+    std::iota(block_order.begin(), block_order.end(), std::size_t{0});
     start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);
     do {
         while (run_ready_threads()) release_warps();

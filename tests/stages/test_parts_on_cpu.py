@@ -45,7 +45,8 @@ class ShimDevice(HostDevice):
         self._shim = shim
         self.multiprocessors, self.block_shared_bytes = 1, 64 << 10
 
-    def kernel(self, source: Path, name: str, **how: Any) -> Callable[..., None]:
+    def kernel(self, source: Path, name: str, cluster: int | None = None, **how: Any) -> Callable[..., None]:
+        assert cluster is None, "the shim runs no clusters"
         return partial(self._launch, name, how)
 
     def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:

@@ -193,20 +193,25 @@ bool release_barrier(Thread* block) {
     return !places.empty();
 }
 
-// Called when no thread can run: open a barrier of one block, or wake whoever sleeps; whether there was any. Blocks keep
-// their turn for a while, so that one runs far ahead of the others.
-bool release_blocks() {
-    if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
-    for (std::size_t block : block_order) {
-        if (release_barrier(&threads[block * threads_per_block()])) return true;
-    }
+bool wake(Thread* block) {
     bool any = false;
-    for (Thread& thread : threads) {
-        if (thread.state != State::asleep) continue;
-        thread.state = State::ready;
+    for (unsigned i = 0; i < threads_per_block(); ++i) {
+        if (block[i].state != State::asleep) continue;
+        block[i].state = State::ready;
         any = true;
     }
     return any;
+}
+
+// Called when no thread can run: open the barrier of one block, or wake those of its threads that sleep; whether there was
+// any. Blocks keep their turn for a while, so that one runs far ahead of the others.
+bool release_blocks() {
+    if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
+    for (std::size_t block : block_order) {
+        Thread* first = &threads[block * threads_per_block()];
+        if (release_barrier(first) || wake(first)) return true;
+    }
+    return false;
 }
 
 void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::size_t shared_bytes) {

@@ -27,6 +27,11 @@ SOURCES = (
     "stages.fused_head:STAGE",
     "stages.fused_update:STAGE",
     "stages.fused_epilogue:STAGE",
+    "stages.skinny_gemm:STAGE",
+    "stages.tf32:STAGE",
+    "stages.bf16:STAGE",
+    "stages.fp16:STAGE",
+    "stages.exact_u8:STAGE",
     "stages.persistent_cluster:STAGE",
 )
 

@@ -1,0 +1,39 @@
+// Blocks of one cluster that add up what each of them has. Before sm_90 there are none, and a block is on its own.
+#pragma once
+
+// How many blocks are together, and which of them this one is.
+__device__ inline int blocks_together() {
+    int blocks = 1;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+#endif
+    return blocks;
+}
+
+__device__ inline int rank_of_block() {
+    int rank = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+
+// All threads of all blocks meet here, and what was written to shared memory before is there for everyone after.
+__device__ inline void meet_blocks() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// What lies at `own`, an address in this block's shared memory, in that of the block of that rank.
+__device__ inline float read_from_block(const float* own, int rank) {
+    float value = *own;
+#if __CUDA_ARCH__ >= 900
+    const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));
+    asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}"
+                 : "=f"(value)
+                 : "r"(here), "r"(rank)
+                 : "memory");
+#endif
+    return value;
+}

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stages import skinny_gemm
+from stages import fused_bias
 from stages.recipe import Precision
+from stages.tile_gemm import TileGemm
 
 
-class BFloat16Gemm(skinny_gemm.SkinnyGemm):
+class BFloat16Gemm(TileGemm):
     """Tiles or cuBLASLt, in bfloat16."""
 
     precision: ClassVar[Precision] = "bfloat16"
@@ -25,4 +26,4 @@ class BFloat16Gemm(skinny_gemm.SkinnyGemm):
     kernel: ClassVar[tuple[str, str]] = ("tile_bf16.cu", "tile_product_bf16")
 
 
-STAGE = skinny_gemm.STAGE.climb("bf16", "bfloat16 tensor cores", gemm=BFloat16Gemm)
+STAGE = fused_bias.STAGE.climb("bf16", "bfloat16 tensor cores", gemm=BFloat16Gemm)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stages import skinny_gemm
+from stages import fused_bias
 from stages.recipe import Precision
+from stages.tile_gemm import TileGemm
 
 
-class Float16Gemm(skinny_gemm.SkinnyGemm):
+class Float16Gemm(TileGemm):
     """Tiles or, on the way forward, cuBLASLt, in float16."""
 
     precision: ClassVar[Precision] = "float16"
@@ -26,4 +27,4 @@ class Float16Gemm(skinny_gemm.SkinnyGemm):
     kernel: ClassVar[tuple[str, str]] = ("tile_f16.cu", "tile_product_f16")
 
 
-STAGE = skinny_gemm.STAGE.climb("fp16", "float16 tensor cores", gemm=Float16Gemm)
+STAGE = fused_bias.STAGE.climb("fp16", "float16 tensor cores", gemm=Float16Gemm)

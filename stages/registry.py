@@ -28,6 +28,7 @@ SOURCES = (
     "stages.fused_update:STAGE",
     "stages.fused_epilogue:STAGE",
     "stages.skinny_gemm:STAGE",
+    "stages.fused_bias:STAGE",
     "stages.tf32:STAGE",
     "stages.bf16:STAGE",
     "stages.fp16:STAGE",

@@ -12,7 +12,7 @@ from common.cuda.compile import local_sources
 KERNELS_FOLDER = Path(__file__).parents[2] / "stages" / "kernels"
 STAND_INS = Path(__file__).parent  # headers of the shim's own, in place of those of their name
 
-_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
+_KERNEL = re.compile(r'extern "C" __global__ void (__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
 
 # Instructions that the shim cannot execute: tensor cores, clusters, grid-wide barriers and whatever is inline PTX.
 _GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|cluster|__pipeline|\bcuda::")
@@ -44,6 +44,7 @@ class Kernel:
     source: Path
     parameters: tuple[Parameter, ...]
     comment: tuple[str, ...]
+    is_bounded: bool = False  # by __launch_bounds__: then the compiler keeps its registers within what its threads have
 
     def section(self, title: str) -> str:
         """What the comment says after `Launch:`, `Needs:` or `Order:`, on one line; empty if it says nothing."""
@@ -86,12 +87,12 @@ def parse(source: Path) -> list[Kernel]:
     text = source.read_text()
     kernels = []
     for match in _KERNEL.finditer(text):
-        parameters = tuple(_parameter(declaration) for declaration in match[2].split(",") if declaration)
+        parameters = tuple(_parameter(declaration) for declaration in match[3].split(",") if declaration)
         above = text[: match.start()].splitlines()
         comment: list[str] = []
         while above and above[-1].startswith("//"):
             comment.insert(0, above.pop().removeprefix("//").removeprefix(" "))
-        kernels.append(Kernel(match[1], source, parameters, tuple(comment)))
+        kernels.append(Kernel(match[2], source, parameters, tuple(comment), match[1] is not None))
     return kernels
 
 

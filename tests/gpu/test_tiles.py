@@ -15,8 +15,9 @@ from ladder.environment import missing
 from stages.bf16 import BFloat16Gemm
 from stages.exact_u8 import ExactGemm
 from stages.fp16 import Float16Gemm
-from stages.skinny_gemm import SkinnyGemm, gradient_scale
+from stages.skinny_gemm import SkinnyGemm
 from stages.tf32 import Tf32Gemm
+from stages.tile_gemm import TileGemm, gradient_scale
 from stages.tiles import TileProducts
 from stages.workspace import Setup, Workspace
 from tests.stages.test_step import random_split
@@ -25,7 +26,13 @@ NEEDS = ["cublas", "sm_80"]
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(NEEDS) is not None, reason=str(missing(NEEDS)))]
 
 UNIT = 2.0**-24
-ROUNDING = {SkinnyGemm: 0.0, Tf32Gemm: 2.0**-11, BFloat16Gemm: 2.0**-8, Float16Gemm: 2.0**-11, ExactGemm: 2.0**-21}
+ROUNDING: dict[type[TileGemm], float] = {
+    SkinnyGemm: 0.0,
+    Tf32Gemm: 2.0**-11,
+    BFloat16Gemm: 2.0**-8,
+    Float16Gemm: 2.0**-11,
+    ExactGemm: 2.0**-21,
+}
 BATCH = 32
 
 
@@ -59,7 +66,7 @@ TRANSPOSES = [(False, False), (True, False), (False, True)]
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 @pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
 def test_every_cut_gives_the_product_and_always_the_same(
-    gemm: type[SkinnyGemm], m: int, n: int, k: int, trans_a: bool, trans_b: bool
+    gemm: type[TileGemm], m: int, n: int, k: int, trans_a: bool, trans_b: bool
 ) -> None:
     from common.cuda.gpu import Gpu
 
@@ -85,7 +92,7 @@ def test_every_cut_gives_the_product_and_always_the_same(
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 256, 784), (128, 10, 784), (7, 33, 49), (1, 64, 49), (32, 129, 2)])
 @pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
 def test_fusions_whoever_is_chosen_for_them(
-    gemm: type[SkinnyGemm], m: int, n: int, k: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gemm: type[TileGemm], m: int, n: int, k: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from common.cuda.gpu import Gpu
 

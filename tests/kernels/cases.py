@@ -158,7 +158,10 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             out, bias = _normal(random, (m, n)) if beta else _poison((m, n)), _normal(random, (n,))
             mask_bytes = mask_shape(m, n)[1]
             mask = random.integers(0, 256, (m, mask_bytes), np.uint8)
-            left, right = np.abs(a.T if transposes == 1 else a).astype(np.float64), np.abs(b.T if transposes == 2 else b)
+            left, right = (
+                np.abs(a.T if transposes == 1 else a).astype(np.float64),
+                np.abs(b.T if transposes == 2 else b),
+            )
             if pixels:
                 left /= 256
             # Every factor is rounded once, every sum k times; tensor cores truncate where they add.

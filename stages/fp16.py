@@ -5,7 +5,7 @@ no normal numbers below 6e-5, and dlogits are probabilities by 128.
 
 Change: gemm. As in bfloat16; gradients are multiplied by a power of two on their way into a fragment, and the product
 by its inverse: loss scaling, product by product, exact, and never seen outside of it. cuBLASLt knows no such scale and
-takes part on the way forward only.
+takes no part.
 
 Expect: the time of bfloat16, with the errors of tf32.
 """
@@ -20,7 +20,7 @@ from stages.tile_gemm import TileGemm
 
 
 class Float16Gemm(TileGemm):
-    """Tiles or, on the way forward, cuBLASLt, in float16."""
+    """Tiles alone, in float16."""
 
     precision: ClassVar[Precision] = "float16"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_80")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -48,7 +49,8 @@ class TileGemm:
     def __init__(self, setup: Setup) -> None:
         from common.cuda.cublas import Matmul  # here, since a machine without cuBLAS lists its rungs too
 
-        self._tiles = TileProducts(setup, *self.kernel, scale=gradient_scale(setup.problem.batch_size))
+        scale = gradient_scale(setup.problem.batch_size) if self.precision == "float16" else 1.0
+        self._tiles = TileProducts(setup, *self.kernel, scale)
         self._library = Matmul(setup.device, self.precision)
         self._bias_update = setup.kernel("layer.cu", "bias_update")
         self._trials = setup.device.trials(f"{self.kernel[1]} or cuBLASLt")
@@ -92,22 +94,24 @@ class TileGemm:
         key = (a.shape, b.shape, left is a, how)
         way = self._chosen.get(key)
         if way is None:
-            ways: list[Way] = [(partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])]
-            if self._library_can(how):
-                ways.append((self._by_library, False))
-            scratch, trial = out.copy(), how.for_trial()
-            candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
-            for candidate in candidates:
-                candidate()  # what it does at first only, now
-            purpose = f"{out.shape} {a.shape} {b.shape} {left is a} {how[:4]} {how.kind}"
-            way = self._chosen[key] = ways[self._trials.fastest(purpose, candidates)]
+            way = self._chosen[key] = self._fastest(tiles, a, left, b, out, how)
         enqueue, ours = way
         enqueue(left if ours else a, b, out, *how)
 
-    def _library_can(self, how: How) -> bool:
-        """What the bits of its masks mean is cuBLASLt's own business, and gradients it does not scale."""
-        masked = how.fusion is not None and how.fusion.mask is not None
-        return not masked and not (self.precision == "float16" and (how.trans_a or how.trans_b))
+    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
+        """What measures fastest of our cuts and the library, on a copy of what it writes."""
+        scratch, trial = out.copy(), how.for_trial()
+        ways: list[Way] = [(partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])]
+        if self.precision != "float16":  # there it scales no gradients
+            with suppress(RuntimeError):  # it has no algorithm
+                self._by_library(a, b, scratch, *trial)  # which looks for its fastest
+                ways.append((self._by_library, False))
+        candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
+        for candidate in candidates:
+            candidate()  # loads what it needs
+        purpose = f"{out.shape} {a.shape} {b.shape} {left is a} {how[:4]} {how.kind}"
+        fastest: int = self._trials.fastest(purpose, candidates)
+        return ways[fastest]
 
     def _by_library(
         self,

@@ -16,7 +16,8 @@ from stages.workspace import Array, Setup
 # tile_product.cuh
 WARP = 32
 STEP = 16
-SHAPES = ((16, 16, 8), (32, 32, 8), (32, 64, 4))  # rows and columns of a tile, and the most warps for it
+MOST_WARPS = 8  # of a block
+SHAPES = ((16, 16), (32, 32))  # rows and columns of a tile
 FUSIONS = {None: 0, "bias": 1, "relu_bias": 2, "relu_backward": 3, "bias_row": 4}
 
 CLUSTERS = (1, 2, 3, 4, 5, 6, 7, 8)  # blocks
@@ -36,13 +37,13 @@ def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[Cut]:
     """Cuts of an (m, n) product over k that may be the fastest: no warp without work, clusters only for few tiles."""
     steps = blocks(k, STEP)
     found = []
-    for (shape, (height, width, most)), split in itertools.product(enumerate(SHAPES), CLUSTERS):
+    for (shape, (height, width)), split in itertools.product(enumerate(SHAPES), CLUSTERS):
         tiles = blocks(m, height) * blocks(n, width)
         if split > 1 and (not with_clusters or tiles * split > MOST_SPLIT_BLOCKS):
             continue
         own = blocks(steps, split)  # steps of a block
-        for warps in sorted({1, 2, 4, 8, min(own, most), min(blocks(own, 2), most)}):
-            if warps <= most and warps * split <= steps:
+        for warps in sorted({1, 2, 4, MOST_WARPS, min(own, MOST_WARPS), min(blocks(own, 2), MOST_WARPS)}):
+            if warps * split <= steps:
                 found.append(Cut(shape, warps, split))
     return found
 
@@ -82,8 +83,8 @@ class TileProducts:
         kind = fusion.kind if fusion else None
         bias = fusion.bias if fusion and fusion.bias is not None else self._no_bias
         mask = fusion.mask if fusion and fusion.mask is not None else self._no_mask
-        height, width, _ = SHAPES[cut.shape]
-        tiles = blocks(m + (kind == "bias_row"), height) * blocks(n, width)
+        height, width = SHAPES[cut.shape]
+        tiles = blocks(m + (kind == "bias_row"), height), blocks(n, width)
         sizes = (m, n, a.shape[0] if trans_a else a.shape[1], mask.shape[-1])
         how = (1 if trans_a else 2 if trans_b else 0, cut.shape, FUSIONS[kind])
         scale = self._scale if trans_a or trans_b else 1.0

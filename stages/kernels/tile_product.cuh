@@ -15,8 +15,9 @@
 
 constexpr int WARP = 32;
 constexpr int STEP = 16;        // of k, for a warp at once
-constexpr int MOST_WARPS = 8;   // of a block; half as many for the widest tile (stages/tiles.py)
-constexpr int AHEAD = 4;        // outputs of a thread, of which it reads what is needed besides the sum in advance
+constexpr int MOST_WARPS = 8;   // of a block, as in stages/tiles.py
+constexpr int MOST_BLOCKS = 8;  // of a cluster
+constexpr int AHEAD = 2;        // quads of outputs of a thread for which it reads in advance what is needed besides the sum
 constexpr int PADDING = 4;      // floats between the rows of partial sums, for different banks
 constexpr int SHARED = 10240;   // floats: partial sums, or a warp's factors while it multiplies
 
@@ -216,53 +217,78 @@ __device__ inline void sum_up(float (&sums)[ROWS][COLS][2], const Product<Number
     }
 }
 
-// What an output needs besides its sum.
-template <class Number>
-__device__ inline float read_besides(const Product<Number>& product, int row, int col) {
-    if (col >= product.n || row > product.m) return 0.0f;
-    if (row == product.m) return product.fusion == BIAS_ROW ? product.bias[col] : 0.0f;
-    switch (product.fusion) {
-        case BIAS:
-        case RELU_BIAS: return product.bias[col];
-        case RELU_BACKWARD: return product.mask[row * product.mask_bytes + col / 8] >> col % 8 & 1;
-        default: return product.beta == 0.0f ? 0.0f : product.out[row * product.n + col];
-    }
-}
-
-// Write an output; the whole warp comes here, with neighbouring columns of a row in every eight lanes.
-template <class Number>
-__device__ inline void write_out(const Product<Number>& product, int row, int col, float sum, float besides) {
-    const bool inside = row < product.m && col < product.n;
-    float value = product.alpha * sum;
-    switch (product.fusion) {
-        case BIAS: value += besides; break;
-        case RELU_BIAS: {
-            value += besides;
-            const unsigned passed = __ballot_sync(~0u, inside && value > 0.0f);
-            const int lane = threadIdx.x % WARP;
-            if (inside && lane % 8 == 0) product.mask[row * product.mask_bytes + col / 8] = passed >> lane & 0xff;
-            if (value <= 0.0f) value = 0.0f;  // a NaN stays one
-            break;
-        }
-        case RELU_BACKWARD: value = besides != 0.0f ? value : 0.0f; break;
-        case BIAS_ROW:
-            value += product.beta * besides;
-            if (row == product.m && col < product.n) product.bias[col] = value;
-            break;
-        default:
-            if (product.beta != 0.0f) value += product.beta * besides;
-    }
-    if (inside) product.out[row * product.n + col] = value;
-}
-
-// Where a tile lies, whoever computes it. Both its sizes are powers of two.
+// Where a tile lies, and its outputs in quads, four of a row each. Nothing here is divided: that takes as long as a load.
 struct Tile {
-    int first_row, first_col, height, width, stride;  // stride: floats between its rows in shared memory
+    int first_row, first_col, height, row_bits;  // a row has 2^row_bits quads
 
-    __device__ int row(int at) const { return first_row + at / width; }
-    __device__ int col(int at) const { return first_col + at % width; }
-    __device__ int place(int at) const { return at / width * stride + at % width; }
+    __device__ int quads() const { return height << row_bits; }
+    __device__ int stride() const { return (4 << row_bits) + PADDING; }  // floats between its rows in shared memory
+    __device__ int row(int quad) const { return quad >> row_bits; }
+    __device__ int col(int quad) const { return 4 * (quad & ((1 << row_bits) - 1)); }
+    __device__ int place(int quad) const { return row(quad) * stride() + col(quad); }
 };
+
+__device__ inline float4 operator+(float4 x, float4 y) { return {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w}; }
+
+// Four numbers of a row, of which `left` are there.
+__device__ inline float4 read_quad(const float* from, int left, bool wide) {
+    if (wide) return *reinterpret_cast<const float4*>(from);
+    return {from[0], left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f, left > 3 ? from[3] : 0.0f};
+}
+
+__device__ inline void write_quad(float* to, float4 value, int left, bool wide) {
+    if (wide) {
+        *reinterpret_cast<float4*>(to) = value;
+    } else {
+        to[0] = value.x;
+        if (left > 1) to[1] = value.y;
+        if (left > 2) to[2] = value.z;
+        if (left > 3) to[3] = value.w;
+    }
+}
+
+// What a quad of outputs needs besides its sums; row m is that of the bias.
+template <class Number>
+__device__ inline float4 read_besides(const Product<Number>& product, int row, int col, bool wide) {
+    const int left = product.n - col;
+    if (left <= 0 || row > product.m || (row == product.m && product.fusion != BIAS_ROW)) return {0, 0, 0, 0};
+    if (product.fusion == RELU_BACKWARD) {
+        const unsigned bits = product.mask[row * product.mask_bytes + col / 8] >> col % 8;
+        return {bits & 1 ? 1.0f : 0.0f, bits & 2 ? 1.0f : 0.0f, bits & 4 ? 1.0f : 0.0f, bits & 8 ? 1.0f : 0.0f};
+    }
+    const bool of_bias = row == product.m || product.fusion == BIAS || product.fusion == RELU_BIAS;
+    if (!of_bias && product.beta == 0.0f) return {0, 0, 0, 0};
+    return read_quad(of_bias ? product.bias + col : product.out + row * product.n + col, left, wide);
+}
+
+__device__ inline float cut_off(float value) { return value <= 0.0f ? 0.0f : value; }  // a NaN stays one
+
+// Write a quad of outputs; the whole warp comes here, every two lanes with eight neighbours of a row.
+template <class Number>
+__device__ inline void write_out(const Product<Number>& product, int row, int col, float4 sum, float4 besides,
+                                 bool wide) {
+    const float alpha = product.alpha, beta = product.beta;
+    const int left = product.n - col;
+    const bool inside = row < product.m && left > 0;
+    float4 value = {alpha * sum.x, alpha * sum.y, alpha * sum.z, alpha * sum.w};
+    if (product.fusion == RELU_BACKWARD) {
+        value = {besides.x != 0.0f ? value.x : 0.0f, besides.y != 0.0f ? value.y : 0.0f,
+                 besides.z != 0.0f ? value.z : 0.0f, besides.w != 0.0f ? value.w : 0.0f};
+    } else if (product.fusion == BIAS || product.fusion == RELU_BIAS) {
+        value = value + besides;
+    } else if (beta != 0.0f) {
+        value = value + float4{beta * besides.x, beta * besides.y, beta * besides.z, beta * besides.w};
+    }
+    if (product.fusion == RELU_BIAS) {
+        const unsigned passed = (value.x > 0.0f) | (value.y > 0.0f && left > 1) << 1 |
+                                (value.z > 0.0f && left > 2) << 2 | (value.w > 0.0f && left > 3) << 3;
+        const unsigned next = __shfl_xor_sync(~0u, left > 0 ? passed : 0u, 1);
+        if (inside && col % 8 == 0) product.mask[row * product.mask_bytes + col / 8] = passed | next << 4;
+        value = {cut_off(value.x), cut_off(value.y), cut_off(value.z), cut_off(value.w)};
+    }
+    if (inside) write_quad(product.out + row * product.n + col, value, left, wide);
+    if (product.fusion == BIAS_ROW && row == product.m && left > 0) write_quad(product.bias + col, value, left, wide);
+}
 
 // A tile of 8 ROWS by 8 COLS outputs, by a warp: its sums to where the block adds them up.
 template <class Arithmetic, int ROWS, int COLS, bool TRANS_A, bool TRANS_B, class Number>
@@ -276,7 +302,7 @@ __device__ inline void leave_sums(const Product<Number>& product, const Tile& ti
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         const int place = warp * 8 * ROWS + Factor<ROWS, !TRANS_A, Number>::place(g, i);
-        float* row = shared + place * (8 * COLS + PADDING);
+        float* row = shared + place * (8 * COLS + PADDING);  // Tile::stride
         if constexpr (TRANS_B) {
 #pragma unroll
             for (int j = 0; j < COLS; ++j) store_run<2>(row + 8 * j + 2 * t, sums[i][j]);
@@ -300,57 +326,80 @@ __device__ inline void leave_sums_of(int transposes, const Product<Number>& prod
     }
 }
 
-// The tile of this block: shape 0 of 16 by 16 outputs, 1 of 32 by 32, 2 of 32 by 64; transposes 0 none, 1 a, 2 b.
+// All loads first, then the sum in order: one waits for the other otherwise.
+__device__ inline float4 sum_of_warps(const float* own, int warps, int apart) {
+    float4 parts[MOST_WARPS];
+#pragma unroll
+    for (int i = 0; i < MOST_WARPS; ++i) {
+        if (i < warps) parts[i] = *reinterpret_cast<const float4*>(own + i * apart);
+    }
+    float4 sum = parts[0];
+#pragma unroll
+    for (int i = 1; i < MOST_WARPS; ++i) {
+        if (i < warps) sum = sum + parts[i];
+    }
+    return sum;
+}
+
+__device__ inline float4 sum_of_blocks(const float* own, int blocks) {
+    float4 parts[MOST_BLOCKS];
+#pragma unroll
+    for (int i = 0; i < MOST_BLOCKS; ++i) {
+        if (i < blocks) parts[i] = read_from_block(own, i);
+    }
+    float4 sum = parts[0];
+#pragma unroll
+    for (int i = 1; i < MOST_BLOCKS; ++i) {
+        if (i < blocks) sum = sum + parts[i];
+    }
+    return sum;
+}
+
+// The tile of this block: shape 0 of 16 by 16 outputs, 1 of 32 by 32; transposes 0 none, 1 a, 2 b.
 template <class Arithmetic, class Number>
 __device__ inline void tile_product(const Product<Number>& product, int shape, int transposes) {
     __shared__ float4 memory[SHARED / 4];
     float* shared = reinterpret_cast<float*>(memory);
     const int threads = blockDim.x, warp = threadIdx.x / WARP, warps = threads / WARP;
     const int blocks = blocks_together(), rank = rank_of_block();
-    const int height = shape == 0 ? 16 : 32, width = shape == 0 ? 16 : shape == 1 ? 32 : 64;
-    const int rows = product.m + (product.fusion == BIAS_ROW ? 1 : 0), down = (rows + height - 1) / height;
-    const int index = blockIdx.x / blocks;
-    const Tile tile = {index % down * height, index / down * width, height, width, width + PADDING};
+    const int height = shape == 0 ? 16 : 32, row_bits = 2 + shape;
+    const Tile tile = {group_of_blocks() * height, static_cast<int>(blockIdx.y) * (4 << row_bits), height, row_bits};
+    const unsigned long long addresses = reinterpret_cast<unsigned long long>(product.out) |
+                                         reinterpret_cast<unsigned long long>(product.bias);
+    const bool wide = product.n % 4 == 0 && addresses % sizeof(float4) == 0;
 
     // Each block of the cluster finishes some of the outputs, whole warps of them.
-    const int outputs = height * width, part = (outputs / WARP + blocks - 1) / blocks * WARP;
-    const int begin = rank * part + threadIdx.x, end = min((rank + 1) * part, outputs);
-    float besides[AHEAD];
+    const int part = blocks == 1 ? tile.quads() : (tile.quads() / WARP + blocks - 1) / blocks * WARP;
+    const int begin = rank * part + threadIdx.x, end = min((rank + 1) * part, tile.quads());
+    float4 ahead[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {
-        const int at = begin + i * threads;
-        besides[i] = at < end ? read_besides(product, tile.row(at), tile.col(at)) : 0.0f;
+        const int quad = begin + i * threads;
+        const int row = tile.first_row + tile.row(quad), col = tile.first_col + tile.col(quad);
+        ahead[i] = quad < end ? read_besides(product, row, col, wide) : float4{0, 0, 0, 0};
     }
     const int share = rank * warps + warp, shares = blocks * warps;
     switch (shape) {
         case 0: leave_sums_of<Arithmetic, 2, 2>(transposes, product, tile, share, shares, shared); break;
-        case 1: leave_sums_of<Arithmetic, 4, 4>(transposes, product, tile, share, shares, shared); break;
-        default: leave_sums_of<Arithmetic, 4, 8>(transposes, product, tile, share, shares, shared);
+        default: leave_sums_of<Arithmetic, 4, 4>(transposes, product, tile, share, shares, shared);
     }
 
-    const int apart = height * tile.stride;  // the sums of two warps
+    const int apart = height * tile.stride();  // the sums of two warps
     if (blocks > 1) {
-        for (int at = threadIdx.x; at < outputs; at += threads) {
-            float* own = shared + tile.place(at);
-            float sum = *own;
-            for (int other = 1; other < warps; ++other) sum += own[other * apart];
-            *own = sum;
+        for (int quad = threadIdx.x; quad < tile.quads(); quad += threads) {
+            float4* own = reinterpret_cast<float4*>(shared + tile.place(quad));
+            *own = sum_of_warps(shared + tile.place(quad), warps, apart);
         }
         meet_blocks();
     }
-    for (int at = begin; at < end; at += threads) {
-        const float* own = shared + tile.place(at);
-        float sum = blocks > 1 ? read_from_block(own, 0) : *own;
-        if (blocks > 1) {
-            for (int other = 1; other < blocks; ++other) sum += read_from_block(own, other);
-        } else {
-            for (int other = 1; other < warps; ++other) sum += own[other * apart];
-        }
-        const int row = tile.row(at), col = tile.col(at), ahead = (at - begin) / threads;
-        float other = besides[0];
-#pragma unroll
-        for (int i = 1; i < AHEAD; ++i) other = ahead == i ? besides[i] : other;
-        write_out(product, row, col, sum, ahead < AHEAD ? other : read_besides(product, row, col));
+    int round = 0;
+    for (int quad = begin; quad < end; quad += threads, ++round) {
+        const float* own = shared + tile.place(quad);
+        const float4 sum = blocks > 1 ? sum_of_blocks(own, blocks) : sum_of_warps(own, warps, apart);
+        const int row = tile.first_row + tile.row(quad), col = tile.first_col + tile.col(quad);
+        const float4 besides =
+            round == 0 ? ahead[0] : round == 1 ? ahead[1] : read_besides(product, row, col, wide);
+        write_out(product, row, col, sum, besides, wide);
     }
     if (blocks > 1) meet_blocks();  // none leaves while another reads from it
 }

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from common.cuda.fusion import mask_shape
 from stages.persistent_cluster import BLOCKS, GRAM_THREADS, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
-from stages.tiles import SHAPES
+from stages.tiles import MOST_WARPS, SHAPES
 from tests.kernels import doubles
 from tests.stages.numpy_parts import HostDevice
 
@@ -136,7 +136,7 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
     """Products whose factors keep so many bits; every tile shape with every way to transpose and to go on."""
     sizes = [(1, 1, 1), (16, 16, 16), (15, 17, 31), (17, 15, 33), (33, 64, 48), (31, 65, 4), (64, 32, 68), (5, 10, 7)]
     ways = [(0, 1), (0, 2), (0, 0), (1, 4), (1, 0), (2, 3), (2, 0)]  # transposes, fusion
-    for shape, (height, width, most) in enumerate(SHAPES):
+    for shape, (height, width) in enumerate(SHAPES):
         for (m, n, k), (transposes, fusion) in itertools.product(sizes, ways):
             if random.random() < 0.5 and (m, n, k) != sizes[4]:
                 continue
@@ -180,10 +180,10 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             args: Args = {"a": a, "b": b, "out": out, "bias": bias, "mask": mask, "m": m, "n": n, "k": k}
             args |= {"mask_bytes": mask_bytes, "transposes": transposes, "shape": shape, "fusion": fusion}
             args |= {"alpha": alpha / own_scale, "beta": beta, "scale": own_scale}
-            tiles = _blocks(m + (fusion == 4), height) * _blocks(n, width)
-            warps = int(random.integers(1, most + 1))
+            tiles = _blocks(m + (fusion == 4), height), _blocks(n, width)
+            warps = int(random.integers(1, MOST_WARPS + 1))
             bounds = {"out": bound, "bias": bias_bound, "mask": 0.0}
-            yield Case(kernel, (tiles,), (WARP * warps,), args, bounds)
+            yield Case(kernel, tiles, (WARP * warps,), args, bounds)
 
 
 def add_bias(random: Generator) -> Iterator[Case]:

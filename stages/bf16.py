@@ -7,6 +7,9 @@ bfloat16, so that no copy of the weights has to be kept up to date, and no memor
 
 Expect: what tf32 takes, within 5 %: products of this size are bound by latency and loads. A tenth less where they are
 not, 784-784x4-10 with batches of 64.
+
+Found: in the same trial 8.7, 21.6, 27.5, 27.9, 74 and 240 us: 5 to 7 % less than tf32, and 1 % where memory is
+the bound: it loads the same bytes, but there are half as many instructions between a load and a sum.
 """
 
 from __future__ import annotations

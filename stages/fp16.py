@@ -8,6 +8,9 @@ by its inverse: loss scaling, product by product, exact, and never seen outside 
 takes no part.
 
 Expect: the time of bfloat16, with the errors of tf32.
+
+Found: in the same trial 8.8, 22.0, 30.0, 32.7 and 75 us, as bfloat16 or up to 17 % more, and 383 us for 784-4096x3-10,
+where it lacks the library and loses to float32.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ SOURCES = (
     "stages.fused_head:STAGE",
     "stages.fused_update:STAGE",
     "stages.fused_epilogue:STAGE",
+    "stages.parallel_branches:STAGE",
     "stages.skinny_gemm:STAGE",
     "stages.fused_bias:STAGE",
     "stages.tf32:STAGE",

@@ -73,8 +73,7 @@ class Matmul:
         self._trials = Trials(gpu, f"cuBLASLt {cublasLt.get_version()}{rounded} on {gpu.name}")
         self._gpu = gpu
         self._handle = cublasLt.create()
-        self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
-        self._workspace_address = self._workspace.data.ptr
+        self._workspaces: dict[int, Any] = {}  # by stream, since products on several may run at the same time
         self._plans: dict[Key, Plan] = {}
 
     def __call__(
@@ -97,6 +96,10 @@ class Matmul:
 
     def _launch(self, plan: Plan, a: Any, b: Any, out: Any) -> None:
         first, second, result = plan.layouts
+        stream = self._gpu.stream_handle
+        workspace = self._workspaces.get(stream)
+        if workspace is None:
+            workspace = self._workspaces[stream] = cupy.empty(WORKSPACE_BYTES, np.uint8)
         target = out.data.ptr
         cublasLt.matmul(
             self._handle,
@@ -112,9 +115,9 @@ class Matmul:
             target,
             result,
             plan.algorithm,
-            self._workspace_address,
+            workspace.data.ptr,
             WORKSPACE_BYTES,
-            self._gpu.stream_handle,
+            stream,
         )
 
     def _choose(self, a: Any, b: Any, out: Any, key: Key) -> Plan:

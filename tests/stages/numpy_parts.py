@@ -81,11 +81,11 @@ class NumpyGemm:
         if fusion.bias is not None:
             out += fusion.bias
         if fusion.kind == "relu_bias":
-            bits = np.packbits(out > 0, axis=1)
+            bits = np.packbits(out > 0, axis=1, bitorder="little")
             fusion.mask[:, : bits.shape[1]] = bits
             np.maximum(out, 0, out=out)
         if fusion.kind == "relu_backward":
-            out *= np.unpackbits(fusion.mask, axis=1)[:, :cols]
+            out *= np.unpackbits(fusion.mask, axis=1, bitorder="little")[:, :cols]
 
 
 class NumpyEpilogue:

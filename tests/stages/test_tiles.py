@@ -22,6 +22,7 @@ from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer
 from stages.tile_gemm import TileGemm, gradient_scale
 from stages.tiles import MOST_WARPS, SHAPES, STEP, cuts
+from stages.workspace import Setup, Workspace
 from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.stages.numpy_parts import RECIPE, NumpyGemm
@@ -51,17 +52,18 @@ def test_gradients_are_scaled_by_a_power_of_two_that_brings_them_near_256(batch:
     assert 256 <= scale / batch < 512
 
 
-class OneAfterTheOther:
-    """Trials that choose another candidate each time, after trying all of them twice."""
+class ChosenBefore:
+    """Trials that try every candidate twice, and choose one by its place."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: int) -> None:
         self.purposes: list[str] = []
+        self._place = place
 
     def fastest(self, purpose: str, candidates: Sequence[Callable[[], None]]) -> int:
         for candidate in 2 * [*candidates]:
             candidate()
         self.purposes.append(purpose)
-        return -len(self.purposes) % len(candidates)  # the library, which is the last, first of all
+        return self._place % len(candidates)
 
 
 class Library:
@@ -93,18 +95,52 @@ class Library:
             self._multiply.fused(a, b, out, fusion, **how)
 
 
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+    build = tmp_path_factory.mktemp("shim")
+    return Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build))
+
+
 @requires_compiler
+@pytest.mark.parametrize("place", [0, -1], ids=["ours", "the library if it may"])
 @pytest.mark.parametrize("gemm", [SkinnyGemm, ExactGemm, Float16Gemm], ids=lambda gemm: gemm.__name__)
-def test_whoever_is_chosen_trains_and_trials_spoil_nothing(
-    gemm: type[TileGemm], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+def test_trials_spoil_nothing_and_whoever_is_chosen_is_right(
+    gemm: type[TileGemm], place: int, shim: Shim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = ModuleType("common.cuda.cublas")
     monkeypatch.setattr(fake, "Matmul", Library, raising=False)
     monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
     monkeypatch.setattr(Library, "calls", 0)
-    build = tmp_path_factory.mktemp("shim")
-    device = ShimDevice(Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build)))
-    trials = OneAfterTheOther()
+    device, trials = ShimDevice(shim), ChosenBefore(place)
+    monkeypatch.setattr(device, "trials", lambda subject: trials, raising=False)
+    batch, inputs, outputs = 17, 20, 10
+    problem = Problem(inputs=inputs, classes=outputs, batch_size=batch)
+    setup = Setup(problem, device, Workspace(device, problem, random_split(batch, inputs, outputs)))
+    multiply, random = gemm(setup), np.random.default_rng()
+    images = setup.tensors.batches[0][0]
+    weight, bias = random.standard_normal((inputs, outputs), np.float32), random.standard_normal(outputs, np.float32)
+    doutput = random.standard_normal((batch, outputs), np.float32) * np.float32(2.0**-20)  # float16 alone has none such
+    exact = images.T.astype(np.float64) @ doutput
+    for _ in range(2):  # with trials, and without
+        updated, moved = weight.copy(), bias.copy()
+        row = Fusion("bias_row", moved)
+        multiply.fused(images, doutput, updated, row, trans_a=True, alpha=-(2.0**20), beta=1.0)
+        largest = np.abs(exact).max() * 2.0**20
+        assert np.abs(updated - (weight - 2.0**20 * exact)).max() < 2e-3 * largest
+        assert np.abs(moved - (bias - 2.0**20 * doutput.sum(axis=0, dtype=np.float64))).max() < 2e-3 * largest
+        dinput = np.full((batch, inputs), np.nan, np.float32)
+        multiply(doutput, weight, dinput, trans_b=True)
+        assert np.abs(dinput - doutput @ weight.T).max() < 2e-3 * np.abs(doutput @ weight.T).max()
+    assert (Library.calls > 0) == (gemm is not Float16Gemm)
+
+
+@requires_compiler
+@pytest.mark.parametrize("gemm", [SkinnyGemm, ExactGemm, Float16Gemm], ids=lambda gemm: gemm.__name__)
+def test_it_trains_as_the_oracle_does(gemm: type[TileGemm], shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ModuleType("common.cuda.cublas")
+    monkeypatch.setattr(fake, "Matmul", Library, raising=False)
+    monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
+    device, trials = ShimDevice(shim), ChosenBefore(0)
     monkeypatch.setattr(device, "trials", lambda subject: trials, raising=False)
     problem = Problem(inputs=20, classes=10, hidden=(19, 8), batch_size=17, metrics_every=1)
     split = random_split(2 * 17, problem.inputs, problem.classes)
@@ -118,4 +154,3 @@ def test_whoever_is_chosen_trains_and_trials_spoil_nothing(
     )
     assert [check for check in checks if not check.passed] == []
     assert len(trials.purposes) == len(set(trials.purposes)) == 8  # three on the way forward, two back, three updates
-    assert (Library.calls > 0) == (gemm is not Float16Gemm)

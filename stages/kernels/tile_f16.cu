@@ -14,7 +14,7 @@
 // Launch: as tile_product_f32, by shape, transposes, fusion, m, n, k, mask_bytes, alpha and beta; scale a power of two.
 // Needs:  sm_80 (clusters: sm_90); m, n, k >= 1; each matrix under 2^30 elements; fusion 4 with transposes 1.
 // Order:  each warp adds its share of k from first to last, then warps and blocks in order; repeats bit for bit.
-extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP, 2) tile_product_f16(
+extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP, RESIDENT) tile_product_f16(
     const float* a, const float* b, float* out, float* bias, unsigned char* mask, int m, int n, int k, int mask_bytes,
     int transposes, int shape, int fusion, float alpha, float beta, float scale) {
     tile_product<Float16>(Product<float>{a, b, out, bias, mask, m, n, k, mask_bytes, fusion, alpha, beta, scale},

@@ -16,6 +16,11 @@
 constexpr int WARP = 32;
 constexpr int STEP = 16;        // of k, for a warp at once
 constexpr int MOST_WARPS = 8;   // of a block, as in stages/tiles.py
+#if __CUDA_ARCH__ >= 1200
+constexpr int RESIDENT = 1;     // blocks in a multiprocessor together: for two the compiler would spill
+#else
+constexpr int RESIDENT = 2;
+#endif
 constexpr int MOST_BLOCKS = 8;  // of a cluster
 constexpr int AHEAD = 2;        // quads of outputs of a thread for which it reads in advance what is needed besides the sum
 constexpr int PADDING = 4;      // floats between the rows of partial sums, for different banks

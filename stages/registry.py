@@ -34,6 +34,7 @@ SOURCES = (
     "stages.bf16:STAGE",
     "stages.fp16:STAGE",
     "stages.exact_u8:STAGE",
+    "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
 )
 

@@ -13,7 +13,7 @@ from common.cuda.fusion import Fusion
 from stages.plain import blocks, float32, int32
 from stages.workspace import Array, Setup
 
-# tile_product.cuh
+# output_tiles.cuh
 WARP = 32
 STEP = 16
 MOST_WARPS = 8  # of a block

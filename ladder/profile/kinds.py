@@ -25,6 +25,7 @@ OWN: dict[str, Kind] = {
     "bias_update": "update",
     "sgd_update": "update",
     "neighbour_grams": "gemm",
+    "persistent_grid": "fused",
     "persistent_cluster": "fused",
 }
 

@@ -1,4 +1,4 @@
-// How tile_product.cuh multiplies on tensor cores: what a lane has loaded is its share of a fragment. Include that file
+// How output_tiles.cuh multiplies on tensor cores: what a lane has loaded is its share of a fragment. Include that file
 // and tensor_cores.cuh before this.
 #pragma once
 

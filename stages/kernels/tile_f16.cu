@@ -1,7 +1,7 @@
 // Matrix products by tiles, on tensor cores: float16. All matrices are row-major, dense.
 #include "blocks_together.cuh"
 #include "tensor_cores.cuh"
-#include "tile_product.cuh"
+#include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"
 
 // tile_product_f16: as tile_product_f32, factors rounded to float16, sums in float32; with transposes, the gradient among them

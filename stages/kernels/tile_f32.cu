@@ -1,6 +1,6 @@
 // Matrix products by tiles, in float32. All matrices are row-major, dense.
 #include "blocks_together.cuh"
-#include "tile_product.cuh"
+#include "output_tiles.cuh"
 
 // tile_product_f32: out = alpha * op(a) @ op(b), then what fusion says: 0 += beta * out, 1 += bias, 2 += bias and ReLU, 3
 // ReLU's gradient by the mask, 4 += beta * out and bias = alpha * (column sums of b) + beta * bias.

@@ -1,7 +1,7 @@
 // Matrix products by tiles, on tensor cores: float32 in two halves of tf32. All matrices are row-major, dense.
 #include "blocks_together.cuh"
 #include "tensor_cores.cuh"
-#include "tile_product.cuh"
+#include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"
 
 // tile_product_split: as tile_product_f32, float32 factors in two parts of tf32 each, which keep 22 bits, sums in float32.

@@ -1,7 +1,7 @@
 // Matrix products by tiles, on tensor cores: TF32. All matrices are row-major, dense.
 #include "blocks_together.cuh"
 #include "tensor_cores.cuh"
-#include "tile_product.cuh"
+#include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"
 
 // tile_product_tf32: as tile_product_f32, factors rounded to tf32 (11 bits), sums in float32.

@@ -1,7 +1,7 @@
 // Matrix products by tiles, on tensor cores: a of bytes, b of float32 in two halves of tf32. All matrices are row-major, dense.
 #include "blocks_together.cuh"
 #include "tensor_cores.cuh"
-#include "tile_product.cuh"
+#include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"
 
 // tile_product_u8: as tile_product_split, but a is of pixels, 256ths, which one tf32 holds.

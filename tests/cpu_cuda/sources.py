@@ -14,7 +14,7 @@ STAND_INS = Path(__file__).parent  # headers of the shim's own, in place of thos
 
 _KERNEL = re.compile(r'extern "C" __global__ void (__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
 
-# Instructions that the shim cannot execute: tensor cores, clusters, grid-wide barriers and whatever is inline PTX.
+# Instructions that the shim cannot execute: tensor cores, clusters and whatever is inline PTX.
 _GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|cluster|__pipeline|\bcuda::")
 
 
@@ -44,7 +44,7 @@ class Kernel:
     source: Path
     parameters: tuple[Parameter, ...]
     comment: tuple[str, ...]
-    is_bounded: bool = False  # by __launch_bounds__: then the compiler keeps its registers within what its threads have
+    is_bounded: bool = False  # by __launch_bounds__, which decides how many registers it may have
 
     def section(self, title: str) -> str:
         """What the comment says after `Launch:`, `Needs:` or `Order:`, on one line; empty if it says nothing."""
@@ -66,7 +66,7 @@ class Kernel:
     def is_plain(self) -> bool:
         """Whether a CPU can execute it: neither it nor a device function it calls uses a `_GPU_ONLY` instruction."""
         files = [file for file in local_sources(self.source) if not (STAND_INS / file.name).exists()]
-        text = "\n".join(_without_comments(file.read_text()) for file in files)
+        text = "\n".join(_as_on_cpu(file.read_text()) for file in files)
         functions = _functions(text)
         reached, queue = set(), [self.name]
         while queue:
@@ -92,7 +92,7 @@ def parse(source: Path) -> list[Kernel]:
         comment: list[str] = []
         while above and above[-1].startswith("//"):
             comment.insert(0, above.pop().removeprefix("//").removeprefix(" "))
-        kernels.append(Kernel(match[2], source, parameters, tuple(comment), match[1] is not None))
+        kernels.append(Kernel(match[2], source, parameters, tuple(comment), bool(match[1])))
     return kernels
 
 
@@ -104,8 +104,10 @@ def _parameter(declaration: str) -> Parameter:
     return Parameter(match[1].strip().replace(" *", "*"), match[2])
 
 
-def _without_comments(text: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+def _as_on_cpu(text: str) -> str:
+    """Without comments, and without what only an architecture is given: the CPU has no `__CUDA_ARCH__`."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    return re.sub(r"^#if __CUDA_ARCH__ >= \d+\n.*?^#(?:else|endif)$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def _functions(text: str) -> dict[str, str]:

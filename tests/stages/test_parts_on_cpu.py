@@ -20,6 +20,7 @@ from stages.fused_epilogue import FusedEpilogue
 from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
+from stages.persistent_grid import GridEpoch
 from stages.recipe import Precision, Recipe
 from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer
@@ -93,6 +94,7 @@ RECIPES = {
     "tiles-and-bias": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedBias),
     "tiles-in-halves": replace(RECIPE, gemm=AnyCutOfHalves, epilogue=FusedEpilogue, update=FusedBias),
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
+    "persistent-grid": replace(RECIPE, launch=GridEpoch),
 }
 
 
@@ -101,14 +103,14 @@ class ShimDevice(HostDevice):
 
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
+        self.multiprocessors, self.block_shared_bytes = 1, 64 << 10
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Callable[..., None]:
+    def kernel(self, source: Path, name: str, cluster: int | None = None, **how: Any) -> Callable[..., None]:
         assert cluster is None, "the shim runs no clusters"
-        assert not shared_bytes, "the shim gives only the shared memory that a kernel declares"
-        return partial(self._launch, name)
+        return partial(self._launch, name, how)
 
-    def _launch(self, name: str, grid: Any, block: Any, *args: Any) -> None:
-        self._shim.launch(name, grid, block, *args)
+    def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
+        self._shim.launch(name, grid, block, *args, **how)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@
 constexpr int WARP = 32;
 constexpr int STEP = 16;        // of k, for a warp at once
 constexpr int MOST_WARPS = 8;   // of a block, as in stages/tiles.py
-#if __CUDA_ARCH__ >= 1200
+#if __CUDA_ARCH__ >= 1000
 constexpr int RESIDENT = 1;     // blocks in a multiprocessor together: for two the compiler would spill
 #else
 constexpr int RESIDENT = 2;

@@ -50,9 +50,20 @@ class CublasGemm:
         """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
         self._matmul(a, b, out, trans_a, trans_b, alpha, beta)
 
-    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, *, trans_b: bool = False) -> None:
-        """Enqueue out (m, n) = fusion of a @ op(b), in one kernel."""
-        self._matmul(a, b, out, False, trans_b, 1.0, 0.0, fusion)
+    def fused(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        fusion: Fusion,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out."""
+        self._matmul(a, b, out, trans_a, trans_b, alpha, beta, fusion)
 
 
 STAGE = async_metrics.STAGE.climb("cublas", "cuBLAS GEMM", gemm=CublasGemm)

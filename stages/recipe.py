@@ -48,8 +48,19 @@ class Gemm(Part, Protocol):
 class FusingGemm(Gemm, Protocol):
     """A gemm that can also take over what a layer does around its products."""
 
-    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, *, trans_b: bool = False) -> None:
-        """Enqueue out (m, n) = fusion of a @ op(b), in one kernel."""
+    def fused(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        fusion: Fusion,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out, in one kernel if it can."""
 
 
 class Epilogue(Part, Protocol):

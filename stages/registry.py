@@ -28,6 +28,12 @@ SOURCES = (
     "stages.fused_update:STAGE",
     "stages.fused_epilogue:STAGE",
     "stages.parallel_branches:STAGE",
+    "stages.skinny_gemm:STAGE",
+    "stages.fused_bias:STAGE",
+    "stages.tf32:STAGE",
+    "stages.bf16:STAGE",
+    "stages.fp16:STAGE",
+    "stages.exact_u8:STAGE",
     "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
 )

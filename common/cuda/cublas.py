@@ -8,30 +8,34 @@ CuPy refuses to use cuBLAS while a graph is captured (cupy#6290).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import cupy
 import numpy as np
-from cuda.core import Device
 from nvmath import CudaDataType
 from nvmath.bindings import cublas, cublasLt
 
 from common.cuda.fusion import Fusion
 from common.cuda.gpu import Gpu
-from common.cuda.tuning import Choices
+from common.cuda.trials import Trials
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for Hopper; older chips are content with less
 CANDIDATES = 24
-LAUNCHES, TURNS = 20, 5  # of each candidate: so many in a graph, lest the host be what is timed, in so many turns
-CLEARLY = 0.98  # of the time of one that cuBLASLt thinks likelier: less is noise, and would differ between processes
 ALIGNMENT = 256  # of what CUDA allocates, in bytes
 
 
 Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float, Fusion | None]
 """Shapes of a and b, trans_a, trans_b, alpha, beta, fusion."""
+
+COMPUTE = {
+    "float32": cublas.ComputeType.COMPUTE_32F,
+    "tf32": cublas.ComputeType.COMPUTE_32F_FAST_TF32,
+    "bfloat16": cublas.ComputeType.COMPUTE_32F_FAST_16BF,
+    "float16": cublas.ComputeType.COMPUTE_32F_FAST_16F,
+}
 
 # Of a ReLU's product cuBLASLt keeps the mask, which it calls auxiliary.
 EPILOGUES = {
@@ -39,12 +43,6 @@ EPILOGUES = {
     "relu_bias": cublasLt.Epilogue.RELU_AUX_BIAS,
     "relu_backward": cublasLt.Epilogue.DRELU,
 }
-
-
-@cache
-def _chosen() -> Choices:
-    """Which candidate was the fastest: for all trainers and all processes alike, so that what is judged is timed."""
-    return Choices(f"cuBLASLt {cublasLt.get_version()} on {Device(0).name}")
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,16 @@ class Plan:
 
 
 class Matmul:
-    """out (m, n) = alpha * op(a) @ op(b) + beta * out, float32 throughout: TF32 stays off; then the fusion, if any.
+    """out (m, n) = alpha * op(a) @ op(b) + beta * out; then the fusion, if any.
 
-    The algorithms are those that give the same result each time: none that adds up in the order of arrival.
+    float32 throughout, unless `factors` says what cuBLASLt may round the factors to; sums are float32 always. The
+    algorithms are those that give the same result each time: none that adds up in the order of arrival.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, factors: str = "float32") -> None:
+        self._compute = COMPUTE[factors]
+        rounded = "" if factors == "float32" else f" in {factors}"
+        self._trials = Trials(gpu, f"cuBLASLt {cublasLt.get_version()}{rounded} on {gpu.name}")
         self._gpu = gpu
         self._handle = cublasLt.create()
         self._workspaces: dict[int, Any] = {}  # by stream, since products on several may run at the same time
@@ -125,7 +127,7 @@ class Matmul:
         out.T = op(b).T @ op(a).T. Its bias runs along a column there, which is a row of ours.
         """
         _, _, trans_a, trans_b, alpha, beta, fusion = key
-        operation = cublasLt.matmul_desc_create(cublas.ComputeType.COMPUTE_32F, CudaDataType.CUDA_R_32F)
+        operation = cublasLt.matmul_desc_create(self._compute, CudaDataType.CUDA_R_32F)
         attributes = cublasLt.MatmulDescAttribute
         settings = [
             (attribute, np.array(cublas.Operation.T if transpose else cublas.Operation.N, np.int32))
@@ -140,16 +142,8 @@ class Matmul:
             alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
         purpose = repr(key[:-1]) + (f" {fusion.kind}" if fusion else "")
-        best = _chosen().get(purpose)
-        if best is None or not 0 <= best < len(plans):
-            scratch = out.copy()  # with beta, trying would spoil what the product itself is to add to
-            times = self._seconds([partial(self._launch, plan, a, b, scratch) for plan in plans])
-            best = 0
-            for candidate, seconds in enumerate(times):
-                if seconds < CLEARLY * times[best]:
-                    best = candidate
-            _chosen().keep(purpose, best)
-        return plans[best]
+        scratch = out.copy()  # with beta, trying would spoil what the product itself is to add to
+        return plans[self._trials.fastest(purpose, [partial(self._launch, plan, a, b, scratch) for plan in plans])]
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:
         """Algorithms for these layouts, likely ones first; at least one, or a RuntimeError."""
@@ -169,33 +163,14 @@ class Matmul:
         count = np.zeros(1, np.int32)
         where = (layouts[0], layouts[1], layouts[2], layouts[2])
         room = (CANDIDATES, found.ctypes.data, count.ctypes.data)
-        cublasLt.matmul_algo_get_heuristic(self._handle, operation, *where, preference, *room)
+        with suppress(cublasLt.cuBLASLtError):  # that there is none is an error to it
+            cublasLt.matmul_algo_get_heuristic(self._handle, operation, *where, preference, *room)
         cublasLt.matmul_preference_destroy(preference)
         found = found[: count[0]]
         usable = list(found["algo"][found["state"] == 0].reshape(-1, 1))
         if not usable:
             raise RuntimeError("cuBLASLt has no algorithm for this product")
         return usable
-
-    def _seconds(self, candidates: list[Callable[[], None]]) -> list[float]:
-        """The best time of several launches in a row on the device, for each; in turns, so that clocks favour none."""
-
-        def several(enqueue: Callable[[], None]) -> None:
-            for _ in range(LAUNCHES):
-                enqueue()
-
-        replays = [self._gpu.capture(partial(several, candidate)) for candidate in candidates]
-        times = [float("inf")] * len(replays)
-        for turn in range(-1, TURNS):  # one before they count, to warm up
-            for index, replay in enumerate(replays):
-                begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-                begin.record(self._gpu.stream)
-                replay()
-                end.record(self._gpu.stream)
-                end.synchronize()
-                if turn >= 0:
-                    times[index] = min(times[index], float(cupy.cuda.get_elapsed_time(begin, end)))
-        return times
 
 
 def _epilogue(fusion: Fusion | None) -> list[tuple[Any, Any]]:

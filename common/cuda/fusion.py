@@ -15,10 +15,11 @@ class Fusion:
     - `bias`: out = product + bias
     - `relu_bias`: out = max(product + bias, 0), and mask tells where that is more than 0
     - `relu_backward`: out = product where the mask is set, else 0
+    - `bias_row`: no epilogue of cuBLASLt's: as if `bias` were one more row of out, and op(a) had a row of ones for it
     """
 
-    kind: Literal["bias", "relu_bias", "relu_backward"]
-    bias: Any = None  # (n,) f32
+    kind: Literal["bias", "relu_bias", "relu_backward", "bias_row"]
+    bias: Any = None  # (n,) f32; "bias_row" writes it
     mask: Any = None  # as `mask_shape` says, u8; its bits are cuBLASLt's own business
 
 

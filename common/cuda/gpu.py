@@ -14,6 +14,7 @@ from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
 from common.cuda.compile import cached_cubin
+from common.cuda.trials import Trials
 
 Grid = int | tuple[int, ...]
 
@@ -58,6 +59,8 @@ class Gpu:
     def __init__(self) -> None:
         self._device = Device(0)
         self._device.set_current()
+        self.name: str = self._device.name
+        self.has_clusters: bool = self._device.compute_capability.major >= 9
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
         self._programs: dict[Path, Any] = {}
@@ -119,6 +122,10 @@ class Gpu:
         (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))
         if status != driver.CUresult.CUDA_SUCCESS:
             raise ValueError(f"{what} are refused by this GPU ({status.name})")
+
+    def trials(self, subject: str) -> Trials:
+        """What is the fastest of several ways on this GPU, remembered as about this subject."""
+        return Trials(self, f"{subject} on {self.name}")
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.

@@ -8,6 +8,12 @@ from ladder.profile_data import Kind
 
 OWN: dict[str, Kind] = {
     "gemm_naive": "gemm",
+    "tile_product_f32": "gemm",
+    "tile_product_tf32": "gemm",
+    "tile_product_bf16": "gemm",
+    "tile_product_f16": "gemm",
+    "tile_product_split": "gemm",
+    "tile_product_u8": "gemm",
     "add_bias": "layer",
     "relu": "layer",
     "relu_backward": "layer",

@@ -20,12 +20,14 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from common.cuda.fusion import mask_shape
 from common.problem import Problem, initial_params
 from stages.grid_plan import THREADS as GRID_THREADS
 from stages.grid_plan import make_plan
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent_grid import slices_of
+from stages.tiles import MOST_WARPS, SHAPES
 from stages.workspace import ParameterMemory
 from tests.kernels import doubles
 from tests.stages import cluster_model
@@ -117,6 +119,82 @@ def gemm_naive(random: Generator) -> Iterator[Case]:
         args |= {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta}
         grid = (_blocks(n, tile), _blocks(m, tile))
         yield Case("gemm_naive", grid, (tile, tile), args, {"out": (k + 4) * UNIT * magnitude})
+
+
+def tile_product_f32(random: Generator) -> Iterator[Case]:
+    yield from _tile_products("tile_product_f32", random)
+
+
+def tile_product_tf32(random: Generator) -> Iterator[Case]:
+    yield from _tile_products("tile_product_tf32", random, bits=11)
+
+
+def tile_product_bf16(random: Generator) -> Iterator[Case]:
+    yield from _tile_products("tile_product_bf16", random, bits=8)
+
+
+def tile_product_f16(random: Generator) -> Iterator[Case]:
+    yield from _tile_products("tile_product_f16", random, bits=11, scale=2.0**17)
+
+
+def tile_product_split(random: Generator) -> Iterator[Case]:
+    yield from _tile_products("tile_product_split", random, bits=22)
+
+
+def tile_product_u8(random: Generator) -> Iterator[Case]:
+    yield from _tile_products("tile_product_u8", random, bits=22)
+
+
+def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float = 1.0) -> Iterator[Case]:
+    """Products whose factors keep so many bits; every tile shape with every way to transpose and to go on."""
+    sizes = [(1, 1, 1), (16, 16, 16), (15, 17, 31), (17, 15, 33), (33, 64, 48), (31, 65, 4), (64, 32, 68), (5, 10, 7)]
+    ways = [(0, 1), (0, 2), (0, 0), (1, 4), (1, 0), (2, 3), (2, 0)]  # transposes, fusion
+    for shape, (height, width) in enumerate(SHAPES):
+        for (i, (m, n, k)), (j, (transposes, fusion)) in itertools.product(enumerate(sizes), enumerate(ways)):
+            if (shape + i + j) % 2:  # every size in every way by one of the shapes: a warp costs the shim a while
+                continue
+            gradient = np.float32(2.0**-20) if scale != 1 else np.float32(1)  # as small as gradients are
+            pixels = kernel == "tile_product_u8"
+            a_shape = (k, m) if transposes == 1 else (m, k)
+            a: Any = random.integers(0, 256, a_shape, np.uint8) if pixels else _normal(random, a_shape)
+            b = _normal(random, (n, k) if transposes == 2 else (k, n))
+            if transposes == 2 and not pixels:
+                a *= gradient
+            if transposes == 1:
+                b *= gradient
+            alpha, beta = (-0.125, 1.0) if fusion == 4 or (fusion == 0 and i % 2) else (1.0, 0.0)
+            if transposes and fusion != 3 and beta:
+                alpha /= float(gradient)
+            own_scale = scale if transposes else 1.0
+            out, bias = _normal(random, (m, n)) if beta else _poison((m, n)), _normal(random, (n,))
+            mask_bytes = mask_shape(m, n)[1]
+            mask = random.integers(0, 256, (m, mask_bytes), np.uint8)
+            left, right = (
+                np.abs(a.T if transposes == 1 else a).astype(np.float64),
+                np.abs(b.T if transposes == 2 else b),
+            )
+            if pixels:
+                left /= 256
+            # Every factor is rounded once, every sum k times; tensor cores truncate where they add.
+            rounding = 2.0 * 2.0**-bits * (bits < 24) + (2 * k + 6) * UNIT
+            bound = rounding * abs(alpha) * left @ right + 4 * UNIT * (beta * np.abs(out) if beta else 0.0) + TINY
+            bias_bound: Array | float = 0.0
+            if fusion in (1, 2):
+                bound = bound + 2 * UNIT * np.abs(bias)
+            if fusion == 2:  # which side of its corner an output is on has to be certain
+                op_a, op_b = (a / 256.0 if pixels else a.astype(np.float64)), b.astype(np.float64)
+                near = np.abs(op_a @ op_b + bias) <= bound
+                bias[near.any(axis=0)] += np.float32(40 * np.sqrt(k))
+                bound = bound + 4 * UNIT * np.abs(bias)
+            if fusion == 4:
+                bias_bound = rounding * abs(alpha) * right.sum(axis=0) + 4 * UNIT * np.abs(bias) + TINY
+            args: Args = {"a": a, "b": b, "out": out, "bias": bias, "mask": mask, "m": m, "n": n, "k": k}
+            args |= {"mask_bytes": mask_bytes, "transposes": transposes, "shape": shape, "fusion": fusion}
+            args |= {"alpha": alpha / own_scale, "beta": beta, "scale": own_scale}
+            tiles = _blocks(m + (fusion == 4), height), _blocks(n, width)
+            warps = int(random.integers(1, MOST_WARPS + 1))
+            bounds = {"out": bound, "bias": bias_bound, "mask": 0.0}
+            yield Case(kernel, tiles, (WARP * warps,), args, bounds)
 
 
 def add_bias(random: Generator) -> Iterator[Case]:

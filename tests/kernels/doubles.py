@@ -29,6 +29,46 @@ def gemm_naive(
     return {"out": product if beta == 0 else product + beta * out}
 
 
+def tile_product_f32(
+    a: Array,
+    b: Array,
+    out: Array,
+    bias: Array,
+    mask: NDArray[np.uint8],
+    m: int,
+    n: int,
+    k: int,
+    mask_bytes: int,
+    transposes: int,
+    shape: int,
+    fusion: int,
+    alpha: float,
+    beta: float,
+    scale: float,
+) -> Outputs:
+    op_a, op_b = a.T if transposes == 1 else a, b.T if transposes == 2 else b
+    product = alpha * scale * np.einsum("ik,kj->ij", op_a.astype(np.float64), op_b)
+    if fusion == 1:
+        return {"out": product + bias, "bias": bias, "mask": mask}
+    if fusion == 2:
+        passed = product + bias > 0
+        bits = np.packbits(passed, axis=1, bitorder="little")
+        return {"out": np.where(passed, product + bias, 0), "mask": np.hstack([bits, mask[:, bits.shape[1] :]])}
+    if fusion == 3:
+        return {"out": np.where(np.unpackbits(mask, axis=1, bitorder="little")[:, :n], product, 0), "mask": mask}
+    out = product if beta == 0 else product + beta * out
+    if fusion == 4:
+        return {"out": out, "bias": alpha * scale * b.sum(axis=0) + beta * bias}
+    return {"out": out, "bias": bias}
+
+
+tile_product_tf32 = tile_product_bf16 = tile_product_f16 = tile_product_split = tile_product_f32
+
+
+def tile_product_u8(a: NDArray[np.uint8], *rest: Any, **named: Any) -> Outputs:
+    return tile_product_f32(a / 256, *rest, **named)
+
+
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
     return {"output": output + bias}
 

@@ -61,17 +61,31 @@ class NumpyGemm:
         product = alpha * ((a.T if trans_a else a) @ (b.T if trans_b else b))
         out[...] = product if beta == 0.0 else product + beta * out
 
-    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, *, trans_b: bool = False) -> None:
-        self(a, b, out, trans_b=trans_b)
+    def fused(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        fusion: Fusion,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        self(a, b, out, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta)
+        if fusion.kind == "bias_row":
+            fusion.bias[...] = alpha * b.sum(axis=0) + beta * fusion.bias
+            return
         cols = out.shape[1]
         if fusion.bias is not None:
             out += fusion.bias
         if fusion.kind == "relu_bias":
-            bits = np.packbits(out > 0, axis=1)
+            bits = np.packbits(out > 0, axis=1, bitorder="little")
             fusion.mask[:, : bits.shape[1]] = bits
             np.maximum(out, 0, out=out)
         if fusion.kind == "relu_backward":
-            out *= np.unpackbits(fusion.mask, axis=1)[:, :cols]
+            out *= np.unpackbits(fusion.mask, axis=1, bitorder="little")[:, :cols]
 
 
 class NumpyEpilogue:

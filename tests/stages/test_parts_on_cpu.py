@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from common.cuda.fusion import Fusion
 from common.problem import Problem, initial_params
 from ladder.verify import verify_first_update
+from stages.exact_u8 import ExactGemm
+from stages.fused_bias import FusedBias
 from stages.fused_epilogue import FusedEpilogue
 from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
 from stages.persistent_grid import GridEpoch
-from stages.recipe import Recipe
+from stages.recipe import Precision, Recipe
+from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer
+from stages.tiles import TileProducts
+from stages.workspace import Array, Setup
 from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.stages.numpy_parts import RECIPE, HostDevice
@@ -28,11 +35,64 @@ pytestmark = requires_compiler
 
 assert NAIVE.recipe is not None
 STEPS = 2
+
+
+class AnyCut:
+    """Our tile kernel by itself, each product cut in another of the ways that are tried on a GPU."""
+
+    precision: ClassVar[Precision] = "float32"
+    needs: ClassVar[tuple[str, ...]] = ()
+    kernel: ClassVar[tuple[str, str]] = SkinnyGemm.kernel
+
+    def __init__(self, setup: Setup) -> None:
+        self._tiles = TileProducts(setup, *self.kernel)
+        self._random = random.Random(setup.problem.batch_size)
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if trans_a else 1]))
+        self._tiles(cut, a, b, out, trans_a, trans_b, alpha, beta)
+
+    def fused(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        fusion: Fusion,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if trans_a else 1]))
+        self._tiles(cut, a, b, out, trans_a, trans_b, alpha, beta, fusion)
+
+
+class AnyCutOfHalves(AnyCut):
+    """The same on tensor cores, in two halves."""
+
+    kernel: ClassVar[tuple[str, str]] = ExactGemm.kernel
+
+
 RECIPES = {
     "naive": NAIVE.recipe,
     "fused-head": replace(RECIPE, head=FusedHead),
     "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
     "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
+    "tiles": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedUpdate),
+    "fused-bias": replace(RECIPE, update=FusedBias),
+    "tiles-and-bias": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedBias),
+    "tiles-in-halves": replace(RECIPE, gemm=AnyCutOfHalves, epilogue=FusedEpilogue, update=FusedBias),
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
     "persistent-grid": replace(RECIPE, launch=GridEpoch),
 }

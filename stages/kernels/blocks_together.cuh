@@ -1,0 +1,50 @@
+// Blocks of one cluster that add up what each of them has. Before sm_90 there are none, and a block is on its own.
+#pragma once
+
+// How many blocks are together, and which of them this one is.
+__device__ inline int blocks_together() {
+    int blocks = 1;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+#endif
+    return blocks;
+}
+
+__device__ inline int rank_of_block() {
+    int rank = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+
+// Which of the groups along x this one is; blockIdx.x where each block is on its own.
+__device__ inline int group_of_blocks() {
+    int group = blockIdx.x;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(group));
+#endif
+    return group;
+}
+
+// All threads of all blocks meet here, and what was written to shared memory before is there for everyone after.
+__device__ inline void meet_blocks() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Four numbers that lie at `own`, an address in this block's shared memory, in that of the block of that rank.
+__device__ inline float4 read_from_block(const float* own, int rank) {
+    float4 value = *reinterpret_cast<const float4*>(own);
+#if __CUDA_ARCH__ >= 900
+    const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));
+    asm volatile(
+        "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+        : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+        : "r"(here), "r"(rank)
+        : "memory");
+#endif
+    return value;
+}

@@ -1,0 +1,145 @@
+// How output_tiles.cuh multiplies on tensor cores: what a lane has loaded is its share of a fragment. Include that file
+// and tensor_cores.cuh before this.
+#pragma once
+
+// A lane's four k of a step, 4t to 4t+3, are for mma.m16n8k16 those that PTX calls 2t, 2t+1, 2t+8 and 2t+9.
+template <int ROWS, int COLS>
+struct Pairs {
+    unsigned a[ROWS / 2][4], b[COLS][2];
+
+    __device__ Pairs(float*, int, int, int) {}
+
+    template <class Convert>
+    __device__ void convert(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4], Convert pair_of) {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            a[i / 2][i % 2] = pair_of(from_a[i][0], from_a[i][1]);
+            a[i / 2][i % 2 + 2] = pair_of(from_a[i][2], from_a[i][3]);
+        }
+#pragma unroll
+        for (int j = 0; j < COLS; ++j) {
+            b[j][0] = pair_of(from_b[j][0], from_b[j][1]);
+            b[j][1] = pair_of(from_b[j][2], from_b[j][3]);
+        }
+    }
+};
+
+template <int ROWS, int COLS, class Multiply>
+__device__ inline void multiply_fragments(float (&sums)[ROWS][COLS][2], Multiply multiply) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i += 2) {
+#pragma unroll
+        for (int j = 0; j < COLS; ++j) {
+            float c[4] = {sums[i][j][0], sums[i][j][1], sums[i + 1][j][0], sums[i + 1][j][1]};
+            multiply(c, i / 2, j);
+            sums[i][j][0] = c[0], sums[i][j][1] = c[1], sums[i + 1][j][0] = c[2], sums[i + 1][j][1] = c[3];
+        }
+    }
+}
+
+struct BFloat16 {
+    static constexpr bool SCALED = false;
+
+    template <int ROWS, int COLS>
+    struct Factors : Pairs<ROWS, COLS> {
+        using Pairs<ROWS, COLS>::Pairs;
+
+        __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
+            this->convert(from_a, from_b, bfloat16_pair);
+        }
+
+        __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
+            multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
+                multiply_bfloat16(c, this->a[i], this->b[j][0], this->b[j][1]);
+            });
+        }
+    };
+};
+
+// Gradients are multiplied by `scale`, a power of two, and alpha by its inverse: they are as small as 1 / batch times a
+// probability, and float16 has no normal numbers below 6e-5.
+struct Float16 {
+    static constexpr bool SCALED = true;
+
+    template <int ROWS, int COLS>
+    struct Factors : Pairs<ROWS, COLS> {
+        using Pairs<ROWS, COLS>::Pairs;
+
+        __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
+            this->convert(from_a, from_b, float16_pair);
+        }
+
+        __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
+            multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
+                multiply_float16(c, this->a[i], this->b[j][0], this->b[j][1]);
+            });
+        }
+    };
+};
+
+// Two products of eight k each; of a lane's four, the first half takes 4t and 4t+1 for what PTX calls t and t+4.
+struct Tf32 {
+    static constexpr bool SCALED = false;
+
+    template <int ROWS, int COLS>
+    struct Factors {
+        unsigned a[2][ROWS / 2][4], b[2][COLS][2];
+
+        __device__ Factors(float*, int, int, int) {}
+
+        __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i) a[e / 2][i / 2][i % 2 + e % 2 * 2] = tf32_of(from_a[i][e]);
+#pragma unroll
+                for (int j = 0; j < COLS; ++j) b[e / 2][j][e % 2] = tf32_of(from_b[j][e]);
+            }
+        }
+
+        // The same product with what another rounding has left of a, of b, or of both.
+        __device__ void multiply_into(float (&sums)[ROWS][COLS][2], const Factors& of_b) const {
+            multiply_fragments<ROWS, COLS>(sums, [this, &of_b](float (&c)[4], int i, int j) {
+                multiply_tf32(c, a[0][i], of_b.b[0][j][0], of_b.b[0][j][1]);
+                multiply_tf32(c, a[1][i], of_b.b[1][j][0], of_b.b[1][j][1]);
+            });
+        }
+
+        __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const { multiply_into(sums, *this); }
+    };
+};
+
+// float32 in two parts of tf32, which keep 22 bits of it: high * high + high * low + low * high. A factor a whose numbers
+// have 11 bits at most, as pixels have, is its own high part.
+template <bool A_IS_SHORT>
+struct TwoTf32 {
+    static constexpr bool SCALED = false;
+
+    template <int ROWS, int COLS>
+    struct Factors {
+        Tf32::Factors<ROWS, COLS> high, low;
+
+        __device__ Factors(float* shared, int warp, int g, int t) : high(shared, warp, g, t), low(shared, warp, g, t) {}
+
+        __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
+            high.take(from_a, from_b);
+            float rest_a[ROWS][4], rest_b[COLS][4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i) {
+                    rest_a[i][e] = from_a[i][e] - __uint_as_float(high.a[e / 2][i / 2][i % 2 + e % 2 * 2]);
+                }
+#pragma unroll
+                for (int j = 0; j < COLS; ++j) rest_b[j][e] = from_b[j][e] - __uint_as_float(high.b[e / 2][j][e % 2]);
+            }
+            low.take(rest_a, rest_b);
+        }
+
+        __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
+            high.multiply_into(sums, low);
+            if constexpr (!A_IS_SHORT) low.multiply_into(sums, high);
+            high.multiply_into(sums);
+        }
+    };
+};

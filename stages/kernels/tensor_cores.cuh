@@ -1,0 +1,52 @@
+// Products of a warp on tensor cores, and what float32 becomes for them. Needs sm_80.
+//
+// Fragments are those of PTX's mma.m16n8k16 and m16n8k8. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8
+// in columns 2t, 2t+1, 2t, 2t+1.
+#pragma once
+
+// To the 11 bits of tf32, ties away from zero; the others are 0, so that this is a float32 as well.
+__device__ inline unsigned tf32_of(float value) {
+    unsigned rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+    return rounded;
+}
+
+// Two numbers, the first in the lower bits, ties to even.
+__device__ inline unsigned bfloat16_pair(float first, float second) {
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+
+__device__ inline unsigned float16_pair(float first, float second) {
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+
+// c (16, 8) += a (16, 8) b (8, 8): a holds rows g, g+8, g, g+8 in columns t, t, t+4, t+4; b column g in rows t, t+4.
+__device__ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// c (16, 8) += a (16, 16) b (16, 8): a holds rows g, g+8, g, g+8 in pairs of columns 2t, 2t, 2t+8, 2t+8; b column g in
+// pairs of rows 2t, 2t+8.
+__device__ inline void multiply_bfloat16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}

@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from common.problem import Problem
-from stages import cuda_graph
+from stages import cluster_mlp, cuda_graph
 from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
@@ -43,10 +43,27 @@ class ClusterEpoch:
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
+        if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
+            raise ValueError(f"persistent-cluster: {reason}")
+        self._train = cluster_mlp.ClusterMlp(setup) if setup.problem.hidden else ClusterRegression(setup)
+
+    @staticmethod
+    def misfit(problem: Problem, steps: int) -> str:
+        """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
+        reason = (cluster_mlp.misfit if problem.hidden else _misfit)(problem, steps)
+        return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order."""
+        self._train(with_metrics)
+
+
+class ClusterRegression:
+    """An epoch of softmax regression by one cluster of blocks."""
+
+    def __init__(self, setup: Setup) -> None:
         problem, tensors = setup.problem, setup.tensors
         self._steps, self._pairs, self._tiles = len(tensors.batches), *fragment_counts(problem)
-        if reason := self.misfit(problem, self._steps):
-            raise ValueError(f"persistent-cluster: {reason}")
         self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals)
         self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
         self._learning_rate = float32(problem.learning_rate)
@@ -59,12 +76,6 @@ class ClusterEpoch:
         shape = (max(self._steps - 1, 1), 2 * self._pairs, self._pairs, LANES, 8)
         self._grams = setup.device.empty(shape, np.float16)
 
-    @staticmethod
-    def misfit(problem: Problem, steps: int) -> str:
-        """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
-        reason = _misfit(problem, steps)
-        return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
-
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
         if self._steps > 1:
@@ -76,9 +87,7 @@ class ClusterEpoch:
 
 
 def _misfit(problem: Problem, steps: int) -> str:
-    """Why a problem does not fit the cluster; empty if it does."""
-    if problem.hidden:
-        return f"hidden layers of {','.join(map(str, problem.hidden))}: it trains softmax regression alone"
+    """Why softmax regression does not fit the cluster; empty if it does."""
     if problem.batch_size % EDGE or problem.batch_size > MOST_IMAGES:
         return f"batch size {problem.batch_size}: it takes multiples of {EDGE} up to {MOST_IMAGES}"
     if problem.inputs >= MOST_FEATURES:

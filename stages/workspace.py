@@ -66,6 +66,7 @@ class ParameterMemory:
         ]
         self.weights = views[: len(problem.layers)]
         self.biases = views[len(problem.layers) :]
+        self.begins = begins[:-1]  # of the weights, then of the biases, in `flat`
 
 
 class Workspace:

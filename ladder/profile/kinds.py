@@ -20,6 +20,7 @@ OWN: dict[str, Kind] = {
     "sgd_update": "update",
     "neighbour_grams": "gemm",
     "persistent_cluster": "fused",
+    "cluster_mlp": "fused",
 }
 
 # In this order: a compiler's fused kernel has the names of all that it fuses in its own.

@@ -20,8 +20,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from common.problem import Problem
+from stages.cluster_mlp import THREADS as MLP_THREADS
+from stages.cluster_mlp import Plan, matrices
 from stages.persistent_cluster import BLOCKS, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
+from stages.workspace import ParameterMemory
 from tests.kernels import doubles
 from tests.stages.numpy_parts import HostDevice
 
@@ -233,6 +237,34 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
             BLOCKS,
             SHARED_BYTES,
         )
+
+
+def cluster_mlp(random: Generator) -> Iterator[Case]:
+    # Inputs, hidden layers, classes, batch; blocks that share the features, warps that do.
+    sizes = [(1, (1,), 1, 1, 1, 1), (16, (8,), 2, 16, 1, 1), (50, (128, 33), 9, 33, 2, 2), (784, (256,), 10, 128, 4, 1)]
+    sizes += [(300, (17, 128, 5, 9), 16, 40, 1, 16)]
+    for (inputs, hidden, classes, batch, split, ways), with_totals in itertools.product(sizes, (0, 1)):
+        steps, rate = 3, 0.125
+        problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
+        plan = Plan(problem, split, ways)
+        pixels = _pixels(random, (steps, batch, inputs))
+        memory = ParameterMemory(HostDevice(), problem)
+        for weight in memory.weights:
+            weight[...] = _normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
+        # Units that are always on or always off, since one at its ReLU's corner is on or off as rounding will have it.
+        for bias in memory.biases:
+            bias[...] = random.choice([-4, 4], bias.shape)
+        labels = random.integers(0, classes, (steps, batch), np.int32)
+        args: Args = {"images": matrices(HostDevice(), list(pixels), plan.tiles), "labels": labels}
+        args |= {"plan": plan.numbers(memory.begins), "parameters": memory.flat, "totals": np.array([12.5, 3.0])}
+        args |= {"steps": steps, "learning_rate": rate, "with_totals": with_totals}
+        # Terms are rounded to 2^-22 of outputs of about four, which mostly averages out, in every layer; weights that
+        # small do not make it grow from layer to layer. An update is a mean over images; parameters are rounded, too.
+        error = len(problem.layers) * 16 * UNIT
+        totals = np.array([steps * batch * error, 0.0])
+        moved = steps * (rate * error + UNIT * np.abs(memory.flat))
+        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
+        yield Case("cluster_mlp", (1,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
 
 
 def _pixels(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -108,3 +108,43 @@ def persistent_cluster(
         weight -= learning_rate * x.T @ dlogits
         bias -= learning_rate * dlogits.sum(axis=0)
     return {"weight": weight, "bias": bias, "totals": totals}
+
+
+def cluster_mlp(
+    images: Halves,
+    labels: Labels,
+    plan: Labels,
+    parameters: Array,
+    totals: Array,
+    steps: int,
+    learning_rate: float,
+    with_totals: int,
+) -> Outputs:
+    parameters, totals = parameters.copy(), totals.copy()
+    weights, biases = network(plan, parameters)
+    for batch, wanted in zip(images, labels, strict=True):
+        x = batch.transpose(1, 2, 4, 0, 3, 5).reshape(16 * batch.shape[1], -1).astype(np.float64)
+        inputs = [x[: len(wanted), : len(weights[0])]]
+        for weight, bias in zip(weights[:-1], biases, strict=False):
+            inputs.append(np.maximum(inputs[-1] @ weight + bias, 0))
+        logits = inputs[-1] @ weights[-1] + biases[-1]
+        rows, classes = logits.shape
+        if with_totals:
+            totals = softmax_xent_totals(logits, wanted, totals, rows, classes)["totals"]
+        doutput = (softmax(logits, logits, rows, classes)["probs"] - np.eye(classes)[wanted]) / rows
+        for weight, bias, own in zip(weights[::-1], biases[::-1], inputs[::-1], strict=True):
+            below = (doutput @ weight.T) * (own > 0)
+            weight -= learning_rate * own.T @ doutput
+            bias -= learning_rate * doutput.sum(axis=0)
+            doutput = below
+    return {"parameters": parameters, "totals": totals}
+
+
+def network(plan: Labels, parameters: Array) -> tuple[list[Array], list[Array]]:
+    """Weights (I, O) and biases (O,) of cluster_mlp, as views of its parameters, where its plan says."""
+    weights, biases, fan_in = [], [], int(plan[2])
+    for units, *_, weights_begin, biases_begin in plan[12:].reshape(-1, 9)[: plan[1]]:
+        weights.append(parameters[weights_begin : weights_begin + fan_in * units].reshape(fan_in, units))
+        biases.append(parameters[biases_begin : biases_begin + units])
+        fan_in = units
+    return weights, biases

@@ -2,8 +2,8 @@
 
 Every block is a generator that yields what it waits for; a scheduler runs those that can go on in a random order, some
 of them rarely. Stores to other blocks arrive at any time up to their sender's next barrier. A region of shared memory
-knows whether its owner has read what is in it, so that one that is overwritten too early, or read too early, is an error
-and not a coincidence. Numbers are rounded where the kernel rounds them: factors to two float16 halves, sums to float32.
+knows whether its owner has read what is in it, so that one that is overwritten or read too early is an error and not a
+coincidence. Numbers are rounded where the kernel rounds them: factors to two float16 halves, sums to float32.
 """
 
 from __future__ import annotations
@@ -184,6 +184,6 @@ class Cluster:
 
     def softmax(self, logits: Array, labels: Array) -> Array:
         powers = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
-        dlogits = powers / powers.sum(axis=1, keepdims=True)
+        dlogits: Array = powers / powers.sum(axis=1, keepdims=True)
         dlogits[np.arange(len(labels)), labels] -= np.float32(1)
-        return dlogits.astype(np.float32)
+        return dlogits

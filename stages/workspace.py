@@ -114,8 +114,8 @@ class Setup:
     def kernel(self, file: str, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Callable[..., None]:
         """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
 
-        With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has so
-        much shared memory besides what the kernel declares.
+        With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has
+        so much shared memory besides what the kernel declares.
         """
         loaded: Callable[..., None] = self.device.kernel(
             KERNELS / file, name, cluster=cluster, shared_bytes=shared_bytes

@@ -15,10 +15,10 @@ class BackwardWarp {
         for (int step = 0; step < min(epoch.steps, 2); ++step) publish_weights(step);
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
+            shared.wait_for_batch(step);
             wait_for(shared.dlogits_are_in[parity], step / 2 % 2);
             if (threadIdx.x == 0) expect_bytes(shared.dlogits_are_in[parity], 2 * epoch.pairs * classes.bytes());
-            shared.wait_for_batch(step);
-            if (has_tile) backward(parity, rate, shared.batches[step % STAGES].features + warp * epoch.pairs * WARP + lane);
+            if (has_tile) backward(parity, rate, shared.batches[step % STAGES].images + warp * epoch.pairs * WARP);
             if (step + 2 < epoch.steps) publish_weights(parity);
             shared.leave_batch(step);
         }
@@ -29,13 +29,13 @@ class BackwardWarp {
     static constexpr int CHAINS = 2;  // of sums side by side, lest every product wait for the one before it
 
     // weights -= rate * dlogits^T x, for the features of this warp. Pairs that the batch has not have dlogits of zero.
-    __device__ void backward(int parity, float rate, const uint4* features) {
+    __device__ void backward(int parity, float rate, const uint4* images) {
         float sums[2][2][CHAINS][4] = {};  // by half of the features, and half of the classes
 #pragma unroll
         for (int pair = 0; pair < MOST_PAIRS; ++pair) {
             unsigned upper[4], lower[4];
             classes.load(&shared.dlogits[parity][2 * pair], upper, lower);
-            const uint4 x = features[pair * WARP];
+            const uint4 x = load_factors(images + pair * WARP);
             multiply_add(sums[0][0][pair % CHAINS], upper, x.x, x.y);
             multiply_add(sums[1][0][pair % CHAINS], upper, x.z, x.w);
             multiply_add(sums[0][1][pair % CHAINS], lower, x.x, x.y);

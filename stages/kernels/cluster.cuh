@@ -18,6 +18,11 @@ __device__ inline unsigned address_in(unsigned own, int rank) {
     return there;
 }
 
+// What is to be added to any address of this block's shared memory for the same place in the block of that rank.
+__device__ inline unsigned distance_to(int rank, const void* anything_shared) {
+    return address_in(shared_address(anything_shared), rank) - shared_address(anything_shared);
+}
+
 // One thread arms the barrier for its next phase, which ends when so many bytes have arrived.
 __device__ inline void expect_bytes(Barrier& barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)

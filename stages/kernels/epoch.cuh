@@ -10,7 +10,7 @@ constexpr int BACKWARD_WARPS = MOST_TILES;
 constexpr int FORWARD_WARPS = MOST_PAIRS;
 constexpr int HEAD_WARPS = 4;
 constexpr int THREADS = (BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS + 1) * WARP;  // the last warp fetches batches
-constexpr int STAGES = 4;  // batches on the chip: the one at work, and those that are on their way
+constexpr int STAGES = 8;  // batches on the chip: the one at work, and those that are on their way
 enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN };  // and WEIGHTS_ARE_IN + 1: by the parity of the step that made them
 
 // Both are multiplied before they are split, so that the lower half is seldom too small for a float16.
@@ -26,7 +26,7 @@ struct Columns {
 
 // What a block needs of a batch: a row a tile of its features, and in it P pairs, without a gap.
 struct Batch {
-    uint4 images[MOST_TILES * MOST_PAIRS * WARP], features[MOST_TILES * MOST_PAIRS * WARP];
+    uint4 images[MOST_TILES * MOST_PAIRS * WARP];
     uint4 grams[MOST_PAIRS * WARP];  // of its own images with all those of the batch before
     int labels[TILE];                // of its own images
 };
@@ -53,7 +53,7 @@ struct Shared {
 };
 
 // What each block is launched with; stages/persistent_cluster.py asks for so much.
-constexpr int SHARED_BYTES = 192 * 1024;
+constexpr int SHARED_BYTES = 212 * 1024;
 static_assert(sizeof(Shared) <= SHARED_BYTES);
 
 // Two neighbouring columns of the classes that a lane has: the addresses of a mailbox, as send wants them.
@@ -61,10 +61,11 @@ struct Mailbox {
     unsigned upper, lower, barrier;
 };
 
-__device__ inline Mailbox mailbox_in(int rank, Columns& columns, Barrier& barrier) {
+// The mailbox in another block that is where these are in this one.
+__device__ inline Mailbox mailbox_at(unsigned distance, Columns& columns, Barrier& barrier) {
     const int lane = threadIdx.x % WARP;
-    return {address_in(shared_address(&columns.upper[lane]), rank),
-            address_in(shared_address(&columns.lower[lane]), rank), address_in(shared_address(&barrier), rank)};
+    return {shared_address(&columns.upper[lane]) + distance, shared_address(&columns.lower[lane]) + distance,
+            shared_address(&barrier) + distance};
 }
 
 struct Classes {
@@ -110,7 +111,7 @@ struct Classes {
 
 // What a launch is given; the kernel's comment explains it.
 struct Epoch {
-    const uint4 *images, *features, *grams;
+    const uint4 *images, *grams;
     const int* labels;
     float *weight, *bias;
     int steps, pairs, tiles, inputs;

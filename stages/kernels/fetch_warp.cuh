@@ -22,11 +22,8 @@ class FetchWarp {
         const int pixels = tiles * row * sizeof(uint4), from = (step * epoch.tiles + first) * row;
         const int grams = step > 0 ? row * sizeof(uint4) : 0;
         const bool has_head = epoch.has_head(rank);
-        expect_bytes(fetched, 2 * pixels + (has_head ? grams + static_cast<int>(sizeof(batch.labels)) : 0));
-        if (tiles > 0) {
-            fetch(batch.images, fetched, epoch.images + from, pixels);
-            fetch(batch.features, fetched, epoch.features + from, pixels);
-        }
+        expect_bytes(fetched, pixels + (has_head ? grams + static_cast<int>(sizeof(batch.labels)) : 0));
+        if (tiles > 0) fetch(batch.images, fetched, epoch.images + from, pixels);
         if (!has_head) return;
         fetch(batch.labels, fetched, epoch.labels + (step * 2 * epoch.pairs + rank) * TILE, sizeof(batch.labels));
         if (grams > 0) fetch(batch.grams, fetched, epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * row, grams);

@@ -7,20 +7,22 @@ class HeadWarp {
   public:
     __device__ HeadWarp(Shared& shared, const Epoch& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()),
-          warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {}
+          warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {
+        for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
+    }
 
     __device__ void run(bool with_totals) {
         if (!epoch.has_head(rank)) return;
         const float rate = epoch.rate();
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
+            shared.wait_for_batch(step);
             wait_for(shared.logits_are_in[parity], step / 2 % 2);
             if (warp == 0 && lane == 0) {
                 expect_bytes(shared.logits_are_in[parity], BLOCKS * classes.bytes());
             }
             float logits[4];
             add_partial_logits(parity, logits);
-            shared.wait_for_batch(step);
             const Batch& batch = shared.batches[step % STAGES];
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
             add_up(parity, logits);
@@ -44,13 +46,14 @@ class HeadWarp {
 
   private:
     static constexpr int PAIRS_A_WARP = MOST_PAIRS / HEAD_WARPS;
+    static constexpr int SHARE = BLOCKS / HEAD_WARPS;  // of the blocks, for each warp to send to
 
     // This warp's share of the blocks' parts.
     __device__ void add_partial_logits(int parity, float (&logits)[4]) {
         float2 upper = {}, lower = {};
 #pragma unroll
-        for (int i = 0; i < BLOCKS / HEAD_WARPS; ++i) {
-            const Columns& part = shared.partial_logits[parity][BLOCKS / HEAD_WARPS * warp + i];
+        for (int i = 0; i < SHARE; ++i) {
+            const Columns& part = shared.partial_logits[parity][SHARE * warp + i];
             upper.x += __uint_as_float(part.upper[lane].x);
             upper.y += __uint_as_float(part.upper[lane].y);
             if (classes.has_lower) {
@@ -150,13 +153,11 @@ class HeadWarp {
 
     __device__ void send_dlogits(int parity, const float (&dlogits)[4]) {
         const Halves upper = halves_of(dlogits[0], dlogits[1]), lower = halves_of(dlogits[2], dlogits[3]);
-        constexpr int SHARE = BLOCKS / HEAD_WARPS;
         Mailbox boxes[SHARE];
         uint2 uppers[SHARE], lowers[SHARE];
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            boxes[i] = mailbox_in(SHARE * warp + (i + rank) % SHARE, shared.dlogits[parity][rank],
-                                  shared.dlogits_are_in[parity]);
+            boxes[i] = mailbox_at(to_blocks[i], shared.dlogits[parity][rank], shared.dlogits_are_in[parity]);
             uppers[i] = make_uint2(upper.high, upper.low);
             lowers[i] = make_uint2(lower.high, lower.low);
         }
@@ -167,5 +168,6 @@ class HeadWarp {
     const Epoch& epoch;
     const Classes classes;
     const int rank, warp, lane;
+    unsigned to_blocks[SHARE];
     double loss = 0.0, correct = 0.0;
 };

@@ -18,10 +18,8 @@
 #include "head_warp.cuh"
 
 // persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, the bias too.
-//   images    (steps, tiles, P, 32)      f16  in: eight numbers each, x as pairs of right factors, 16 features by 8
-//             images and by the next 8, P pairs a batch; the bias's pixel, 1, after the last feature, and zeros up to
-//             16 * tiles
-//   features  (steps, tiles, P, 32)      f16  in: the same transposed, 16 images by 8 features and by the next 8
+//   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
+//             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
 //   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images
 //   weight    (inputs, classes)          f32  in, out
@@ -31,16 +29,16 @@
 //   for the mean over its images.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const uint4* features,
-                                                                          const int* labels, const uint4* grams,
-                                                                          float* weight, float* bias, double* totals,
-                                                                          int steps, int pairs, int tiles, int inputs,
+extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const int* labels,
+                                                                          const uint4* grams, float* weight,
+                                                                          float* bias, double* totals, int steps,
+                                                                          int pairs, int tiles, int inputs,
                                                                           int classes, float learning_rate,
                                                                           int with_totals) {
     extern __shared__ uint4 memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Classes rows(classes);
-    const Epoch epoch = {images, features, grams, labels, weight, bias, steps, pairs, tiles, inputs, learning_rate};
+    const Epoch epoch = {images, grams, labels, weight, bias, steps, pairs, tiles, inputs, learning_rate};
     // Pixels, grams and dlogits that there are fewer of are multiplied all the same.
     for (int i = threadIdx.x; i < sizeof(Shared) / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
     write_before_fetches();

@@ -83,7 +83,6 @@ def neighbour_grams(images: Halves, grams: Halves, pairs: int, tiles: int) -> Ou
 
 def persistent_cluster(
     images: Halves,
-    features: Halves,
     labels: Labels,
     grams: Halves,
     weight: Array,

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.problem import Problem
 from stages.plain import float32, int32
@@ -23,7 +22,6 @@ BLOCKS, WARPS = 16, 16  # mlp_plan.cuh
 THREADS = 32 * WARPS
 SPLITS = (1, 2, 4, 8, 16)
 MOST_LAYERS = 5
-MOST_NUMBERS = 12 + 9 * MOST_LAYERS  # of struct Plan
 MOST_SHARED_BYTES = 227 * 1024 - 512  # of a block on sm_90, less what the kernel declares by itself
 MOST_IMAGES, MOST_CLASSES = 128, 16  # eight images for each block's softmax; two chunks of classes
 EDGE, CHUNK = 16, 8
@@ -39,13 +37,12 @@ class ClusterMlp:
         problem, tensors = setup.problem, setup.tensors
         plan = plan_for(problem)
         assert plan is not None
-        self._train = setup.kernel("cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes)
+        self._train = setup.kernel("cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, plan.macros(tensors.parameters.begins))
         images = matrices(setup.device, [images for images, _ in tensors.batches], plan.tiles)
         labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
         for own, (_, batch) in zip(labels, tensors.batches, strict=True):
             own[...] = batch
-        numbers = setup.device.upload(plan.numbers(tensors.parameters.begins))
-        self._arguments = (images, labels, numbers, tensors.parameters.flat, tensors.totals)
+        self._arguments = (images, labels, tensors.parameters.flat, tensors.totals)
         self._steps, self._learning_rate = int32(len(tensors.batches)), float32(problem.learning_rate)
 
     def __call__(self, with_metrics: bool) -> None:
@@ -91,8 +88,12 @@ class Plan:
         """Of each block."""
         return sum(sum(sizes) for sizes in self._sections().values())
 
-    def numbers(self, begins: Sequence[int]) -> NDArray[np.int32]:
-        """What the kernel is told, as struct Plan of mlp_plan.cuh has it; begins as of `ParameterMemory`."""
+    def macros(self, begins: Sequence[int]) -> tuple[tuple[str, str], ...]:
+        """What the kernel is compiled with; begins as of `ParameterMemory`."""
+        return (("PLAN", ",".join(map(str, self.numbers(begins)))),)
+
+    def numbers(self, begins: Sequence[int]) -> list[int]:
+        """What struct Plan of mlp_plan.cuh has; begins as of `ParameterMemory`."""
         offsets, end = {}, 0
         for name, sizes in self._sections().items():
             offsets[name] = [end + before for before in itertools.accumulate(sizes[:-1], initial=0)]
@@ -104,7 +105,7 @@ class Plan:
             numbers += [layer.fan_out, ([*self.slots, 0])[index], self.chunks[index], offsets["weights"][index]]
             numbers += [([*offsets["outputs"], 0])[index], offsets["biases"][index], offsets["exchanges"][index]]
             numbers += [begins[index], begins[depth + index]]
-        return np.array(numbers + [0] * (MOST_NUMBERS - len(numbers)), np.int32)
+        return numbers
 
     def _sections(self) -> dict[str, list[int]]:
         """Sizes in bytes of what a block keeps in shared memory, in this order."""

@@ -13,7 +13,7 @@ from cuda.bindings import driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
-from common.cuda.compile import cached_cubin
+from common.cuda.compile import Macros, cached_cubin
 
 Grid = int | tuple[int, ...]
 
@@ -54,7 +54,7 @@ class Gpu:
         self._device.set_current()
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
-        self._programs: dict[Path, Any] = {}
+        self._programs: dict[tuple[Path, Macros], Any] = {}
 
     def _enqueue_on(self, stream: Any) -> None:
         stream.use()
@@ -83,16 +83,18 @@ class Gpu:
         for stream in self._branches.values():
             self.stream.wait_event(_recorded(stream))
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Kernel:
-        """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
+    def kernel(
+        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, macros: Macros = ()
+    ) -> Kernel:
+        """The named kernel of a `.cu` file, compiled for this GPU and with those macros (or found in the cache on disk).
 
         With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much
         shared memory besides what the kernel declares; raises ValueError where the GPU has none so large.
         """
-        program = self._programs.get(source)
+        program = self._programs.get((source, macros))
         if program is None:
-            cubin = cached_cubin(source, f"sm_{self._device.arch}")
-            program = self._programs[source] = ObjectCode.from_cubin(cubin.code, name=source.name)
+            cubin = cached_cubin(source, f"sm_{self._device.arch}", macros)
+            program = self._programs[source, macros] = ObjectCode.from_cubin(cubin.code, name=source.name)
         code = program.get_kernel(name)
         attributes = driver.CUfunction_attribute
         if cluster is not None and cluster > PORTABLE_CLUSTER:

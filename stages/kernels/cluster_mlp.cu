@@ -8,8 +8,10 @@
 // own units from all features, or, where that is too much to read, a group of `split` blocks the weights of its units,
 // each from its own features. The classes' logits go to where their images' softmax is taken, eight images a block.
 //
-// Exchanges: a hidden layer's is two barriers of the cluster a step, one each way, and the classes' two more. All go by
-// stores of 512 bytes a warp. Weights are updated between a barrier's halves, while messages are on their way.
+// Exchanges: a hidden layer's is one each way, and the classes' two more. Messages are 512 bytes of a warp, which arrive
+// by themselves at a barrier of the receiver's (st.async); a layer's weights are updated while they are on their way.
+// A step's end is a barrier of the cluster, without which the next step's messages might overwrite what others still
+// read; nobody waits at it before the next step's first product is done.
 //
 // Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves, which are
 // rows of one factor: a number is the sum of two rows of the product.
@@ -20,47 +22,42 @@
 // biases too.
 //   images      (steps, group_tiles, pairs, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8
 //               by 8, first those of images 0-7; zeros for images and features that there are not
-//   labels      (steps, batch)   i32  in, each 0 <= label < classes
-//   plan        (numbers,)       i32  in: struct Plan
-//   parameters  (n,)             f32  in, out: weights (I, O) and biases (O,) of all layers, where the plan says
-//   totals      (2,)             f64  in, out: grows by the summed loss and the number right, with with_totals
-// Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as the plan says; learning_rate as
-//   a step's, for the mean over its images.
+//   labels      (steps, batch)  i32  in, each 0 <= label < classes
+//   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, where PLAN says
+//   totals      (2,)            f64  in, out: grows by the summed loss and the number right, with with_totals
+// Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as PLAN says, for which the kernel
+//   is compiled; learning_rate as a step's, for the mean over its images.
 // Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250, doutput
 //   that of the summed loss.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
-                                                                     const int* plan, float* parameters, double* totals,
-                                                                     int steps, float learning_rate, int with_totals) {
+                                                                     float* parameters, double* totals, int steps,
+                                                                     float learning_rate, int with_totals) {
     extern __shared__ uint4 memory[];
-    __shared__ Shared shared;
-    for (int i = threadIdx.x; i < sizeof(Plan) / sizeof(int); i += THREADS) {
-        reinterpret_cast<int*>(&shared.plan)[i] = plan[i];
-    }
-    __syncthreads();
-    const Block block(shared.plan, reinterpret_cast<char*>(memory));
+    __shared__ Barriers barriers;
+    __shared__ double2 sums[BLOCKS];  // in the first block: loss and number right of each
+    const Block block(reinterpret_cast<char*>(memory), barriers);
     // Units and features that there are fewer of are multiplied all the same.
-    for (int i = threadIdx.x; i < shared.plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
     write_before_fetches();
     __syncthreads();
-    Epoch epoch(block, shared.fetched, images, labels, steps, learning_rate);
-    copy_parameters(block, parameters, [](float& own, float& stored) { own = stored; });
-    __syncthreads();
-    epoch.begin();
+    Epoch epoch(block, images, labels, steps, learning_rate);
+    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
+    if (threadIdx.x == 0) epoch.begin();
+    wait_for_cluster();  // nobody sends to a block that has not begun
     for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
     epoch.end();
-    copy_parameters(block, parameters, [](float& own, float& stored) { stored = own; });
+    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
     const double2 own = epoch.totals();
     if (threadIdx.x == 0) {
-        store_in(address_in(shared_address(&shared.losses[block.rank]), 0), own.x);
-        store_in(address_in(shared_address(&shared.corrects[block.rank]), 0), own.y);
+        const unsigned there = address_in(shared_address(&sums[block.rank]), 0);
+        store_in(there, own.x);
+        store_in(there + sizeof(double), own.y);
     }
     wait_for_cluster();
     if (block.rank == 0 && threadIdx.x == 0) {
-        for (int rank = 0; rank < BLOCKS; ++rank) {
-            totals[0] += shared.losses[rank];
-            totals[1] += shared.corrects[rank];
-        }
+        for (const double2& sum : sums) totals[0] += sum.x, totals[1] += sum.y;
     }
 }

@@ -9,46 +9,38 @@ struct Matrix {
     unsigned high[WARP], low[WARP];
 };
 
-// Four 8 by 8 matrices of halves that lie one after the other: two of struct Matrix, or 16 by 16 pixels. Each lane is
-// given the address of one of their 32 rows, and gets its two numbers of each matrix. (PTX ISA, ldmatrix.)
+// Four 8 by 8 matrices of halves. Each lane is given the address of one of their 32 rows of 16 bytes, and gets its two
+// numbers of each matrix. (PTX ISA, ldmatrix.)
 __device__ inline uint4 load_rows(const void* row) {
-    uint4 two;
+    uint4 four;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(two.x), "=r"(two.y), "=r"(two.z), "=r"(two.w)
+                 : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
                  : "r"(shared_address(row))
                  : "memory");
-    return two;
+    return four;
 }
 
 // The same of each matrix's transpose.
 __device__ inline uint4 load_columns(const void* row) {
-    uint4 two;
+    uint4 four;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(two.x), "=r"(two.y), "=r"(two.z), "=r"(two.w)
+                 : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
                  : "r"(shared_address(row))
                  : "memory");
-    return two;
+    return four;
 }
 
-__device__ inline void store_in(unsigned address, float2 value) {
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(value.x), "f"(value.y) : "memory");
-}
-
-__device__ inline void store_in(unsigned address, float4 value) {
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value.x), "f"(value.y),
-                 "f"(value.z), "f"(value.w)
+// Sixteen bytes into another block's mailbox; both addresses are those of address_in.
+__device__ inline void send(unsigned address, unsigned barrier, uint4 bytes) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     address),
+                 "r"(bytes.x), "r"(bytes.y), "r"(bytes.z), "r"(bytes.w), "r"(barrier)
                  : "memory");
 }
 
-__device__ inline void store_in(unsigned address, uint4 value) {
-    asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
-                 "r"(value.z), "r"(value.w)
-                 : "memory");
-}
-
-// A barrier of the cluster in two halves. What was written before the first is seen after the second.
-__device__ inline void tell_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ inline void hear_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// A barrier of the cluster in two halves, which orders no stores: whoever has heard it may overwrite what all had read.
+__device__ inline void tell_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void hear_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 // Two of a lane's numbers out of a matrix, each the sum of its halves.
 __device__ inline float2 whole(unsigned high, unsigned low) {

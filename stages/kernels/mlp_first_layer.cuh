@@ -2,112 +2,111 @@
 #include "mlp_plan.cuh"
 
 // The first layer: many features, exact in float16, of which a block keeps a slice, and few units. Both passes are over
-// the same pixels in shared memory, matrices of 16 images by 16 features.
+// the same pixels in shared memory, matrices of 16 images by 16 features. A warp takes two chunks of units at once,
+// where the group has them, lest it read more pixels than it multiplies.
 
-constexpr int PAIRS = 2;  // of chunks of images that a warp multiplies by the same weights
-constexpr int TILES = 4;  // of features that a warp multiplies by the same doutputs
+constexpr int AT_ONCE = GROUP_CHUNKS % 2 == 0 ? 2 : 1;
+constexpr int STRIP_PAIRS = PAIRS == 1 ? 1 : 2;  // of chunks of images that a warp multiplies by the same weights
+constexpr int STRIP_TILES = 4;                   // of features that a warp multiplies by the same doutputs
 
 // This lane's weights of one chunk by sixteen features, as a left factor: higher halves are rows, lower ones rows + 8.
-__device__ inline void split_weights(const float4& weights, unsigned (&factor)[4]) {
-    const Halves left = halves_of(WEIGHT_SCALE * weights.x, WEIGHT_SCALE * weights.y);
-    const Halves right = halves_of(WEIGHT_SCALE * weights.z, WEIGHT_SCALE * weights.w);
+__device__ inline void split_weights(float4 weights, unsigned (&factor)[4]) {
+    const Halves left = halves_of(weights.x, weights.y), right = halves_of(weights.z, weights.w);
     factor[0] = left.high, factor[1] = left.low, factor[2] = right.high, factor[3] = right.low;
 }
 
-// What this block's features add to the units of its group: to each unit's owner, WEIGHT_SCALE times. `can_send` is
-// called by all threads of the block before the first is sent.
-template <int CHUNKS, class CanSend>
-__device__ void forward_first(const Block& block, const uint4* images, CanSend can_send) {
-    const Plan& plan = block.plan;
-    const Layer& layer = plan.layers[0];
+// What this block's features add to the units of its group: to each unit's owner, WEIGHT_SCALE times.
+// `wait_to_send` is called by all threads, before they send.
+template <class Wait>
+__device__ void forward_first(const Block& block, const uint4* images, Wait wait_to_send) {
+    constexpr Layer layer = plan.layers[0];
+    constexpr int STRIPS = (PAIRS + STRIP_PAIRS - 1) / STRIP_PAIRS, TASKS = GROUP_CHUNKS / AT_ONCE * STRIPS * WAYS;
     const float4* weights = block.at<float4>(layer.weights) + block.lane;
-    const int chunks = block.group_chunks(), strips = (plan.pairs + PAIRS - 1) / PAIRS;
-    const int tasks = chunks / CHUNKS * strips * plan.ways;
     bool may_send = false;
-    for (int task = block.warp; task < tasks; task += WARPS) {
-        const int way = task % plan.ways, strip = task / plan.ways % strips;
-        const int chunk = task / plan.ways / strips * CHUNKS;
-        float sums[CHUNKS][PAIRS][2][4] = {};
+    for (int task = block.warp; task < TASKS; task += WARPS) {
+        const int way = task % WAYS, strip = task / WAYS % STRIPS, chunk = task / WAYS / STRIPS * AT_ONCE;
+        float sums[AT_ONCE][STRIP_PAIRS][2][4] = {};
 #pragma unroll 2
-        for (int tile = way; tile < plan.tiles; tile += plan.ways) {
-            uint4 x[PAIRS];
+        for (int tile = way; tile < TILES; tile += WAYS) {
+            uint4 x[STRIP_PAIRS];
 #pragma unroll
-            for (int i = 0; i < PAIRS; ++i) {
-                const int pair = min(strip * PAIRS + i, plan.pairs - 1);
-                x[i] = load_rows(images + (tile * plan.pairs + pair) * WARP + block.lane);
+            for (int i = 0; i < STRIP_PAIRS; ++i) {
+                const int pair = min(strip * STRIP_PAIRS + i, PAIRS - 1);
+                x[i] = load_rows(images + (tile * PAIRS + pair) * WARP + block.lane);
             }
 #pragma unroll
-            for (int c = 0; c < CHUNKS; ++c) {
+            for (int c = 0; c < AT_ONCE; ++c) {
                 unsigned factor[4];
-                split_weights(weights[(tile * chunks + chunk + c) * WARP], factor);
+                split_weights(weights[(tile * GROUP_CHUNKS + chunk + c) * WARP], factor);
 #pragma unroll
-                for (int i = 0; i < PAIRS; ++i) {
+                for (int i = 0; i < STRIP_PAIRS; ++i) {
                     multiply_add(sums[c][i][0], factor, x[i].x, x[i].y);
                     multiply_add(sums[c][i][1], factor, x[i].z, x[i].w);
                 }
             }
         }
-        if (!may_send) can_send();
+        if (!may_send) wait_to_send();
         may_send = true;
-        const int sender = block.member() * plan.ways + way;
+        const int sender = block.member() * WAYS + way;
 #pragma unroll
-        for (int c = 0; c < CHUNKS; ++c) {
-            const int slot = (chunk + c) / plan.split;
-            const int part = ((sender * layer.slots + slot) * plan.pairs + strip * PAIRS) * WARP + block.lane;
-            const unsigned there = address_in(shared_address(block.at<float4>(layer.exchange) + part),
-                                              block.owner_in_group(chunk + c));
+        for (int c = 0; c < AT_ONCE; ++c) {
+            const int slot = (chunk + c) / SPLIT, owner = block.owner_in_group(chunk + c);
+            uint4* parts = block.at<uint4>(layer.exchange) +
+                           ((sender * layer.slots + slot) * PAIRS + strip * STRIP_PAIRS) * WARP + block.lane;
 #pragma unroll
-            for (int i = 0; i < PAIRS; ++i) {
-                if (strip * PAIRS + i >= plan.pairs) break;
-                const float2 first = added_up(sums[c][i][0]), second = added_up(sums[c][i][1]);
-                store_in(there + i * WARP * sizeof(float4), make_float4(first.x, first.y, second.x, second.y));
+            for (int i = 0; i < STRIP_PAIRS; ++i) {
+                if (strip * STRIP_PAIRS + i >= PAIRS) break;
+                const uint4 part = bits_of(added_up(sums[c][i][0]), added_up(sums[c][i][1]));
+                if (SPLIT == 1) {
+                    parts[i * WARP] = part;
+                } else {
+                    send(address_in(shared_address(parts + i * WARP), owner),
+                         address_in(shared_address(&block.barriers.parts[0]), owner), part);
+                }
             }
         }
     }
-    if (!may_send) can_send();
+    if (!may_send) wait_to_send();
 }
 
 // weights -= rate * doutputs^T x, for the features of this block and the units of its group.
-template <int CHUNKS>
-__device__ void update_first(const Block& block, const uint4* images, float rate) {
-    const Plan& plan = block.plan;
+__device__ inline void update_first(const Block& block, const uint4* images, float rate) {
+    constexpr int STRIPS = (TILES + STRIP_TILES - 1) / STRIP_TILES;
     float4* weights = block.at<float4>(plan.layers[0].weights) + block.lane;
-    const Matrix* doutputs = block.at<Matrix>(plan.layers[0].exchange);
-    const int chunks = block.group_chunks(), strips = (plan.tiles + TILES - 1) / TILES;
-    for (int task = block.warp; task < chunks / CHUNKS * strips; task += WARPS) {
-        const int strip = task % strips * TILES, chunk = task / strips * CHUNKS;
-        float sums[CHUNKS][TILES][2][4] = {};
-        for (int pair = 0; pair < plan.pairs; ++pair) {
-            unsigned factors[CHUNKS][4];
+    const uint4* doutputs = block.at<uint4>(plan.layers[0].exchange) + block.lane;
+    for (int task = block.warp; task < GROUP_CHUNKS / AT_ONCE * STRIPS; task += WARPS) {
+        const int strip = task % STRIPS * STRIP_TILES, chunk = task / STRIPS * AT_ONCE;
+        float sums[AT_ONCE][STRIP_TILES][2][4] = {};
+#pragma unroll 2
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            unsigned factors[AT_ONCE][4];
 #pragma unroll
-            for (int c = 0; c < CHUNKS; ++c) {
-                const Matrix* from = doutputs + ((chunk + c) * plan.pairs + pair) * 2;
-                const uint4 halves = load_rows(reinterpret_cast<const uint4*>(from) + block.lane);
+            for (int c = 0; c < AT_ONCE; ++c) {
+                const uint4 halves = load_rows(doutputs + ((chunk + c) * PAIRS + pair) * WARP);
                 factors[c][0] = halves.x, factors[c][1] = halves.y, factors[c][2] = halves.z, factors[c][3] = halves.w;
             }
 #pragma unroll
-            for (int i = 0; i < TILES; ++i) {
-                const int tile = min(strip + i, plan.tiles - 1);
+            for (int i = 0; i < STRIP_TILES; ++i) {
+                const int tile = min(strip + i, TILES - 1);
                 // Images 0-7 by features 0-7, then 8-15; images 8-15 the same.
-                const uint4 x = load_columns(images + (tile * plan.pairs + pair) * WARP + block.lane);
+                const uint4 x = load_columns(images + (tile * PAIRS + pair) * WARP + block.lane);
 #pragma unroll
-                for (int c = 0; c < CHUNKS; ++c) {
+                for (int c = 0; c < AT_ONCE; ++c) {
                     multiply_add(sums[c][i][0], factors[c], x.x, x.z);
                     multiply_add(sums[c][i][1], factors[c], x.y, x.w);
                 }
             }
         }
 #pragma unroll
-        for (int i = 0; i < TILES; ++i) {
-            if (strip + i >= plan.tiles) break;
+        for (int i = 0; i < STRIP_TILES; ++i) {
+            if (strip + i >= TILES) break;
 #pragma unroll
-            for (int c = 0; c < CHUNKS; ++c) {
-                float4& w = weights[((strip + i) * chunks + chunk + c) * WARP];
+            for (int c = 0; c < AT_ONCE; ++c) {
+                float4& own = weights[((strip + i) * GROUP_CHUNKS + chunk + c) * WARP];
                 const float2 left = added_up(sums[c][i][0]), right = added_up(sums[c][i][1]);
-                float4 updated = w;
-                updated.x -= rate * left.x, updated.y -= rate * left.y;
-                updated.z -= rate * right.x, updated.w -= rate * right.y;
-                w = updated;
+                float4 w = own;
+                w.x -= rate * left.x, w.y -= rate * left.y, w.z -= rate * right.x, w.w -= rate * right.y;
+                own = w;
             }
         }
     }

@@ -6,15 +6,14 @@
 class Head {
   public:
     __device__ Head(const Block& block, const int* labels)
-        : block(block), classes(block.plan.layers[block.plan.depth - 1]), labels(labels),
-          image(block.rank * TILE + block.lane % 4 * 2) {}
+        : block(block), labels(labels), image(block.rank * TILE + block.lane % 4 * 2) {}
 
     // Labels of a step's images, early; -1 for an image that the batch has not.
     __device__ void load(int step) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const bool is_there = image + i < block.plan.batch;
-            wanted[i] = is_there ? __ldg(labels + step * block.plan.batch + image + i) : -1;
+            const bool is_there = image + i < plan.batch;
+            wanted[i] = is_there ? __ldg(labels + step * plan.batch + image + i) : -1;
         }
     }
 
@@ -49,7 +48,8 @@ class Head {
     __device__ void share() const {
         if (block.warp == block.rank) return;
         const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(block.lane / 16)) + block.lane % 16;
-        store_in(address_in(shared_address(part), block.warp), *part);
+        send(address_in(shared_address(part), block.warp),
+             address_in(shared_address(&block.barriers.doutputs[LAST]), block.warp), *part);
     }
 
     // The first warp's sums, in its first lane.
@@ -65,20 +65,23 @@ class Head {
   private:
     // What the senders sent, and the biases.
     __device__ void add_up(float (&logits)[CLASS_CHUNKS][2]) const {
-        const float2* parts = block.at<float2>(block.plan.logits) + block.lane;
+        const float4* parts = block.at<float4>(plan.logits) + block.lane;
+        float4 sum = parts[0];
+#pragma unroll
+        for (int sender = 1; sender < BLOCKS; ++sender) {
+            const float4 part = parts[sender * WARP];
+            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+        }
+        const float sums[CLASS_CHUNKS][2] = {{sum.x, sum.y}, {sum.z, sum.w}};
         const int upper = block.lane / 4;
 #pragma unroll
         for (int c = 0; c < CLASS_CHUNKS; ++c) {
-            float2 sum = parts[c * WARP];
-#pragma unroll
-            for (int sender = 1; sender < BLOCKS; ++sender) {
-                const float2 more = parts[(sender * CLASS_CHUNKS + c) * WARP];
-                sum.x += more.x, sum.y += more.y;
-            }
             const float bias = block.at<float>(classes.biases)[c * TILE + upper];
-            const bool is_class = upper + c * TILE < classes.units;
-            logits[c][0] = is_class ? sum.x / (WEIGHT_SCALE * OUTPUT_SCALE) + bias : NO_CLASS;
-            logits[c][1] = is_class ? sum.y / (WEIGHT_SCALE * OUTPUT_SCALE) + bias : NO_CLASS;
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float logit = sums[c][i] / (WEIGHT_SCALE * OUTPUT_SCALE) + bias;
+                logits[c][i] = upper + c * TILE < classes.units ? logit : NO_CLASS;
+            }
         }
     }
 
@@ -103,11 +106,12 @@ class Head {
     }
 
     __device__ Matrix& own_dlogits(int chunk) const {
-        return block.at<Matrix>(classes.exchange)[chunk * block.plan.pairs * 2 + block.rank];
+        return block.at<Matrix>(classes.exchange)[chunk * 2 * PAIRS + block.rank];
     }
 
+    static constexpr Layer classes = plan.layers[LAST];
+
     const Block& block;
-    const Layer& classes;
     const int* labels;
     const int image;  // the first of this lane's two
     int wanted[2];

@@ -9,7 +9,7 @@ import pytest
 
 from common.cache import cache_folder
 from common.cuda import compile as compiler
-from common.cuda.compile import CompileError, Cubin, cached_cubin, compile_cubin, parse_resources
+from common.cuda.compile import CompileError, Cubin, Macros, cached_cubin, compile_cubin, parse_resources
 from tests.nvrtc import requires_nvrtc
 
 SCALE = """
@@ -34,9 +34,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The architectures that were really compiled for, one item a compilation."""
     calls: list[str] = []
 
-    def counting(source: Path, arch: str) -> Cubin:
+    def counting(source: Path, arch: str, macros: Macros) -> Cubin:
         calls.append(arch)
-        return compile_cubin(source, arch)
+        return compile_cubin(source, arch, macros)
 
     monkeypatch.setattr(compiler, "compile_cubin", counting)
     return calls

@@ -29,7 +29,6 @@ class Epoch {
     __device__ void train(int step, bool with_totals) {
         parity = step % 2;
         const uint4* batch = block.at<uint4>(plan.images[0] + parity * (plan.images[1] - plan.images[0]));
-        if (threadIdx.x == 0) fetch_images(step + 1);
         if (block.warp == 0) head.load(step);
         wait_for(block.barriers.fetched[parity], step / 2 % 2);
         // Others may still be reading what they received in the last step.
@@ -38,6 +37,8 @@ class Epoch {
         else receive(block.barriers.parts[0], bytes_of_parts(0));
         collect<0>(block);
         forward_from<1>();
+        // While all wait for logits or dlogits, by a warp that has no head.
+        if (threadIdx.x == THREADS - WARP) fetch_images(step + 1);
 
         if (block.has_head()) {
             receive(block.barriers.parts[LAST], bytes_of_parts(LAST));

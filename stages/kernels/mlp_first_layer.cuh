@@ -6,8 +6,10 @@
 // where the group has them, lest it read more pixels than it multiplies.
 
 constexpr int AT_ONCE = GROUP_CHUNKS % 2 == 0 ? 2 : 1;
-constexpr int STRIP_PAIRS = PAIRS == 1 ? 1 : 2;  // of chunks of images that a warp multiplies by the same weights
-constexpr int STRIP_TILES = 4;                   // of features that a warp multiplies by the same doutputs
+// Of chunks of images that a warp multiplies by the same weights, which it splits anew each time: rather by half of the
+// warps than twice as often.
+constexpr int STRIP_PAIRS = PAIRS > 4 ? 4 : PAIRS > 1 ? 2 : 1;
+constexpr int STRIP_TILES = 4;  // of features that a warp multiplies by the same doutputs
 
 // This lane's weights of one chunk by sixteen features, as a left factor: higher halves are rows, lower ones rows + 8.
 __device__ inline void split_weights(float4 weights, unsigned (&factor)[4]) {
@@ -74,7 +76,7 @@ __device__ inline void update_first(const Block& block, const uint4* images, flo
     constexpr int STRIPS = (TILES + STRIP_TILES - 1) / STRIP_TILES;
     float4* weights = block.at<float4>(plan.layers[0].weights) + block.lane;
     const uint4* doutputs = block.at<uint4>(plan.layers[0].exchange) + block.lane;
-    for (int task = block.warp; task < GROUP_CHUNKS / AT_ONCE * STRIPS; task += WARPS) {
+    deal_out<GROUP_CHUNKS / AT_ONCE * STRIPS>(block, [&](int task) {
         const int strip = task % STRIPS * STRIP_TILES, chunk = task / STRIPS * AT_ONCE;
         float sums[AT_ONCE][STRIP_TILES][2][4] = {};
 #pragma unroll 2
@@ -88,12 +90,12 @@ __device__ inline void update_first(const Block& block, const uint4* images, flo
 #pragma unroll
             for (int i = 0; i < STRIP_TILES; ++i) {
                 const int tile = min(strip + i, TILES - 1);
-                // Images 0-7 by features 0-7, then 8-15; images 8-15 the same.
-                const uint4 x = load_columns(images + (tile * PAIRS + pair) * WARP + block.lane);
+                // All images by features 0-7, then 8-15.
+                const uint4 x = load_columns(images + (tile * PAIRS + pair) * WARP + block.crossed_lane());
 #pragma unroll
                 for (int c = 0; c < AT_ONCE; ++c) {
-                    multiply_add(sums[c][i][0], factors[c], x.x, x.z);
-                    multiply_add(sums[c][i][1], factors[c], x.y, x.w);
+                    multiply_add(sums[c][i][0], factors[c], x.x, x.y);
+                    multiply_add(sums[c][i][1], factors[c], x.z, x.w);
                 }
             }
         }
@@ -109,5 +111,5 @@ __device__ inline void update_first(const Block& block, const uint4* images, flo
                 own = w;
             }
         }
-    }
+    });
 }

@@ -7,7 +7,7 @@ __device__ void collect(const Block& block) {
     constexpr Layer layer = plan.layers[INDEX];
     constexpr int TASKS = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
     constexpr float SCALE = 1.0f / (INDEX == 0 ? WEIGHT_SCALE : WEIGHT_SCALE * OUTPUT_SCALE);
-    for (int task = block.warp; task < TASKS; task += WARPS) {
+    deal_out<TASKS>(block, [&](int task) {
         const float4* parts = block.at<float4>(layer.exchange) + task * WARP + block.lane;
         const float bias = block.at<float>(layer.biases)[task / PAIRS * TILE + block.lane / 4];
         float4 sum = parts[0];
@@ -22,57 +22,74 @@ __device__ void collect(const Block& block) {
         Matrix* outputs = block.at<Matrix>(layer.outputs) + 2 * task;
         outputs[0].high[block.lane] = first.high, outputs[0].low[block.lane] = first.low;
         outputs[1].high[block.lane] = second.high, outputs[1].low[block.lane] = second.low;
-    }
+    });
 }
 
-// What sixteen images' outputs of own units in a slot of the layer below add to a chunk of units; by half of the images.
+// The weights of a chunk from own units in a slot of the layer below, as a left factor: twice the same halves, for the
+// higher and the lower ones of the outputs.
 template <int INDEX>
-__device__ void multiply_outputs(const Block& block, int slot, int chunk, int pair, float (&sums)[2][4]) {
+__device__ void load_weights(const Block& block, int slot, int chunk, unsigned (&factor)[4]) {
     constexpr Layer layer = plan.layers[INDEX];
     const Matrix& weights = block.at<Weights>(layer.weights)[slot * layer.chunks + chunk].halves;
-    const uint4* outputs = block.at<uint4>(plan.layers[INDEX - 1].outputs) + (slot * PAIRS + pair) * WARP;
-    // Twice the same halves, for the higher and the lower ones of the outputs.
-    const unsigned high = weights.high[block.lane], low = weights.low[block.lane];
-    const unsigned factor[4] = {high, low, high, low};
-    const uint4 x = load_columns(outputs + block.lane);
-    multiply_add(sums[0], factor, x.x, x.y);
-    multiply_add(sums[1], factor, x.z, x.w);
+    factor[0] = factor[2] = weights.high[block.lane];
+    factor[1] = factor[3] = weights.low[block.lane];
 }
 
 // What own units of the layer below add to those of a hidden layer: to each unit's owner.
 template <int INDEX>
 __device__ void forward(const Block& block) {
-    constexpr Layer layer = plan.layers[INDEX];
-    for (int task = block.warp; task < layer.chunks * PAIRS; task += WARPS) {
+    constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
+    constexpr int STRIP = PAIRS == 1 ? 1 : 2, STRIPS = (PAIRS + STRIP - 1) / STRIP;  // of pairs, by the same weights
+    const uint4* outputs = block.at<uint4>(below.outputs) + block.lane;
+    deal_out<layer.chunks * STRIPS>(block, [&](int task) {
         // Each block begins with another, lest all send to the same one at once.
-        const int chunk = (task + block.rank) % layer.chunks, pair = task / layer.chunks, owner = chunk % BLOCKS;
-        float sums[2][4] = {};
-        for (int slot = 0; slot < plan.layers[INDEX - 1].slots; ++slot) {
-            multiply_outputs<INDEX>(block, slot, chunk, pair, sums);
+        const int chunk = (task + block.rank) % layer.chunks, strip = task / layer.chunks * STRIP;
+        const int owner = chunk % BLOCKS;
+        float sums[STRIP][2][4] = {};
+#pragma unroll
+        for (int slot = 0; slot < below.slots; ++slot) {
+            unsigned factor[4];
+            load_weights<INDEX>(block, slot, chunk, factor);
+#pragma unroll
+            for (int i = 0; i < STRIP; ++i) {
+                const uint4 x = load_columns(outputs + (slot * PAIRS + min(strip + i, PAIRS - 1)) * WARP);
+                multiply_add(sums[i][0], factor, x.x, x.y);
+                multiply_add(sums[i][1], factor, x.z, x.w);
+            }
         }
-        const int part = (block.rank * layer.slots + chunk / BLOCKS) * PAIRS + pair;
-        send(address_in(shared_address(block.at<uint4>(layer.exchange) + part * WARP + block.lane), owner),
-             address_in(shared_address(&block.barriers.parts[INDEX]), owner),
-             bits_of(added_up(sums[0]), added_up(sums[1])));
-    }
+        const int part = (block.rank * layer.slots + chunk / BLOCKS) * PAIRS + strip;
+        const unsigned there =
+            address_in(shared_address(block.at<uint4>(layer.exchange) + part * WARP + block.lane), owner);
+        const unsigned barrier = address_in(shared_address(&block.barriers.parts[INDEX]), owner);
+#pragma unroll
+        for (int i = 0; i < STRIP; ++i) {
+            if (strip + i >= PAIRS) break;
+            send(there + i * WARP * sizeof(uint4), barrier, bits_of(added_up(sums[i][0]), added_up(sums[i][1])));
+        }
+    });
 }
 
-// What own units of the last hidden layer add to the logits: to each image's owner.
+// What own units of the last hidden layer add to the logits: to the owner of each eight images.
 __device__ inline void forward_classes(const Block& block) {
+    constexpr Layer below = plan.layers[LAST - 1];
     const unsigned own = shared_address(block.at<uint4>(plan.logits) + block.rank * WARP + block.lane);
-    for (int task = block.warp; task < 2 * PAIRS; task += WARPS) {
-        const int owner = task;
-        float sums[CLASS_CHUNKS][2][4] = {};
-        for (int slot = 0; slot < plan.layers[LAST - 1].slots; ++slot) {
+    deal_out<2 * PAIRS>(block, [&](int owner) {
+        const Matrix* outputs = block.at<Matrix>(below.outputs) + owner;
+        float sums[CLASS_CHUNKS][4] = {};
 #pragma unroll
-            for (int c = 0; c < CLASS_CHUNKS; ++c) multiply_outputs<LAST>(block, slot, c, task / 2, sums[c]);
+        for (int slot = 0; slot < below.slots; ++slot) {
+            // The same two halves twice, since it takes four matrices.
+            const uint4 x = load_columns(reinterpret_cast<const uint4*>(outputs + slot * 2 * PAIRS) + block.lane % 16);
+#pragma unroll
+            for (int c = 0; c < CLASS_CHUNKS; ++c) {
+                unsigned factor[4];
+                load_weights<LAST>(block, slot, c, factor);
+                multiply_add(sums[c], factor, x.x, x.y);
+            }
         }
-        const bool odd = task % 2 == 1;
-        const float2 first = odd ? added_up(sums[0][1]) : added_up(sums[0][0]);
-        const float2 second = odd ? added_up(sums[1][1]) : added_up(sums[1][0]);
         send(address_in(own, owner), address_in(shared_address(&block.barriers.parts[LAST]), owner),
-             bits_of(first, second));
-    }
+             bits_of(added_up(sums[0]), added_up(sums[1])));
+    });
 }
 
 // doutputs of a layer to those of own units of the layer below, through its ReLU.
@@ -80,20 +97,20 @@ template <int INDEX>
 __device__ void backward(const Block& block) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
     constexpr int IMAGES = 2 * PAIRS;  // chunks of them
-    // A lane's row of two matrices that lie one after the other: halves of two chunks.
-    const int second = block.lane / 16, row = block.lane % 16;
-    for (int task = block.warp; task < below.slots * IMAGES; task += WARPS) {
+    const int crossed = block.crossed_lane();
+    deal_out<below.slots * IMAGES>(block, [&](int task) {
         const int slot = task / IMAGES, images = task % IMAGES;
-        const Weights* weights = block.at<Weights>(layer.weights) + slot * layer.chunks + second;
-        const Matrix* doutputs = block.at<Matrix>(layer.exchange) + second * IMAGES + images;
+        // A lane's rows: of two chunks' weights, and of their doutputs, the higher halves of both before the lower ones.
+        const Weights* weights = block.at<Weights>(layer.weights) + slot * layer.chunks + block.lane / 16;
+        const Matrix* doutputs = block.at<Matrix>(layer.exchange) + crossed / 16 * IMAGES + images;
         float sums[4][4] = {};  // chains, lest every product wait for the one before it
 #pragma unroll
         for (int chunk = 0; chunk < layer.chunks; chunk += 2) {
-            const uint4 w = load_columns(reinterpret_cast<const uint4*>(&weights[chunk].halves) + row);
-            const uint4 d = load_columns(reinterpret_cast<const uint4*>(doutputs + chunk * IMAGES) + row);
-            const unsigned first_factor[4] = {w.x, w.y, w.x, w.y}, second_factor[4] = {w.z, w.w, w.z, w.w};
-            multiply_add(sums[chunk % 4], first_factor, d.x, d.y);
-            multiply_add(sums[chunk % 4 + 1], second_factor, d.z, d.w);
+            const uint4 w = load_columns(reinterpret_cast<const uint4*>(&weights[chunk].halves) + block.lane % 16);
+            const uint4 d = load_columns(reinterpret_cast<const uint4*>(doutputs + chunk * IMAGES) + crossed % 16);
+            const unsigned factor[4] = {w.x, w.y, w.z, w.w};
+            multiply_add(sums[chunk % 4], factor, d.x, d.y);
+            multiply_add(sums[chunk % 4 + 1], factor, d.z, d.w);
         }
         float2 sum = added_up(sums[0]);
 #pragma unroll
@@ -104,7 +121,7 @@ __device__ void backward(const Block& block) {
                                         output >> 16 == 0 ? 0.0f : sum.y / WEIGHT_SCALE);
         Matrix& own = block.at<Matrix>(below.exchange)[block.received_as<INDEX - 1>(slot) * IMAGES + images];
         own.high[block.lane] = halves.high, own.low[block.lane] = halves.low;
-    }
+    });
 }
 
 // Own doutputs, which lie where they belong in this block, to the others that want them: every block, or the group.
@@ -127,23 +144,23 @@ __device__ void share(const Block& block) {
 template <int INDEX>
 __device__ void update(const Block& block, float rate) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
-    for (int task = block.warp; task < below.slots * layer.chunks; task += WARPS) {
+    deal_out<below.slots * layer.chunks>(block, [&](int task) {
         const int slot = task / layer.chunks, chunk = task % layer.chunks;
-        const uint4* outputs = block.at<uint4>(below.outputs) + slot * PAIRS * WARP + block.lane;
+        const uint4* outputs = block.at<uint4>(below.outputs) + slot * PAIRS * WARP + block.crossed_lane();
         const uint4* doutputs = block.at<uint4>(layer.exchange) + chunk * PAIRS * WARP + block.lane;
         float sums[2][4] = {};  // by half of the outputs
 #pragma unroll 2
         for (int pair = 0; pair < PAIRS; ++pair) {
             const uint4 d = load_rows(doutputs + pair * WARP), x = load_rows(outputs + pair * WARP);
             const unsigned factor[4] = {d.x, d.y, d.z, d.w};
-            multiply_add(sums[0], factor, x.x, x.z);
-            multiply_add(sums[1], factor, x.y, x.w);
+            multiply_add(sums[0], factor, x.x, x.y);
+            multiply_add(sums[1], factor, x.z, x.w);
         }
         const float2 high = added_up(sums[0]), low = added_up(sums[1]);
         Weights& weights = block.at<Weights>(layer.weights)[task];
         const float2 value = weights.values[block.lane];
         set(weights, {value.x - rate * (high.x + low.x), value.y - rate * (high.y + low.y)}, block.lane);
-    }
+    });
 }
 
 // biases -= rate * the sum of doutputs over images, for own units, or in every block for the classes.

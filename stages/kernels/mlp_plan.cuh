@@ -24,7 +24,8 @@ struct Weights {
 // One layer of weights with its units, in chunks of eight. Offsets are bytes in shared memory, or floats of parameters.
 struct Layer {
     int units, slots, chunks;  // chunk c is in slot c / BLOCKS of block c % BLOCKS; classes have chunks but no slots
-    int weights;               // first: float4 (TILES, GROUP_CHUNKS, WARP); others: Weights (slots below, chunks)
+    int weights;               // first: float4 (TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times; others: Weights (slots
+                               // below, chunks)
     int outputs;               // Matrix (slots, 2 PAIRS), OUTPUT_SCALE times the own units' outputs
     int biases;                // float (slots, 8); of the classes, in every block, (CLASS_CHUNKS, 8)
     int exchange;  // float4 (senders, slots, PAIRS, WARP), what the senders add to own units; then Matrix (chunks, 2
@@ -85,6 +86,9 @@ struct Block {
         return INDEX == 0 ? slot * SPLIT + member() : slot * BLOCKS + rank;
     }
 
+    // This lane's row of four matrices of which the second and the third change places.
+    __device__ int crossed_lane() const { return lane % 8 + lane / 8 % 2 * 16 + lane / 16 * 8; }
+
     __device__ bool has_head() const { return rank < 2 * PAIRS; }
 };
 
@@ -98,6 +102,17 @@ __device__ inline void set(Weights& weights, float2 value, int lane) {
     weights.values[lane] = value;
     const Halves halves = halves_of(value.x, value.y);
     weights.halves.high[lane] = halves.high, weights.halves.low[lane] = halves.low;
+}
+
+// Deals tasks out to the warps of a block.
+template <int TASKS, class Work>
+__device__ void deal_out(const Block& block, Work work) {
+    constexpr int ROUNDS = (TASKS + WARPS - 1) / WARPS;
+#pragma unroll(ROUNDS <= 2 ? ROUNDS : 1)
+    for (int round = 0; round < ROUNDS; ++round) {
+        const int task = round * WARPS + block.warp;
+        if (TASKS % WARPS == 0 || task < TASKS) work(task);
+    }
 }
 
 __device__ inline uint4 bits_of(float2 first, float2 second) {

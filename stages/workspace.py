@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -118,16 +117,13 @@ class Setup:
         cluster: int | None = None,
         shared_bytes: int = 0,
         macros: tuple[tuple[str, str], ...] = (),
-    ) -> Callable[..., None]:
+    ) -> Any:
         """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
 
         With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has
         so much shared memory besides what the kernel declares; `macros` are what names stand for in the source.
         """
-        loaded: Callable[..., None] = self.device.kernel(
-            KERNELS / file, name, cluster=cluster, shared_bytes=shared_bytes, macros=macros
-        )
-        return loaded
+        return self.device.kernel(KERNELS / file, name, cluster=cluster, shared_bytes=shared_bytes, macros=macros)
 
 
 def load_params(setup: Setup, params: Params) -> None:

@@ -77,14 +77,17 @@ def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) 
     return {"param": param - learning_rate * gradient}
 
 
-def neighbour_grams(images: Halves, grams: Halves, pairs: int, tiles: int) -> Outputs:
-    return {"grams": cluster_model.neighbour_grams(images)}
+def neighbour_grams(
+    images: Halves, grams: Halves, ready: Labels, steps: int, pairs: int, tiles: int, epoch: int
+) -> Outputs:
+    return {"grams": cluster_model.neighbour_grams(images), "ready": np.full_like(ready, epoch)}
 
 
 def persistent_cluster(
     images: Halves,
     labels: Labels,
     grams: Halves,
+    ready: Labels,
     weight: Array,
     bias: Array,
     totals: Array,
@@ -93,6 +96,7 @@ def persistent_cluster(
     tiles: int,
     inputs: int,
     classes: int,
+    number: int,
     learning_rate: float,
     with_totals: int,
 ) -> Outputs:
@@ -112,12 +116,12 @@ def persistent_cluster(
 def cluster_mlp(
     images: Halves,
     labels: Labels,
-    plan: Labels,
     parameters: Array,
     totals: Array,
     steps: int,
     learning_rate: float,
     with_totals: int,
+    plan: Labels,
 ) -> Outputs:
     parameters, totals = parameters.copy(), totals.copy()
     weights, biases = network(plan, parameters)
@@ -142,7 +146,7 @@ def cluster_mlp(
 def network(plan: Labels, parameters: Array) -> tuple[list[Array], list[Array]]:
     """Weights (I, O) and biases (O,) of cluster_mlp, as views of its parameters, where its plan says."""
     weights, biases, fan_in = [], [], int(plan[2])
-    for units, *_, weights_begin, biases_begin in plan[12:].reshape(-1, 9)[: plan[1]]:
+    for units, *_, weights_begin, biases_begin in plan[12:].reshape(-1, 9):
         weights.append(parameters[weights_begin : weights_begin + fan_in * units].reshape(fan_in, units))
         biases.append(parameters[biases_begin : biases_begin + units])
         fan_in = units

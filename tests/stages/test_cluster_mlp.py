@@ -1,7 +1,8 @@
-"""The schedule of networks in one cluster, whatever block is late, against the oracle; what lies where, and what fits."""
+"""The schedule of networks in a cluster, whatever block is late, against the oracle; what lies where, and what fits."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from common.oracle import Oracle
 from common.problem import Problem, initial_params
-from stages.cluster_mlp import MOST_NUMBERS, MOST_SHARED_BYTES, Plan, matrices, plan_for
+from stages.cluster_mlp import MOST_SHARED_BYTES, Plan, matrices, plan_for
 from stages.persistent_cluster import STAGE
-from stages.workspace import ParameterMemory
+from stages.workspace import KERNELS, ParameterMemory
 from tests.stages.mlp_model import Cluster
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.test_step import random_split
@@ -114,7 +115,19 @@ def test_nothing_lies_upon_anything_else(hidden: tuple[int, ...], batch: int, in
             assert offset % 16 == 0
             end += size
         assert end == plan.shared_bytes == plan.numbers([0] * 10)[0]
-        assert len(plan.numbers([0] * 10)) == MOST_NUMBERS
+        assert len(plan.numbers([0] * 10)) == 12 + 9 * len(problem.layers)
+
+
+def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
+    problem = Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32)
+    plan = plan_for(problem)
+    assert plan is not None
+    ((name, numbers),) = plan.macros(ParameterMemory(HostDevice(), problem).begins)
+    text = (KERNELS / "mlp_plan.cuh").read_text()
+    written = re.search(r"#ifndef PLAN .*\n#define PLAN([\s\d,\\]+)#endif", text)
+    assert name == "PLAN"
+    assert written is not None
+    assert re.findall(r"\d+", written[1]) == numbers.split(",")
 
 
 def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:

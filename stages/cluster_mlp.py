@@ -37,7 +37,9 @@ class ClusterMlp:
         problem, tensors = setup.problem, setup.tensors
         plan = plan_for(problem)
         assert plan is not None
-        self._train = setup.kernel("cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, plan.macros(tensors.parameters.begins))
+        self._train = setup.kernel(
+            "cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, plan.macros(tensors.parameters.begins)
+        )
         images = matrices(setup.device, [images for images, _ in tensors.batches], plan.tiles)
         labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
         for own, (_, batch) in zip(labels, tensors.batches, strict=True):

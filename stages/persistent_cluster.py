@@ -6,12 +6,15 @@ memory what the one before left there. Softmax regression has 31 KB of weights, 
 Change: launch. One thread-block cluster of sixteen multiprocessors trains an epoch: weights in registers, logits and
 their gradients through distributed shared memory. It absorbs gemm, epilogue, head and update. A second kernel, on the
 rest of the chip, multiplies each batch with the one before it, which lets most of a step overlap with the step before.
+Networks of one to four hidden layers, as far as shared memory takes them, go to a kernel of their own (cluster_mlp.py).
 
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
-times faster than the rung below.
+times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, and 6.9 us for
+784-256-10 with batches of 128.
 
 Found: 1.18 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
-holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
+holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried. With
+hidden layers 6.95 and 10.93 us, before what has last been changed.
 """
 
 from __future__ import annotations

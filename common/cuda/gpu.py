@@ -90,7 +90,7 @@ class Gpu:
     def kernel(
         self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, macros: Macros = ()
     ) -> Kernel:
-        """The named kernel of a `.cu` file, compiled for this GPU and with those macros (or found in the cache on disk).
+        """The named kernel of a `.cu` file, compiled with macros for this GPU (or found in the cache on disk).
 
         With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much
         shared memory besides what the kernel declares; raises ValueError where the GPU has none so large.

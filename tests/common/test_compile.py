@@ -76,6 +76,16 @@ def test_another_architecture_source_or_header_is_compiled_anew(source: Path, co
 
 
 @requires_nvrtc
+def test_other_macros_compile_anew_and_are_what_is_compiled(source: Path, compiled: list[str]) -> None:
+    body = "__shared__ int own[SIZE]; own[threadIdx.x] = *out; __syncthreads(); *out = own[threadIdx.x ^ 1];"
+    source.write_text(f'extern "C" __global__ void kernel(int* out) {{ {body} }}')
+    sizes = [cached_cubin(source, "sm_90", (("SIZE", size),)).resources["kernel"].shared_bytes for size in ("64", "32")]
+    assert sizes == [256, 128]
+    cached_cubin(source, "sm_90", (("SIZE", "64"),))
+    assert len(compiled) == 2
+
+
+@requires_nvrtc
 def test_another_nvrtc_compiles_anew(source: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cached_cubin(source, "sm_90")
     monkeypatch.setattr(compiler, "nvrtc_version", lambda: (99, 0))

@@ -8,8 +8,8 @@
 // own units from all features, or, where that is too much to read, a group of `split` blocks the weights of its units,
 // each from its own features. The classes' logits go to where their images' softmax is taken, eight images a block.
 //
-// Exchanges: a hidden layer's is one each way, and the classes' two more. Messages are 512 bytes of a warp, which arrive
-// by themselves at a barrier of the receiver's (st.async); a layer's weights are updated while they are on their way.
+// Exchanges: a hidden layer's is one each way, and the classes' two more. Messages are 512 bytes of a warp, and arrive by
+// themselves at a barrier of the receiver's (st.async); a layer's weights are updated while they are on their way.
 // A step's end is a barrier of the cluster, without which the next step's messages might overwrite what others still
 // read; nobody waits at it before the next step's first product is done.
 //
@@ -18,17 +18,17 @@
 #include "mlp_epoch.cuh"
 #include "mlp_parameters.cuh"
 
-// cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each step,
-// biases too.
+// cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
+// step, biases too.
 //   images      (steps, group_tiles, pairs, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8
 //               by 8, first those of images 0-7; zeros for images and features that there are not
 //   labels      (steps, batch)  i32  in, each 0 <= label < classes
 //   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, where PLAN says
 //   totals      (2,)            f64  in, out: grows by the summed loss and the number right, with with_totals
-// Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as PLAN says, for which the kernel
-//   is compiled; learning_rate as a step's, for the mean over its images.
-// Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250, doutput
-//   that of the summed loss.
+// Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as PLAN says, for which the
+//   kernel is compiled; learning_rate as a step's, for the mean over its images.
+// Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,
+//   doutput that of the summed loss.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
                                                                      float* parameters, double* totals, int steps,

@@ -95,7 +95,8 @@ class Epoch {
     }
 
     __device__ static int slots_of(int index) {
-        constexpr int SLOTS[] = {plan.layers[0].slots, plan.layers[1].slots, plan.layers[2].slots, plan.layers[3].slots};
+        constexpr int SLOTS[] = {plan.layers[0].slots, plan.layers[1].slots, plan.layers[2].slots,
+                                 plan.layers[3].slots};
         return SLOTS[index];
     }
 

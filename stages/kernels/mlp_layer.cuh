@@ -100,7 +100,7 @@ __device__ void backward(const Block& block) {
     const int crossed = block.crossed_lane();
     deal_out<below.slots * IMAGES>(block, [&](int task) {
         const int slot = task / IMAGES, images = task % IMAGES;
-        // A lane's rows: of two chunks' weights, and of their doutputs, the higher halves of both before the lower ones.
+        // A lane's rows: of two chunks' weights; of their doutputs, the higher halves of both before the lower ones.
         const Weights* weights = block.at<Weights>(layer.weights) + slot * layer.chunks + block.lane / 16;
         const Matrix* doutputs = block.at<Matrix>(layer.exchange) + crossed / 16 * IMAGES + images;
         float sums[4][4] = {};  // chains, lest every product wait for the one before it

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from common.cuda.compile import Macros
 from common.problem import Problem, initial_params
 from ladder.verify import verify_first_update
 from stages.fused_epilogue import FusedEpilogue
@@ -42,8 +43,11 @@ class ShimDevice(HostDevice):
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Callable[..., None]:
+    def kernel(
+        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, macros: Macros = ()
+    ) -> Callable[..., None]:
         assert cluster is None, "the shim runs no clusters"
+        assert not macros, "the shim has compiled the kernels already"
         assert not shared_bytes, "the shim gives only the shared memory that a kernel declares"
         return partial(self._launch, name)
 

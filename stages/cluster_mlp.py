@@ -31,15 +31,14 @@ PART_BYTES = 32 * 16  # of a chunk and sixteen images, float32, as of two matric
 
 
 class ClusterMlp:
-    """An epoch of a network with hidden layers by one cluster; raises ValueError for one that does not fit it."""
+    """An epoch of a network with hidden layers by one cluster, for problems without a misfit."""
 
     def __init__(self, setup: Setup) -> None:
         problem, tensors = setup.problem, setup.tensors
         plan = plan_for(problem)
         assert plan is not None
-        self._train = setup.kernel(
-            "cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, plan.macros(tensors.parameters.begins)
-        )
+        macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
+        self._train = setup.kernel("cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, macros=macros)
         images = matrices(setup.device, [images for images, _ in tensors.batches], plan.tiles)
         labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
         for own, (_, batch) in zip(labels, tensors.batches, strict=True):
@@ -90,12 +89,12 @@ class Plan:
         """Of each block."""
         return sum(sum(sizes) for sizes in self._sections().values())
 
-    def macros(self, begins: Sequence[int]) -> tuple[tuple[str, str], ...]:
-        """What the kernel is compiled with; begins as of `ParameterMemory`."""
-        return (("PLAN", ",".join(map(str, self.numbers(begins)))),)
+    def macros(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> tuple[tuple[str, str], ...]:
+        """What the kernel is compiled with; where parameters begin as of `ParameterMemory`."""
+        return (("PLAN", ",".join(map(str, self.numbers(weight_begins, bias_begins)))),)
 
-    def numbers(self, begins: Sequence[int]) -> list[int]:
-        """What struct Plan of mlp_plan.cuh has; begins as of `ParameterMemory`."""
+    def numbers(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> list[int]:
+        """What struct Plan of mlp_plan.cuh has; where parameters begin as of `ParameterMemory`."""
         offsets, end = {}, 0
         for name, sizes in self._sections().items():
             offsets[name] = [end + before for before in itertools.accumulate(sizes[:-1], initial=0)]
@@ -106,7 +105,7 @@ class Plan:
         for index, layer in enumerate(problem.layers):
             numbers += [layer.fan_out, ([*self.slots, 0])[index], self.chunks[index], offsets["weights"][index]]
             numbers += [([*offsets["outputs"], 0])[index], offsets["biases"][index], offsets["exchanges"][index]]
-            numbers += [begins[index], begins[depth + index]]
+            numbers += [weight_begins[index], bias_begins[index]]
         return numbers
 
     def _sections(self) -> dict[str, list[int]]:

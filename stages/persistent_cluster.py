@@ -54,7 +54,7 @@ class ClusterEpoch:
     def misfit(problem: Problem, steps: int) -> str:
         """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
         reason = (cluster_mlp.misfit if problem.hidden else _misfit)(problem, steps)
-        return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
+        return f"{reason}; try persistent-grid" if reason else ""
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

@@ -63,9 +63,9 @@ class ParameterMemory:
             self.flat[begin : begin + size].reshape(shape)
             for begin, size, shape in zip(begins, sizes, shapes, strict=False)
         ]
-        self.weights = views[: len(problem.layers)]
-        self.biases = views[len(problem.layers) :]
-        self.begins = begins[:-1]  # of the weights, then of the biases, in `flat`
+        count = len(problem.layers)
+        self.weights, self.biases = views[:count], views[count:]
+        self.weight_begins, self.bias_begins = begins[:count], begins[count : 2 * count]  # in flat
 
 
 class Workspace:
@@ -116,14 +116,17 @@ class Setup:
         name: str,
         cluster: int | None = None,
         shared_bytes: int = 0,
+        cooperative: bool = False,
         macros: tuple[tuple[str, str], ...] = (),
     ) -> Any:
         """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
 
         With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has
-        so much shared memory besides what the kernel declares; `macros` are what names stand for in the source.
+        so much shared memory besides what the kernel declares; with `cooperative` all blocks run at once; `macros` are
+        what names stand for in the source.
         """
-        return self.device.kernel(KERNELS / file, name, cluster=cluster, shared_bytes=shared_bytes, macros=macros)
+        how = {"cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative, "macros": macros}
+        return self.device.kernel(KERNELS / file, name, **how)
 
 
 def load_params(setup: Setup, params: Params) -> None:

@@ -19,6 +19,7 @@ OWN: dict[str, Kind] = {
     "bias_update": "update",
     "sgd_update": "update",
     "neighbour_grams": "gemm",
+    "persistent_grid": "fused",
     "persistent_cluster": "fused",
     "cluster_mlp": "fused",
 }

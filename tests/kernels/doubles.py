@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.grid_plan import LayerPlan
 from tests.stages import cluster_model
 
 Array = NDArray[np.float64]
@@ -127,19 +128,9 @@ def cluster_mlp(
     weights, biases = network(plan, parameters)
     for batch, wanted in zip(images, labels, strict=True):
         x = batch.transpose(1, 2, 4, 0, 3, 5).reshape(16 * batch.shape[1], -1).astype(np.float64)
-        inputs = [x[: len(wanted), : len(weights[0])]]
-        for weight, bias in zip(weights[:-1], biases, strict=False):
-            inputs.append(np.maximum(inputs[-1] @ weight + bias, 0))
-        logits = inputs[-1] @ weights[-1] + biases[-1]
-        rows, classes = logits.shape
+        logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
         if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, rows, classes)["totals"]
-        doutput = (softmax(logits, logits, rows, classes)["probs"] - np.eye(classes)[wanted]) / rows
-        for weight, bias, own in zip(weights[::-1], biases[::-1], inputs[::-1], strict=True):
-            below = (doutput @ weight.T) * (own > 0)
-            weight -= learning_rate * own.T @ doutput
-            bias -= learning_rate * doutput.sum(axis=0)
-            doutput = below
+            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
     return {"parameters": parameters, "totals": totals}
 
 
@@ -151,3 +142,44 @@ def network(plan: Labels, parameters: Array) -> tuple[list[Array], list[Array]]:
         biases.append(parameters[biases_begin : biases_begin + units])
         fan_in = units
     return weights, biases
+
+
+def persistent_grid(
+    images: Array,
+    labels: Labels,
+    plan: Labels,
+    parameters: Array,
+    workspace: Array,
+    block_totals: Array,
+    totals: Array,
+    arrived: NDArray[np.uint32],
+    learning_rate: float,
+    with_totals: int,
+) -> Outputs:
+    fields = len(LayerPlan.__dataclass_fields__)
+    layers = [LayerPlan(*map(int, numbers)) for numbers in plan[len(plan) - plan[0] * fields :].reshape(-1, fields)]
+    parameters, totals = parameters.copy(), totals.copy()  # the layers are views, and so change with them
+    weights = [parameters[la.weight :][: la.inputs * la.outputs].reshape(la.inputs, la.outputs) for la in layers]
+    biases = [parameters[la.bias :][: la.outputs] for la in layers]
+    for batch, wanted in zip(images, labels, strict=True):
+        x = np.hstack(list(batch))[: len(wanted), : layers[0].inputs]
+        logits = network_step(weights, biases, x, wanted, learning_rate)
+        if with_totals:
+            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
+    return {"parameters": parameters, "totals": totals}
+
+
+def network_step(weights: list[Array], biases: list[Array], x: Array, wanted: Labels, learning_rate: float) -> Array:
+    """The logits (B, C) of images (B, I), by the parameters as they were before this updated them."""
+    outputs = [x]
+    for weight, bias in zip(weights, biases, strict=True):
+        outputs.append(np.maximum(outputs[-1] @ weight + bias, 0))
+    rows, classes = len(wanted), len(biases[-1])
+    logits: Array = outputs[-2] @ weights[-1] + biases[-1]
+    doutput = (softmax(logits, logits, rows, classes)["probs"] - np.eye(classes)[wanted]) / rows
+    for weight, bias, inputs in zip(weights[::-1], biases[::-1], outputs[-2::-1], strict=True):
+        dinputs = doutput @ weight.T * (inputs > 0)
+        weight -= learning_rate * inputs.T @ doutput
+        bias -= learning_rate * doutput.sum(axis=0)
+        doutput = dinputs
+    return logits

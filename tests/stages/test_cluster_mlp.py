@@ -85,7 +85,8 @@ def test_matrices_hold_every_pixel_and_zeros() -> None:
 
 def sections(plan: Plan) -> list[tuple[int, int]]:
     """Offset and size of whatever the kernel is told to keep in shared memory, as mlp_plan.cuh describes it."""
-    numbers = plan.numbers(ParameterMemory(HostDevice(), plan.problem).begins)
+    memory = ParameterMemory(HostDevice(), plan.problem)
+    numbers = plan.numbers(memory.weight_begins, memory.bias_begins)
     _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = map(int, numbers)
     found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * 2 * 256)]
     below = 0
@@ -114,15 +115,16 @@ def test_nothing_lies_upon_anything_else(hidden: tuple[int, ...], batch: int, in
             assert offset == end
             assert offset % 16 == 0
             end += size
-        assert end == plan.shared_bytes == plan.numbers([0] * 10)[0]
-        assert len(plan.numbers([0] * 10)) == 12 + 9 * len(problem.layers)
+        assert end == plan.shared_bytes == plan.numbers([0] * 5, [0] * 5)[0]
+        assert len(plan.numbers([0] * 5, [0] * 5)) == 12 + 9 * len(problem.layers)
 
 
 def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
     problem = Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32)
     plan = plan_for(problem)
     assert plan is not None
-    ((name, numbers),) = plan.macros(ParameterMemory(HostDevice(), problem).begins)
+    memory = ParameterMemory(HostDevice(), problem)
+    ((name, numbers),) = plan.macros(memory.weight_begins, memory.bias_begins)
     text = (KERNELS / "mlp_plan.cuh").read_text()
     written = re.search(r"#ifndef PLAN .*\n#define PLAN([\s\d,\\]+)#endif", text)
     assert name == "PLAN"
@@ -153,7 +155,7 @@ def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
     ids=str,
 )
 def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
-    told = f"{reason}; try cuda-graph" if reason else None
+    told = f"{reason}; try persistent-grid" if reason else None
     assert STAGE.misfit(replace(Problem(inputs=784, classes=10, hidden=(256,)), **changed), steps=468) == told
 
 

@@ -17,6 +17,7 @@ from stages.fused_epilogue import FusedEpilogue
 from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
+from stages.persistent_grid import GridEpoch
 from stages.recipe import Recipe
 from stages.step import RecipeTrainer
 from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
@@ -34,6 +35,7 @@ RECIPES = {
     "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
     "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
+    "persistent-grid": replace(RECIPE, launch=GridEpoch),
 }
 
 
@@ -42,17 +44,17 @@ class ShimDevice(HostDevice):
 
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
+        self.multiprocessors, self.block_shared_bytes = 1, 64 << 10
 
     def kernel(
-        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, macros: Macros = ()
+        self, source: Path, name: str, cluster: int | None = None, macros: Macros = (), **how: Any
     ) -> Callable[..., None]:
         assert cluster is None, "the shim runs no clusters"
         assert not macros, "the shim has compiled the kernels already"
-        assert not shared_bytes, "the shim gives only the shared memory that a kernel declares"
-        return partial(self._launch, name)
+        return partial(self._launch, name, how)
 
-    def _launch(self, name: str, grid: Any, block: Any, *args: Any) -> None:
-        self._shim.launch(name, grid, block, *args)
+    def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
+        self._shim.launch(name, grid, block, *args, **how)
 
 
 @pytest.fixture(scope="module")

@@ -111,14 +111,21 @@ class Setup:
     tensors: Workspace
 
     def kernel(
-        self, file: str, name: str, cluster: int | None = None, shared_bytes: int = 0, cooperative: bool = False
+        self,
+        file: str,
+        name: str,
+        cluster: int | None = None,
+        shared_bytes: int = 0,
+        cooperative: bool = False,
+        macros: tuple[tuple[str, str], ...] = (),
     ) -> Any:
         """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
 
         With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has
-        so much shared memory besides what the kernel declares; with `cooperative` all blocks run at once.
+        so much shared memory besides what the kernel declares; with `cooperative` all blocks run at once; `macros` are
+        what names stand for in the source.
         """
-        how = {"cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative}
+        how = {"cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative, "macros": macros}
         return self.device.kernel(KERNELS / file, name, **how)
 
 

@@ -44,7 +44,10 @@ class CompileError(Exception):
     """A `.cu` file that does not compile: its errors as `file.cu:line: error: ...`, the first one first."""
 
 
-def compile_cubin(source: Path, arch: str) -> Cubin:
+Macros = tuple[tuple[str, str], ...]  # names and what stands for them in the source
+
+
+def compile_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
     """Compile one file for an architecture such as `sm_90`.
 
     Raises CompileError for an error in the source, and ImportError or RuntimeError where cuda.core or NVRTC is missing.
@@ -53,7 +56,8 @@ def compile_cubin(source: Path, arch: str) -> Cubin:
 
     log = io.StringIO()
     try:
-        program = Program(source.read_text(), "c++", ProgramOptions(name=str(source), arch=arch, **_options(source)))
+        options = ProgramOptions(name=str(source), arch=arch, define_macro=list(macros) or None, **_options(source))
+        program = Program(source.read_text(), "c++", options)
         code = program.compile("cubin", logs=log).code
     except Exception as error:
         # The class of this exception lies in a private module of cuda.core; its text carries NVRTC's status and log.
@@ -63,16 +67,16 @@ def compile_cubin(source: Path, arch: str) -> Cubin:
     return Cubin(code, parse_resources(log.getvalue()))
 
 
-def cached_cubin(source: Path, arch: str) -> Cubin:
+def cached_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
     """Like `compile_cubin`, but compile nothing twice: cubins are kept in the folder `kernels` of the cache.
 
     An entry is found by a hash of all that decides the machine code. One that is damaged is compiled anew; a cache
     that cannot be read or written costs time and is no error.
     """
-    entry = cache_folder("kernels") / f"{source.stem}-{arch}-{_key(source, arch)}.cubin"
+    entry = cache_folder("kernels") / f"{source.stem}-{arch}-{_key(source, arch, macros)}.cubin"
     cubin = _load(entry)
     if cubin is None:
-        cubin = compile_cubin(source, arch)
+        cubin = compile_cubin(source, arch, macros)
         _save(cubin, entry)
     return cubin
 
@@ -130,9 +134,9 @@ def _options(source: Path) -> dict[str, list[str]]:
     return {"include_path": folders, "ptxas_options": ["-v"]}
 
 
-def _key(source: Path, arch: str) -> str:
+def _key(source: Path, arch: str, macros: Macros) -> str:
     texts = [file.read_text() for file in local_sources(source)]
-    everything = json.dumps([arch, _options(source), nvrtc_version(), texts])
+    everything = json.dumps([arch, macros, _options(source), nvrtc_version(), texts])
     return hashlib.sha256(everything.encode()).hexdigest()
 
 

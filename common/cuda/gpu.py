@@ -13,7 +13,7 @@ from cuda.bindings import driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
-from common.cuda.compile import cached_cubin
+from common.cuda.compile import Macros, cached_cubin
 from common.cuda.trials import Trials
 
 Grid = int | tuple[int, ...]
@@ -63,7 +63,7 @@ class Gpu:
         self.has_clusters: bool = self._device.compute_capability.major >= 9
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
-        self._programs: dict[Path, Any] = {}
+        self._programs: dict[tuple[Path, Macros], Any] = {}
         properties = self._device.properties
         self.multiprocessors: int = properties.multiprocessor_count
         self.block_shared_bytes: int = properties.max_shared_memory_per_block_optin  # at most, for a kernel that asks
@@ -96,18 +96,24 @@ class Gpu:
             self.stream.wait_event(_recorded(stream))
 
     def kernel(
-        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, cooperative: bool = False
+        self,
+        source: Path,
+        name: str,
+        cluster: int | None = None,
+        shared_bytes: int = 0,
+        cooperative: bool = False,
+        macros: Macros = (),
     ) -> Kernel:
-        """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
+        """The named kernel of a `.cu` file, compiled with macros for this GPU (or found in the cache on disk).
 
         With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much
         shared memory besides what the kernel declares; raises ValueError where the GPU has none so large. With
         `cooperative`, all blocks of a launch run at once.
         """
-        program = self._programs.get(source)
+        program = self._programs.get((source, macros))
         if program is None:
-            cubin = cached_cubin(source, f"sm_{self._device.arch}")
-            program = self._programs[source] = ObjectCode.from_cubin(cubin.code, name=source.name)
+            cubin = cached_cubin(source, f"sm_{self._device.arch}", macros)
+            program = self._programs[source, macros] = ObjectCode.from_cubin(cubin.code, name=source.name)
         code = program.get_kernel(name)
         attributes = driver.CUfunction_attribute
         if cluster is not None and cluster > PORTABLE_CLUSTER:

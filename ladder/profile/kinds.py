@@ -27,6 +27,7 @@ OWN: dict[str, Kind] = {
     "neighbour_grams": "gemm",
     "persistent_grid": "fused",
     "persistent_cluster": "fused",
+    "cluster_mlp": "fused",
 }
 
 # In this order: a compiler's fused kernel has the names of all that it fuses in its own.

@@ -9,7 +9,7 @@ import pytest
 
 from common.cache import cache_folder
 from common.cuda import compile as compiler
-from common.cuda.compile import CompileError, Cubin, cached_cubin, compile_cubin, parse_resources
+from common.cuda.compile import CompileError, Cubin, Macros, cached_cubin, compile_cubin, parse_resources
 from tests.nvrtc import requires_nvrtc
 
 SCALE = """
@@ -34,9 +34,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The architectures that were really compiled for, one item a compilation."""
     calls: list[str] = []
 
-    def counting(source: Path, arch: str) -> Cubin:
+    def counting(source: Path, arch: str, macros: Macros) -> Cubin:
         calls.append(arch)
-        return compile_cubin(source, arch)
+        return compile_cubin(source, arch, macros)
 
     monkeypatch.setattr(compiler, "compile_cubin", counting)
     return calls
@@ -73,6 +73,16 @@ def test_another_architecture_source_or_header_is_compiled_anew(source: Path, co
     source.write_text(SCALE.replace("*=", "+="))
     cached_cubin(source, "sm_90")
     assert len(compiled) == 4
+
+
+@requires_nvrtc
+def test_other_macros_compile_anew_and_are_what_is_compiled(source: Path, compiled: list[str]) -> None:
+    body = "__shared__ int own[SIZE]; own[threadIdx.x] = *out; __syncthreads(); *out = own[threadIdx.x ^ 1];"
+    source.write_text(f'extern "C" __global__ void kernel(int* out) {{ {body} }}')
+    sizes = [cached_cubin(source, "sm_90", (("SIZE", size),)).resources["kernel"].shared_bytes for size in ("64", "32")]
+    assert sizes == [256, 128]
+    cached_cubin(source, "sm_90", (("SIZE", "64"),))
+    assert len(compiled) == 2
 
 
 @requires_nvrtc

@@ -64,14 +64,13 @@ def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], b
     trainer.close()
 
 
+@pytest.mark.parametrize("hidden", [(), (33,)], ids=str)
 @pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.stage.name)
-def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry) -> None:
+def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry, hidden: tuple[int, ...]) -> None:
     """A captured graph does not: it would go on with addresses that have long been someone else's."""
     import cupy
 
     stage = entry.stage
-    # Softmax regression for a rung that trains nothing else.
-    hidden = () if stage.name == "persistent-cluster" else (33,)
     problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=32, metrics_every=1)
     split = random_split(96, inputs=49, classes=10)
     trainer = build(entry, problem, split)

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from common.cuda.fusion import mask_shape
 from common.problem import Problem, initial_params
+from stages.cluster_mlp import THREADS as MLP_THREADS
+from stages.cluster_mlp import Plan, matrices
 from stages.grid_plan import THREADS as GRID_THREADS
 from stages.grid_plan import make_plan
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
@@ -59,6 +61,7 @@ class Case:
     cluster: int | None = None  # blocks of one; the grid counts clusters then
     shared_bytes: int = 0  # of each block, besides what the kernel declares
     cooperative: bool = False
+    macros: tuple[tuple[str, str], ...] = ()  # what it is compiled with
 
     @property
     def how(self) -> dict[str, Any]:
@@ -326,6 +329,36 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
             BLOCKS,
             SHARED_BYTES,
         )
+
+
+def cluster_mlp(random: Generator) -> Iterator[Case]:
+    # Inputs, hidden layers, classes, batch; blocks that share the features, warps that do.
+    sizes = [(1, (1,), 1, 1, 1, 1), (16, (8,), 2, 16, 1, 1), (50, (128, 33), 9, 33, 2, 2), (784, (256,), 10, 128, 4, 1)]
+    sizes += [(300, (17, 128, 5, 9), 16, 40, 1, 16)]
+    for (inputs, hidden, classes, batch, split, ways), with_totals in itertools.product(sizes, (0, 1)):
+        steps, rate = 3, 0.125
+        problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
+        plan = Plan(problem, split, ways)
+        pixels = _pixels(random, (steps, batch, inputs))
+        memory = ParameterMemory(HostDevice(), problem)
+        for weight in memory.weights:
+            weight[...] = _normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
+        # Units that are always on or always off, since one at its ReLU's corner is on or off as rounding will have it.
+        for bias in memory.biases:
+            bias[...] = random.choice([-4, 4], bias.shape)
+        labels = random.integers(0, classes, (steps, batch), np.int32)
+        args: Args = {"images": matrices(HostDevice(), list(pixels), plan.tiles), "labels": labels}
+        args |= {"parameters": memory.flat, "totals": np.array([12.5, 3.0])}
+        args |= {"steps": steps, "learning_rate": rate, "with_totals": with_totals}
+        args |= {"plan": np.array(plan.numbers(memory.weight_begins, memory.bias_begins))}  # for the double
+        # Terms are rounded to 2^-22 of outputs of about four, which mostly averages out, in every layer; weights that
+        # small do not make it grow from layer to layer. An update is a mean over images; parameters are rounded, too.
+        error = len(problem.layers) * 16 * UNIT
+        totals = np.array([steps * batch * error, 0.0])
+        moved = steps * (rate * error + UNIT * np.abs(memory.flat))
+        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
+        case = Case("cluster_mlp", (1,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
+        yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:

@@ -154,6 +154,36 @@ def persistent_cluster(
     return {"weight": weight, "bias": bias, "totals": totals}
 
 
+def cluster_mlp(
+    images: Halves,
+    labels: Labels,
+    parameters: Array,
+    totals: Array,
+    steps: int,
+    learning_rate: float,
+    with_totals: int,
+    plan: Labels,
+) -> Outputs:
+    parameters, totals = parameters.copy(), totals.copy()
+    weights, biases = network(plan, parameters)
+    for batch, wanted in zip(images, labels, strict=True):
+        x = batch.transpose(1, 2, 4, 0, 3, 5).reshape(16 * batch.shape[1], -1).astype(np.float64)
+        logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
+        if with_totals:
+            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
+    return {"parameters": parameters, "totals": totals}
+
+
+def network(plan: Labels, parameters: Array) -> tuple[list[Array], list[Array]]:
+    """Weights (I, O) and biases (O,) of cluster_mlp, as views of its parameters, where its plan says."""
+    weights, biases, fan_in = [], [], int(plan[2])
+    for units, *_, weights_begin, biases_begin in plan[12:].reshape(-1, 9):
+        weights.append(parameters[weights_begin : weights_begin + fan_in * units].reshape(fan_in, units))
+        biases.append(parameters[biases_begin : biases_begin + units])
+        fan_in = units
+    return weights, biases
+
+
 def persistent_grid(
     images: Array,
     labels: Labels,
@@ -172,19 +202,24 @@ def persistent_grid(
     weights = [parameters[la.weight :][: la.inputs * la.outputs].reshape(la.inputs, la.outputs) for la in layers]
     biases = [parameters[la.bias :][: la.outputs] for la in layers]
     for batch, wanted in zip(images, labels, strict=True):
-        rows = len(wanted)
-        outputs = [np.hstack(list(batch))[:rows, : layers[0].inputs]]
-        for weight, bias in zip(weights, biases, strict=True):
-            outputs.append(np.maximum(outputs[-1] @ weight + bias, 0))
-        logits = outputs[-2] @ weights[-1] + biases[-1]
+        x = np.hstack(list(batch))[: len(wanted), : layers[0].inputs]
+        logits = network_step(weights, biases, x, wanted, learning_rate)
         if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, rows, layers[-1].outputs)["totals"]
-        doutput = softmax(logits, logits, rows, 1)["probs"] - np.eye(layers[-1].outputs)[wanted]
-        doutput /= rows
-        for index in reversed(range(len(layers))):
-            inputs = outputs[index]
-            dinputs = doutput @ weights[index].T * (inputs > 0)
-            weights[index] -= learning_rate * inputs.T @ doutput
-            biases[index] -= learning_rate * doutput.sum(axis=0)
-            doutput = dinputs
+            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
     return {"parameters": parameters, "totals": totals}
+
+
+def network_step(weights: list[Array], biases: list[Array], x: Array, wanted: Labels, learning_rate: float) -> Array:
+    """The logits (B, C) of images (B, I), by the parameters as they were before this updated them."""
+    outputs = [x]
+    for weight, bias in zip(weights, biases, strict=True):
+        outputs.append(np.maximum(outputs[-1] @ weight + bias, 0))
+    rows, classes = len(wanted), len(biases[-1])
+    logits: Array = outputs[-2] @ weights[-1] + biases[-1]
+    doutput = (softmax(logits, logits, rows, classes)["probs"] - np.eye(classes)[wanted]) / rows
+    for weight, bias, inputs in zip(weights[::-1], biases[::-1], outputs[-2::-1], strict=True):
+        dinputs = doutput @ weight.T * (inputs > 0)
+        weight -= learning_rate * inputs.T @ doutput
+        bias -= learning_rate * doutput.sum(axis=0)
+        doutput = dinputs
+    return logits

@@ -136,7 +136,7 @@ def test_a_stage_that_the_problem_does_not_fit_is_skipped_with_what_to_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "missing", lambda needs: None)  # a machine that has all that it needs
-    deep = small_problem(hidden=(8,))
+    deep = small_problem(hidden=(8,) * 5)
     (stage,) = prepare(tmp_path, "stages.persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
     assert stage.status == "skipped"
-    assert stage.reason == "hidden layers of 8: it trains softmax regression alone; try persistent-grid"
+    assert stage.reason == "hidden layers of 8,8,8,8,8: it takes 4 at most; try persistent-grid"

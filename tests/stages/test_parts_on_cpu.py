@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from common.cuda.compile import Macros
 from common.cuda.fusion import Fusion
 from common.problem import Problem, initial_params
 from ladder.verify import verify_first_update
@@ -105,8 +106,11 @@ class ShimDevice(HostDevice):
         self._shim = shim
         self.multiprocessors, self.block_shared_bytes = 1, 64 << 10
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None, **how: Any) -> Callable[..., None]:
+    def kernel(
+        self, source: Path, name: str, cluster: int | None = None, macros: Macros = (), **how: Any
+    ) -> Callable[..., None]:
         assert cluster is None, "the shim runs no clusters"
+        assert not macros, "the shim has compiled the kernels already"
         return partial(self._launch, name, how)
 
     def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:

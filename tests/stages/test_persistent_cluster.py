@@ -72,7 +72,6 @@ def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
     ("changed", "reason"),
     [
         ({}, ""),
-        ({"hidden": (256, 64)}, "hidden layers of 256,64: it trains softmax regression alone"),
         ({"batch_size": 100}, "batch size 100: it takes multiples of 16 up to 128"),
         ({"batch_size": 144}, "batch size 144: it takes multiples of 16 up to 128"),
         ({"inputs": 1023}, ""),

@@ -1,0 +1,172 @@
+"""How one cluster of blocks trains a network with hidden layers: what lies where, and what does not fit.
+
+persistent-cluster hands problems with hidden layers to this part. Everything is counted in chunks of eight units, eight
+images and sixteen features, padded with zeros, which train to zeros: chunk c of a hidden layer belongs to block c % 16,
+which keeps the weights into the next layer from its own units, and everything else about them. The first layer is
+wider than the others, so that `split` blocks share the features of what their units see, as few blocks as will do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.problem import Problem
+from stages.plain import float32, int32
+from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
+
+BLOCKS, WARPS = 16, 16  # mlp_plan.cuh
+THREADS = 32 * WARPS
+SPLITS = (1, 2, 4, 8, 16)
+MOST_LAYERS = 5
+MOST_SHARED_BYTES = 227 * 1024 - 512  # of a block on sm_90, less what the kernel declares by itself
+MOST_IMAGES, MOST_CLASSES = 128, 16  # eight images for each block's softmax; two chunks of classes
+EDGE, CHUNK = 16, 8
+TILE_BYTES = EDGE * EDGE * 2  # of pixels
+WEIGHTS_BYTES = CHUNK * CHUNK * 8  # float32 and two halves; first layer: as many bytes for 16 features, float32 alone
+PART_BYTES = 32 * 16  # of a chunk and sixteen images, float32, as of two matrices in halves
+
+
+class ClusterMlp:
+    """An epoch of a network with hidden layers by one cluster, for problems without a misfit."""
+
+    def __init__(self, setup: Setup) -> None:
+        problem, tensors = setup.problem, setup.tensors
+        plan = plan_for(problem)
+        assert plan is not None
+        macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
+        self._train = setup.kernel("cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, macros=macros)
+        images = matrices(setup.device, [images for images, _ in tensors.batches], plan.tiles)
+        labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
+        for own, (_, batch) in zip(labels, tensors.batches, strict=True):
+            own[...] = batch
+        self._arguments = (images, labels, tensors.parameters.flat, tensors.totals)
+        self._steps, self._learning_rate = int32(len(tensors.batches)), float32(problem.learning_rate)
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order."""
+        self._train(1, THREADS, *self._arguments, self._steps, self._learning_rate, int32(with_metrics))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a block keeps what in its shared memory; sizes in chunks, tiles and pairs of chunks, offsets in bytes."""
+
+    problem: Problem
+    split: int  # blocks among which the features of a unit are divided
+    ways: int  # warps among which the features of a block are divided
+
+    @property
+    def pairs(self) -> int:
+        """Of chunks of eight images, in a batch."""
+        return -(-self.problem.batch_size // EDGE)
+
+    @property
+    def slice_tiles(self) -> int:
+        """Of sixteen features, in one block."""
+        return -(-self.problem.inputs // (EDGE * self.split))
+
+    @property
+    def tiles(self) -> int:
+        """Of sixteen features, in a batch as it is uploaded."""
+        return self.slice_tiles * self.split
+
+    @property
+    def slots(self) -> list[int]:
+        """How many chunks of each hidden layer a block has."""
+        return [-(-width // (CHUNK * BLOCKS)) for width in self.problem.hidden]
+
+    @property
+    def chunks(self) -> list[int]:
+        """Of all layers."""
+        return [*(slots * BLOCKS for slots in self.slots), MOST_CLASSES // CHUNK]
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of each block."""
+        return sum(sum(sizes) for sizes in self._sections().values())
+
+    def macros(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> tuple[tuple[str, str], ...]:
+        """What the kernel is compiled with; where parameters begin as of `ParameterMemory`."""
+        return (("PLAN", ",".join(map(str, self.numbers(weight_begins, bias_begins)))),)
+
+    def numbers(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> list[int]:
+        """What struct Plan of mlp_plan.cuh has; where parameters begin as of `ParameterMemory`."""
+        offsets, end = {}, 0
+        for name, sizes in self._sections().items():
+            offsets[name] = [end + before for before in itertools.accumulate(sizes[:-1], initial=0)]
+            end += sum(sizes)
+        problem, depth = self.problem, len(self.problem.layers)
+        numbers = [self.shared_bytes, depth, problem.inputs, problem.batch_size, self.pairs, self.split, self.ways]
+        numbers += [self.slice_tiles, self.tiles, *offsets["images"], *offsets["logits"]]
+        for index, layer in enumerate(problem.layers):
+            numbers += [layer.fan_out, ([*self.slots, 0])[index], self.chunks[index], offsets["weights"][index]]
+            numbers += [([*offsets["outputs"], 0])[index], offsets["biases"][index], offsets["exchanges"][index]]
+            numbers += [weight_begins[index], bias_begins[index]]
+        return numbers
+
+    def _sections(self) -> dict[str, list[int]]:
+        """Sizes in bytes of what a block keeps in shared memory, in this order."""
+        first = self.slots[0]
+        parts = [first * self.split * self.ways, *self.chunks[1:]]
+        between = zip(self.slots, self.chunks[1:], strict=True)
+        return {
+            "images": [self.slice_tiles * self.pairs * TILE_BYTES] * 2,
+            "weights": [
+                self.slice_tiles * first * self.split * WEIGHTS_BYTES,
+                *(slots * chunks * WEIGHTS_BYTES for slots, chunks in between),
+            ],
+            "outputs": [slots * self.pairs * PART_BYTES for slots in self.slots],
+            "exchanges": [part * self.pairs * PART_BYTES for part in parts],
+            "logits": [BLOCKS * PART_BYTES],
+            "biases": [slots * CHUNK * 4 for slots in self.slots] + [MOST_CLASSES * 4],
+        }
+
+
+def plan_for(problem: Problem) -> Plan | None:
+    """How a problem's networks fit the cluster: the features of a unit in as few blocks as will do; None if never."""
+    for split in SPLITS:
+        plan = Plan(problem, split, ways=1)
+        chunks, strips = plan.slots[0] * split, -(-plan.pairs // 2)
+        tasks = (chunks // 2 if chunks % 2 == 0 else chunks) * strips  # of the first layer
+        ways = max(ways for ways in SPLITS if ways == 1 or (ways * tasks <= WARPS and ways <= plan.slice_tiles))
+        plan = Plan(problem, split, ways)
+        if plan.shared_bytes <= MOST_SHARED_BYTES:
+            return plan
+    return None
+
+
+def misfit(problem: Problem, steps: int) -> str:
+    """Why a problem with hidden layers does not fit the cluster; empty if it does."""
+    hidden = ",".join(map(str, problem.hidden))
+    if len(problem.layers) > MOST_LAYERS:
+        return f"hidden layers of {hidden}: it takes {MOST_LAYERS - 1} at most"
+    if problem.batch_size > MOST_IMAGES:
+        return f"batch size {problem.batch_size}: it takes {MOST_IMAGES} at most"
+    if problem.classes > MOST_CLASSES:
+        return f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
+    plan = plan_for(problem)
+    if plan is None:
+        return f"hidden layers of {hidden} with batches of {problem.batch_size}: too much for {BLOCKS} multiprocessors"
+    most = steps * plan.tiles * plan.pairs * EDGE * EDGE
+    return f"{steps:,} steps: its memory reaches {MOST_ELEMENTS:,} numbers" if most > MOST_ELEMENTS else ""
+
+
+def matrices(device: Device, batches: Sequence[Array], tiles: int) -> Array:
+    """Batches of images (B, I) as matrices of 16 images by 16 features, each as four of 8 by 8.
+
+    Returns float16 (steps, tiles, pairs, 2, 2, 8, 8); zeros where there is no image or no feature.
+    """
+    steps, (batch, inputs) = len(batches), batches[0].shape
+    pairs = -(-batch // EDGE)
+    images = device.empty((steps, pairs * EDGE, tiles * EDGE), np.float16)
+    images[...] = 0
+    for own, pixels in zip(images, batches, strict=True):
+        own[:batch, :inputs] = pixels
+    split = images.reshape(steps, pairs, 2, CHUNK, tiles, 2, CHUNK).transpose(0, 4, 1, 2, 5, 3, 6)
+    whole = device.empty(split.shape, np.float16)
+    whole[...] = split
+    return whole

@@ -1,0 +1,63 @@
+// A network with hidden layers, a whole epoch in one launch of one thread-block cluster: weights stay in shared memory,
+// and blocks exchange what they must through each other's.
+//
+// Split: units come in chunks of eight, and chunk c of a hidden layer belongs to block c % BLOCKS. A block keeps the
+// weights from its own units to the whole next layer. Forward, it adds its units' part to every unit of the next layer
+// and sends that to the owner, who adds up what all blocks sent; backward, every block receives the doutputs of the
+// whole layer. The first layer has no units below it, only pixels, which all can read: a block keeps the weights of its
+// own units from all features, or, where that is too much to read, a group of `split` blocks the weights of its units,
+// each from its own features. The classes' logits go to where their images' softmax is taken, eight images a block.
+//
+// Exchanges: a hidden layer's is one each way, and the classes' two more. Messages are 512 bytes of a warp, and arrive by
+// themselves at a barrier of the receiver's (st.async); a layer's weights are updated while they are on their way.
+// A step's end is a barrier of the cluster, without which the next step's messages might overwrite what others still
+// read; nobody waits at it before the next step's first product is done.
+//
+// Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves, which are
+// rows of one factor: a number is the sum of two rows of the product.
+#include "mlp_epoch.cuh"
+#include "mlp_parameters.cuh"
+
+// cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
+// step, biases too.
+//   images      (steps, group_tiles, pairs, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8
+//               by 8, first those of images 0-7; zeros for images and features that there are not
+//   labels      (steps, batch)  i32  in, each 0 <= label < classes
+//   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, where PLAN says
+//   totals      (2,)            f64  in, out: grows by the summed loss and the number right, with with_totals
+// Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as PLAN says, for which the
+//   kernel is compiled; learning_rate as a step's, for the mean over its images.
+// Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,
+//   doutput that of the summed loss.
+// Order:  every sum has one order, whoever comes first; repeats bit for bit.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
+                                                                     float* parameters, double* totals, int steps,
+                                                                     float learning_rate, int with_totals) {
+    extern __shared__ uint4 memory[];
+    __shared__ Barriers barriers;
+    __shared__ double2 sums[BLOCKS];  // in the first block: loss and number right of each
+    const Block block(reinterpret_cast<char*>(memory), barriers);
+    // Units and features that there are fewer of are multiplied all the same.
+#pragma unroll 1
+    for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
+    write_before_fetches();
+    __syncthreads();
+    Epoch epoch(block, images, labels, steps, learning_rate);
+    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
+    if (threadIdx.x == 0) epoch.begin();
+    wait_for_cluster();  // nobody sends to a block that has not begun
+    for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
+    epoch.end();
+    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
+    if (!with_totals) return;
+    const double2 own = epoch.totals();
+    if (threadIdx.x == 0) {
+        const unsigned there = address_in(shared_address(&sums[block.rank]), 0);
+        store_in(there, own.x);
+        store_in(there + sizeof(double), own.y);
+    }
+    wait_for_cluster();
+    if (block.rank == 0 && threadIdx.x == 0) {
+        for (const double2& sum : sums) totals[0] += sum.x, totals[1] += sum.y;
+    }
+}

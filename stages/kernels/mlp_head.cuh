@@ -1,0 +1,118 @@
+#pragma once
+#include "mlp_plan.cuh"
+
+// The softmax of the eight images that a block has, by its first warp. With g = lane / 4 and t = lane % 4 a lane has
+// classes g and g + 8 of images 2t and 2t + 1.
+class Head {
+  public:
+    __device__ Head(const Block& block, const int* labels)
+        : block(block), labels(labels), image(block.rank * TILE + block.lane % 4 * 2) {}
+
+    // Labels of a step's images, early; -1 for an image that the batch has not.
+    __device__ void load(int step) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const bool is_there = image + i < plan.batch;
+            wanted[i] = is_there ? __ldg(labels + step * plan.batch + image + i) : -1;
+        }
+    }
+
+    // GRADIENT_SCALE times dlogits, in halves, to where they belong in this block.
+    __device__ void run(bool with_totals) {
+        float logits[CLASS_CHUNKS][2];
+        add_up(logits);
+        const int upper = block.lane / 4;
+        float dlogits[CLASS_CHUNKS][2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float first = logits[0][i], second = logits[1][i];
+            const float largest = over_classes(fmaxf(first, second), [](float a, float b) { return fmaxf(a, b); });
+            const float powers[2] = {expf(first - largest), expf(second - largest)};
+            const float sum = over_classes(powers[0] + powers[1], [](float a, float b) { return a + b; });
+            if (with_totals) add_to_totals(first, second, largest, sum, wanted[i]);
+            const float scale = wanted[i] < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum);
+#pragma unroll
+            for (int c = 0; c < CLASS_CHUNKS; ++c) {
+                dlogits[c][i] = powers[c] * scale - (upper + c * TILE == wanted[i] ? GRADIENT_SCALE : 0.0f);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < CLASS_CHUNKS; ++c) {
+            const Halves halves = halves_of(dlogits[c][0], dlogits[c][1]);
+            Matrix& matrix = own_dlogits(c);
+            matrix.high[block.lane] = halves.high, matrix.low[block.lane] = halves.low;
+        }
+    }
+
+    // From there to the other blocks, each by a warp of its own.
+    __device__ void share() const {
+        if (block.warp == block.rank) return;
+        const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(block.lane / 16)) + block.lane % 16;
+        send(address_in(shared_address(part), block.warp),
+             address_in(shared_address(&block.barriers.doutputs[LAST]), block.warp), *part);
+    }
+
+    // The first warp's sums, in its first lane.
+    __device__ void add_up_totals() {
+        for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
+            loss += __shfl_xor_sync(~0u, loss, lanes);
+            correct += __shfl_xor_sync(~0u, correct, lanes);
+        }
+    }
+
+    double loss = 0.0, correct = 0.0;
+
+  private:
+    // What the senders sent, and the biases.
+    __device__ void add_up(float (&logits)[CLASS_CHUNKS][2]) const {
+        const float4* parts = block.at<float4>(plan.logits) + block.lane;
+        float4 sum = parts[0];
+#pragma unroll
+        for (int sender = 1; sender < BLOCKS; ++sender) {
+            const float4 part = parts[sender * WARP];
+            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+        }
+        const float sums[CLASS_CHUNKS][2] = {{sum.x, sum.y}, {sum.z, sum.w}};
+        const int upper = block.lane / 4;
+#pragma unroll
+        for (int c = 0; c < CLASS_CHUNKS; ++c) {
+            const float bias = block.at<float>(classes.biases)[c * TILE + upper];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float logit = sums[c][i] / (WEIGHT_SCALE * OUTPUT_SCALE) + bias;
+                logits[c][i] = upper + c * TILE < classes.units ? logit : NO_CLASS;
+            }
+        }
+    }
+
+    // An image is right if the first of its largest logits is its label's.
+    __device__ void add_to_totals(float first, float second, float largest, float sum, int label) {
+        const int upper = block.lane / 4, none = CLASS_CHUNKS * TILE;
+        const int candidate = first == largest ? upper : second == largest ? upper + TILE : none;
+        const int best = over_classes(candidate, [](int a, int b) { return min(a, b); });
+        if (label == upper) loss += largest - first;
+        if (label == upper + TILE) loss += largest - second;
+        if (upper == 0 && label >= 0) {
+            loss += logf(sum);
+            correct += best == label;
+        }
+    }
+
+    template <class Number, class Join>
+    __device__ static Number over_classes(Number number, Join join) {
+#pragma unroll
+        for (int lanes = 4; lanes < WARP; lanes *= 2) number = join(number, __shfl_xor_sync(~0u, number, lanes));
+        return number;
+    }
+
+    __device__ Matrix& own_dlogits(int chunk) const {
+        return block.at<Matrix>(classes.exchange)[chunk * 2 * PAIRS + block.rank];
+    }
+
+    static constexpr Layer classes = plan.layers[LAST];
+
+    const Block& block;
+    const int* labels;
+    const int image;  // the first of this lane's two
+    int wanted[2];
+};

@@ -1,0 +1,123 @@
+// What the phases of cluster_mlp share: sizes, who owns what, and where it lies. stages/cluster_mlp.py makes the plan,
+// and the kernel is compiled for it: the steps between messages are so short that reading sizes would be most of them.
+#pragma once
+#include "matrices.cuh"
+
+constexpr int BLOCKS = 16;  // of the cluster; more than 8 have to be asked for
+constexpr int WARPS = 16;   // of a block
+constexpr int THREADS = WARPS * WARP;
+constexpr int MOST_LAYERS = 5;
+constexpr int CLASS_CHUNKS = 2;  // classes are padded to sixteen
+
+// Multiplied before a number is split, so that the lower half is seldom too small for a float16.
+constexpr float WEIGHT_SCALE = 16.0f;
+constexpr float OUTPUT_SCALE = 16.0f;
+constexpr float GRADIENT_SCALE = 256.0f;
+constexpr float NO_CLASS = -3.4e38f;  // the logit of a row that is none: its power is 0
+
+// Eight units of a layer by eight of the one below, WEIGHT_SCALE times: float32, two of a row to a lane, and in halves.
+struct Weights {
+    float2 values[WARP];
+    Matrix halves;
+};
+
+// One layer of weights with its units, in chunks of eight. Offsets are bytes in shared memory, or floats of parameters.
+struct Layer {
+    int units, slots, chunks;  // chunk c is in slot c / BLOCKS of block c % BLOCKS; classes have chunks but no slots
+    int weights;               // first: float4 (TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times; others: Weights (slots
+                               // below, chunks)
+    int outputs;               // Matrix (slots, 2 PAIRS), OUTPUT_SCALE times the own units' outputs
+    int biases;                // float (slots, 8); of the classes, in every block, (CLASS_CHUNKS, 8)
+    int exchange;  // float4 (senders, slots, PAIRS, WARP), what the senders add to own units; then Matrix (chunks, 2
+                   // PAIRS), GRADIENT_SCALE times doutputs of all units, of the first layer those of the group
+    int weights_begin, biases_begin;
+};
+
+struct Plan {
+    int bytes;  // of shared memory
+    int depth, inputs, batch;
+    int pairs;               // of chunks of eight images
+    int split, ways;         // features divided among so many blocks, a group, and within a block so many warps
+    int tiles, group_tiles;  // of sixteen features, in a block and in a group
+    int images[2], logits;   // offsets; logits: float4 (senders, WARP) of this block's eight images
+    Layer layers[MOST_LAYERS];
+};
+
+#ifndef PLAN  // that of 784-128-128-128-10 with batches of 32
+#define PLAN \
+    205472, 4, 784, 32, 2, 1, 16, 49, 49, 0, 50176, 197120, \
+    128, 1, 16, 100352, 142848, 205312, 145920, 0, 134400, \
+    128, 1, 16, 125440, 143872, 205344, 162304, 100352, 134528, \
+    128, 1, 16, 133632, 144896, 205376, 178688, 116736, 134656, \
+    10, 0, 2, 141824, 0, 205408, 195072, 133120, 134784
+#endif
+constexpr Plan plan = {PLAN};
+constexpr int PAIRS = plan.pairs, SPLIT = plan.split, WAYS = plan.ways, TILES = plan.tiles;
+constexpr int LAST = plan.depth - 1;  // layer
+constexpr int GROUP_CHUNKS = plan.layers[0].slots * SPLIT;
+
+// What messages to a block are awaited at: parts of the sums of a layer's own units, and doutputs of all its units.
+struct Barriers {
+    Barrier parts[MOST_LAYERS], doutputs[MOST_LAYERS];
+    Barrier fetched[2];  // a step's images, by its parity
+};
+
+// What a block knows of itself.
+struct Block {
+    char* memory;
+    Barriers& barriers;
+    const int rank, warp, lane;
+
+    __device__ Block(char* memory, Barriers& barriers)
+        : memory(memory), barriers(barriers), rank(rank_in_cluster()), warp(threadIdx.x / WARP),
+          lane(threadIdx.x % WARP) {}
+
+    template <class Type>
+    __device__ Type* at(int offset) const {
+        return reinterpret_cast<Type*>(memory + offset);
+    }
+
+    // Blocks that divide the features among them, for the units that they own together.
+    __device__ int group() const { return rank / SPLIT; }
+    __device__ int member() const { return rank % SPLIT; }
+    __device__ int owner_in_group(int chunk) const { return group() * SPLIT + chunk % SPLIT; }
+
+    // Where the chunk in that slot of this block's is among the doutputs that blocks receive.
+    template <int INDEX>
+    __device__ int received_as(int slot) const {
+        return INDEX == 0 ? slot * SPLIT + member() : slot * BLOCKS + rank;
+    }
+
+    // This lane's row of four matrices of which the second and the third change places.
+    __device__ int crossed_lane() const { return lane % 8 + lane / 8 % 2 * 16 + lane / 16 * 8; }
+
+    __device__ bool has_head() const { return rank < 2 * PAIRS; }
+};
+
+// A product with halves in its left factor's rows, rows g and g + 8 of one number: what this lane has of the sum.
+__device__ inline float2 added_up(const float (&product)[4]) {
+    return {product[0] + product[2], product[1] + product[3]};
+}
+
+// Two of a row of weights, for this lane.
+__device__ inline void set(Weights& weights, float2 value, int lane) {
+    weights.values[lane] = value;
+    const Halves halves = halves_of(value.x, value.y);
+    weights.halves.high[lane] = halves.high, weights.halves.low[lane] = halves.low;
+}
+
+// Deals tasks out to the warps of a block.
+template <int TASKS, class Work>
+__device__ void deal_out(const Block& block, Work work) {
+    constexpr int ROUNDS = (TASKS + WARPS - 1) / WARPS;
+#pragma unroll(ROUNDS <= 2 ? ROUNDS : 1)
+    for (int round = 0; round < ROUNDS; ++round) {
+        const int task = round * WARPS + block.warp;
+        if (TASKS % WARPS == 0 || task < TASKS) work(task);
+    }
+}
+
+__device__ inline uint4 bits_of(float2 first, float2 second) {
+    return make_uint4(__float_as_uint(first.x), __float_as_uint(first.y), __float_as_uint(second.x),
+                      __float_as_uint(second.y));
+}

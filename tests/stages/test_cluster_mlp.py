@@ -1,0 +1,165 @@
+"""The schedule of networks in a cluster, whatever block is late, against the oracle; what lies where, and what fits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.oracle import Oracle
+from common.problem import Problem, initial_params
+from stages.cluster_mlp import MOST_SHARED_BYTES, Plan, matrices, plan_for
+from stages.persistent_cluster import STAGE
+from stages.workspace import KERNELS, ParameterMemory
+from tests.stages.mlp_model import Cluster
+from tests.stages.numpy_parts import HostDevice
+from tests.stages.test_step import random_split
+
+Arrays = list[np.ndarray]
+SIZES = [
+    ((128, 128, 128), 32, 784, 1),
+    ((256,), 128, 784, 4),
+    ((17, 5, 9), 31, 49, 1),
+    ((130, 24), 100, 70, 2),
+    ((24, 40, 8, 16), 16, 49, 16),
+]
+
+
+def train(plan: Plan, steps: int, seed: int, **choices: Any) -> tuple[tuple[Arrays, Arrays], Oracle]:
+    """Parameters as the model of the schedule trains them, and the oracle after the same steps."""
+    problem = plan.problem
+    split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
+    params = initial_params(problem, run=1)
+    oracle = Oracle(problem, params)
+    oracle.run_epoch(split.images, split.labels)
+    images = split.pixels().reshape(steps, problem.batch_size, -1)
+    cluster = Cluster(plan, images, split.labels.astype(np.int32).reshape(steps, -1), **choices)
+    random = np.random.default_rng(seed)
+    return cluster.train(list(params.weights), list(params.biases), problem.learning_rate, random), oracle
+
+
+@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
+def test_the_schedule_trains_as_the_oracle_does(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
+    problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
+    (weights, biases), oracle = train(Plan(problem, split, ways=1), 2, seed=0)
+    initial = initial_params(problem, run=1)
+    for trained, wanted, begun in zip(weights, oracle.weights, initial.weights, strict=True):
+        rounding = 2.0**-24 * 2 * np.linalg.norm(wanted)  # of the weights themselves, whoever updates them
+        assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted - begun) + rounding
+    for trained, wanted in zip(biases, oracle.biases, strict=True):
+        assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted)
+
+
+def test_it_is_the_same_bits_whoever_is_late() -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=(130, 24), batch_size=24), split=2, ways=1)
+    runs = [train(plan, 3, seed)[0] for seed in range(4)]
+    for weights, biases in runs[1:]:
+        for own, first in zip([*weights, *biases], [*runs[0][0], *runs[0][1]], strict=True):
+            np.testing.assert_array_equal(own, first)
+
+
+@pytest.mark.parametrize(("hidden", "split"), [((130,), 2), ((24, 24), 1)], ids=str)
+def test_without_the_barrier_at_a_step_s_end_it_would_be_overwritten(hidden: tuple[int, ...], split: int) -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=hidden, batch_size=24), split, ways=1)
+
+    def train_until_it_fails() -> None:
+        for seed in range(10):
+            train(plan, 5, seed, last_barrier=False)
+
+    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early"):
+        train_until_it_fails()
+
+
+def test_matrices_hold_every_pixel_and_zeros() -> None:
+    random = np.random.default_rng(0)
+    batch = random.integers(0, 256, (20, 21)).astype(np.float32) / 256
+    whole = matrices(HostDevice(), [batch], tiles=3)
+    assert whole.shape == (1, 3, 2, 2, 2, 8, 8)
+    for image, feature in np.ndindex(32, 48):
+        at = (0, feature // 16, image // 16, image // 8 % 2, feature // 8 % 2, image % 8, feature % 8)
+        assert whole[at] == (batch[image, feature] if image < 20 and feature < 21 else 0)
+
+
+def sections(plan: Plan) -> list[tuple[int, int]]:
+    """Offset and size of whatever the kernel is told to keep in shared memory, as mlp_plan.cuh describes it."""
+    memory = ParameterMemory(HostDevice(), plan.problem)
+    numbers = plan.numbers(memory.weight_begins, memory.bias_begins)
+    _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = map(int, numbers)
+    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * 2 * 256)]
+    below = 0
+    for index in range(depth):
+        _, slots, chunks, weights, outputs, biases, exchange, _, _ = layers[9 * index : 9 * index + 9]
+        if index == 0:
+            found += [(weights, tiles * slots * split * 512), (exchange, split * max(ways, 1) * slots * pairs * 512)]
+        else:
+            found += [(weights, below * chunks * 512), (exchange, chunks * pairs * 512)]
+        if index < depth - 1:
+            assert chunks == 16 * slots
+            found += [(outputs, slots * pairs * 512), (biases, slots * 32)]
+        else:
+            found += [(biases, 64)]
+        below = slots
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
+def test_nothing_lies_upon_anything_else(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
+    problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
+    for plan in (Plan(problem, split, ways=2), plan_for(problem)):
+        assert plan is not None
+        end = 0
+        for offset, size in sections(plan):
+            assert offset == end
+            assert offset % 16 == 0
+            end += size
+        assert end == plan.shared_bytes == plan.numbers([0] * 5, [0] * 5)[0]
+        assert len(plan.numbers([0] * 5, [0] * 5)) == 12 + 9 * len(problem.layers)
+
+
+def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
+    problem = Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32)
+    plan = plan_for(problem)
+    assert plan is not None
+    memory = ParameterMemory(HostDevice(), problem)
+    ((name, numbers),) = plan.macros(memory.weight_begins, memory.bias_begins)
+    text = (KERNELS / "mlp_plan.cuh").read_text()
+    written = re.search(r"#ifndef PLAN .*\n#define PLAN([\s\d,\\]+)#endif", text)
+    assert name == "PLAN"
+    assert written is not None
+    assert re.findall(r"\d+", written[1]) == numbers.split(",")
+
+
+def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
+    deep = plan_for(Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32))
+    wide = plan_for(Problem(inputs=784, classes=10, hidden=(256,), batch_size=128))
+    assert deep is not None
+    assert wide is not None
+    assert (deep.split, deep.ways, wide.split, wide.ways) == (1, 16, 4, 1)
+    assert deep.shared_bytes <= MOST_SHARED_BYTES
+    assert Plan(wide.problem, 2, 1).shared_bytes > MOST_SHARED_BYTES >= wide.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, ""),
+        ({"hidden": (33, 7, 5, 3), "batch_size": 1}, ""),
+        ({"hidden": (8, 8, 8, 8, 8)}, "hidden layers of 8,8,8,8,8: it takes 4 at most"),
+        ({"hidden": (1024,)}, "hidden layers of 1024 with batches of 128: too much for 16 multiprocessors"),
+        ({"batch_size": 129}, "batch size 129: it takes 128 at most"),
+        ({"classes": 17}, "17 classes: it takes 16 at most"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
+    told = f"{reason}; try persistent-grid" if reason else None
+    assert STAGE.misfit(replace(Problem(inputs=784, classes=10, hidden=(256,)), **changed), steps=468) == told
+
+
+def test_a_data_set_beyond_the_reach_of_an_index_is_told() -> None:
+    told = STAGE.misfit(Problem(inputs=784, classes=10, hidden=(256,)), steps=20_000)
+    assert told is not None
+    assert told.startswith("20,000 steps: ")

@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -20,19 +21,25 @@ try:
     from common.errors import UsageError
     from common.problem import Problem
     from ladder import environment
+    from ladder.config import options_of
     from ladder.doctor import doctor
+    from ladder.limit_data import LimitsRecord
     from ladder.limits import measure_limits
-    from ladder.options import OneLineParser, ladder_parser
+    from ladder.options import OneLineParser, ladder_parser, study_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
-    from ladder.spec import check_fits, check_settings, describe_problem
+    from ladder.spec import check_fits, check_settings, cut, describe_problem
+    from ladder.study import measure_study, run_options
+    from ladder.study_data import INDEX, Point, Study, load_study
+    from ladder.study_file import read_study, with_settings
     from reports.console import print_doctor, print_results, print_stage_list
     from reports.explain import ExplainError, print_explain
     from reports.limits import print_limits
     from reports.live import LiveView
     from reports.readme import ReadmeError, update_readme
     from reports.render import render_all
+    from reports.study_render import print_study, render_study
     from reports.summary import heading
     from stages.registry import Entry, load_all, select
 except ModuleNotFoundError as missing:
@@ -57,6 +64,8 @@ def main(argv: list[str]) -> int:
             return ladder(["--rounds=1", "--repeats=1", "--profile=auto", *argv[1:]])
         if argv[:1] == ["readme"]:
             return readme(argv[1:])
+        if argv[:1] == ["study"]:
+            return study(argv[1:])
         return ladder(argv)
     except (UsageError, ResultsError, ReadmeError, ExplainError) as error:
         print(f"run_ladder.py: {error}", file=sys.stderr)
@@ -74,6 +83,9 @@ def ladder(argv: list[str]) -> int:
     """Run the ladder, or list what there is."""
     parser = ladder_parser()
     options = parser.parse_args(argv)
+    if options.config:
+        parser.set_defaults(**options_of(options.config))
+        options = parser.parse_args(argv)
     entries = load_all()
     if options.list:
         print_stage_list([_list_row(entry) for entry in entries.values()])
@@ -102,13 +114,95 @@ def ladder(argv: list[str]) -> int:
 def report(argv: list[str]) -> int:
     """Render a results file again."""
     parser = OneLineParser(prog="run_ladder.py report", description="Render a results.json again; needs no GPU.")
-    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one")
+    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one, or a study")
     path: Path = parser.parse_args(argv).path
+    if (path / INDEX).exists():
+        print_study(render_study(path), path)
+        return 0
     results = _load(path)
     folder = path if path.is_dir() else path.parent
     render_all(results, folder)
     print_results(results, folder)
     return 0
+
+
+def study(argv: list[str]) -> int:
+    """Measure a study's points, render it, and say how it went."""
+    parser = study_parser()
+    options = parser.parse_args(argv)
+    entries = load_all()
+    with LiveView() as view:
+        plan, folder = _resumed_study(options) if options.resume else _begun_study(options, entries, view)
+        measure = partial(_measure_point, options.data_dir, entries, view, folder)
+        try:
+            measure_study(plan, folder, entries, measure, view.point)
+        except KeyboardInterrupt:
+            view.note(f"interrupted; go on with: {PYTHON} run_ladder.py study --resume {shlex.quote(str(folder))}")
+            return INTERRUPTED
+    shown = render_study(folder)
+    print_study(shown, folder)
+    return 1 if shown.broken else 0
+
+
+def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: LiveView) -> tuple[Study, Path]:
+    """A study of its own, checked at every point, in a folder of its own."""
+    if options.file is None:
+        raise UsageError("study: names no file; give one, such as experiments/hidden-size.toml, or --resume FOLDER")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    plan = read_study(options.file, shlex.join(["python", "run_ladder.py", *sys.argv[1:]]), now)
+    changed = {name: getattr(options, name) for name in ("stages", "rounds", "repeats", "budget")}
+    plan = with_settings(plan, {name: value for name, value in changed.items() if value is not None})
+    for point in plan.points:
+        run_options(point, entries)
+    folder: Path = options.out or Path("runs") / f"{plan.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
+    if (folder / INDEX).exists():
+        raise UsageError(f"{folder}: holds a study; go on with study --resume {folder}, or choose another --out")
+    load_dataset(data_dir=options.data_dir, seed=0, progress=view.download)  # refused now, and not at every point
+    _make(folder)
+    return plan, folder
+
+
+def _resumed_study(options: argparse.Namespace) -> tuple[Study, Path]:
+    """A study that stopped, on the machine on which it began."""
+    for name, value in vars(options).items():
+        if value is not None and name not in ("resume", "data_dir"):
+            raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
+    folder: Path = options.resume
+    plan = load_study(folder)
+    measured = next((path for point in plan.points if (path := folder / point.name / "results.json").exists()), None)
+    if measured is not None:
+        _check_same_machine(_load(measured), folder)
+    return plan, folder
+
+
+def _measure_point(
+    data_dir: Path | None, entries: dict[str, Entry], view: LiveView, study_folder: Path, point: Point, folder: Path
+) -> str | None:
+    """Run the ladder at a point of a study, or go on with it; why it cannot be done where that is so."""
+    options = run_options(point, entries)
+    options.data_dir = data_dir or options.data_dir
+    if (folder / "results.json").exists():
+        options.resume = folder
+        runner, _ = _resumed(options, {}, entries, view)
+    else:
+        options.out = folder
+        try:
+            runner, _ = _begun(options, entries, view, limits=_limits_before(study_folder))
+        except UsageError as error:
+            view.note(f"{point.name}: skipped: {error}")
+            return str(error)
+    try:
+        runner.run(view)
+    except UsageError as error:
+        view.note(f"{point.name}: skipped: {error}")
+        return str(error)
+    return None
+
+
+def _limits_before(study_folder: Path) -> LimitsRecord | None:
+    """What an earlier point found of the GPU's limits, which are the same for all."""
+    found = (_load(path).limits for path in study_folder.glob("*/results.json"))
+    return next((limits for limits in found if limits is not None), None)
 
 
 def readme(argv: list[str]) -> int:
@@ -164,8 +258,10 @@ def _list_row(entry: Entry) -> tuple[str, str, str, str]:
     return stage.name, stage.changed or stage.title, needs, "yes" if reason is None else f"no: {reason}"
 
 
-def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveView) -> tuple[Runner, Path]:
-    """A run of its own, in a folder of its own."""
+def _begun(
+    options: argparse.Namespace, entries: dict[str, Entry], view: LiveView, limits: LimitsRecord | None = None
+) -> tuple[Runner, Path]:
+    """A run of its own, in a folder of its own; the GPU's limits are not measured again where they are given."""
     chosen = select(options.stages, entries)
     settings = Settings(
         options.rounds, options.repeats, options.warmups, options.budget, options.timeout, options.profile
@@ -188,14 +284,16 @@ def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveVie
     dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, progress=view.download)
     problem = Problem(**{**asked.__dict__, "inputs": dataset.train.images.shape[1], "classes": dataset.classes})
     check_fits(problem, dataset)
+    dataset = cut(dataset, problem.batch_size, options.max_steps)
     _make(folder)  # last, so that a run that is refused leaves none behind
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(["python", "run_ladder.py", *sys.argv[1:]]),
         environment=environment.describe(),
-        problem=describe_problem(problem, dataset),
+        problem=describe_problem(problem, dataset, options.max_steps),
         settings=settings,
         stages=[],
+        limits=limits,
     )
     return Runner(results, chosen, dataset, problem, folder), folder
 
@@ -250,11 +348,8 @@ def _resumed(
     )
     if describe_problem(problem, dataset).dataset_sha256 != was.dataset_sha256:
         raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
-    now = environment.describe()
-    for what in ("gpu", "cpu", "libraries", "code"):
-        then, today = (_without_dirt(found.get(what)) for found in (results.environment, now))
-        if then != today:
-            raise UsageError(f"{folder}: was measured with another {what} than there is now; measure anew with --out")
+    dataset = cut(dataset, problem.batch_size, was.max_steps)
+    _check_same_machine(results, folder)
     unknown = [stage.name for stage in results.stages if stage.name not in entries]
     if unknown:
         raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
@@ -268,6 +363,15 @@ def _resumed(
         settings = msgspec.structs.replace(results.settings, profile=tools)
         results = msgspec.structs.replace(results, settings=settings)
     return Runner(results, chosen, dataset, problem, folder), folder
+
+
+def _check_same_machine(results: Results, folder: Path) -> None:
+    """Raise UsageError where results are of another machine, other libraries or another commit than there are now."""
+    now = environment.describe()
+    for what in ("gpu", "cpu", "libraries", "code"):
+        then, today = (_without_dirt(found.get(what)) for found in (results.environment, now))
+        if then != today:
+            raise UsageError(f"{folder}: was measured with another {what} than there is now; measure anew with --out")
 
 
 def _without_dirt(found: object) -> object:

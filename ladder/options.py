@@ -13,8 +13,9 @@ from ladder.profile_data import Tool
 EPILOG = """\
 other commands:
   profile         run stages briefly, and profile them: profile --stages cuda-graph --tool nsys
+  study FILE      run a study, a TOML file that varies one or two settings: study experiments/hidden-size.toml
   limits          measure what the GPU's primitives cost: a launch, a graph's node, a barrier, bandwidths
-  report PATH     render a results.json (or a run's folder) again: table, report.md, figures; needs no GPU
+  report PATH     render a run or a study again, by its folder or results.json: report.md, figures; needs no GPU
   readme          write the recorded runs' table and figures into README.md
 
 examples:
@@ -50,6 +51,9 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--explain", metavar="STAGE", help="say where the time of a stage goes, from the run in --out or the newest one"
     )
     what.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run in this folder")
+    what.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML with these options (batch_size = 32); the command line wins"
+    )
 
     problem = parser.add_argument_group("the problem")
     problem.add_argument(
@@ -61,6 +65,9 @@ def ladder_parser() -> argparse.ArgumentParser:
     problem.add_argument("--seed", type=int, default=0, metavar="N", help="of parameters and image order (default: 0)")
     problem.add_argument(
         "--metrics-every", type=int, default=10, metavar="N", help="epochs between sparse metrics (default: 10)"
+    )
+    problem.add_argument(
+        "--max-steps", type=int, metavar="N", help="steps in an epoch at most, of the first images (default: all)"
     )
     problem.add_argument(
         "--data-dir", type=Path, metavar="FOLDER", help="IDX files (default: $LADDER_DATA_DIR, the cache, a download)"
@@ -96,13 +103,39 @@ def _hidden(text: str) -> tuple[int, ...]:
 
 
 def _tools(text: str) -> list[Tool]:
-    """The profilers that `--profile` asks for."""
+    try:
+        return tools(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
+def tools(text: str) -> list[Tool]:
+    """The profilers that `--profile` asks for; ValueError says what may be asked for."""
     if text == "none":
         return []
     if text == "auto":
         return ["nsys"] if nsys.find() else ["cupti"]
     known = get_args(Tool)
     wanted = text.split(",")
-    if unknown := [tool for tool in wanted if tool not in known]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: must be {', '.join(known)}, auto or none")
+    if any(tool not in known for tool in wanted):
+        raise ValueError(f"must be {', '.join(known)}, auto or none")
     return [tool for tool in known if tool in wanted]
+
+
+def study_parser() -> argparse.ArgumentParser:
+    """The options of `study`."""
+    parser = OneLineParser(
+        prog="run_ladder.py study",
+        description="Run the ladder at every point of a study, which varies one or two settings; each is a run.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", type=Path, nargs="?", help="a study as TOML, such as experiments/hidden-size.toml")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the study in this folder")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: runs/<name>-<time>)")
+    parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="IDX files, as for an ordinary run")
+    shorter = parser.add_argument_group("other than the file says, to try a study out")
+    shorter.add_argument("--stages", help="as for an ordinary run")
+    shorter.add_argument("--rounds", type=int, metavar="N", help="fresh processes for each stage")
+    shorter.add_argument("--repeats", type=int, metavar="N", help="timed runs in each process")
+    shorter.add_argument("--budget", type=float, metavar="S", help="seconds to measure a stage for")
+    return parser

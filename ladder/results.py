@@ -173,6 +173,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     epochs: int
     seed: int
     metrics_every: int
+    max_steps: int | None = None  # where an epoch was cut to so many steps; null: all images
 
     @property
     def network(self) -> str:
@@ -217,10 +218,15 @@ class ResultsError(Exception):
 
 
 def save(results: Results, path: Path) -> None:
-    """Replace the file in one step, so that whoever reads it, or kills us, finds the old one or the new one whole."""
+    """Replace a results file in one step."""
+    write_whole(results, path)
+
+
+def write_whole(data: msgspec.Struct, path: Path) -> None:
+    """Replace a file in one step, so that whoever reads it, or kills us, finds the old one or the new one whole."""
     temporary = path.with_suffix(".json.part")
     with temporary.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(results), indent=1))
+        file.write(msgspec.json.format(msgspec.json.encode(data), indent=1))
         file.write(b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -28,6 +28,7 @@ from ladder.profile.moved import with_bytes
 from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
+from ladder.spec import gpu_has_no_room
 from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero
 from stages.registry import Entry
 
@@ -69,6 +70,7 @@ class Runner:
         self._problem = problem
         self._folder = folder.resolve()  # the processes run in another folder
         self._kept = self._folder / PROFILES
+        self._gpu_memory_mib = (results.environment.get("gpu") or {}).get("memory_mib")
         self._asked = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
@@ -80,7 +82,10 @@ class Runner:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:
-            reason = missing(row.entry.stage.needs) or row.entry.stage.misfit(self._problem, self._steps)
+            stage = row.entry.stage
+            reason = missing(stage.needs) or stage.misfit(self._problem, self._steps)
+            if stage.needs and reason is None:
+                reason = gpu_has_no_room(self._problem, len(self._dataset.train.images), self._gpu_memory_mib)
             if reason is not None and not row.processes:
                 row.skip(reason)
         todo = [(round_, row) for round_ in rounds for row in self._rows if row.wants(round_)]

@@ -10,6 +10,7 @@ from common.problem import Problem
 from ladder.results import ProblemRecord, Settings
 
 ORACLE_BYTES = 32  # for a parameter: itself and its gradient in float64, and what they are copied from
+CONTEXT_MIB = 600  # what CUDA and its libraries hold before a stage has asked for anything
 MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
 
 
@@ -25,6 +26,19 @@ def check_settings(settings: Settings) -> None:
     for name, seconds in (("budget", settings.budget_s), ("timeout", settings.timeout_s)):
         if not 0 < seconds < float("inf"):
             raise UsageError(f"{name} {seconds}: must be a positive number of seconds")
+
+
+def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:
+    """The data of epochs of so many steps at most; no more images to test with, either, since float64 looks at them.
+
+    Raises UsageError where that is none.
+    """
+    if max_steps is None:
+        return dataset
+    if max_steps < 1:
+        raise UsageError(f"max steps {max_steps}: must be 1 or more")
+    images = max(max_steps * batch_size, 1)
+    return dataset.first(images, images)
 
 
 def check_fits(problem: Problem, dataset: Dataset) -> None:
@@ -43,7 +57,24 @@ def check_fits(problem: Problem, dataset: Dataset) -> None:
         )
 
 
-def describe_problem(problem: Problem, dataset: Dataset) -> ProblemRecord:
+def gpu_has_no_room(problem: Problem, images: int, memory_mib: float | None) -> str | None:
+    """Why a stage on a GPU with so much memory would find no room, as estimated; None where it will, or nobody knows.
+
+    What all stages hold: images and parameters with their gradients, and what goes forward and back through the layers.
+    """
+    parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
+    units = sum(layer.fan_out for layer in problem.layers)
+    numbers = images * problem.inputs + 2 * parameters + 2 * problem.batch_size * units
+    needed_mib = numbers * 4 / 2**20 + CONTEXT_MIB
+    if memory_mib is None or needed_mib <= memory_mib:
+        return None
+    return (
+        f"needs about {needed_mib / 1024:,.0f} GiB of GPU memory, this GPU has {memory_mib / 1024:,.0f} GiB; "
+        "choose smaller layers"
+    )
+
+
+def describe_problem(problem: Problem, dataset: Dataset, max_steps: int | None = None) -> ProblemRecord:
     """The problem and its data, as the results file keeps them."""
     return ProblemRecord(
         dataset=dataset.name,
@@ -60,4 +91,5 @@ def describe_problem(problem: Problem, dataset: Dataset) -> ProblemRecord:
         epochs=problem.epochs,
         seed=problem.seed,
         metrics_every=problem.metrics_every,
+        max_steps=max_steps,
     )

@@ -37,6 +37,7 @@ try:
     from reports.explain import ExplainError, print_explain
     from reports.limits import print_limits
     from reports.live import LiveView
+    from reports.published import update_published
     from reports.readme import ReadmeError, update_readme
     from reports.render import render_all
     from reports.study_render import print_study, render_study
@@ -209,7 +210,10 @@ def readme(argv: list[str]) -> int:
     """Bring README.md up to date with the recorded runs."""
     parser = OneLineParser(prog="run_ladder.py readme", description="Write the recorded runs into README.md.")
     parser.parse_args(argv)
-    changed = update_readme(ROOT / "README.md", ROOT / "results" / "reference")
+    plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
+    reference = ROOT / "results" / "reference"
+    changed = update_readme(ROOT / "README.md", reference)
+    changed |= update_published(ROOT / "README.md", reference, plans)
     print("README.md is now up to date" if changed else "README.md was up to date")
     return 0
 

@@ -103,12 +103,18 @@ class ConfigFile:
             raise UsageError(f"{path}: not TOML ({error})") from error
 
     def refuse(self, key: str, what: str, table: str = "", nth: int = 0) -> UsageError:
-        """The error for a key of a table, the nth of an array of tables: where it stands, and what is wrong with it."""
+        """The error for a key of a table, the nth of an array of tables: where it stands, and what is wrong with it.
+
+        Table `*` is any: the last that has the key.
+        """
         line = self._line(key, table, nth)
         return UsageError(f"{self.path}{f', line {line}' if line else ''}: {key}{what}")
 
     def _line(self, key: str, table: str, nth: int) -> int | None:
         """The line, counted from 1, on which the key begins, as far as one can tell without parsing TOML again."""
+        if table == "*":
+            tables = [("", 0), ("vary", 0), *(("where", nth) for nth in range(len(self.table.get("where", []))))]
+            return max((found for name, nth in tables if (found := self._line(key, name, nth))), default=None)
         inside, seen = table == "", -1
         for number, line in enumerate(self._text.splitlines(), start=1):
             if header := re.match(r"\s*\[\[?\s*([\w.-]+)\s*\]", line):

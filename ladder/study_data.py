@@ -12,6 +12,7 @@ from ladder.results import ResultsError, write_whole
 STUDY_VERSION = 1
 INDEX = "study.json"
 
+Measure = Literal["epoch", "times"]  # ms/epoch, or how many times as fast as another stage
 PointStatus = Literal["waiting", "begun", "measured", "skipped"]
 
 
@@ -23,6 +24,11 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: str  # with its unit, as it was published
     gpu: str  # `not named` where it was not
     link: str = ""
+    # What of ours stands beside it: a stage, or the fastest rung, at a point of the study; nothing without a measure.
+    measure: Measure | None = None
+    at: str = ""  # the point's name
+    of: str = ""  # the stage; empty: the fastest rung
+    than: str = ""  # for `times`: the stage that it is so many times as fast as
 
 
 class Point(msgspec.Struct, frozen=True):

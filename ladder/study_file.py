@@ -150,7 +150,9 @@ def _points(file: ConfigFile, base: Table, varied: Mapping[str, list[Any]], wher
         settings.setdefault("stages", "all")
         name = ".".join(f"{key.replace('_', '-')}-{_word(value)}" for key, value in values.items()) or "run"
         point = Point(name, values, settings)
-        converted({k: v for k, v in settings.items() if k != "precision"}, lambda key, what: file.refuse(key, what))
+        converted(
+            {k: v for k, v in settings.items() if k != "precision"}, lambda key, what: file.refuse(key, what, "*")
+        )
         yield point
 
 

@@ -89,6 +89,14 @@ def speedup(run: Results, stage: StageResult) -> float | None:
     return ratio(fastest_peer(stage, references(run)), stage)
 
 
+def lead(run: Results, reference: StageResult | None) -> float | None:
+    """How many times as fast as a reference the fastest rung of its class is; None where one of them has no time."""
+    if reference is None or reference.group != "reference":
+        return None
+    rung = fastest_peer(reference, [stage for stage in run.stages if stage.group != "reference"])
+    return ratio(reference, rung) if rung else None
+
+
 def races(results: StudyResults) -> Iterator[Race]:
     """Of every point and class of precision that has both, the fastest rung and the fastest reference."""
     for point in results.measured:

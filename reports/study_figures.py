@@ -19,7 +19,7 @@ from ladder.study_data import Point
 from reports import format
 from reports.figures import epoch_time
 from reports.provenance import gpu_name
-from reports.study import StudyResults, name_of, setting, speedup, step_us, value_text
+from reports.study import StudyResults, lead, name_of, setting, step_us, value_text
 from reports.style import BACKGROUND, FAINT, PALETTE, STYLE, WIDTH, svg, tidy
 from reports.summary import dataset_name
 
@@ -88,14 +88,17 @@ def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Itera
 
 
 def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Figure:
-    """us/step of every stage over the axis, and below it each rung's speed-up over the fastest reference there.
+    """us/step of every stage over the axis, and below it how far the fastest rung is ahead of each reference.
 
     Rungs are whole lines with full markers, references broken lines with hollow ones. Bars reach from the fastest to
-    the slowest run. A point without a time interrupts its line.
+    the slowest run. A point without a time interrupts its line; where a stage was not asked for, the line goes on.
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
-    speedups = {stage.name: [_speedup(results, point, stage) for point in points] for stage in stages}
-    ahead = [stage for stage in stages if any(speedups[stage.name])]
+    leads = {
+        stage.name: [lead(results.runs[point.name], results.at(point, stage.name)) for point in points]
+        for stage in stages
+    }
+    ahead = [stage for stage in stages if any(leads[stage.name])]
     columns = 2 if max(len(name_of(stage)) for stage in stages) <= 42 else 1
     rows = -(-len(stages) // columns)
     with mpl.rc_context(STYLE):
@@ -104,9 +107,10 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         )
         ratios = [1.45, 1] if ahead else [1]
         panels = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
-        places = [axis.place(point) for point in points]
         for index, stage in enumerate(stages):
-            spreads = [step_us(results.at(point, stage.name)) for point in points]
+            asked = [number for number, point in enumerate(points) if results.at(point, stage.name)]
+            places = [axis.place(points[number]) for number in asked]
+            spreads = [step_us(results.at(points[number], stage.name)) for number in asked]
             look = _look(index, stage)
             _line(panels[0], places, [spread.median if spread else None for spread in spreads], name_of(stage), **look)
             for place, spread in zip(places, spreads, strict=True):
@@ -114,11 +118,11 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
                     reach = [[spread.median - spread.min], [spread.max - spread.median]]
                     panels[0].errorbar(place, spread.median, yerr=reach, color=look["color"], capsize=3.5, linewidth=1)
             if stage in ahead:
-                _line(panels[1], places, speedups[stage.name], "", **look)
+                _line(panels[1], places, [leads[stage.name][number] for number in asked], "", **look)
         panels[0].set_ylabel("us/step, log scale")
         if ahead:
             panels[1].axhline(1.0, color=FAINT, linewidth=1.2)
-            panels[1].set_ylabel("times the speed of the\nfastest reference, log scale")
+            panels[1].set_ylabel("fastest rung: times the speed\nof a reference, log scale")
         for panel in panels:
             _log_y(panel)
             tidy(panel, "both")
@@ -126,11 +130,6 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         figure.legend(loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
         _title(figure, results, results.runs[points[0].name], where)
     return figure
-
-
-def _speedup(results: StudyResults, point: Point, stage: StageResult) -> float | None:
-    here = results.at(point, stage.name)
-    return speedup(results.runs[point.name], here) if here else None
 
 
 def _look(index: int, stage: StageResult) -> dict[str, Any]:

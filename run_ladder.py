@@ -268,7 +268,13 @@ def _begun(
     """A run of its own, in a folder of its own; the GPU's limits are not measured again where they are given."""
     chosen = select(options.stages, entries)
     settings = Settings(
-        options.rounds, options.repeats, options.warmups, options.budget, options.timeout, options.profile
+        options.rounds,
+        options.repeats,
+        options.warmups,
+        options.budget,
+        options.timeout,
+        options.profile,
+        options.curve_steps,
     )
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.

@@ -85,6 +85,7 @@ OPTIONS: dict[str, Key] = {
     "warmups": whole(0),
     "budget": SECONDS,
     "timeout": SECONDS,
+    "curve_steps": whole(0),
     "profile": Key('text such as "cupti", "nsys", "auto" or "none", or a list of tools', _is_words, _joined),
 }
 

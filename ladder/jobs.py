@@ -17,7 +17,7 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure import Plan
 from ladder.profile_data import Profile, Tool
-from ladder.results import Process
+from ladder.results import Curve, Process
 
 JOB, REPORT, TRACE = "job.json", "report.json", "trace.json.gz"
 RUNS_PER_ROUND = 1000
@@ -35,7 +35,8 @@ class Job(msgspec.Struct, frozen=True):
     first_updates: list[int]  # check the parameters after this many batches, each from a fresh trainer
     wanted: Plan
     profile: Tool | None  # cupti: after all is timed; nsys: watches from outside, and nothing is timed or judged
-    budget_s: float | None  # null: `wanted` is what an earlier round found affordable
+    curve_steps: int = 0  # record the curves with a point every so many steps; 0: do not
+    budget_s: float | None = None  # null: `wanted` is what an earlier round found affordable
 
 
 class FirstUpdate(msgspec.Struct, frozen=True):
@@ -58,6 +59,8 @@ class Report(msgspec.Struct, frozen=True):
     profile: Profile | None = None  # by CUPTI; the trace lies beside the report
     unprofiled: str = ""  # why there is none, though it was asked for
     metrics: dict[int, EpochMetrics] = {}  # of the last timed run, by epoch from 0
+    curve: Curve | None = None
+    no_curve: str = ""  # why there is none, though it was asked for
 
 
 def run_number(round_: int, run: int) -> int:

@@ -91,6 +91,13 @@ def ladder_parser() -> argparse.ArgumentParser:
         metavar="TOOL,...",
         help="nsys, cupti, nsys,cupti, auto or none: profile what passed, once it is timed (default: cupti)",
     )
+    how.add_argument(
+        "--curve-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="record loss and accuracy every so many steps, in one more run that is not timed (default: 0, do not)",
+    )
     how.add_argument("--out", type=Path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
     return parser
 

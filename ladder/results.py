@@ -119,6 +119,21 @@ class Metrics(msgspec.Struct, frozen=True):
     loss_curve: list[LossPoint]
 
 
+class CurvePoint(msgspec.Struct, frozen=True):
+    """What was seen after so many steps of a run: in training, the mean over the steps since the point before."""
+
+    step: int
+    loss: float | None
+    accuracy: float | None
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A whole training run apart from the timed ones: in training, and on the test images after each epoch."""
+
+    training: list[CurvePoint] = []
+    validation: list[CurvePoint] = []
+
+
 class StageDoc(msgspec.Struct, frozen=True):
     """The paragraphs of a stage's docstring: `expect` was written before the code, `found` where that was missed."""
 
@@ -149,6 +164,8 @@ class StageResult(msgspec.Struct, frozen=True):
     unprofiled: dict[Tool, str] = {}  # why a tool that was asked for saw nothing
     floor: Floor | None = None  # what a step takes at least; null where the GPU's limits were not measured
     processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
+    curve: Curve | None = None  # where it was asked for
+    no_curve: str = ""  # why there is none, though it was asked for
 
     @property
     def profile(self) -> Profile | None:
@@ -190,6 +207,7 @@ class Settings(msgspec.Struct, frozen=True):
     budget_s: float
     timeout_s: float
     profile: list[Tool] = []  # what to profile with, once all is timed
+    curve_steps: int = 0  # a point of the curves every so many steps; 0: none are recorded
 
 
 class OracleRecord(msgspec.Struct, frozen=True):
@@ -197,6 +215,7 @@ class OracleRecord(msgspec.Struct, frozen=True):
 
     test_accuracy: float | None
     loss_curve: list[LossPoint]
+    curve: Curve | None = None  # of the first round, where curves were asked for
 
 
 class Results(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from ladder.jobs import Report
 from ladder.limit_data import Floor
 from ladder.measure import Plan
 from ladder.profile_data import Profile, Tool
-from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.results import Check, Curve, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.verify import verify_speed, worst_of
 from stages.registry import Entry
 
@@ -30,6 +30,8 @@ class Row:
         self._unprofiled: dict[Tool, str] = {}
         self._floor: Floor | None = None
         self._shortened = False
+        self._curve: Curve | None = None
+        self._no_curve = ""
         if known is not None and known.status == "passed" and known.timing is not None and known.processes:
             self._take_up(known, known.timing)
 
@@ -45,6 +47,7 @@ class Row:
         self._unprofiled = dict(known.unprofiled)
         self._floor = known.floor
         self._shortened = timing.shortened
+        self._curve, self._no_curve = known.curve, known.no_curve
 
     def wants(self, round_: int) -> bool:
         """Whether this round is still to be measured."""
@@ -95,6 +98,8 @@ class Row:
             self.watched(report.profile)
         if report.unprofiled:
             self._unprofiled["cupti"] = report.unprofiled
+        if report.curve is not None or report.no_curve:
+            self._curve, self._no_curve = report.curve, report.no_curve
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
         self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)
         self._judge(checks)
@@ -152,6 +157,8 @@ class Row:
             unprofiled=self._unprofiled,
             floor=self._floor,
             processes=self.processes,
+            curve=self._curve,
+            no_curve=self._no_curve,
         )
 
 

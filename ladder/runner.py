@@ -109,7 +109,8 @@ class Runner:
                     self._measure_limits(scratch)
                 observer.step("training the float64 oracle")
                 wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
-                self._oracles = compute_all(self._problem, scratch / "dataset", wanted, ORACLE_BUDGET_S)
+                curve_steps = self._settings.curve_steps
+                self._oracles = compute_all(self._problem, scratch / "dataset", wanted, ORACLE_BUDGET_S, curve_steps)
                 self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
                 for round_, row in todo:
                     if row.wants(round_):  # it may have failed in an earlier round
@@ -193,6 +194,7 @@ class Runner:
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
             profile="cupti" if first and "cupti" in self._settings.profile else None,
+            curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )
 
@@ -242,7 +244,8 @@ class Runner:
     def _note_oracle(self, oracle: OracleRun) -> None:
         curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
         accuracy = oracle.test_accuracies[-1] if len(oracle.epochs) == self._problem.epochs else None
-        self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve))
+        recorded = self._oracles[run_number(0, 0)].curve if self._settings.curve_steps else None
+        self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve, recorded))
 
     def _save(self) -> None:
         stages: list[StageResult] = [row.result() for row in self._rows]

@@ -23,6 +23,8 @@ def check_settings(settings: Settings) -> None:
     ):
         if not least <= value <= MAX_RUNS:
             raise UsageError(f"{name} {value}: must be from {least} to {MAX_RUNS}")
+    if settings.curve_steps < 0:
+        raise UsageError(f"curve steps {settings.curve_steps}: must be 0 or more")
     for name, seconds in (("budget", settings.budget_s), ("timeout", settings.timeout_s)):
         if not 0 < seconds < float("inf"):
             raise UsageError(f"{name} {seconds}: must be a positive number of seconds")

@@ -158,7 +158,7 @@ def _points(file: ConfigFile, base: Table, varied: Mapping[str, list[Any]], wher
 
 def _word(value: Any) -> str:
     """A value as part of a folder's name."""
-    text = "-".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = ("-".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
     return re.sub(r"[^\w.+-]", "_", text)
 
 

@@ -21,6 +21,7 @@ from common.cuda.driver import multiprocessor
 from common.dataset import Dataset, Split
 from common.problem import Params, initial_params, zero_params
 from common.trainer import Trainer
+from ladder.curves import record_curve
 from ladder.environment import import_packages
 from ladder.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.jobs import (
@@ -42,7 +43,7 @@ from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
 from ladder.profile.summary import summarise
 from ladder.profile_data import Profile
-from ladder.results import GpuState, Process
+from ladder.results import Curve, GpuState, Process
 from stages.registry import load_entry
 from stages.stage import Stage
 
@@ -103,6 +104,7 @@ def do(job: Job, folder: Path) -> Report:
     profile, unprofiled = _profile(job, trainer, stage, plan.epochs, steps, step_us, folder)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
+    curve, no_curve = _curve(job, stage)
     report = Report(
         detail=trainer.detail,
         device=trainer.device,
@@ -121,6 +123,8 @@ def do(job: Job, folder: Path) -> Report:
         profile=profile,
         unprofiled=unprofiled,
         metrics=runs[-1].metrics,
+        curve=curve,
+        no_curve=no_curve,
     )
     trainer.close()
     return report
@@ -156,6 +160,19 @@ def _profile(
         profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
         return with_bytes(profile, job.problem) if stage.recipe else profile, ""
     except Exception as error:  # CUPTI wants permissions, and a version that fits the driver: neither is worth a row
+        traceback.print_exc()
+        return None, one_line(error)
+
+
+def _curve(job: Job, stage: Stage) -> tuple[Curve | None, str]:
+    """The stage's curves, or why there are none: a row is worth more than they are."""
+    if not job.curve_steps:
+        return None, ""
+    try:
+        data = Dataset.load_saved(Path(job.dataset))
+        params = initial_params(job.problem, run_number(job.round, 0))
+        return record_curve(stage.build, job.problem, data, params, job.curve_steps, fence), ""
+    except Exception as error:
         traceback.print_exc()
         return None, one_line(error)
 

@@ -117,8 +117,8 @@ def setting(key: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value in words: `64`, `128-128-128`."""
-    return "-".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A value in words: `64`, `128-128-128`, and `none` for no layers."""
+    return ("-".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 
 def point_text(point: Point) -> str:

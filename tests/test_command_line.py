@@ -25,7 +25,7 @@ SMALL = ["--batch-size=20", "--epochs=2", "--metrics-every=1", "--rounds=1", "--
 OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
-    "--profile", "--explain", "--config", "--max-steps",
+    "--profile", "--explain", "--config", "--max-steps", "--curve-steps",
 }  # fmt: skip
 Refused = Callable[..., str]
 

@@ -65,7 +65,7 @@ def test_a_study_may_vary_nothing_or_lists_of_layers(tmp_path: Path) -> None:
     assert (point.name, point.values, point.settings) == ("run", {}, {"epochs": 3, "stages": "all"})
     text = "[vary]\nhidden = [[], [8], [8, 4]]\n[[where]]\nhidden = [[8, 4], [8]]\nepochs = 3"
     study = read(tmp_path, text)
-    assert [point.name for point in study.points] == ["hidden-", "hidden-8", "hidden-8-4"]
+    assert [point.name for point in study.points] == ["hidden-none", "hidden-8", "hidden-8-4"]
     assert [point_options(point).get("epochs") for point in study.points] == [None, 3, 3]
     assert [point_options(point)["hidden"] for point in study.points] == [(), (8,), (8, 4)]
 

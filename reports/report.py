@@ -35,7 +35,7 @@ from reports.summary import (
     table_order,
 )
 
-RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg"}  # the others stand where what they show is told
+RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg", "curves.svg"}  # the others stand where what they show is told
 
 
 def report(results: Results, figures: Collection[str]) -> str:

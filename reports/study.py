@@ -134,6 +134,9 @@ def not_passed(results: StudyResults) -> list[str]:
             if stage.status != "passed":
                 reason = " ".join((stage.reason or "no reason was recorded").split())
                 said.setdefault((stage.status, reason), {}).setdefault(stage.name, []).append(point_text(point))
+            elif stage.no_curve:
+                told = said.setdefault(("has no curves", stage.no_curve), {})
+                told.setdefault(stage.name, []).append(point_text(point))
     everywhere = len(results.measured)
     lines = []
     for (status, reason), points_of in said.items():

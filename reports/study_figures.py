@@ -12,15 +12,16 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from ladder.results import Results, StageResult
 from ladder.study_data import Point
 from reports import format
+from reports.curves import curves, has_curves
 from reports.figures import epoch_time
 from reports.provenance import gpu_name
 from reports.study import StudyResults, lead, name_of, setting, step_us, value_text
-from reports.style import BACKGROUND, FAINT, PALETTE, STYLE, WIDTH, svg, tidy
+from reports.style import BACKGROUND, FAINT, PALETTE, STYLE, WIDTH, log_y, svg, tidy
 from reports.summary import dataset_name
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
@@ -45,12 +46,29 @@ def study_figures(results: StudyResults) -> dict[str, str]:
     return {name: svg(figure) for name, figure in _drawings(results)}
 
 
+def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
+    """The points with curves, those that differ in their seed alone together, by what they have in common in words."""
+    found: dict[str, list[Point]] = {}
+    for point in results.measured:
+        if has_curves(results.runs[point.name]):
+            same = {key: value for key, value in point.values.items() if key != "seed"}
+            name = ".".join(f"{key.replace('_', '-')}-{value_text(value)}" for key, value in same.items())
+            found.setdefault(name, []).append(point)
+    return found
+
+
 def _drawings(results: StudyResults) -> Iterator[tuple[str, Figure]]:
     timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
     if not timed:
         return
     if not results.study.varied:
         yield "epoch_time.svg", epoch_time(results.runs[timed[0].name])
+    if seeded := seeds_of(results):
+        for name, points in seeded.items():
+            runs = [results.runs[point.name] for point in points]
+            yield f"curves{'-' if name else ''}{name}.svg", curves(runs)
+        return  # its times are those of short runs, and not what it is about
+    if not results.study.varied:
         return
     axis = axis_of(results.study.varied, timed)
     for name, where, points in _slices(results.study.varied, axis, timed):
@@ -124,7 +142,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
             panels[1].axhline(1.0, color=FAINT, linewidth=1.2)
             panels[1].set_ylabel("fastest rung: times the speed\nof a reference, log scale")
         for panel in panels:
-            _log_y(panel)
+            log_y(panel)
             tidy(panel, "both")
         _bottom(panels[-1], axis)
         figure.legend(loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
@@ -148,15 +166,6 @@ def _look(index: int, stage: StageResult) -> dict[str, Any]:
 def _line(axes: Axes, places: Sequence[float], values: Sequence[float | None], name: str, **look: Any) -> None:
     """A line through the values that are there; NaN interrupts it."""
     axes.plot(places, [float("nan") if value is None else value for value in values], label=name or None, **look)
-
-
-def _log_y(axes: Axes) -> None:
-    """A logarithmic axis whose labels are plain numbers, as many as fit."""
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 500 else (1,)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _bottom(axes: Axes, axis: Axis) -> None:

@@ -10,9 +10,20 @@ from rich.text import Text
 
 from reports import format
 from reports.console import STATUS_STYLE, empty_table, wide_enough
+from reports.curves import curves_csv
 from reports.render import replace_text
-from reports.study import StudyResults, load_results, name_of, not_passed, point_text, races, spread_text, step_us
-from reports.study_figures import study_figures
+from reports.study import (
+    StudyResults,
+    load_results,
+    name_of,
+    not_passed,
+    point_text,
+    races,
+    spread_text,
+    step_us,
+    value_text,
+)
+from reports.study_figures import seeds_of, study_figures
 from reports.study_report import study_csv, study_report
 
 
@@ -25,6 +36,10 @@ def render_study(folder: Path) -> StudyResults:
     drawn = study_figures(results)
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
+    if seeds_of(results):
+        runs = {tuple(value_text(value) for value in point.values.values()): point for point in results.measured}
+        header = results.study.varied
+        drawn["curves.csv"] = curves_csv({key: results.runs[point.name] for key, point in runs.items()}, header)
     for older in {*figures.glob("*.svg"), *figures.glob("*.csv")} - {figures / name for name in drawn}:
         older.unlink()  # an earlier rendering's, which the report no longer shows
     for name, text in drawn.items():

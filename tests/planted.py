@@ -159,6 +159,16 @@ class _Slow(NumpyTrainer):
         super().run_epoch(epoch)
 
 
+class _HasNoParts(NumpyTrainer):
+    """Does not train on a split of five batches, as curves ask for."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        if len(self._batches) == 5:
+            raise RuntimeError("no part of an epoch")
+
+
+NO_PARTS = _stage("no-parts", _HasNoParts)
 HANGS = _stage("hangs", _hang)
 KILLED = _stage("killed", _kill)
 LEAVES = _stage("leaves", _leave)

@@ -5,9 +5,11 @@ The numbers are made up.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
-from ladder.results import Results, StageResult, Timing
+from ladder.results import Curve, CurvePoint, Results, StageResult, Timing
 from ladder.study_data import Point, Published, Study
 from reports.study import StudyResults
 from tests.reports.sample import replace_stage, unprofiled_results
@@ -68,3 +70,34 @@ def _scaled(stage: StageResult, size: int) -> StageResult:
     process = msgspec.structs.replace(stage.processes[0], runs_s=runs, gpu_states=[])
     timing = Timing.of([process], epochs=20, steps_per_epoch=STEPS, shortened=False)
     return msgspec.structs.replace(stage, timing=timing, processes=[process])
+
+
+def curve_results(seeds: int = 3, epochs: int = 3) -> StudyResults:
+    """Two networks and some seeds, with the curves of every stage; those in bfloat16 are further from the oracle."""
+    points = [
+        Point(f"hidden-{size}.seed-{seed}", {"hidden": size, "seed": seed}, {}, "measured")
+        for size in (64, 256)
+        for seed in range(seeds)
+    ]
+    runs = {point.name: _with_curves(run_at(point.values["hidden"]), point.values["seed"], epochs) for point in points}
+    return StudyResults(msgspec.structs.replace(study("hidden", points), varied=["hidden", "seed"]), runs)
+
+
+def _with_curves(run: Results, seed: int, epochs: int) -> Results:
+    assert run.oracle is not None
+    steps = run.problem.train_images // run.problem.batch_size
+    far = {stage.name: 1e-3 if "bf16" in stage.name else 1e-7 * index for index, stage in enumerate(run.stages)}
+    stages = [
+        msgspec.structs.replace(stage, curve=_curve(steps, epochs, seed, far[stage.name])) for stage in run.stages
+    ]
+    oracle = msgspec.structs.replace(run.oracle, curve=_curve(steps, epochs, seed, 0.0))
+    return msgspec.structs.replace(run, stages=stages, oracle=oracle)
+
+
+def _curve(steps: int, epochs: int, seed: int, off: float) -> Curve:
+    def seen(step: int) -> CurvePoint:
+        loss = 0.2 + 2.1 / (1 + step / 60) + 0.03 * seed / (1 + step / 100)
+        return CurvePoint(step, loss * (1 + off * math.sin(step)), 1 - loss / 4)
+
+    ends = [(epoch + 1) * steps for epoch in range(epochs)]
+    return Curve([seen(step) for step in range(10, epochs * steps + 1, 40)], [seen(step) for step in ends])

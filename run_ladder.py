@@ -274,7 +274,7 @@ def _begun(
         options.budget,
         options.timeout,
         options.profile,
-        options.curve_steps,
+        curve_steps=options.curve_steps,
     )
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.

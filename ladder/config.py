@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UsageError
-from ladder.options import tools
+from ladder.options import ladder_parser, tools
 
 Table = Mapping[str, Any]
 
@@ -69,7 +69,33 @@ def _joined(value: str | list[str]) -> str:
 SIZE = whole(1)
 SECONDS = _positive("a positive number of seconds")
 NAMES = 'text such as "all" or "naive..cublas", or a list of names'
-OPTIONS: dict[str, Key] = {
+# Of the command line alone: they say what to do instead of a run, or where.
+NOT_IN_FILES = ("list", "doctor", "explain", "resume", "config", "out")
+
+
+def _as_option(name: str) -> Key:
+    """A key that may be whatever the option of its name takes."""
+    option = f"--{name.replace('_', '-')}"
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, bool):
+            words = [option] if value else []
+        else:
+            words = [f"{option}={_joined(value) if _is_words(value) else value}"]
+        return getattr(ladder_parser().parse_args(words), name)
+
+    def fits(value: Any) -> bool:
+        try:
+            convert(value)
+        except UsageError:
+            return False
+        return True
+
+    return Key(f"what {option} takes; see --help", fits, convert)
+
+
+OPTIONS: dict[str, Key] = {name: _as_option(name) for name in vars(ladder_parser().parse_args([]))}
+OPTIONS = {name: key for name, key in OPTIONS.items() if name not in NOT_IN_FILES} | {
     "stages": Key(NAMES, _is_words, _joined),
     "hidden": Key("a layer's size such as 256, or a list of sizes such as [128, 128, 128]", _is_layers),
     "depth": whole(0),

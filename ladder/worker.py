@@ -104,7 +104,7 @@ def do(job: Job, folder: Path) -> Report:
     profile, unprofiled = _profile(job, trainer, stage, plan.epochs, steps, step_us, folder)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
-    curve, no_curve = _curve(job, stage)
+    curve, no_curve = _curve(job, stage, params_of(0))
     report = Report(
         detail=trainer.detail,
         device=trainer.device,
@@ -164,13 +164,12 @@ def _profile(
         return None, one_line(error)
 
 
-def _curve(job: Job, stage: Stage) -> tuple[Curve | None, str]:
-    """The stage's curves, or why there are none: a row is worth more than they are."""
+def _curve(job: Job, stage: Stage, params: Params) -> tuple[Curve | None, str]:
+    """The stage's curves from these parameters, or why there are none: a row is worth more than they are."""
     if not job.curve_steps:
         return None, ""
     try:
         data = Dataset.load_saved(Path(job.dataset))
-        params = initial_params(job.problem, run_number(job.round, 0))
         return record_curve(stage.build, job.problem, data, params, job.curve_steps, fence), ""
     except Exception as error:
         traceback.print_exc()

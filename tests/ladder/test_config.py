@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from ladder.config import OPTIONS, options_of
+from ladder.config import OPTIONS, _as_option, options_of
 from ladder.options import ladder_parser
 
 ALL = """
@@ -26,6 +26,7 @@ repeats = 4
 warmups = 0
 budget = 2.5
 timeout = 60
+curve_steps = 5
 profile = ["cupti", "nsys"]
 """
 
@@ -40,7 +41,7 @@ def test_a_file_says_the_same_as_the_command_line(tmp_path: Path) -> None:
     said = (
         "--stages numpy,naive --hidden 128,128,128 --batch-size 32 --learning-rate 1 --epochs 3 --seed 7 "
         "--metrics-every 2 --max-steps 10 --data-dir digits --rounds 1 --repeats 4 --warmups 0 --budget 2.5 "
-        "--timeout 60 --profile cupti,nsys"
+        "--timeout 60 --curve-steps 5 --profile cupti,nsys"
     )
     written = ladder_parser().parse_args(said.split())
     options = options_of(write(tmp_path, ALL))
@@ -113,3 +114,22 @@ def test_what_is_no_toml_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"run\.toml: not TOML"):
         options_of(tmp_path / "run.toml")
+
+
+def test_every_option_of_a_run_is_a_key_and_may_be_what_it_takes() -> None:
+    options = vars(ladder_parser().parse_args([])).keys()
+    assert OPTIONS.keys() - {"depth"} == options - {"list", "doctor", "explain", "resume", "config", "out"}
+
+
+def test_a_key_that_has_no_rule_of_its_own_is_what_its_option_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text, value in (
+        ("list", "list = true", True),
+        ("epochs", "epochs = 3", 3),
+        ("stages", "stages = ['numpy', 'naive']", "numpy,naive"),
+    ):
+        monkeypatch.setitem(OPTIONS, name, _as_option(name))
+        assert options_of(write(tmp_path, text)).get(name) == value
+    with pytest.raises(UsageError, match=r'line 1: epochs = "x": must be what --epochs takes; see --help'):
+        options_of(write(tmp_path, "epochs = 'x'"))

@@ -117,6 +117,8 @@ def report(argv: list[str]) -> int:
     parser = OneLineParser(prog="run_ladder.py report", description="Render a results.json again; needs no GPU.")
     parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one, or a study")
     path: Path = parser.parse_args(argv).path
+    if path.name == INDEX:
+        path = path.parent
     if (path / INDEX).exists():
         print_study(render_study(path), path)
         return 0

@@ -95,7 +95,7 @@ def test_a_study_is_rendered_again(here: Path) -> None:
     assert main(["study", write(here, TWO), "--out", "out"]) == 0
     before = (here / "out" / "report.md").read_bytes()
     (here / "out" / "report.md").unlink()
-    assert main(["report", "out"]) == 0
+    assert main(["report", "out/study.json"]) == 0
     assert (here / "out" / "report.md").read_bytes() == before
 
 

@@ -60,7 +60,7 @@ def print_doctor(findings: Sequence[tuple[str, str, str]], console: Console | No
 
 def _print_plain_table(header: Sequence[str], cells: Sequence[Sequence[str]], console: Console | None) -> None:
     console = wide_enough(console)
-    table = empty_table()
+    table = plain_table()
     for index, name in enumerate(header):
         table.add_column(name, overflow="fold", no_wrap=index == 0)
     for line in cells:
@@ -75,7 +75,7 @@ def _shown(found: Sequence[Row]) -> Sequence[Row]:
 
 
 def _table(lines: Sequence[Row], gap: int, with_floors: bool) -> Table:
-    table = empty_table(gap)
+    table = plain_table(gap)
     table.add_column("stage\n  what changed", overflow="fold")
     headers = ["ms/epoch\n(min-max)", "us/step\nlaunches", "vs\nbelow", "vs\nnaive", "vs\nPyTorch"]
     headers += ["x own floor\nx physical"] if with_floors else []
@@ -121,14 +121,14 @@ def _two_lines(upper: str, lower: str) -> Text:
 
 
 def wide_enough(console: Console | None) -> Console:
-    """The console, made as wide as the tables need."""
+    """The console, or that of standard output, with room for a table."""
     console = console or Console(highlight=False)
     console.width = max(console.width, NARROWEST)
     return console
 
 
-def empty_table(gap: int = 1) -> Table:
-    """A table in the house's look, with so many columns between two of its own."""
+def plain_table(gap: int = 1) -> Table:
+    """A table without a frame, to which columns and rows are added."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports import format
-from reports.console import STATUS_STYLE, empty_table, wide_enough
+from reports.console import STATUS_STYLE, plain_table, wide_enough
 from reports.curves import curves_csv
 from reports.render import replace_text
 from reports.study import (
@@ -70,7 +70,7 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
 
 def _times(results: StudyResults) -> Table:
     """A line for every point and stage, since a terminal has no room for a column a point."""
-    table = empty_table()
+    table = plain_table()
     table.add_column("point")
     table.add_column("stage", overflow="fold")
     table.add_column("us/step (min-max)", justify="right", no_wrap=True)

@@ -168,8 +168,18 @@ def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveVie
     """A run of its own, in a folder of its own."""
     chosen = select(options.stages, entries)
     settings = Settings(
-        options.rounds, options.repeats, options.warmups, options.budget, options.timeout, options.profile
+        options.rounds,
+        options.repeats,
+        options.warmups,
+        options.budget,
+        options.timeout,
+        options.profile,
+        options.remeasure,
+        options.precision,
+        *([] if options.time_cap is None else [options.time_cap]),
     )
+    if options.time_cap is not None and options.precision is None:
+        raise UsageError(f"--time-cap {options.time_cap:g}: ends what --precision asks for; give that, too")
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.
     asked = Problem(

@@ -77,6 +77,22 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--timeout", type=float, default=300.0, metavar="S", help="seconds until a process counts as hung (300)"
     )
     how.add_argument(
+        "--remeasure",
+        type=int,
+        default=2,
+        metavar="N",
+        help="times a process is measured again, at most, when clocks or others disturbed it (2)",
+    )
+    how.add_argument(
+        "--precision",
+        type=_share,
+        metavar="P%",
+        help="add rounds until every stage's 95%% interval is this narrow, such as 1%%",
+    )
+    how.add_argument(
+        "--time-cap", type=float, metavar="S", help="seconds after which --precision adds no more rounds (600)"
+    )
+    how.add_argument(
         "--profile",
         "--tool",
         type=_tools,
@@ -93,6 +109,14 @@ def _hidden(text: str) -> tuple[int, ...]:
         return tuple(int(width) for width in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: must be layer sizes such as 256 or 128,128,128") from None
+
+
+def _share(text: str) -> float:
+    """A share as a percentage or a plain number: `1%` and `0.01` are the same."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a share such as 1%") from None
 
 
 def _tools(text: str) -> list[Tool]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import statistics
 
+from ladder.disturbance import judged
 from ladder.jobs import Report
 from ladder.limit_data import Floor
 from ladder.measure import Plan
 from ladder.profile_data import Profile, Tool
 from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.statistics import Interval, median_interval
 from ladder.verify import verify_speed, worst_of
 from stages.registry import Entry
 
@@ -22,6 +25,7 @@ class Row:
         self.reason: str | None = None
         self.plan: Plan | None = None
         self.processes: list[Process] = []
+        self.set_aside: list[Process] = []
         self._steps = steps_per_epoch
         self._report = Report()
         self._checks: list[Check] = []
@@ -38,6 +42,7 @@ class Row:
         self.status = known.status
         self.plan = Plan(timing.epochs, len(first.runs_s), len(first.warmups_s))
         self.processes = list(known.processes)
+        self.set_aside = list(known.set_aside)
         self._report = Report(detail=known.detail, device=known.device)
         self._checks = list(known.checks)
         self._metrics = known.metrics
@@ -49,6 +54,25 @@ class Row:
     def wants(self, round_: int) -> bool:
         """Whether this round is still to be measured."""
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
+
+    def disturbed_rounds(self, most: int) -> list[int]:
+        """The rounds that something else took part in, and that were not yet measured again so often."""
+        seen = [process.round for process in self.set_aside]
+        found = (process.round for process in self.processes if process.disturbed)
+        return [round_ for round_ in found if self.status == "passed" and seen.count(round_) < most]
+
+    def put_aside(self, round_: int) -> list[str]:
+        """Take a round's process out of the times, but not out of the results; returns what disturbed it."""
+        (process,) = (process for process in self.processes if process.round == round_)
+        self.processes.remove(process)
+        self.set_aside.append(process)
+        return process.disturbed
+
+    def interval(self) -> Interval | None:
+        """The median of its processes' times, and between what it lies; None for a stage that has not passed."""
+        if self.status != "passed" or not self.processes:
+            return None
+        return median_interval([statistics.median(process.runs_s) for process in self.processes])
 
     def judge_speed(self, floor: Floor | None) -> None:
         """Compare its time with what the GPU can do at best: below what the problem takes, it cannot be true."""
@@ -89,7 +113,7 @@ class Row:
         assert report.process is not None
         self._report = report
         self.plan = report.plan
-        self.processes.append(report.process)
+        self.processes = judged([*self.processes, report.process], self.set_aside, on_gpu=report.device == "gpu")
         self._shortened = shortened
         if report.profile is not None:
             self.watched(report.profile)
@@ -152,6 +176,7 @@ class Row:
             unprofiled=self._unprofiled,
             floor=self._floor,
             processes=self.processes,
+            set_aside=self.set_aside,
         )
 
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from ladder.results import LossPoint, OracleRecord, ProblemRecord, Results
 from reports import format
-from reports.compare import CLASSES
+from reports.peers import CLASSES
 from reports.decomposition import chain
 from reports.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, svg, tidy, title
 from reports.summary import Row, label, rows, table_order

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from ladder.profile_data import Profile
 from ladder.results import Results, StageResult
 from reports import format
-from reports.compare import fastest_peer, precision_class, ratio, references
+from reports.peers import fastest_peer, precision_class, ratio, references
 from reports.limits import limits_blocks
 from reports.markdown import (
     FLOOR_COLUMNS,

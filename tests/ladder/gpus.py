@@ -51,6 +51,7 @@ class FakeNvml(ModuleType):
         self.reasons = reasons
         self.refused = refused
         self.open = 0
+        self.computing = 1
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml") and name in super().__getattribute__("refused"):
@@ -90,6 +91,9 @@ class FakeNvml(ModuleType):
 
     def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
         return "580.65.06"
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[str]:  # noqa: N802
+        return ["this one"] * self.computing
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
         return self.reasons

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from ladder.results import Precision, Results, Spread, StageResult
-from reports.compare import epoch_s, fastest_peer, ratio, references, torch_stages
+from reports.peers import epoch_s, fastest_peer, ratio, references, torch_stages
 from reports.summary import rows
 from tests.reports import sample
 

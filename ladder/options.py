@@ -13,6 +13,7 @@ from ladder.profile_data import Tool
 EPILOG = """\
 other commands:
   profile         run stages briefly, and profile them: profile --stages cuda-graph --tool nsys
+  compare A B     say what became faster or slower: results files, folders, or reference:h200; gates a CI
   limits          measure what the GPU's primitives cost: a launch, a graph's node, a barrier, bandwidths
   report PATH     render a results.json (or a run's folder) again: table, report.md, figures; needs no GPU
   readme          write the recorded runs' table and figures into README.md
@@ -101,6 +102,33 @@ def ladder_parser() -> argparse.ArgumentParser:
         help="nsys, cupti, nsys,cupti, auto or none: profile what passed, once it is timed (default: cupti)",
     )
     how.add_argument("--out", type=Path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
+    return parser
+
+
+def compare_parser() -> argparse.ArgumentParser:
+    """The options of a comparison."""
+    parser = OneLineParser(
+        prog="run_ladder.py compare",
+        description="Say of each stage whether it became FASTER or SLOWER from one run to another, stayed the SAME, or "
+        "whether that is AMBIGUOUS; show more than two runs side by side. Exit status: 0 no regression, 1 a "
+        "regression, 2 cannot compare.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a results.json, a run's folder, or reference:GPU[/PROBLEM] for a recorded run; the first is the base",
+    )
+    parser.add_argument(
+        "--threshold", type=_share, default=0.02, metavar="P%", help="how much slower is a regression (default: 2%%)"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "json"), default="text", help="what to print (default: text)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 2 where a regression can neither be seen nor be ruled out"
+    )
     return parser
 
 

@@ -62,8 +62,17 @@ def ratio_interval(base: Sequence[float], new: Sequence[float], confidence: floa
 
 def _resampled_medians(logs: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     """The medians (RESAMPLES,) of as many processes as there are, drawn with replacement; the same in every call."""
-    drawn = np.random.default_rng(seed).integers(0, len(logs), (RESAMPLES, len(logs)))
-    return np.median(logs[drawn], axis=1)
+    ordered = np.sort(logs)
+    below, above = _middle_ranks(len(logs), seed)
+    return (ordered[below] + ordered[above]) / 2
+
+
+@lru_cache(maxsize=64)
+def _middle_ranks(count: int, seed: int) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """The ranks of the two in the middle of every resample, which are one where their number is odd."""
+    drawn = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count), dtype=np.uint16)
+    drawn.sort(axis=1)
+    return drawn[:, (count - 1) // 2].copy(), drawn[:, count // 2].copy()
 
 
 def _percentiles(middle: float, resampled: NDArray[np.float64], confidence: float) -> Interval:

@@ -120,6 +120,8 @@ def report(argv: list[str]) -> int:
 def compare_runs(argv: list[str]) -> int:
     """Tell what became of each stage between two runs, or show several side by side."""
     options = compare_parser().parse_args(argv)
+    if not 0 <= options.threshold < 1:
+        raise UsageError(f"threshold {options.threshold:g}: must be a share from 0% to below 100%, such as 2%")
     runs = named_runs(options.runs, ROOT / "results" / "reference")
     if len(runs) > 2:
         print_comparison(compare_machines(runs), options.format)

@@ -5,6 +5,7 @@ Only circumstances are looked at, never the times themselves: to repeat what is 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from ladder.results import Process
 CLOCK_DROP = 0.03  # of the highest clock that any of the stage's processes had
 WAITED = 0.05  # of the timed runs, by all threads together
 STOLEN = 0.05  # of them, by other virtual machines
+OTHERS = 0.10  # of the machine's cores, kept busy by other processes: they take caches, memory and clocks, too
 LEAST_S = 0.005  # a moment less than that is any kernel's housekeeping, and near the end of what it accounts for
 
 
@@ -44,4 +46,7 @@ def _reasons(process: Process, highest_mhz: int | None) -> list[str]:
     ):
         if lost_s > max(limit * total_s, LEAST_S):
             reasons.append(f"{what} for {lost_s / total_s:.0%} of the time")
+    others = statistics.mean([state.others for state in host]) if host else 0.0
+    if others > OTHERS:
+        reasons.append(f"others kept {others:.0%} of the host's cores busy")
     return reasons

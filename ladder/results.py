@@ -57,10 +57,11 @@ class GpuState(msgspec.Struct, frozen=True):
 
 
 class HostState(msgspec.Struct, frozen=True):
-    """What a run lacked of the host's cores."""
+    """What others took of the host during a run."""
 
     waited_s: float  # for a core that another process had, all threads together
     stolen_s: float  # by other virtual machines, all cores together
+    others: float = 0.0  # the share of the machine's cores that other processes kept busy
 
 
 class Process(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from reports.verdicts import RESOLUTION, Comparison, StageVerdict, Verdict
 Form = Literal["text", "markdown", "json"]
 STYLES: dict[Verdict, str] = {"FASTER": "green", "SLOWER": "red", "SAME": "", "AMBIGUOUS": "yellow"}
 HEADER = ("stage", "verdict", "new / base", "interval", "base us/step", "new us/step", "processes")
+IN_BRACKETS = "In brackets: its time by that in the first run, above 1 is slower, and the verdict on it."
 
 
 def print_comparison(found: Comparison | Machines, form: Form, console: Console | None = None) -> None:
@@ -56,7 +57,8 @@ def markdown_of_many(found: Machines) -> str:
     """The same of several runs."""
     header, lines = _table_of_many(found)
     cells = [[cell(text) for text in words] for words in lines]
-    return f"{table([cell(name) for name in header], cells, right=_right(header))}\n\n{bullets(orders(found))}\n"
+    parts = (table([cell(name) for name in header], cells, right=_right(header)), IN_BRACKETS, bullets(orders(found)))
+    return "\n\n".join(parts) + "\n"
 
 
 def conclusion(found: Comparison) -> str:
@@ -82,8 +84,8 @@ def how_to_read(found: Comparison) -> str:
     """What the words of the table mean."""
     text = (
         f"new / base: of the times, above 1 is slower, with its {OF_A_VERDICT:.1%} interval over fresh processes. "
-        f"SLOWER and FASTER: all of it is more than {RESOLUTION:.1%} away from 1; SAME: all of it is within "
-        f"{format.share(found.threshold)}; AMBIGUOUS: neither."
+        f"SLOWER and FASTER: all of it is on one side of 1, and the ratio more than {RESOLUTION:.1%} away; SAME: "
+        f"otherwise, and all of it within {format.share(found.threshold)}; AMBIGUOUS: neither."
     )
     if found.named("AMBIGUOUS"):
         text += f" Record both runs with --precision 1%, or more --rounds ({ENOUGH} at least), to tell."
@@ -143,7 +145,8 @@ def _print_two(found: Comparison, console: Console) -> None:
 
 def _print_many(found: Machines, console: Console) -> None:
     header, lines = _table_of_many(found)
-    console.print(_rich_table(header, [list(map(Text, words)) for words in lines]))
+    console.print(_rich_table(header, [[Text(word.replace(" (", "\n(")) for word in words] for words in lines]))
+    console.print(Text(IN_BRACKETS, "dim"))
     for sentence in orders(found):
         console.print(Text(f"* {sentence}"))
 
@@ -162,7 +165,7 @@ def _of_machine(one: MachineCell) -> str:
 def _rich_table(header: Sequence[str], lines: Sequence[Sequence[Text]]) -> Table:
     empty = plain_table()
     for name, right in zip(header, _right(header), strict=True):
-        title = name.replace(" us/step", "\nus/step").replace(" / ", "\n/ ")
+        title = name.replace(" us/step", "\nus/step").replace(" / ", "\n/ ").replace(" (", "\n(")
         empty.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=not right)
     for cells in lines:
         empty.add_row(*cells)

@@ -16,9 +16,9 @@ MACHINE = (
     ("driver", ("gpu", "driver")),
     ("GPU's power limit", ("gpu", "power_limit_w")),
     ("CPU", ("cpu", "model")),
-    ("usable cores", ("cpu", "cores_usable")),
+    ("number of usable cores", ("cpu", "cores_usable")),
     ("BLAS", ("blas", "library")),
-    ("BLAS threads", ("blas", "threads")),
+    ("number of BLAS threads", ("blas", "threads")),
     ("Python", ("python",)),
 )
 PROBLEM = ("learning_rate", "epochs", "seed", "metrics_every", "dataset_sha256")

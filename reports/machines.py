@@ -11,9 +11,10 @@ import msgspec
 from ladder.results import Results, StageResult
 from ladder.statistics import ratio_interval
 from reports.differences import cannot_compare
+from reports.peers import step_times_us
 from reports.provenance import gpu_name
 from reports.summary import table_order
-from reports.verdicts import CannotCompareError, Verdict, step_times_us, verdict_of
+from reports.verdicts import CannotCompareError, Verdict, verdict_of
 
 
 class MachineCell(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ of the code. A row on a GPU is compared with the CPU only in a run where no cand
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 
 from ladder.results import Precision, Results, StageResult
@@ -54,3 +55,14 @@ def ratio(base: StageResult | None, own: StageResult) -> float | None:
     """How many times faster than the base a stage is; None where one of them has no time."""
     base_s, own_s = epoch_s(base), epoch_s(own)
     return None if base_s is None or own_s is None else base_s / own_s
+
+
+def step_times_us(stage: StageResult | None) -> list[float]:
+    """What a step took in each of a stage's processes, by the median of its runs; empty unless the stage passed."""
+    if stage is None or stage.status != "passed" or stage.timing is None:
+        return []
+    steps = stage.timing.epochs * stage.timing.steps_per_epoch
+    if steps <= 0:
+        return []
+    times = [statistics.median(process.runs_s) / steps * 1e6 for process in stage.processes if process.runs_s]
+    return times if all(0 < time < math.inf for time in times) else []

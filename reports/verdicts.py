@@ -1,13 +1,13 @@
 """Whether a stage became faster or slower between two runs, or whether nobody can tell.
 
 A verdict is drawn from the interval of the ratio of the two medians (`ladder.statistics`), never from the ratio alone.
-FASTER and SLOWER: the whole interval is beyond what two recordings of the same thing may differ by. SAME: all of it is
-within the threshold, so that there is no difference that anybody has to care about. Anything else is AMBIGUOUS.
+FASTER and SLOWER: the whole interval is on one side of 1, and the ratio further from it than two recordings of the same
+thing may differ by. SAME: otherwise, and all of it is within the threshold, so that there is no difference that anybody
+has to care about. Anything else is AMBIGUOUS.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator
 from typing import Literal
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ladder.results import Results, StageResult
 from ladder.statistics import ENOUGH, Interval, ratio_interval
 from reports.differences import cannot_compare, differences
+from reports.peers import step_times_us
 from reports.summary import reason, table_order
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
@@ -97,23 +98,12 @@ def _undecided(stages: list[StageVerdict], threshold: float) -> list[str]:
 
 def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
     """What the interval of a ratio of times says."""
-    if interval.low > 1 + RESOLUTION:
+    if interval.low > 1 and interval.value > 1 + RESOLUTION:
         return "SLOWER"
-    if interval.high < 1 / (1 + RESOLUTION):
+    if interval.high < 1 and interval.value < 1 / (1 + RESOLUTION):
         return "FASTER"
     within = interval.low >= 1 / (1 + threshold) and interval.high <= 1 + threshold
     return "SAME" if within else "AMBIGUOUS"
-
-
-def step_times_us(stage: StageResult | None) -> list[float]:
-    """What a step took in each of a stage's processes, by the median of its runs; empty unless the stage passed."""
-    if stage is None or stage.status != "passed" or stage.timing is None:
-        return []
-    steps = stage.timing.epochs * stage.timing.steps_per_epoch
-    if steps <= 0:
-        return []
-    times = [statistics.median(process.runs_s) / steps * 1e6 for process in stage.processes if process.runs_s]
-    return times if all(0 < time < math.inf for time in times) else []
 
 
 def _stage(before: StageResult | None, after: StageResult | None, name: str, threshold: float) -> StageVerdict:

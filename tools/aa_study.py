@@ -5,7 +5,8 @@
 
 False verdicts (A/A): the processes of a stage are parted into two halves in every way there is, or in so many ways
 drawn by chance, and each half is compared with the other. Power: two sides of so many processes are drawn with
-replacement, and every time of one is made longer by a known share.
+replacement, and every time of one is made longer by a known share. Coverage: how often an interval misses the truth
+where it is known, since the processes are drawn from distributions that are as unlike each other as recorded ones.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import math
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ladder.results import Results, StageResult, load
-from ladder.statistics import Interval, ratio_interval
+from ladder.statistics import ENOUGH, OF_A_VERDICT, Interval, ratio_interval
 from reports.markdown import table
 from reports.peers import step_times_us
 from reports.provenance import provenance
@@ -38,6 +40,34 @@ SIDES = (2, 6, 12, 24)
 SLOWER_BY = (0.01, 0.02, 0.05)
 VERDICTS: tuple[Verdict, ...] = ("SAME", "AMBIGUOUS", "FASTER", "SLOWER")
 SEED = 0
+SIMULATED = 1000
+# What the logarithms of times may be like, in units of their spread.
+LIKE: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "normal": lambda random, count: random.normal(size=count),
+    "with outliers (t, 3 degrees)": lambda random, count: random.standard_t(3, size=count),
+    "of two modes": lambda random, count: (random.random(count) < 0.5) + 0.1 * random.normal(size=count),
+    "skewed (exponential)": lambda random, count: random.exponential(size=count),
+}
+SIDES_SIMULATED = ((2, 2), (5, 5), (6, 6), (6, 24), (12, 12), (24, 24))
+SPREADS = {True: 0.10, False: 0.01}  # of few processes it is the expected spread that counts, so they have just that
+
+
+def missed(like: str, sides: tuple[int, int], draws: int = SIMULATED, confidence: float = OF_A_VERDICT) -> float:
+    """How often the interval of the ratio of two like sides misses 1."""
+    random = np.random.default_rng(SEED)
+    spread = SPREADS[min(sides) < ENOUGH]
+    intervals = (
+        ratio_interval(*(np.exp(spread * LIKE[like](random, count)).tolist() for count in sides), confidence)
+        for _ in range(draws)
+    )
+    return sum(not one.low <= 1 <= one.high for one in intervals) / draws
+
+
+def simulated() -> str:
+    """The table of what intervals miss."""
+    lines = [[like, *(f"{missed(like, sides):.1%}" for sides in SIDES_SIMULATED)] for like in LIKE]
+    columns = ("Processes", *(f"{base} and {new}" for base, new in SIDES_SIMULATED))
+    return "\n\n".join(("### Simulated", table(columns, lines, right=[False] + [True] * len(SIDES_SIMULATED))))
 
 
 def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -123,7 +153,8 @@ def _drawn(stage: StageResult, times: list[float]) -> Iterator[list[str]]:
 
 def block() -> str:
     """What stands between the markers."""
-    return "\n\n".join(study(path.stem, load(path)) for path in sorted(RECORDINGS.glob("*.json")))
+    recorded = [study(path.stem, load(path)) for path in sorted(RECORDINGS.glob("*.json"))]
+    return "\n\n".join([*recorded, simulated()])
 
 
 def updated(text: str) -> str:

@@ -26,6 +26,7 @@ SPREAD_OF_FEW = 0.10  # standard deviation of the logarithm; all but one of the 
 OF_A_MEDIAN = 0.95  # how often an interval of a median is to hold the truth
 OF_A_VERDICT = 0.995  # and one of a ratio, so that fewer than one verdict in a hundred is false
 RESAMPLES = 10_000
+Times = Sequence[float] | NDArray[np.float64]  # one of each process, in any unit
 SEED = 0
 
 
@@ -42,7 +43,7 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2 / self.value
 
 
-def median_interval(times: Sequence[float], confidence: float = OF_A_MEDIAN) -> Interval:
+def median_interval(times: Times, confidence: float = OF_A_MEDIAN) -> Interval:
     """The median of the processes' times, each above zero; there is at least one."""
     logs = np.log(times)
     if len(logs) < ENOUGH:
@@ -50,7 +51,7 @@ def median_interval(times: Sequence[float], confidence: float = OF_A_MEDIAN) -> 
     return _percentiles(float(np.median(logs)), _resampled_medians(logs, SEED), confidence)
 
 
-def ratio_interval(base: Sequence[float], new: Sequence[float], confidence: float = OF_A_VERDICT) -> Interval:
+def ratio_interval(base: Times, new: Times, confidence: float = OF_A_VERDICT) -> Interval:
     """How many times as long the new processes take as those of the base, by their medians; above 1 is slower."""
     logs = [np.log(base), np.log(new)]
     middle = float(np.median(logs[1]) - np.median(logs[0]))

@@ -107,10 +107,9 @@ def orders(found: Machines) -> list[str]:
 
 def _words(stage: StageVerdict) -> Sequence[str]:
     """A row of `HEADER`, of a stage that has a verdict."""
-    assert stage.verdict and stage.ratio and stage.low and stage.high
     return (
         stage.name,
-        stage.verdict,
+        stage.verdict or "",
         f"{stage.ratio:.3f}",
         f"{stage.low:.3f}-{stage.high:.3f}",
         format.microseconds(stage.base_us),

@@ -86,7 +86,9 @@ def _order_changes(runs: Sequence[tuple[str, Results]]) -> tuple[list[OrderChang
     times = {(name, stage.name): step_times_us(stage) for name, run in runs for stage in run.stages}
     changes, within_noise = [], 0
     for lower, higher in combinations(rungs, 2):
-        faster, slower, signs = [], [], set()
+        faster: list[str] = []
+        slower: list[str] = []
+        signs = set()
         for name, _ in runs:
             base, own = times.get((name, lower)), times.get((name, higher))
             if not base or not own:

@@ -8,7 +8,6 @@ from ladder.profile_data import Profile
 from ladder.results import Results, StageResult
 from ladder.statistics import ENOUGH, OF_A_MEDIAN, median_interval
 from reports import format
-from reports.peers import fastest_peer, precision_class, ratio, references, step_times_us
 from reports.limits import limits_blocks
 from reports.markdown import (
     FLOOR_COLUMNS,
@@ -22,6 +21,7 @@ from reports.markdown import (
     table,
 )
 from reports.notices import notices
+from reports.peers import fastest_peer, precision_class, ratio, references, step_times_us
 from reports.profile_report import profile_blocks, stage_profile_blocks
 from reports.provenance import provenance
 from reports.summary import (

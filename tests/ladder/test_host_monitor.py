@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ladder import host_monitor
 from ladder.host_monitor import HostMonitor
 from ladder.results import HostState
 
@@ -20,9 +19,9 @@ class Host:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tasks, self.stat = folder / "task", folder / "stat"
         self.now_s = self.own_s = 0.0
-        monkeypatch.setattr(host_monitor.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(host_monitor.time, "process_time", lambda: self.own_s)
-        monkeypatch.setattr(host_monitor.os, "cpu_count", lambda: 4)
+        monkeypatch.setattr("time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("time.process_time", lambda: self.own_s)
+        monkeypatch.setattr("os.cpu_count", lambda: 4)
         self.thread("1", 0.0)
         self.write(0, 0, 0)
 

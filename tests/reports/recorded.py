@@ -20,9 +20,7 @@ def times(step_us: float, *, processes: int = 12, scatter: float = 0.002) -> lis
 
 def stage(name: str, step_us: Sequence[float], *, group: Group = "ladder", below: str | None = None) -> StageResult:
     """A stage that passed, each of whose processes made one run with this time a step."""
-    processes = [
-        Process(round_, 0.1, [], [us * 1e-6 * EPOCHS * STEPS], None, []) for round_, us in enumerate(step_us)
-    ]
+    processes = [Process(round_, 0.1, [], [us * 1e-6 * EPOCHS * STEPS], None, []) for round_, us in enumerate(step_us)]
     timing = Timing.of(processes, epochs=EPOCHS, steps_per_epoch=STEPS, shortened=False)
     known = next(one for one in sample.results().stages if one.name == "naive")
     return msgspec.structs.replace(

@@ -30,7 +30,10 @@ def test_like_runs_do_not_differ() -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (with_environment(gpu={"name": "NVIDIA A100", "driver": "580.65"}), "The GPU differs: NVIDIA H200, NVIDIA A100."),
+        (
+            with_environment(gpu={"name": "NVIDIA A100", "driver": "580.65"}),
+            "The GPU differs: NVIDIA H200, NVIDIA A100.",
+        ),
         (with_environment(gpu={"name": "NVIDIA H200", "driver": "570.1"}), "The driver differs: 580.65, 570.1."),
         (with_environment(cpu={"model": "<b> | c"}), "The CPU differs: a | b, &lt;b> | c."),
         (with_environment(blas={"threads": 4}), "The number of BLAS threads differs: none, 4."),

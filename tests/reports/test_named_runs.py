@@ -63,7 +63,9 @@ def test_what_is_not_there_is_told(reference: Path, names: list[str], said: str)
 
 def test_a_recording_without_the_others_problem_says_which_it_has(reference: Path, tmp_path: Path) -> None:
     save(of_network(7), tmp_path / "odd.json")
-    with pytest.raises(CannotCompareError, match="reference:h200: has no run of the others' problem, only of flat, deep"):
+    with pytest.raises(
+        CannotCompareError, match="reference:h200: has no run of the others' problem, only of flat, deep"
+    ):
         named_runs([str(tmp_path / "odd.json"), "reference:h200"], reference)
 
 

@@ -31,7 +31,7 @@ class Host:
 
     def write(self, user_s: float, system_s: float, stolen_s: float) -> None:
         user, system, stolen = (int(seconds * TICK) for seconds in (user_s, system_s, stolen_s))
-        idle, guest = 10**6 + int(self.now_s * TICK), 10**7
+        idle, guest = 10**6 + int(self.now_s * TICK), user
         self.stat.write_text(f"cpu  {user} 0 {system} {idle} 55 0 0 {stolen} {guest} {guest}\ncpu0 1 2 3\n")
 
     def monitor(self) -> HostMonitor:

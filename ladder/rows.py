@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 
+import msgspec
+
 from ladder.disturbance import judged
 from ladder.jobs import Report
 from ladder.limit_data import Floor
 from ladder.measure import Plan
+from ladder.profile.averaged import averaged
 from ladder.profile_data import Profile, Tool
 from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.statistics import Interval, median_interval
@@ -62,11 +65,11 @@ class Row:
         return [round_ for round_ in found if self.status == "passed" and seen.count(round_) < most]
 
     def put_aside(self, round_: int) -> list[str]:
-        """Take a round's process out of the times, but not out of the results; returns what disturbed it."""
-        (process,) = (process for process in self.processes if process.round == round_)
-        self.processes.remove(process)
-        self.set_aside.append(process)
-        return process.disturbed
+        """Take a round's process, where it has been measured, out of the times; returns what disturbed it."""
+        found = [process for process in self.processes if process.round == round_]
+        self.processes = [process for process in self.processes if process.round != round_]
+        self.set_aside += found
+        return [why for process in found for why in process.disturbed]
 
     def interval(self) -> Interval | None:
         """The median of its processes' times, and between what it lies; None for a stage that has not passed."""
@@ -113,11 +116,15 @@ class Row:
         assert report.process is not None
         self._report = report
         self.plan = report.plan
-        self.processes = judged([*self.processes, report.process], self.set_aside, on_gpu=report.device == "gpu")
         self._shortened = shortened
-        if report.profile is not None:
-            self.watched(report.profile)
-        if report.unprofiled:
+        seen, process = report.profile, report.process
+        if seen is not None:
+            process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
+        everyone = sorted([*self.processes, process], key=lambda one: one.round)
+        self.processes = judged(everyone, self.set_aside, on_gpu=report.device == "gpu")
+        if seen is not None:
+            self.watched(averaged(self._profiles.get("cupti", seen), self.processes))
+        elif report.unprofiled and "cupti" not in self._profiles:
             self._unprofiled["cupti"] = report.unprofiled
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
         self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)

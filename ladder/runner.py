@@ -6,6 +6,7 @@ here; whoever wants to watch passes an `Observer`.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
@@ -21,6 +22,7 @@ from ladder.environment import missing
 from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, load_params, run_number
 from ladder.limits import design_of, floors
 from ladder.measure import Plan
+from ladder.nurseries import Nurseries, Nursery
 from ladder.oracle_runs import OracleRun, compute_all
 from ladder.processes import limits_of_gpu, run_job
 from ladder.profile import nsys
@@ -107,15 +109,23 @@ class Runner:
                     self._measure_limits(scratch)
                 self._train_oracles(rounds, scratch, observer)
                 self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
-                for round_, row in todo:
-                    if row.wants(round_):  # it may have failed in an earlier round
-                        self._process(row, round_, scratch, observer)
+                for round_ in rounds:
+                    self._round(round_, [row for row in self._rows if row.wants(round_)], scratch, observer)
             self._measure_again(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
                 self._watch_all(tool, scratch, observer)
         observer.end()
         return self._results
+
+    def _round(
+        self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer, ends: float = math.inf
+    ) -> None:
+        """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
+        with Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_) as nurseries:
+            for row in rows:
+                if time.monotonic() < ends:
+                    self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
 
     def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: Observer) -> None:
         """Have the oracle's runs of these rounds, and its epoch from zeros."""
@@ -132,11 +142,9 @@ class Runner:
                 return
             observer.begin(len(again), list(dict.fromkeys(row.entry.stage.name for _, row in again)))
             self._train_oracles({round_ for round_, _ in again}, scratch, observer)
-            for round_, row in sorted(again, key=lambda one: one[0]):
-                if row.status == "passed":
-                    reasons = ", ".join(row.put_aside(round_))
-                    observer.note(f"{row.entry.stage.name}, round {round_ + 1}, is measured again: {reasons}")
-                    self._process(row, round_, scratch, observer)
+            for round_ in sorted({round_ for round_, _ in again}):
+                rows = [row for one, row in again if one == round_ and row.status == "passed"]
+                self._round(round_, rows, scratch, observer)
 
     def _add_rounds(self, began: float, scratch: Path, observer: Observer) -> None:
         """Go on until every stage's interval is narrow enough, or the time is up."""
@@ -148,21 +156,21 @@ class Runner:
                 return
             observer.begin(len(wide), [row.entry.stage.name for row in wide])
             self._train_oracles([round_], scratch, observer)
-            for row in wide:
-                if time.monotonic() < ends:
-                    self._process(row, round_, scratch, observer)
+            self._round(round_, wide, scratch, observer, ends)
             self._measure_again(scratch, observer)
 
-    def _process(self, row: Row, round_: int, scratch: Path, observer: Observer) -> None:
+    def _process(self, row: Row, round_: int, scratch: Path, observer: Observer, nursery: Nursery | None) -> None:
         """One fresh process for one stage and round, its verification, and the results on disk."""
         name = row.entry.stage.name
+        if reasons := row.put_aside(round_):
+            observer.note(f"{name}, round {round_ + 1}, is measured again: {', '.join(reasons)}")
         observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1))
         folder = scratch / f"{name}.{round_ + 1}"
         folder.mkdir()
         job = self._job(row, round_, scratch / "dataset")
         observer.step("preparing, warming up, measuring")
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
-        report = run_job(job, folder, log, self._settings.timeout_s)
+        report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
         if report.error is None:
             observer.step("checking against the oracle")
             try:
@@ -226,7 +234,7 @@ class Runner:
             round=round_,
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
-            profile="cupti" if first and "cupti" in self._settings.profile else None,
+            profile="cupti" if "cupti" in self._settings.profile else None,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ladder import runner
-from ladder.disturbance import judged
+from ladder.jobs import Job, Report
 from ladder.measure import Plan
 from ladder.results import HostState, Process, StageResult, load
 from ladder.rows import Row
@@ -32,26 +33,32 @@ class Script:
         self._now_s = 0.0
         script = self
 
-        def process(self: Runner, row: Row, round_: int, scratch: Path, observer: Watcher) -> None:
-            name = row.entry.stage.name
+        def run_job(job: Job, folder: Path, log: Path, timeout_s: float, nursery: object = None) -> Report:
+            name, round_ = folder.name.rsplit(".", 1)[0], job.round
             attempt = script.asked.count((name, round_))
             script.asked.append((name, round_))
             script._now_s += script._seconds_each
             seconds, disturbed = script._measure(name, round_, attempt)
             host = HostState(seconds if disturbed else 0.0, 0.0)
-            row.plan, row.status = Plan(2, 1, 0), "passed"
-            new = Process(round_, 0.1, [], [seconds], None, [], None, [host])
-            row.processes = judged([*row.processes, new], row.set_aside, on_gpu=False)
-            self._save()
+            process = Process(round_, 0.1, [], [seconds], None, [], None, [host])
+            return Report(device="cpu", plan=Plan(2, 1, 0), process=process)
+
+        def judge(self: Runner, row: Row, job: Job, report: Report, folder: Path) -> None:
+            row.add(report, [], 0.9, shortened=False)
 
         def oracles(problem: object, dataset: object, runs: list[int | None], budget_s: float) -> dict[int | None, str]:
             script.oracles += runs
             return dict.fromkeys(runs, "oracle")
 
-        monkeypatch.setattr(Runner, "_process", process)
+        monkeypatch.setattr(runner, "run_job", run_job)
+        monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: nullcontext(self))
+        monkeypatch.setattr(Runner, "_judge", judge)
         monkeypatch.setattr(Runner, "_note_oracle", lambda self, oracle: None)
         monkeypatch.setattr(runner, "compute_all", oracles)
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
+
+    def of(self, needs: object) -> None:
+        """No nursery."""
 
 
 def rounds(stage: StageResult) -> list[int]:
@@ -69,12 +76,12 @@ def test_what_was_disturbed_is_measured_again_and_kept_beside(tmp_path: Path, mo
     watcher = Watcher()
     numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=3, remeasure=2).run(watcher).stages
     assert script.asked[6:] == [("numpy", 1)]
-    assert (rounds(numpy), rounds(other)) == ([0, 2, 1], [0, 1, 2])
-    assert [process.runs_s for process in numpy.processes] == [[1.0], [1.0], [2.0]]
+    assert (rounds(numpy), rounds(other)) == ([0, 1, 2], [0, 1, 2])
+    assert [process.runs_s for process in numpy.processes] == [[1.0], [2.0], [1.0]]
     assert [(process.round, process.runs_s) for process in numpy.set_aside] == [(1, [1.0])]
     assert numpy.set_aside[0].disturbed == ["waited for a core that others had for 100% of the time"]
     assert numpy.timing is not None
-    assert numpy.timing.runs_s == [1.0, 1.0, 2.0]
+    assert numpy.timing.runs_s == [1.0, 2.0, 1.0]
     assert watcher.notes == [
         "numpy, round 2, is measured again: waited for a core that others had for 100% of the time"
     ]

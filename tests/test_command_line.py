@@ -21,7 +21,15 @@ from tests.common.idx_writer import quartet_arrays, write_files
 
 SCRIPT = Path(run_ladder.__file__)
 NUMPY = "stages.references.numpy_cpu:STAGE"
-SMALL = ["--batch-size=20", "--epochs=2", "--metrics-every=1", "--rounds=1", "--repeats=1", "--budget=1", "--remeasure=0"]
+SMALL = [
+    "--batch-size=20",
+    "--epochs=2",
+    "--metrics-every=1",
+    "--rounds=1",
+    "--repeats=1",
+    "--budget=1",
+    "--remeasure=0",
+]
 OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",

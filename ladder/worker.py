@@ -24,6 +24,7 @@ from common.trainer import Trainer
 from ladder.curves import record_curve
 from ladder.environment import import_packages
 from ladder.gpu_monitor import GpuMemory, GpuMonitor
+from ladder.host_monitor import HostMonitor
 from ladder.jobs import (
     COLD_RUN,
     FIRST_UPDATE_RUN,
@@ -43,7 +44,7 @@ from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
 from ladder.profile.summary import summarise
 from ladder.profile_data import Profile
-from ladder.results import Curve, GpuState, Process
+from ladder.results import Curve, GpuState, HostState, Process
 from stages.registry import load_entry
 from stages.stage import Stage
 
@@ -96,6 +97,13 @@ def do(job: Job, folder: Path) -> Report:
         plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, job.problem.metrics_every)
 
     states: list[GpuState] = []
+    host_states: list[HostState] = []
+
+    def look_around() -> None:
+        host_states.extend(host.read())
+        states.extend(monitor.read())
+
+    host = HostMonitor()
     warmups, runs = measure(
         trainer,
         params_of,
@@ -104,7 +112,7 @@ def do(job: Job, folder: Path) -> Report:
         fence=fence,
         clock=time.perf_counter,
         events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
-        after_run=lambda: states.extend(monitor.read()),
+        after_run=look_around,
     )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", trainer.read_params())
@@ -123,6 +131,7 @@ def do(job: Job, folder: Path) -> Report:
             gpu_runs_s=[run.gpu_seconds for run in runs if run.gpu_seconds is not None] or None,
             gpu_states=states,
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
+            host_states=host_states,
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),

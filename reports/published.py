@@ -11,8 +11,8 @@ from pathlib import Path
 from ladder.results import Results, StageResult
 from ladder.study_data import INDEX, Published, Study
 from reports import format
-from reports.compare import epoch_s, fastest_peer, ratio
 from reports.markdown import cell, table
+from reports.peers import epoch_s, fastest_peer, ratio
 from reports.provenance import gpu_name
 from reports.readme import between
 from reports.render import replace_text

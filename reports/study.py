@@ -10,7 +10,7 @@ from typing import Any
 from ladder.results import Results, Spread, StageResult, load
 from ladder.study_data import Point, Study, load_study
 from reports import format
-from reports.compare import CLASSES, fastest_peer, precision_class, ratio, references
+from reports.peers import CLASSES, fastest_peer, precision_class, ratio, references
 from reports.summary import table_order
 
 

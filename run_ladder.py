@@ -26,7 +26,7 @@ try:
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
-    from ladder.spec import check_fits, check_settings, describe_problem
+    from ladder.spec import check_fits, check_needs, check_settings, describe_problem
     from reports.console import print_doctor, print_results, print_stage_list
     from reports.explain import ExplainError, print_explain
     from reports.limits import print_limits
@@ -34,7 +34,7 @@ try:
     from reports.readme import ReadmeError, update_readme
     from reports.render import render_all
     from reports.summary import heading
-    from stages.registry import Entry, load_all, select
+    from stages.registry import Entry, load_all, load_own, select
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
     sys.exit(2)
@@ -75,6 +75,10 @@ def ladder(argv: list[str]) -> int:
     parser = ladder_parser()
     options = parser.parse_args(argv)
     entries = load_all()
+    own = load_own(options.stage_file, entries)
+    check_needs(own.values())
+    entries |= own
+    options.stages = ",".join([options.stages, *own])
     if options.list:
         print_stage_list([_list_row(entry) for entry in entries.values()])
         return 0
@@ -230,7 +234,7 @@ def _resumed(
     """A run that stopped, with the settings it began with."""
     for name, value in given.items():
         # `make ladder` always says `--stages all`, which for a resumed run are all of its own.
-        if name not in ("resume", "data_dir", "profile") and (name, value) != ("stages", "all"):
+        if name not in ("resume", "data_dir", "profile", "stage_file") and (name, value) != ("stages", "all"):
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
             option = f"--{name.replace('_', '-')} {text}"
             raise UsageError(f"{option}: a resumed run keeps its settings; leave it out, or start anew")
@@ -257,7 +261,9 @@ def _resumed(
             raise UsageError(f"{folder}: was measured with another {what} than there is now; measure anew with --out")
     unknown = [stage.name for stage in results.stages if stage.name not in entries]
     if unknown:
-        raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
+        raise UsageError(
+            f"{folder}: measured {unknown[0]}, which this version does not have; start anew, or give its --stage-file"
+        )
     chosen = [entries[stage.name] for stage in results.stages]
     if "profile" in given:
         if options.profile != ["nsys"]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from common.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
+from ladder.environment import missing
 from ladder.results import ProblemRecord, Settings
+from stages.registry import Entry
 
 ORACLE_BYTES = 32  # for a parameter: itself and its gradient in float64, and what they are copied from
 MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
@@ -25,6 +28,15 @@ def check_settings(settings: Settings) -> None:
     for name, seconds in (("budget", settings.budget_s), ("timeout", settings.timeout_s)):
         if not 0 < seconds < float("inf"):
             raise UsageError(f"{name} {seconds}: must be a positive number of seconds")
+
+
+def check_needs(own: Iterable[Entry]) -> None:
+    """Raise UsageError for a stage of the user's that needs what nobody has heard of."""
+    for entry in own:
+        try:
+            missing(entry.stage.needs)
+        except ValueError as error:
+            raise UsageError(f"--stage-file {entry.source.rpartition(':')[0]}: {error}") from error
 
 
 def check_fits(problem: Problem, dataset: Dataset) -> None:

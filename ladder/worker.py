@@ -53,11 +53,13 @@ def main(folder: Path) -> int:
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
         report = show(job) if job.profile == "nsys" else do(job, folder)
+        answer = msgspec.json.encode(report, enc_hook=float)  # NumPy's and PyTorch's numbers are numbers, too
     except Exception as error:  # whatever a stage raises becomes the reason in its row
         traceback.print_exc()
         report = Report(error=one_line(error))
+        answer = msgspec.json.encode(report)
     part = folder / f"{REPORT}.part"
-    part.write_bytes(msgspec.json.encode(report))
+    part.write_bytes(answer)
     part.replace(folder / REPORT)
     return 0 if report.error is None else 1
 

@@ -25,7 +25,7 @@ SMALL = ["--batch-size=20", "--epochs=2", "--metrics-every=1", "--rounds=1", "--
 OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
-    "--profile", "--explain",
+    "--profile", "--explain", "--stage-file",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -197,7 +197,8 @@ def test_a_run_on_other_data_or_of_another_version_is_not_resumed(refused: Refus
 
     file = here / "earlier" / "results.json"
     file.write_text(file.read_text().replace('"name": "numpy"', '"name": "gone"'))
-    assert "earlier: measured gone, which this version does not have; start anew" in refused("--resume", "earlier")
+    line = refused("--resume", "earlier")
+    assert "earlier: measured gone, which this version does not have; start anew, or give its --stage-file" in line
 
 
 def test_a_run_writes_its_results_report_and_figures(finished: Path) -> None:

@@ -6,6 +6,7 @@ The only file that knows both the harness and the reports.
 from __future__ import annotations
 
 import argparse
+import secrets
 import shlex
 import signal
 import sys
@@ -172,7 +173,13 @@ def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveVie
     """A run of its own, in a folder of its own."""
     chosen = select(options.stages, entries)
     settings = Settings(
-        options.rounds, options.repeats, options.warmups, options.budget, options.timeout, options.profile
+        options.rounds,
+        options.repeats,
+        options.warmups,
+        options.budget,
+        options.timeout,
+        options.profile,
+        salt=secrets.randbits(31),
     )
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.

@@ -23,6 +23,7 @@ from common.oracle import Float64Array, Oracle, OracleEpoch, test_accuracy
 from common.problem import Problem, initial_params, zero_params
 from ladder.environment import cores_usable
 from ladder.lifetime import die_with_parent
+from ladder.trip import Trip
 
 MOST = float(np.finfo(np.float32).max)  # a loss beyond that, or no number at all, is none in any precision
 Float64Params = tuple[list[Float64Array], list[Float64Array]]
@@ -39,6 +40,7 @@ class OracleRun:
     epochs: list[OracleEpoch] = field(default_factory=list)
     test_accuracies: list[float] = field(default_factory=list)
     params: list[Float64Params | None] = field(default_factory=list)
+    trips: list[Trip] = field(default_factory=list)
 
 
 def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float) -> OracleRun:
@@ -47,12 +49,14 @@ def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float) -
     Run None is one epoch from zeros.
     """
     data = Dataset.load_saved(dataset)
-    oracle = Oracle(problem, zero_params(problem) if run is None else initial_params(problem, run))
+    initial = zero_params(problem) if run is None else initial_params(problem, run)
+    oracle = Oracle(problem, initial)
     done = OracleRun()
     begin = time.perf_counter()
     for _ in range(1 if run is None else problem.epochs):
         done.epochs.append(oracle.run_epoch(data.train.images, data.train.labels))
         done.test_accuracies.append(test_accuracy(oracle.weights, oracle.biases, data.test.images, data.test.labels))
+        done.trips.append(Trip.of(initial, oracle.weights, oracle.biases))
         keep = problem.is_logistic or run is None
         done.params.append(([w.copy() for w in oracle.weights], [b.copy() for b in oracle.biases]) if keep else None)
         if time.perf_counter() - begin > budget_s:

@@ -25,6 +25,7 @@ def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = li
     Whatever goes wrong is the report's `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
+    (folder / REPORT).unlink(missing_ok=True)  # no process may be taken for another
     try:
         code = _run(wrap([sys.executable, "-m", "ladder.worker", str(folder)]), log, timeout_s)
     except subprocess.TimeoutExpired:
@@ -32,11 +33,14 @@ def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = li
     if code < 0:
         return Report(error=f"killed by {signal.Signals(-code).name}")
     try:
-        return msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+        report = msgspec.msgpack.decode((folder / REPORT).read_bytes(), type=Report)
     except OSError:
         return Report(error=f"exit code {code} and no report; see logs/{log.name}")
     except (ValueError, msgspec.DecodeError) as error:
         return Report(error=f"an unreadable report ({error})")
+    if code > 0 and report.error is None:
+        return Report(error=f"exit code {code} after its report; see logs/{log.name}")
+    return report
 
 
 def limits_of_gpu(answer: Path, log: Path, timeout_s: float) -> LimitsRecord | None:

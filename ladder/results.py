@@ -189,6 +189,9 @@ class Settings(msgspec.Struct, frozen=True):
     budget_s: float
     timeout_s: float
     profile: list[Tool] = []  # what to profile with, once all is timed
+    salt: int = (
+        0  # drawn for each run of the ladder: with the seed, it decides the parameters that training begins from
+    )
 
 
 class OracleRecord(msgspec.Struct, frozen=True):

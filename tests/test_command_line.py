@@ -237,8 +237,8 @@ def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
 def test_exit_status_is_1_when_a_stage_fails_or_crashes(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for planted, status in (("GRADIENT", "failed"), ("RAISES", "crashed")):
-        entries = load_all([NUMPY, f"tests.planted:{planted}"])
+    for planted, status in (("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed")):
+        entries = load_all([NUMPY, f"tests.{planted}"])
         monkeypatch.setattr(run_ladder, "load_all", lambda entries=entries: entries)
         assert main([*SMALL, "--out", planted]) == 1
         results = load(here / planted)

@@ -40,7 +40,9 @@ class Trip(msgspec.Struct, frozen=True):
 
     def unlike(self, other: Trip) -> float:
         """How much it differs from another from the same parameters, as a share; NaN from none at all."""
-        return max(abs(self.moved / other.moved - 1.0), abs(self.kept - other.kept)) if other.moved > 0.0 else math.nan
+        if not (other.moved > 0.0 and math.isfinite(self.moved + self.kept)):
+            return math.nan
+        return max(abs(self.moved / other.moved - 1.0), abs(self.kept - other.kept))
 
 
 NONE = Trip(math.nan, math.nan)

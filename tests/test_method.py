@@ -14,6 +14,7 @@ from common.trainer import EpochMetrics
 from ladder.measure import Plan
 from ladder.oracle_runs import OracleRun
 from ladder.results import Precision
+from ladder.trip import Trip
 from ladder.verify import (
     LIMITS,
     TEST_ACCURACY,
@@ -25,7 +26,6 @@ from ladder.verify import (
     verify_timer,
     verify_trips,
 )
-from ladder.trip import Trip
 from tests.ladder.harness import small_dataset, small_problem
 
 METHOD = (Path(__file__).parent.parent / "docs" / "method.md").read_text(encoding="utf-8")

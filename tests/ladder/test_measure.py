@@ -10,6 +10,8 @@ from common.problem import Params
 from common.trainer import EpochMetrics
 from ladder.measure import Plan, Run, measure, plan_within, read_late, run_numbers, share_outside, timed_run
 
+PARAMS = Params((), ())
+
 
 class FakeTrainer:
     """An epoch takes a second of the fake clock, and another second on the device that only the fence sees."""
@@ -48,7 +50,7 @@ class FakeTrainer:
     def read_params(self) -> Params:
         self.now += self.unread
         self.unread = 0.0
-        return "params"  # type: ignore[return-value]
+        return PARAMS
 
     def close(self) -> None:
         raise AssertionError("measure does not own the trainer")
@@ -88,8 +90,8 @@ def test_timed_runs_count_from_0_in_an_order_that_nobody_foretells() -> None:
 def test_what_is_left_for_reading_the_parameters_is_seen() -> None:
     trainer = FakeTrainer()
     trainer.unread = 3.0
-    assert read_late(trainer, trainer.clock) == ("params", 3.0)
-    assert read_late(trainer, trainer.clock) == ("params", 0.0)
+    assert read_late(trainer, trainer.clock) == (PARAMS, 3.0)
+    assert read_late(trainer, trainer.clock) == (PARAMS, 0.0)
 
 
 def test_the_share_outside_of_the_timer_is_that_of_the_best_run() -> None:

@@ -10,6 +10,7 @@ import secrets
 import shlex
 import signal
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -23,6 +24,7 @@ try:
     from ladder import environment
     from ladder.doctor import doctor
     from ladder.limits import measure_limits
+    from ladder.lock import alone_in
     from ladder.options import OneLineParser, ladder_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
@@ -39,6 +41,9 @@ try:
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
     sys.exit(2)
+except KeyboardInterrupt:  # importing takes a moment
+    print("run_ladder.py: interrupted", file=sys.stderr)
+    sys.exit(130)
 
 ROOT = Path(__file__).parent
 PYTHON = ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python"  # what to type, as set-up leaves it
@@ -89,11 +94,13 @@ def ladder(argv: list[str]) -> int:
     if options.explain:
         select(options.explain, entries)  # refuses a name that is none, with the nearest ones
         return explain(options)
-    with LiveView() as view:
+    with LiveView() as view, ExitStack() as held:
         if options.resume:
+            held.enter_context(alone_in(options.resume if options.resume.is_dir() else options.resume.parent))
             runner, folder = _resumed(options, _given(parser, argv), entries, view)
         else:
             runner, folder = _begun(options, entries, view)
+            held.enter_context(alone_in(folder))
         try:
             results = runner.run(view)
             render_all(results, folder)

@@ -9,6 +9,8 @@ Expect: each leaves a row with the reason that its test names, and the ladder go
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import signal
 import time
@@ -32,6 +34,16 @@ def _hang(problem: Problem, train: Split) -> NumpyTrainer:
 def _kill(problem: Problem, train: Split) -> NumpyTrainer:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
+
+
+def _crash(problem: Problem, train: Split) -> NumpyTrainer:
+    """A library that reads where nothing is."""
+    ctypes.string_at(0)
+    raise AssertionError
+
+
+def _fill_the_disk(problem: Problem, train: Split) -> NumpyTrainer:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _leave(problem: Problem, train: Split) -> NumpyTrainer:
@@ -69,6 +81,8 @@ class _Slow(NumpyTrainer):
 
 HANGS = _stage("hangs", _hang)
 KILLED = _stage("killed", _kill)
+SEGFAULT = _stage("segfault", _crash)
+DISK_FULL = _stage("disk-full", _fill_the_disk)
 LEAVES = _stage("leaves", _leave)
 OUT_OF_MEMORY = _stage("out-of-memory", _run_out_of_memory)
 RAISES = _stage("raises", _raise)

@@ -15,6 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 
+if __name__ == "__main__":
+    # Ctrl-C while libraries are imported just ends: some of them make other errors of it, and nothing is begun yet.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 try:
     import msgspec
 
@@ -41,9 +45,6 @@ try:
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
     sys.exit(2)
-except KeyboardInterrupt:  # importing takes a moment
-    print("run_ladder.py: interrupted", file=sys.stderr)
-    sys.exit(130)
 
 ROOT = Path(__file__).parent
 PYTHON = ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python"  # what to type, as set-up leaves it
@@ -296,6 +297,6 @@ def _without_dirt(found: object) -> object:
 
 
 if __name__ == "__main__":
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # what a batch system or a closed terminal says: as Ctrl-C
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a batch system or a closed terminal: as Ctrl-C
         signal.signal(ending, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

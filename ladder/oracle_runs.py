@@ -6,11 +6,12 @@ measurement nor are repeated for each stage.
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -75,7 +76,9 @@ def compute_all(
     share = (max(1, cores_usable() // workers),)
     done: dict[int | None, OracleRun] = {}
     with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
-        futures = {run: pool.submit(compute, problem, dataset, run, budget_s * workers / len(runs)) for run in runs}
+        share_s = budget_s * workers / len(runs)
+        with _deaf_to_ctrl_c():
+            futures = {run: pool.submit(compute, problem, dataset, run, share_s) for run in runs}
         try:
             done = {run: future.result() for run, future in futures.items()}
         except BrokenProcessPool as error:
@@ -88,6 +91,16 @@ def compute_all(
         rate = problem.learning_rate
         raise UsageError(f"learning rate {rate}: training diverges, even in float64; choose a smaller one")
     return done
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C, which goes to all: whoever started them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(threads: int) -> None:

@@ -77,6 +77,11 @@ def encoded(report: Report) -> bytes:
         return msgspec.msgpack.encode(Report(error=f"a metric or detail that is neither number nor text ({error})"))
 
 
+def decoded(raw: bytes) -> Report:
+    """A report from its bytes; raises ValueError for what is none."""
+    return msgspec.msgpack.decode(raw, type=Report)
+
+
 def drawn(problem: Problem, salt: int) -> Problem:
     """The problem as `initial_params` is to have it: with a seed that no stage is told.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ladder.jobs import JOB, REPORT, Job, Report
+from ladder.jobs import JOB, REPORT, Job, Report, decoded
 from ladder.limit_data import LimitsRecord
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +33,7 @@ def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = li
     if code < 0:
         return Report(error=f"killed by {signal.Signals(-code).name}")
     try:
-        report = msgspec.msgpack.decode((folder / REPORT).read_bytes(), type=Report)
+        report = decoded((folder / REPORT).read_bytes())
     except OSError:
         return Report(error=f"exit code {code} and no report; see logs/{log.name}")
     except (ValueError, msgspec.DecodeError) as error:

@@ -110,7 +110,7 @@ def test_ctrl_c_at_any_moment_leaves_a_line_at_most_and_whole_results(tmp_path: 
     def run(folder: str, seconds: float) -> tuple[int, str, float]:
         """The exit code, all that it said on stderr, and how long it took; Ctrl-C comes after so many seconds."""
         begin = time.monotonic()
-        command = [sys.executable, ROOT / "run_ladder.py", "--stages=numpy", *SMALL, "--out", folder]
+        command = [sys.executable, str(ROOT / "run_ladder.py"), "--stages=numpy", *SMALL, "--out", folder]
         program = subprocess.Popen(
             command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             start_new_session=True,

@@ -95,15 +95,11 @@ class GpuMemory:
     a process is not to be had inside containers.
     """
 
-    def __init__(self) -> None:
-        self._before = _memory_used_mib()
+    def __init__(self, monitor: GpuMonitor) -> None:
+        self._monitor = monitor
+        self._before = monitor.memory_used_mib()
 
     def taken_mib(self) -> float | None:
         """In MiB, the CUDA context included; None where NVML does not say."""
-        now = _memory_used_mib()
+        now = self._monitor.memory_used_mib()
         return None if now is None or self._before is None else now - self._before
-
-
-def _memory_used_mib() -> float | None:
-    with GpuMonitor() as monitor:
-        return monitor.memory_used_mib()

@@ -1,4 +1,4 @@
-"""The process in which one stage is measured once: `python -m ladder.worker FOLDER`.
+"""The process in which one stage is measured once: forked by a nursery, or `python -m ladder.worker FOLDER`.
 
 A process of its own for every stage and round, so that a sticky CUDA error, a warm cache, a changed thread pool or a
 profiler touches nothing else.
@@ -63,19 +63,28 @@ def main(folder: Path) -> int:
     except Exception as error:  # whatever a stage raises becomes the reason in its row
         traceback.print_exc()
         report = Report(error=one_line(error))
-    part = folder / f"{REPORT}.part"
-    part.write_bytes(encoded(report))
-    part.replace(folder / REPORT)
+    _hand_over(folder, report)
     return 0 if report.error is None else 1
 
 
+def _hand_over(folder: Path, report: Report) -> None:
+    """Leave the report in the folder, in one step: who reads it finds it whole or not at all."""
+    part = folder / f"{REPORT}.part"
+    part.write_bytes(encoded(report))
+    part.replace(folder / REPORT)
+
+
 def do(job: Job, folder: Path) -> Report:
-    """Prepare, run an epoch from zeros, warm up, measure, run first updates; leave the parameters for the verifier."""
+    """Prepare, run an epoch from zeros, warm up, measure, run first updates, leave the parameters for the verifier.
+
+    Last comes the profile. A profiler may take the process with it, so all else lies ready as a report by then.
+    """
     originals = Originals((time, cuda_clock, measuring, jobs, sys.modules[__name__]))
     wait, now = fence, time.perf_counter
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
-    memory = GpuMemory()
+    monitor = GpuMonitor()  # closed by the end of the process
+    memory = GpuMemory(monitor)
     import_packages(stage.needs)
 
     begin = now()
@@ -110,22 +119,19 @@ def do(job: Job, folder: Path) -> Report:
         if number == 0:
             judged[:] = [Params(tuple(w.copy() for w in final.weights), tuple(b.copy() for b in final.biases))]
 
-    with GpuMonitor() as monitor:
-        warmups, runs = measure(
-            trainer,
-            params_of,
-            plan,
-            fence=wait,
-            clock=now,
-            events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
-            numbers=numbers,
-            after_run=after_run,
-        )
+    warmups, runs = measure(
+        trainer,
+        params_of,
+        plan,
+        metrics_every=job.problem.metrics_every,
+        fence=wait,
+        clock=now,
+        events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
+        numbers=numbers,
+        after_run=after_run,
+    )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", *judged)
-    steps = job.problem.steps(len(train.images))
-    step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
-    profile, unprofiled = _profile(job, trainer, stage, plan.epochs, steps, step_us, folder)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
     report = Report(
@@ -143,12 +149,25 @@ def do(job: Job, folder: Path) -> Report:
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),
-        profile=profile,
-        unprofiled=unprofiled,
         metrics=runs[numbers.index(0) - len(warmups)].metrics,
         share_outside=share_outside(runs, late_s[len(warmups) :]),
         trips=trips,
     )
+    if job.profile is not None and trainer.device == "gpu":
+        if not cupti.available():
+            report = msgspec.structs.replace(report, unprofiled="cupti-python is not installed")
+        else:
+            steps = job.problem.steps(len(train.images))
+            step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
+            _hand_over(folder, msgspec.structs.replace(report, profiling=True))
+            try:
+                profile = _profile(job, trainer, stage, plan.epochs, steps, step_us, folder)
+            except Exception as error:  # CUPTI wants permissions, and a version that fits the driver
+                traceback.print_exc()
+                # Not closed: what it left of the process is not the stage's to answer for.
+                return msgspec.structs.replace(report, unprofiled=one_line(error))
+            (folder / REPORT).unlink()
+            report = msgspec.structs.replace(report, profile=profile)
     trainer.close()
     return report
 
@@ -170,21 +189,14 @@ def show(job: Job) -> Report:
 
 def _profile(
     job: Job, trainer: Trainer, stage: Stage, epochs: int, steps: int, step_us: float, folder: Path
-) -> tuple[Profile | None, str]:
-    """What CUPTI sees of runs of so many epochs of so many steps, or why it sees nothing."""
-    if job.profile is None or trainer.device != "gpu":
-        return None, ""
-    if not cupti.available():
-        return None, "cupti-python is not installed"
+) -> Profile:
+    """What CUPTI sees of runs of so many epochs of so many steps; raises whatever CUPTI raises."""
     sample = sample_of(job.problem, epochs)
-    try:
-        trace = Profiled(trainer, sample, fence).record()
+    trace = Profiled(trainer, sample, fence).record()
+    if job.round == 0:
         chrome.write(folder / TRACE, trace, stage.name, steps)
-        profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
-        return with_bytes(profile, job.problem) if stage.recipe else profile, ""
-    except Exception as error:  # CUPTI wants permissions, and a version that fits the driver: neither is worth a row
-        traceback.print_exc()
-        return None, one_line(error)
+    profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
+    return with_bytes(profile, job.problem) if stage.recipe else profile
 
 
 def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Path) -> FirstUpdate:

@@ -29,6 +29,7 @@ SOURCES = (
     "stages.fused_head:STAGE",
     "stages.fused_update:STAGE",
     "stages.fused_epilogue:STAGE",
+    "stages.parallel_branches:STAGE",
     "stages.persistent_cluster:STAGE",
 )
 

@@ -23,6 +23,7 @@ from common.cuda import clock
 from common.dataset import Split
 from common.problem import Params, Problem, initial_params
 from common.trainer import EpochMetrics
+from ladder import worker
 from ladder.jobs import FIRST_UPDATE_RUN, REPORT, Report, load_params, run_number, save_params
 from ladder.runner import FIRST_BATCHES
 from stages.references.numpy_cpu import NumpyTrainer
@@ -50,6 +51,16 @@ class _Snapshots(NumpyTrainer):
         """As if it had trained."""
         params, self._last = self.known[epoch]
         NumpyTrainer.load_params(self, params)
+
+
+def _folder() -> Path:
+    """Where the harness looks for what this process leaves: whoever asks around finds it."""
+    frame = sys._getframe()
+    while "folder" not in frame.f_locals:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    folder: Path = frame.f_locals["folder"]
+    return folder
 
 
 class _TrainsWhileLoading(_Snapshots):
@@ -132,20 +143,21 @@ class _TrainsWhilePreparing(_Snapshots):
 
 
 class _Replays(_Snapshots):
-    """Trains until it has seen a whole run, and shows that one ever after."""
+    """Trains from the parameters of its warm-up, and shows that run ever after."""
 
-    _whole = False
+    _loaded = 0
 
     def load_params(self, params: Params) -> None:
-        self._whole = len(self.known) == self.problem.epochs
+        self._loaded += 1
+        if self._loaded == 3:
+            self.train_all(params)
         super().load_params(params)
 
     def run_epoch(self, epoch: int) -> None:
-        if self._whole:
+        if self.known:
             self.show(epoch)
         else:
             super().run_epoch(epoch)
-            self.known[epoch] = self.read_params(), self._last
 
 
 class _TrainsLastRunOnly(NumpyTrainer):
@@ -170,7 +182,7 @@ class _ReadsTheAnswer(NumpyTrainer):
         self._problem = problem
 
     def read_params(self) -> Params:
-        for path in sorted(Path(sys.argv[1]).parent.rglob("*.npz")):
+        for path in sorted(_folder().parent.rglob("*.npz")):
             try:
                 return load_params(path, self._problem)
             except KeyError:
@@ -227,7 +239,7 @@ class _Fence(NumpyTrainer):
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
-        for module in (clock, sys.modules["__main__"]):
+        for module in (clock, worker):
             module.fence = lambda: None  # type: ignore[attr-defined]
 
 
@@ -260,7 +272,7 @@ class _ReportsAndLeaves(NumpyTrainer):
     """Writes a report of its own, of whatever it likes, and goes."""
 
     def run_epoch(self, epoch: int) -> None:
-        Path(sys.argv[1], REPORT).write_bytes(msgspec.msgpack.encode(Report(detail="done")))
+        (_folder() / REPORT).write_bytes(msgspec.msgpack.encode(Report(detail="done")))
         os._exit(3)
 
 

@@ -77,15 +77,17 @@ def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) 
     return {"param": param - learning_rate * gradient}
 
 
-def neighbour_grams(images: Halves, grams: Halves, pairs: int, tiles: int) -> Outputs:
-    return {"grams": cluster_model.neighbour_grams(images)}
+def neighbour_grams(
+    images: Halves, grams: Halves, ready: Labels, steps: int, pairs: int, tiles: int, epoch: int
+) -> Outputs:
+    return {"grams": cluster_model.neighbour_grams(images), "ready": np.full_like(ready, epoch)}
 
 
 def persistent_cluster(
     images: Halves,
-    features: Halves,
     labels: Labels,
     grams: Halves,
+    ready: Labels,
     weight: Array,
     bias: Array,
     totals: Array,
@@ -94,12 +96,13 @@ def persistent_cluster(
     tiles: int,
     inputs: int,
     classes: int,
+    number: int,
     learning_rate: float,
     with_totals: int,
 ) -> Outputs:
     weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
     for batch, wanted in zip(images, labels, strict=True):
-        x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch]).astype(np.float64)
+        x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
         x = x[:, :inputs]
         logits = x @ weight + bias
         if with_totals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +51,7 @@ class FakeNvml(ModuleType):
         self.reasons = reasons
         self.refused = refused
         self.open = 0
+        self.used_mib = 512
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml") and name in super().__getattribute__("refused"):
@@ -78,6 +79,9 @@ class FakeNvml(ModuleType):
     def nvmlDeviceGetMaxClockInfo(self, handle: str, clock: int) -> int:  # noqa: N802
         assert clock == self.NVML_CLOCK_SM
         return 1980
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
+        return SimpleNamespace(used=self.used_mib << 20)
 
     def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:  # noqa: N802
         return 41

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ladder.gpu_monitor import GpuMonitor
+from ladder.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.results import GpuState
 from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
@@ -73,3 +73,14 @@ def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with GpuMonitor() as monitor:
         assert (monitor.read(), monitor.describe()) == ([], {})
+
+
+def test_memory_is_what_the_use_of_the_whole_device_grows_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        nvml.used_mib = 1012
+        assert memory.taken_mib() == 500
+    assert memory.taken_mib() is None

@@ -8,7 +8,17 @@ import pytest
 
 from common.problem import Params
 from common.trainer import EpochMetrics
-from ladder.measure import Plan, Run, measure, plan_within, read_late, run_numbers, share_outside, timed_run
+from ladder.measure import (
+    Plan,
+    Run,
+    measure,
+    plan_within,
+    read_late,
+    run_numbers,
+    share_outside,
+    timed_run,
+    warmup_epochs,
+)
 
 PARAMS = Params((), ())
 
@@ -71,7 +81,8 @@ def test_every_run_starts_from_the_parameters_of_its_number() -> None:
     warmups, runs = measure(
         trainer,
         lambda run: f"params {run}",  # type: ignore[arg-type, return-value]
-        Plan(epochs=2, repeats=3, warmups=1),
+        Plan(epochs=4, repeats=3, warmups=1),
+        metrics_every=1,
         fence=trainer.fence,
         clock=trainer.clock,
         numbers=[3, 1, 0, 2],
@@ -79,6 +90,7 @@ def test_every_run_starts_from_the_parameters_of_its_number() -> None:
     )
     assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in (3, 1, 0, 2)]
     assert (len(warmups), len(runs), after) == (1, 3, [3, 1, 0, 2])
+    assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
 
 
 def test_timed_runs_count_from_0_in_an_order_that_nobody_foretells() -> None:
@@ -99,6 +111,12 @@ def test_the_share_outside_of_the_timer_is_that_of_the_best_run() -> None:
     assert share_outside([run, run], [0.1, 5.0]) == pytest.approx(0.2, rel=0.01)
     hardly = Run(0.0, None, {}, loading_s=0.0001)
     assert share_outside([hardly], [0.0]) < 0.1
+
+
+@pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])
+def test_a_warm_up_is_half_a_run_or_as_long_as_it_takes_to_compute_metrics(metrics_every: int, epochs: int) -> None:
+    assert warmup_epochs(20, metrics_every) == epochs
+    assert warmup_epochs(1, metrics_every) == 1
 
 
 def test_events_lie_inside_the_fences() -> None:
@@ -124,8 +142,9 @@ def test_events_lie_inside_the_fences() -> None:
     ("budget", "epoch", "planned"),
     [
         (100.0, 0.1, Plan(20, 3, 1)),  # 2 s a run: all fit
-        (5.0, 0.1, Plan(20, 1, 1)),  # one run and its warm-up
-        (3.9, 0.1, Plan(20, 1, 0)),  # one run alone
+        (5.0, 0.1, Plan(20, 2, 1)),  # two runs and the warm-up, which is half of one
+        (3.0, 0.1, Plan(20, 1, 1)),
+        (2.9, 0.1, Plan(20, 1, 0)),  # one run alone
         (1.95, 0.1, Plan(10, 1, 0)),  # 19 epochs would do, but not at a multiple of ten
         (0.75, 0.1, Plan(7, 1, 0)),
         (0.01, 0.1, Plan(1, 1, 0)),  # never nothing

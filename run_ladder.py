@@ -29,18 +29,22 @@ try:
     from ladder.doctor import doctor
     from ladder.limits import measure_limits
     from ladder.lock import alone_in
-    from ladder.options import OneLineParser, ladder_parser
+    from ladder.options import OneLineParser, compare_parser, ladder_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
     from ladder.spec import check_fits, check_needs, check_settings, describe_problem
+    from reports.compare import print_comparison
     from reports.console import print_doctor, print_results, print_stage_list
     from reports.explain import ExplainError, print_explain
     from reports.limits import print_limits
     from reports.live import LiveView
+    from reports.machines import compare_machines
+    from reports.named_runs import named_runs
     from reports.readme import ReadmeError, update_readme
     from reports.render import render_all
     from reports.summary import heading
+    from reports.verdicts import CannotCompareError, compare
     from stages.registry import Entry, load_all, load_own, select
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
@@ -56,6 +60,8 @@ def main(argv: list[str]) -> int:
     try:
         if argv[:1] == ["report"]:
             return report(argv[1:])
+        if argv[:1] == ["compare"]:
+            return compare_runs(argv[1:])
         if argv[:1] == ["limits"]:
             return limits(argv[1:])
         if argv[:1] == ["profile"]:
@@ -65,7 +71,7 @@ def main(argv: list[str]) -> int:
         if argv[:1] == ["readme"]:
             return readme(argv[1:])
         return ladder(argv)
-    except (UsageError, ResultsError, ReadmeError, ExplainError) as error:
+    except (UsageError, ResultsError, ReadmeError, ExplainError, CannotCompareError) as error:
         print(f"run_ladder.py: {error}", file=sys.stderr)
         return USAGE_ERROR
     except OSError as error:
@@ -122,6 +128,21 @@ def report(argv: list[str]) -> int:
     render_all(results, folder)
     print_results(results, folder)
     return 0
+
+
+def compare_runs(argv: list[str]) -> int:
+    """Tell what became of each stage between two runs, or show several side by side."""
+    options = compare_parser().parse_args(argv)
+    if not 0 <= options.threshold < 1:
+        raise UsageError(f"threshold {options.threshold:g}: must be a share from 0% to below 100%, such as 2%")
+    runs = named_runs(options.runs, ROOT / "results" / "reference")
+    if len(runs) > 2:
+        print_comparison(compare_machines(runs), options.format)
+        return 0
+    (base, base_run), (new, new_run) = runs
+    found = compare(base_run, new_run, (base, new), threshold=options.threshold, strict=options.strict)
+    print_comparison(found, options.format)
+    return found.exit_code
 
 
 def readme(argv: list[str]) -> int:
@@ -187,8 +208,14 @@ def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveVie
         options.budget,
         options.timeout,
         options.profile,
+        options.remeasure,
+        options.precision,
         salt=secrets.randbits(31),
     )
+    if options.time_cap is not None:
+        settings = msgspec.structs.replace(settings, time_cap_s=options.time_cap)
+    if options.time_cap is not None and options.precision is None:
+        raise UsageError(f"--time-cap {options.time_cap:g}: ends what --precision asks for; give that, too")
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.
     asked = Problem(

@@ -13,6 +13,7 @@ from ladder.profile_data import Tool
 EPILOG = """\
 other commands:
   profile         run stages briefly, and profile them: profile --stages cuda-graph --tool nsys
+  compare A B     say what became faster or slower: results files, folders, or reference:h200; gates a CI
   limits          measure what the GPU's primitives cost: a launch, a graph's node, a barrier, bandwidths
   report PATH     render a results.json (or a run's folder) again: table, report.md, figures; needs no GPU
   readme          write the recorded runs' table and figures into README.md
@@ -87,6 +88,22 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--timeout", type=float, default=300.0, metavar="S", help="seconds until a process counts as hung (300)"
     )
     how.add_argument(
+        "--remeasure",
+        type=int,
+        default=2,
+        metavar="N",
+        help="times a process is measured again, at most, when clocks or others disturbed it (2)",
+    )
+    how.add_argument(
+        "--precision",
+        type=_share,
+        metavar="P%",
+        help="add rounds until every stage's 95%% interval is this narrow, such as 1%%",
+    )
+    how.add_argument(
+        "--time-cap", type=float, metavar="S", help="seconds after which --precision adds no more rounds (600)"
+    )
+    how.add_argument(
         "--profile",
         "--tool",
         type=_tools,
@@ -98,11 +115,46 @@ def ladder_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def compare_parser() -> argparse.ArgumentParser:
+    """The options of a comparison."""
+    parser = OneLineParser(
+        prog="run_ladder.py compare",
+        description="Say of each stage whether it became FASTER or SLOWER from one run to another, stayed the SAME, or "
+        "whether that is AMBIGUOUS; show more than two runs side by side. Exit status: 0 no regression, 1 a "
+        "regression, 2 cannot compare.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a results.json, a run's folder, or reference:GPU[/PROBLEM] for a recorded run; the first is the base",
+    )
+    parser.add_argument(
+        "--threshold", type=_share, default=0.02, metavar="P%", help="how much slower is a regression (default: 2%%)"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "json"), default="text", help="what to print (default: text)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 2 where a regression can neither be seen nor be ruled out"
+    )
+    return parser
+
+
 def _hidden(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(width) for width in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: must be layer sizes such as 256 or 128,128,128") from None
+
+
+def _share(text: str) -> float:
+    """A share as a percentage or a plain number: `1%` and `0.01` are the same."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a share such as 1%") from None
 
 
 def _tools(text: str) -> list[Tool]:

@@ -53,6 +53,15 @@ class GpuState(msgspec.Struct, frozen=True):
     temperature_c: int
     power_w: float
     throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
+    other_processes: int | None = None  # that compute on this GPU, beside ours; null where NVML did not say
+
+
+class HostState(msgspec.Struct, frozen=True):
+    """What others took of the host during a run."""
+
+    waited_s: float  # for a core that another process had, all threads together
+    stolen_s: float  # by other virtual machines, all cores together
+    others: float = 0.0  # the share of the machine's cores that other processes kept busy
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -65,6 +74,8 @@ class Process(msgspec.Struct, frozen=True):
     gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null where the stage has no stream
     gpu_states: list[GpuState]
     gpu_memory_mib: float | None = None  # what it took on the device, its CUDA context among it
+    host_states: list[HostState] = []  # of every run, warm-ups first; empty where the system does not say
+    disturbed: list[str] = []  # by what, as `ladder.disturbance` judges it; never by the times themselves
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
 
@@ -151,6 +162,7 @@ class StageResult(msgspec.Struct, frozen=True):
     unprofiled: dict[Tool, str] = {}  # why a tool that was asked for saw nothing
     floor: Floor | None = None  # what a step takes at least; null where the GPU's limits were not measured
     processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
+    set_aside: list[Process] = []  # those that were disturbed and measured again; in no time
 
     @property
     def profile(self) -> Profile | None:
@@ -191,9 +203,10 @@ class Settings(msgspec.Struct, frozen=True):
     budget_s: float
     timeout_s: float
     profile: list[Tool] = []  # what to profile with, once all is timed
-    salt: int = (
-        0  # drawn for each run of the ladder: with the seed, it decides the parameters that training begins from
-    )
+    remeasure: int = 0  # how often a disturbed process is measured again at most
+    precision: float | None = None  # rounds go on until every stage's interval is within this share of its median
+    time_cap_s: float = 600.0  # ... or so much time has passed
+    salt: int = 0  # drawn for each run of the ladder; with the seed, it decides what parameters training begins from
 
 
 class OracleRecord(msgspec.Struct, frozen=True):

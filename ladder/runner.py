@@ -6,9 +6,11 @@ here; whoever wants to watch passes an `Observer`.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -35,6 +37,7 @@ from stages.registry import Entry
 SCRATCH = "scratch-"
 PROFILES = "profiles"  # the folder of the run in which traces are kept
 ORACLE_BUDGET_S = 60.0
+MAX_ROUNDS = 450
 FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
 
@@ -96,6 +99,7 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._folder) as name:
             scratch = Path(name)
             self._dataset.save(scratch / "dataset")
+            began = time.monotonic()
             if todo:
                 if (
                     self._results.limits is None
@@ -104,28 +108,64 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
-                observer.step("training the float64 oracle")
-                wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
-                self._oracles = compute_all(self._problem, scratch / "dataset", wanted, ORACLE_BUDGET_S)
+                self._train_oracles(rounds, scratch, observer)
                 self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
                 for round_ in rounds:
-                    self._round(round_, scratch, observer)
+                    self._round(round_, [row for row in self._rows if row.wants(round_)], scratch, observer)
+            self._measure_again(scratch, observer)
+            self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
                 self._watch_all(tool, scratch, observer)
         observer.end()
         return self._results
 
-    def _round(self, round_: int, scratch: Path, observer: Observer) -> None:
-        """One process for every stage that has not failed in an earlier round."""
-        rows = [row for row in self._rows if row.wants(round_)]
+    def _round(
+        self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer, ends: float = math.inf
+    ) -> None:
+        """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
         with Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_) as nurseries:
             for row in rows:
-                self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
+                if time.monotonic() < ends:
+                    self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
+
+    def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: Observer) -> None:
+        """Have the oracle's runs of these rounds, and its epoch from zeros."""
+        wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
+        if lacking := [run for run in wanted if run not in self._oracles]:
+            observer.step("training the float64 oracle")
+            self._oracles |= compute_all(self._problem, scratch / "dataset", lacking, ORACLE_BUDGET_S)
+
+    def _measure_again(self, scratch: Path, observer: Observer) -> None:
+        """Put what was disturbed aside and measure it anew, so often as the settings say; the last attempt counts."""
+        for _ in range(self._settings.remeasure):
+            again = [(round_, row) for row in self._rows for round_ in row.disturbed_rounds(self._settings.remeasure)]
+            if not again:
+                return
+            observer.begin(len(again), list(dict.fromkeys(row.entry.stage.name for _, row in again)))
+            self._train_oracles({round_ for round_, _ in again}, scratch, observer)
+            for round_ in sorted({round_ for round_, _ in again}):
+                rows = [row for one, row in again if one == round_ and row.status == "passed"]
+                self._round(round_, rows, scratch, observer)
+
+    def _add_rounds(self, began: float, scratch: Path, observer: Observer) -> None:
+        """Go on until every stage's interval is narrow enough, or the time is up."""
+        precision, ends = self._settings.precision, began + self._settings.time_cap_s
+        while precision is not None and time.monotonic() < ends:
+            wide = [row for row in self._rows if (known := row.interval()) and known.half_width > precision]
+            round_ = 1 + max((process.round for row in wide for process in row.processes), default=MAX_ROUNDS)
+            if round_ >= MAX_ROUNDS:
+                return
+            observer.begin(len(wide), [row.entry.stage.name for row in wide])
+            self._train_oracles([round_], scratch, observer)
+            self._round(round_, wide, scratch, observer, ends)
+            self._measure_again(scratch, observer)
 
     def _process(self, row: Row, round_: int, scratch: Path, observer: Observer, nursery: Nursery | None) -> None:
         """One fresh process for one stage and round, its verification, and the results on disk."""
         name = row.entry.stage.name
-        observer.start(name, round_ + 1, self._settings.rounds)
+        if reasons := row.put_aside(round_):
+            observer.note(f"{name}, round {round_ + 1}, is measured again: {', '.join(reasons)}")
+        observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1))
         folder = scratch / f"{name}.{round_ + 1}"
         folder.mkdir()
         job = self._job(row, round_, scratch / "dataset")

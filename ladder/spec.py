@@ -22,10 +22,14 @@ def check_settings(settings: Settings) -> None:
         ("rounds", settings.rounds, 1),
         ("repeats", settings.repeats, 1),
         ("warmups", settings.warmups, 0),
+        ("remeasure", settings.remeasure, 0),
     ):
         if not least <= value <= MAX_RUNS:
             raise UsageError(f"{name} {value}: must be from {least} to {MAX_RUNS}")
-    for name, seconds in (("budget", settings.budget_s), ("timeout", settings.timeout_s)):
+    if settings.precision is not None and not 0 < settings.precision < 1:
+        raise UsageError(f"precision {settings.precision:g}: must be a share above 0% and below 100%, such as 1%")
+    seconds_of = {"budget": settings.budget_s, "timeout": settings.timeout_s, "time cap": settings.time_cap_s}
+    for name, seconds in seconds_of.items():
         if not 0 < seconds < float("inf"):
             raise UsageError(f"{name} {seconds}: must be a positive number of seconds")
 

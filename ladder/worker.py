@@ -26,6 +26,7 @@ from ladder import jobs
 from ladder import measure as measuring
 from ladder.environment import import_packages
 from ladder.gpu_monitor import GpuMemory, GpuMonitor
+from ladder.host_monitor import HostMonitor
 from ladder.jobs import (
     COLD_RUN,
     FIRST_UPDATE_RUN,
@@ -47,7 +48,7 @@ from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
 from ladder.profile.summary import summarise
 from ladder.profile_data import Profile
-from ladder.results import GpuState, Process
+from ladder.results import GpuState, HostState, Process
 from ladder.tampering import Originals
 from ladder.trip import Trip
 from stages.registry import load_entry
@@ -104,12 +105,14 @@ def do(job: Job, folder: Path) -> Report:
         plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, job.problem.metrics_every)
 
     states: list[GpuState] = []
+    host_states: list[HostState] = []
     judged: list[Params] = []
     late_s: list[float] = []
     trips: dict[int, Trip] = {}
     numbers = run_numbers(plan)
 
     def after_run(number: int) -> None:
+        host_states.extend(host.read())
         states.extend(monitor.read())
         originals.check()
         final, late = read_late(trainer, now)
@@ -119,6 +122,7 @@ def do(job: Job, folder: Path) -> Report:
         if number == 0:
             judged[:] = [Params(tuple(w.copy() for w in final.weights), tuple(b.copy() for b in final.biases))]
 
+    host = HostMonitor()
     warmups, runs = measure(
         trainer,
         params_of,
@@ -146,6 +150,7 @@ def do(job: Job, folder: Path) -> Report:
             gpu_runs_s=[run.gpu_seconds for run in runs if run.gpu_seconds is not None] or None,
             gpu_states=states,
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
+            host_states=host_states,
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),

@@ -15,8 +15,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from ladder.results import LossPoint, OracleRecord, ProblemRecord, Results
 from reports import format
-from reports.compare import CLASSES
 from reports.decomposition import chain
+from reports.peers import CLASSES
 from reports.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, svg, tidy, title
 from reports.summary import Row, label, rows, table_order
 from reports.timeline import stage_timeline, timeline_name, timelines, with_timeline

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ladder.results import Precision, Results, Spread, StageResult, Status, Timing
 from reports import format
-from reports.compare import fastest_peer, precision_class, ratio, torch_stages
+from reports.peers import fastest_peer, precision_class, ratio, torch_stages
 
 SLOWER = 1.02  # times the rung below: less than that is within what two recordings of one stage differ by
 

@@ -21,11 +21,19 @@ from tests.common.idx_writer import quartet_arrays, write_files
 
 SCRIPT = Path(run_ladder.__file__)
 NUMPY = "stages.references.numpy_cpu:STAGE"
-SMALL = ["--batch-size=20", "--epochs=2", "--metrics-every=1", "--rounds=1", "--repeats=1", "--budget=1"]
+SMALL = [
+    "--batch-size=20",
+    "--epochs=2",
+    "--metrics-every=1",
+    "--rounds=1",
+    "--repeats=1",
+    "--budget=1",
+    "--remeasure=0",
+]
 OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
-    "--profile", "--explain", "--stage-file",
+    "--stage-file", "--profile", "--explain", "--remeasure", "--precision", "--time-cap",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -96,6 +104,13 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--rounds 0", "rounds 0", "from 1 to"),
         ("--repeats 1000", "repeats 1000", "from 1 to 450"),
         ("--budget 0", "budget 0", "positive number of seconds"),
+        ("--remeasure -1", "remeasure -1", "from 0 to 450"),
+        ("--precision 1x", "--precision: '1x'", "a share such as 1%"),
+        ("--precision 100%", "precision 1", "below 100%, such as 1%"),
+        ("--precision 0", "precision 0", "above 0%"),
+        ("--precision nan%", "precision nan", "above 0%"),
+        ("--time-cap 60", "--time-cap 60", "what --precision asks for"),
+        ("--precision 1% --time-cap 0", "time cap 0.0", "positive number of seconds"),
         ("--timeout nan", "timeout nan", "positive number of seconds"),
         ("--seed -1", "seed -1", "0 or more"),
         ("--metrics-every 0", "metrics every 0", "1 or more"),
@@ -272,6 +287,7 @@ def test_help_mentions_every_option_and_command(capsys: pytest.CaptureFixture[st
     told = capsys.readouterr().out
     assert set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", told, re.MULTILINE)) == OPTIONS
     assert "report PATH" in told
+    assert "compare A B" in told
     assert "readme" in told
 
 

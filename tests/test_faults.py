@@ -21,7 +21,16 @@ from stages.registry import load_all
 from tests.common.idx_writer import quartet_arrays, write_files
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
-SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=1", "--budget=1", "--profile=none", "--out=run"]
+SMALL = [
+    "--remeasure=0",
+    "--batch-size=20",
+    "--epochs=2",
+    "--rounds=1",
+    "--repeats=1",
+    "--budget=1",
+    "--profile=none",
+    "--out=run",
+]
 
 
 @pytest.fixture(autouse=True)

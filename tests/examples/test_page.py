@@ -33,6 +33,7 @@ COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
 ]
 SMALL = [
+    "--remeasure=0",
     "--batch-size=20",
     "--epochs=2",
     "--metrics-every=1",

@@ -20,8 +20,7 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
     if len(names) < 2:
         raise CannotCompareError(f"compare {names[0]}: with what? name a second run, such as reference:h200")
     candidates = [_candidates(name, reference) for name in names]
-    # What is named in full decides on the problem; among recorded runs alone, the first that all of them have.
-    for _, base in min(candidates, key=len):
+    for _, base in candidates[0]:  # the first problem that all of them have
         fitting = [next((one for one in found if not cannot_compare(base, one[1])), None) for found in candidates]
         if all(fitting):
             return [one for one in fitting if one]

@@ -109,12 +109,10 @@ def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Itera
     wanted = results.settings.precision
     times_of = {stage.name: times for stage in stages if (times := step_times_us(stage))}
     reached = {name: median_interval(times).half_width for name, times in times_of.items()}
-    wide = {name: share for name, share in reached.items() if wanted is not None and share > wanted}
+    wide = [name for name, share in reached.items() if wanted is not None and share > wanted]
     if wide:
-        yield Notice(
-            f"{format.listing(wide)}: known to {max(wide.values()):.1%} at best, not to {format.share(wanted)} "
-            "(--precision), when the time was up (--time-cap)."
-        )
+        known = f"known to {format.share(wanted)} (--precision) when the time was up (--time-cap)"
+        yield Notice(f"{format.listing(wide)}: not {known}.")
 
 
 def _disagreement(stage: StageResult) -> float:

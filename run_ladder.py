@@ -6,13 +6,19 @@ The only file that knows both the harness and the reports.
 from __future__ import annotations
 
 import argparse
+import secrets
 import shlex
 import signal
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+
+if __name__ == "__main__":
+    # Ctrl-C while libraries are imported just ends: some of them make other errors of it, and nothing is begun yet.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
     import msgspec
@@ -25,11 +31,12 @@ try:
     from ladder.doctor import doctor
     from ladder.limit_data import LimitsRecord
     from ladder.limits import measure_limits
+    from ladder.lock import alone_in
     from ladder.options import OneLineParser, compare_parser, ladder_parser, study_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
-    from ladder.spec import check_fits, check_settings, cut, describe_problem
+    from ladder.spec import check_fits, check_needs, check_settings, cut, describe_problem
     from ladder.study import measure_study, run_options
     from ladder.study_data import INDEX, Point, Study, load_study
     from ladder.study_file import read_study, with_settings
@@ -46,7 +53,7 @@ try:
     from reports.study_render import print_study, render_study
     from reports.summary import heading
     from reports.verdicts import CannotCompareError, compare
-    from stages.registry import Entry, load_all, select
+    from stages.registry import Entry, load_all, load_own, select
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
     sys.exit(2)
@@ -94,6 +101,10 @@ def ladder(argv: list[str]) -> int:
         parser.set_defaults(**options_of(options.config))
         options = parser.parse_args(argv)
     entries = load_all()
+    own = load_own(options.stage_file, entries)
+    check_needs(own.values())
+    entries |= own
+    options.stages = ",".join([options.stages, *own])
     if options.list:
         print_stage_list([_list_row(entry) for entry in entries.values()])
         return 0
@@ -103,11 +114,13 @@ def ladder(argv: list[str]) -> int:
     if options.explain:
         select(options.explain, entries)  # refuses a name that is none, with the nearest ones
         return explain(options)
-    with LiveView() as view:
+    with LiveView() as view, ExitStack() as held:
         if options.resume:
+            held.enter_context(alone_in(options.resume if options.resume.is_dir() else options.resume.parent))
             runner, folder = _resumed(options, _given(parser, argv), entries, view)
         else:
             runner, folder = _begun(options, entries, view)
+            held.enter_context(alone_in(folder))
         try:
             results = runner.run(view)
             render_all(results, folder)
@@ -140,8 +153,9 @@ def study(argv: list[str]) -> int:
     parser = study_parser()
     options = parser.parse_args(argv)
     entries = load_all()
-    with LiveView() as view:
+    with LiveView() as view, ExitStack() as held:
         plan, folder = _resumed_study(options) if options.resume else _begun_study(options, entries, view)
+        held.enter_context(alone_in(folder))
         measure = partial(_measure_point, options.data_dir, entries, view, folder)
         try:
             measure_study(plan, folder, entries, measure, view.point)
@@ -300,6 +314,7 @@ def _begun(
         remeasure=options.remeasure,
         precision=options.precision,
         curve_steps=options.curve_steps,
+        salt=secrets.randbits(31),
     )
     if options.time_cap is not None:
         settings = msgspec.structs.replace(settings, time_cap_s=options.time_cap)
@@ -367,7 +382,7 @@ def _resumed(
     """A run that stopped, with the settings it began with."""
     for name, value in given.items():
         # `make ladder` always says `--stages all`, which for a resumed run are all of its own.
-        if name not in ("resume", "data_dir", "profile") and (name, value) != ("stages", "all"):
+        if name not in ("resume", "data_dir", "profile", "stage_file") and (name, value) != ("stages", "all"):
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
             option = f"--{name.replace('_', '-')} {text}"
             raise UsageError(f"{option}: a resumed run keeps its settings; leave it out, or start anew")
@@ -391,7 +406,9 @@ def _resumed(
     _check_same_machine(results, folder)
     unknown = [stage.name for stage in results.stages if stage.name not in entries]
     if unknown:
-        raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
+        raise UsageError(
+            f"{folder}: measured {unknown[0]}, which this version does not have; start anew, or give its --stage-file"
+        )
     chosen = [entries[stage.name] for stage in results.stages]
     if "profile" in given:
         if options.profile != ["nsys"]:
@@ -419,6 +436,6 @@ def _without_dirt(found: object) -> object:
 
 
 if __name__ == "__main__":
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # what a batch system or a closed terminal says: as Ctrl-C
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a batch system or a closed terminal: as Ctrl-C
         signal.signal(ending, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

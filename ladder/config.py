@@ -69,8 +69,8 @@ def _joined(value: str | list[str]) -> str:
 SIZE = whole(1)
 SECONDS = _positive("a positive number of seconds")
 NAMES = 'text such as "all" or "naive..cublas", or a list of names'
-# Of the command line alone: they say what to do instead of a run, or where.
-NOT_IN_FILES = ("list", "doctor", "explain", "resume", "config", "out")
+# Of the command line alone: they say what to do instead of a run, or where, or bring code.
+NOT_IN_FILES = ("list", "doctor", "explain", "resume", "config", "out", "stage_file")
 
 
 def _as_option(name: str) -> Key:

@@ -46,6 +46,14 @@ def ladder_parser() -> argparse.ArgumentParser:
     )
     what = parser.add_argument_group("what to run")
     what.add_argument("--stages", default="all", help="all, ladder, references, NAME,NAME or FROM..TO (default: all)")
+    what.add_argument(
+        "--stage-file",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a stage of your own, run beside the others; again for one more (docs/your-own-stage.md)",
+    )
     what.add_argument("--list", action="store_true", help="list every stage, what it changes and whether it runs here")
     what.add_argument("--doctor", action="store_true", help="say what is installed, what is missing and how to add it")
     what.add_argument(

@@ -224,6 +224,7 @@ class Settings(msgspec.Struct, frozen=True):
     remeasure: int = 0  # how often a disturbed process is measured again at most
     precision: float | None = None  # rounds go on until every stage's interval is within this share of its median
     time_cap_s: float = 600.0  # ... or so much time has passed
+    salt: int = 0  # drawn for each run of the ladder; with the seed, it decides what parameters training begins from
     curve_steps: int = 0  # a point of the curves every so many steps; 0: none are recorded
 
 

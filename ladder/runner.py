@@ -19,7 +19,7 @@ import msgspec
 from common.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.environment import missing
-from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, load_params, run_number
+from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, drawn, load_params, run_number
 from ladder.limits import design_of, floors
 from ladder.measure import Plan
 from ladder.nurseries import Nurseries, Nursery
@@ -32,7 +32,7 @@ from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
 from ladder.spec import gpu_has_no_room
-from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero
+from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero, verify_timer, verify_trips
 from stages.registry import Entry
 
 SCRATCH = "scratch-"
@@ -71,7 +71,8 @@ class Runner:
         self._results = results
         self._settings = results.settings
         self._dataset = dataset
-        self._problem = problem
+        self._told = problem  # to the stages; all else goes by the one that parameters are drawn for
+        self._problem = drawn(problem, results.settings.salt)
         self._folder = folder.resolve()  # the processes run in another folder
         self._kept = self._folder / PROFILES
         self._gpu_memory_mib = (results.environment.get("gpu") or {}).get("memory_mib")
@@ -236,7 +237,8 @@ class Runner:
         first = not row.processes
         return Job(
             source=row.entry.source,
-            problem=self._problem,
+            problem=self._told,
+            salt=self._settings.salt,
             dataset=str(dataset),
             round=round_,
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
@@ -268,11 +270,13 @@ class Runner:
             raise ValueError("the report lacks what was asked for")
         from_zero = load_params(folder / "from-zero.npz", problem)
         checks += verify_from_zero(problem, precision, from_zero, report.from_zero, self._oracles[None])
+        checks.append(verify_timer(report.share_outside))
         final = load_params(folder / "final.npz", problem)
         oracle = self._oracles[run_number(job.round, 0)]
         accuracy = accuracy_of(final, test.images, test.labels)
         images = (len(test.images), len(train.images))
         checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy, *images)
+        checks += verify_trips(report.trips, report.plan, oracle)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
         if report.device == "gpu":
             self._judge_speed(row)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from common.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
+from ladder.environment import missing
 from ladder.results import ProblemRecord, Settings
+from stages.registry import Entry
 
 ORACLE_BYTES = 32  # for a parameter: itself and its gradient in float64, and what they are copied from
 CONTEXT_MIB = 600  # what CUDA and its libraries hold before a stage has asked for anything
@@ -45,6 +48,15 @@ def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:
         raise UsageError(f"max steps {max_steps}: must be 1 or more")
     images = max(max_steps * batch_size, 1)
     return dataset.first(images, images)
+
+
+def check_needs(own: Iterable[Entry]) -> None:
+    """Raise UsageError for a stage of the user's that needs what nobody has heard of."""
+    for entry in own:
+        try:
+            missing(entry.stage.needs)
+        except ValueError as error:
+            raise UsageError(f"--stage-file {entry.source.rpartition(':')[0]}: {error}") from error
 
 
 def check_fits(problem: Problem, dataset: Dataset) -> None:

@@ -33,7 +33,8 @@ SMALL = [
 OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
-    "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure", "--precision", "--time-cap",
+    "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
+    "--precision", "--time-cap",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -212,7 +213,8 @@ def test_a_run_on_other_data_or_of_another_version_is_not_resumed(refused: Refus
 
     file = here / "earlier" / "results.json"
     file.write_text(file.read_text().replace('"name": "numpy"', '"name": "gone"'))
-    assert "earlier: measured gone, which this version does not have; start anew" in refused("--resume", "earlier")
+    line = refused("--resume", "earlier")
+    assert "earlier: measured gone, which this version does not have; start anew, or give its --stage-file" in line
 
 
 def test_a_run_writes_its_results_report_and_figures(finished: Path) -> None:
@@ -251,8 +253,8 @@ def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
 def test_exit_status_is_1_when_a_stage_fails_or_crashes(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for planted, status in (("GRADIENT", "failed"), ("RAISES", "crashed")):
-        entries = load_all([NUMPY, f"tests.planted:{planted}"])
+    for planted, status in (("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed")):
+        entries = load_all([NUMPY, f"tests.{planted}"])
         monkeypatch.setattr(run_ladder, "load_all", lambda entries=entries: entries)
         assert main([*SMALL, "--out", planted]) == 1
         results = load(here / planted)

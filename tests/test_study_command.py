@@ -108,7 +108,7 @@ def test_a_study_that_varies_nothing_is_one_run(here: Path) -> None:
 
 
 def test_what_fails_or_is_skipped_keeps_its_reason(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_stages(monkeypatch, NUMPY, "tests.planted:GRADIENT", "tests.planted:NEEDY")
+    with_stages(monkeypatch, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NEEDY")
     text = f"{SMALL.replace('batch_size = 20', '')}\n[vary]\nbatch_size = [20, 4000]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 1
     first, second = load_study(here / "out").points

@@ -61,7 +61,7 @@ def test_evaluation_is_that_of_the_formula() -> None:
 
 def test_a_run_records_curves_beside_the_oracles_and_a_defect_shows(tmp_path: Path) -> None:
     runner = prepare(
-        tmp_path, NUMPY, "tests.planted:GRADIENT", "tests.planted:NO_PARTS", problem=small_problem(hidden=(12,)),
+        tmp_path, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NO_PARTS", problem=small_problem(hidden=(12,)),
         curve_steps=5, rounds=2, repeats=1,
     )  # fmt: skip
     results = runner.run(Watcher())
@@ -75,7 +75,7 @@ def test_a_run_records_curves_beside_the_oracles_and_a_defect_shows(tmp_path: Pa
     assert load(tmp_path) == results
 
     again = prepare(
-        tmp_path, NUMPY, "tests.planted:GRADIENT", "tests.planted:NO_PARTS", problem=small_problem(hidden=(12,)),
+        tmp_path, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NO_PARTS", problem=small_problem(hidden=(12,)),
         known=results,
     ).run(Watcher())  # fmt: skip
     assert [stage.curve for stage in again.stages[::2]] == [good.curve, None]

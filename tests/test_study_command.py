@@ -29,6 +29,7 @@ max_steps = 8
 rounds = 1
 repeats = 1
 budget = 1.0
+remeasure = 0
 profile = "none"
 """
 TWO = f"{SMALL}\n[vary]\nhidden = [3, 5]\n"

@@ -19,6 +19,9 @@ from common.trainer import EpochMetrics, Trainer
 Fence = Callable[[], None]
 Clock = Callable[[], float]
 WHIM_S = 0.002  # for which a scheduler may let a process wait, wherever it stands
+COPY_S_PER_BYTE = (
+    2e-9  # there and back at 1 GB/s, slower than any bus: parameters have to be copied, and that is no work
+)
 
 
 class Events(Protocol):
@@ -84,12 +87,16 @@ def read_late(trainer: Trainer, clock: Clock) -> tuple[Params, float]:
     return params, max(0.0, (between - begin) - (clock() - between))
 
 
-def share_outside(runs: Sequence[Run], late_s: Sequence[float]) -> float:
+def share_outside(runs: Sequence[Run], late_s: Sequence[float], parameter_bytes: int) -> float:
     """What loading and late reading take, by what the run between them takes; of the run where that is least.
 
-    A run is counted as `WHIM_S` longer, which is nothing to a run worth measuring.
+    What copying takes is not counted, and a run is counted as `WHIM_S` longer, which is nothing to one worth measuring.
     """
-    return min((run.loading_s + late) / (run.seconds + WHIM_S) for run, late in zip(runs, late_s, strict=True))
+    copying = parameter_bytes * COPY_S_PER_BYTE
+    return min(
+        max(0.0, run.loading_s + late - copying) / (run.seconds + WHIM_S)
+        for run, late in zip(runs, late_s, strict=True)
+    )
 
 
 def run_numbers(plan: Plan) -> list[int]:

@@ -157,7 +157,7 @@ def do(job: Job, folder: Path) -> Report:
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),
         metrics=runs[numbers.index(0) - len(warmups)].metrics,
-        share_outside=share_outside(runs, late_s[len(warmups) :]),
+        share_outside=share_outside(runs, late_s[len(warmups) :], judged[0].nbytes),
         trips=trips,
         curve=curve,
         no_curve=no_curve,

@@ -108,9 +108,11 @@ def test_what_is_left_for_reading_the_parameters_is_seen() -> None:
 
 def test_the_share_outside_of_the_timer_is_that_of_the_best_run() -> None:
     run = Run(1.0, None, {}, loading_s=0.1)
-    assert share_outside([run, run], [0.1, 5.0]) == pytest.approx(0.2, rel=0.01)
+    assert share_outside([run, run], [0.1, 5.0], 0) == pytest.approx(0.2, rel=0.01)
+    assert share_outside([run, run], [0.1, 5.0], 50_000_000) == pytest.approx(0.1, rel=0.01)  # for copying 50 MB
+    assert share_outside([run], [0.1], 1_000_000_000) == 0.0
     hardly = Run(0.0, None, {}, loading_s=0.0001)
-    assert share_outside([hardly], [0.0]) < 0.1
+    assert share_outside([hardly], [0.0], 0) < 0.1
 
 
 @pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])

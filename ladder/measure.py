@@ -19,9 +19,7 @@ from common.trainer import EpochMetrics, Trainer
 Fence = Callable[[], None]
 Clock = Callable[[], float]
 WHIM_S = 0.002  # for which a scheduler may let a process wait, wherever it stands
-COPY_S_PER_BYTE = (
-    2e-9  # there and back at 1 GB/s, slower than any bus: parameters have to be copied, and that is no work
-)
+COPY_S_PER_BYTE = 2e-9  # there and back at 1 GB/s, slower than any bus: that copying is no work
 
 
 class Events(Protocol):

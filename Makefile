@@ -12,7 +12,7 @@ $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help ladder test test-gpu check fmt record clean
+.PHONY: help ladder test test-gpu sanitize check fmt record clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
@@ -25,6 +25,9 @@ test: ## set up, then run the tests; those that need a GPU are skipped where the
 
 test-gpu: ## only the tests that need a GPU
 	@$(SETUP) --dev && .venv/bin/python -m pytest -m gpu $(ARGS)
+
+sanitize: ## compute-sanitizer over the GPU tests of our own kernels; one tool through ARGS=racecheck
+	@$(SETUP) --dev && tools/sanitize.sh $(ARGS)
 
 check: ## what has to be clean before a commit: ruff, mypy, import-linter
 	@$(SETUP) --dev

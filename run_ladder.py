@@ -6,12 +6,19 @@ The only file that knows both the harness and the reports.
 from __future__ import annotations
 
 import argparse
+import secrets
 import shlex
 import signal
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+
+if __name__ == "__main__":
+    # Ctrl-C while libraries are imported just ends: some of them make other errors of it, and nothing is begun yet.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
     import msgspec
@@ -20,21 +27,33 @@ try:
     from common.errors import UsageError
     from common.problem import Problem
     from ladder import environment
+    from ladder.config import options_of
     from ladder.doctor import doctor
+    from ladder.limit_data import LimitsRecord
     from ladder.limits import measure_limits
-    from ladder.options import OneLineParser, ladder_parser
+    from ladder.lock import alone_in
+    from ladder.options import OneLineParser, compare_parser, ladder_parser, study_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
-    from ladder.spec import check_fits, check_settings, describe_problem
+    from ladder.spec import check_fits, check_needs, check_settings, cut, describe_problem
+    from ladder.study import measure_study, run_options
+    from ladder.study_data import INDEX, Point, Study, load_study
+    from ladder.study_file import read_study, with_settings
+    from reports.compare import print_comparison
     from reports.console import print_doctor, print_results, print_stage_list
     from reports.explain import ExplainError, print_explain
     from reports.limits import print_limits
     from reports.live import LiveView
+    from reports.machines import compare_machines
+    from reports.named_runs import named_runs
+    from reports.published import update_published
     from reports.readme import ReadmeError, update_readme
     from reports.render import render_all
+    from reports.study_render import print_study, render_study
     from reports.summary import heading
-    from stages.registry import Entry, load_all, select
+    from reports.verdicts import CannotCompareError, compare
+    from stages.registry import Entry, load_all, load_own, select
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)
     sys.exit(2)
@@ -49,6 +68,8 @@ def main(argv: list[str]) -> int:
     try:
         if argv[:1] == ["report"]:
             return report(argv[1:])
+        if argv[:1] == ["compare"]:
+            return compare_runs(argv[1:])
         if argv[:1] == ["limits"]:
             return limits(argv[1:])
         if argv[:1] == ["profile"]:
@@ -57,8 +78,10 @@ def main(argv: list[str]) -> int:
             return ladder(["--rounds=1", "--repeats=1", "--profile=auto", *argv[1:]])
         if argv[:1] == ["readme"]:
             return readme(argv[1:])
+        if argv[:1] == ["study"]:
+            return study(argv[1:])
         return ladder(argv)
-    except (UsageError, ResultsError, ReadmeError, ExplainError) as error:
+    except (UsageError, ResultsError, ReadmeError, ExplainError, CannotCompareError) as error:
         print(f"run_ladder.py: {error}", file=sys.stderr)
         return USAGE_ERROR
     except OSError as error:
@@ -74,7 +97,14 @@ def ladder(argv: list[str]) -> int:
     """Run the ladder, or list what there is."""
     parser = ladder_parser()
     options = parser.parse_args(argv)
+    if options.config:
+        parser.set_defaults(**options_of(options.config))
+        options = parser.parse_args(argv)
     entries = load_all()
+    own = load_own(options.stage_file, entries)
+    check_needs(own.values())
+    entries |= own
+    options.stages = ",".join([options.stages, *own])
     if options.list:
         print_stage_list([_list_row(entry) for entry in entries.values()])
         return 0
@@ -84,11 +114,13 @@ def ladder(argv: list[str]) -> int:
     if options.explain:
         select(options.explain, entries)  # refuses a name that is none, with the nearest ones
         return explain(options)
-    with LiveView() as view:
+    with LiveView() as view, ExitStack() as held:
         if options.resume:
+            held.enter_context(alone_in(options.resume if options.resume.is_dir() else options.resume.parent))
             runner, folder = _resumed(options, _given(parser, argv), entries, view)
         else:
             runner, folder = _begun(options, entries, view)
+            held.enter_context(alone_in(folder))
         try:
             results = runner.run(view)
             render_all(results, folder)
@@ -102,8 +134,13 @@ def ladder(argv: list[str]) -> int:
 def report(argv: list[str]) -> int:
     """Render a results file again."""
     parser = OneLineParser(prog="run_ladder.py report", description="Render a results.json again; needs no GPU.")
-    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one")
+    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one, or a study")
     path: Path = parser.parse_args(argv).path
+    if path.name == INDEX:
+        path = path.parent
+    if (path / INDEX).exists():
+        print_study(render_study(path), path)
+        return 0
     results = _load(path)
     folder = path if path.is_dir() else path.parent
     render_all(results, folder)
@@ -111,11 +148,109 @@ def report(argv: list[str]) -> int:
     return 0
 
 
+def study(argv: list[str]) -> int:
+    """Measure a study's points, render it, and say how it went."""
+    parser = study_parser()
+    options = parser.parse_args(argv)
+    entries = load_all()
+    with LiveView() as view, ExitStack() as held:
+        plan, folder = _resumed_study(options) if options.resume else _begun_study(options, entries, view)
+        held.enter_context(alone_in(folder))
+        measure = partial(_measure_point, options.data_dir, entries, view, folder)
+        try:
+            measure_study(plan, folder, entries, measure, view.point)
+        except KeyboardInterrupt:
+            view.note(f"interrupted; go on with: {PYTHON} run_ladder.py study --resume {shlex.quote(str(folder))}")
+            return INTERRUPTED
+    shown = render_study(folder)
+    print_study(shown, folder)
+    return 1 if shown.broken else 0
+
+
+def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: LiveView) -> tuple[Study, Path]:
+    """A study of its own, checked at every point, in a folder of its own."""
+    if options.file is None:
+        raise UsageError("study: names no file; give one, such as experiments/hidden-size.toml, or --resume FOLDER")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    plan = read_study(options.file, shlex.join(["python", "run_ladder.py", *sys.argv[1:]]), now)
+    changed = {name: getattr(options, name) for name in ("stages", "rounds", "repeats", "budget")}
+    plan = with_settings(plan, {name: value for name, value in changed.items() if value is not None})
+    for point in plan.points:
+        run_options(point, entries)
+    folder: Path = options.out or Path("runs") / f"{plan.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
+    if (folder / INDEX).exists():
+        raise UsageError(f"{folder}: holds a study; go on with study --resume {folder}, or choose another --out")
+    load_dataset(data_dir=options.data_dir, seed=0, progress=view.download)  # refused now, and not at every point
+    _make(folder)
+    return plan, folder
+
+
+def _resumed_study(options: argparse.Namespace) -> tuple[Study, Path]:
+    """A study that stopped, on the machine on which it began."""
+    for name, value in vars(options).items():
+        if value is not None and name not in ("resume", "data_dir"):
+            raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
+    folder: Path = options.resume
+    plan = load_study(folder)
+    measured = next((path for point in plan.points if (path := folder / point.name / "results.json").exists()), None)
+    if measured is not None:
+        _check_same_machine(_load(measured), folder)
+    return plan, folder
+
+
+def _measure_point(
+    data_dir: Path | None, entries: dict[str, Entry], view: LiveView, study_folder: Path, point: Point, folder: Path
+) -> str | None:
+    """Run the ladder at a point of a study, or go on with it; why it cannot be done where that is so."""
+    options = run_options(point, entries)
+    options.data_dir = data_dir or options.data_dir
+    if (folder / "results.json").exists():
+        options.resume = folder
+        runner, _ = _resumed(options, {}, entries, view)
+    else:
+        options.out = folder
+        try:
+            runner, _ = _begun(options, entries, view, limits=_limits_before(study_folder))
+        except UsageError as error:
+            view.note(f"{point.name}: skipped: {error}")
+            return str(error)
+    try:
+        runner.run(view)
+    except UsageError as error:
+        view.note(f"{point.name}: skipped: {error}")
+        return str(error)
+    return None
+
+
+def _limits_before(study_folder: Path) -> LimitsRecord | None:
+    """What an earlier point found of the GPU's limits, which are the same for all."""
+    found = (_load(path).limits for path in study_folder.glob("*/results.json"))
+    return next((limits for limits in found if limits is not None), None)
+
+
+def compare_runs(argv: list[str]) -> int:
+    """Tell what became of each stage between two runs, or show several side by side."""
+    options = compare_parser().parse_args(argv)
+    if not 0 <= options.threshold < 1:
+        raise UsageError(f"threshold {options.threshold:g}: must be a share from 0% to below 100%, such as 2%")
+    runs = named_runs(options.runs, ROOT / "results" / "reference")
+    if len(runs) > 2:
+        print_comparison(compare_machines(runs), options.format)
+        return 0
+    (base, base_run), (new, new_run) = runs
+    found = compare(base_run, new_run, (base, new), threshold=options.threshold, strict=options.strict)
+    print_comparison(found, options.format)
+    return found.exit_code
+
+
 def readme(argv: list[str]) -> int:
     """Bring README.md up to date with the recorded runs."""
     parser = OneLineParser(prog="run_ladder.py readme", description="Write the recorded runs into README.md.")
     parser.parse_args(argv)
-    changed = update_readme(ROOT / "README.md", ROOT / "results" / "reference")
+    plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
+    reference = ROOT / "results" / "reference"
+    changed = update_readme(ROOT / "README.md", reference)
+    changed |= update_published(ROOT / "README.md", reference, plans)
     print("README.md is now up to date" if changed else "README.md was up to date")
     return 0
 
@@ -164,12 +299,27 @@ def _list_row(entry: Entry) -> tuple[str, str, str, str]:
     return stage.name, stage.changed or stage.title, needs, "yes" if reason is None else f"no: {reason}"
 
 
-def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveView) -> tuple[Runner, Path]:
-    """A run of its own, in a folder of its own."""
+def _begun(
+    options: argparse.Namespace, entries: dict[str, Entry], view: LiveView, limits: LimitsRecord | None = None
+) -> tuple[Runner, Path]:
+    """A run of its own, in a folder of its own; the GPU's limits are not measured again where they are given."""
     chosen = select(options.stages, entries)
     settings = Settings(
-        options.rounds, options.repeats, options.warmups, options.budget, options.timeout, options.profile
+        options.rounds,
+        options.repeats,
+        options.warmups,
+        options.budget,
+        options.timeout,
+        options.profile,
+        remeasure=options.remeasure,
+        precision=options.precision,
+        curve_steps=options.curve_steps,
+        salt=secrets.randbits(31),
     )
+    if options.time_cap is not None:
+        settings = msgspec.structs.replace(settings, time_cap_s=options.time_cap)
+    if options.time_cap is not None and options.precision is None:
+        raise UsageError(f"--time-cap {options.time_cap:g}: ends what --precision asks for; give that, too")
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.
     asked = Problem(
@@ -188,14 +338,16 @@ def _begun(options: argparse.Namespace, entries: dict[str, Entry], view: LiveVie
     dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, progress=view.download)
     problem = Problem(**{**asked.__dict__, "inputs": dataset.train.images.shape[1], "classes": dataset.classes})
     check_fits(problem, dataset)
+    dataset = cut(dataset, problem.batch_size, options.max_steps)
     _make(folder)  # last, so that a run that is refused leaves none behind
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(["python", "run_ladder.py", *sys.argv[1:]]),
         environment=environment.describe(),
-        problem=describe_problem(problem, dataset),
+        problem=describe_problem(problem, dataset, options.max_steps),
         settings=settings,
         stages=[],
+        limits=limits,
     )
     return Runner(results, chosen, dataset, problem, folder), folder
 
@@ -230,7 +382,7 @@ def _resumed(
     """A run that stopped, with the settings it began with."""
     for name, value in given.items():
         # `make ladder` always says `--stages all`, which for a resumed run are all of its own.
-        if name not in ("resume", "data_dir", "profile") and (name, value) != ("stages", "all"):
+        if name not in ("resume", "data_dir", "profile", "stage_file") and (name, value) != ("stages", "all"):
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
             option = f"--{name.replace('_', '-')} {text}"
             raise UsageError(f"{option}: a resumed run keeps its settings; leave it out, or start anew")
@@ -250,14 +402,13 @@ def _resumed(
     )
     if describe_problem(problem, dataset).dataset_sha256 != was.dataset_sha256:
         raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
-    now = environment.describe()
-    for what in ("gpu", "cpu", "libraries", "code"):
-        then, today = (_without_dirt(found.get(what)) for found in (results.environment, now))
-        if then != today:
-            raise UsageError(f"{folder}: was measured with another {what} than there is now; measure anew with --out")
+    dataset = cut(dataset, problem.batch_size, was.max_steps)
+    _check_same_machine(results, folder)
     unknown = [stage.name for stage in results.stages if stage.name not in entries]
     if unknown:
-        raise UsageError(f"{folder}: measured {unknown[0]}, which this version does not have; start anew")
+        raise UsageError(
+            f"{folder}: measured {unknown[0]}, which this version does not have; start anew, or give its --stage-file"
+        )
     chosen = [entries[stage.name] for stage in results.stages]
     if "profile" in given:
         if options.profile != ["nsys"]:
@@ -270,12 +421,21 @@ def _resumed(
     return Runner(results, chosen, dataset, problem, folder), folder
 
 
+def _check_same_machine(results: Results, folder: Path) -> None:
+    """Raise UsageError where results are of another machine, other libraries or another commit than there are now."""
+    now = environment.describe()
+    for what in ("gpu", "cpu", "libraries", "code"):
+        then, today = (_without_dirt(found.get(what)) for found in (results.environment, now))
+        if then != today:
+            raise UsageError(f"{folder}: was measured with another {what} than there is now; measure anew with --out")
+
+
 def _without_dirt(found: object) -> object:
     """What an environment says, less whether files differ from the commit: reports and notes do, while one measures."""
     return {k: v for k, v in found.items() if k != "uncommitted_changes"} if isinstance(found, dict) else found
 
 
 if __name__ == "__main__":
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # what a batch system or a closed terminal says: as Ctrl-C
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a batch system or a closed terminal: as Ctrl-C
         signal.signal(ending, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

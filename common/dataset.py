@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,10 @@ class Dataset:
     classes: int  # labels are 0 to classes - 1
     train: Split  # shuffled
     test: Split
+
+    def first(self, train: int, test: int) -> Dataset:
+        """The same data set with so many of its images at the most, as views."""
+        return replace(self, train=self.train.first(train), test=self.test.first(test))
 
     def save(self, folder: Path) -> None:
         """Write the data set into a folder, for another process to map: `load_saved`."""

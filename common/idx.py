@@ -56,9 +56,12 @@ def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
         kind = "images" if rank == IMAGES_RANK else "labels"
         raise UsageError(f"{name}: magic number 0x{magic:08x}, IDX {kind} have 0x{expected_magic:08x}")
     expected = header + math.prod(shape)
+    sizes = " x ".join(map(str, shape))
+    if expected == header:  # besides, no array has the other sizes, however large, that may stand beside a zero
+        thing = "image" if rank == IMAGES_RANK else "label"
+        raise UsageError(f"{name}: nothing in it ({sizes}); it must hold 1 {thing} or more")
     if len(plain) != expected:
         fault = "truncated" if len(plain) < expected else "trailing bytes"
-        sizes = " x ".join(map(str, shape))
         raise UsageError(f"{name}: {fault}: {len(plain)} bytes, the header ({sizes}) asks for {expected}")
     array = np.frombuffer(plain, np.uint8, offset=header).reshape(shape)
     return Idx(name, array, hashlib.sha256(plain).hexdigest())

@@ -76,23 +76,30 @@ class Oracle:
         return -float(log_probs[rows, labels].sum()), int((logits.argmax(axis=1) == labels).sum())
 
 
-def test_accuracy(
-    weights: tuple[NDArray[np.floating], ...] | list[Float64Array],
-    biases: tuple[NDArray[np.floating], ...] | list[Float64Array],
-    images: NDArray[np.uint8],
-    labels: NDArray[np.uint8],
-) -> float:
+Weights = tuple[NDArray[np.floating], ...] | list[Float64Array]
+
+
+def test_accuracy(weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> float:
     """The share of images (N, I) whose largest logit stands at their label (N,), by one float64 forward pass.
 
     NaN when any logit is NaN: a broken network has no accuracy.
     """
-    correct = 0
+    return evaluate(weights, biases, images, labels).accuracy
+
+
+def evaluate(weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
+    """Mean cross-entropy and accuracy on images (N, I) and labels (N,), by one float64 forward pass; NaN as above."""
+    correct, loss_sum = 0, 0.0
     for start in range(0, len(images), 1000):
         outputs = images[start : start + 1000] / 256.0
         for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
             outputs = np.maximum(outputs @ weight.astype(np.float64) + bias, 0.0)
         logits = outputs @ weights[-1].astype(np.float64) + biases[-1]
         if np.isnan(logits).any():
-            return float("nan")
-        correct += int((logits.argmax(axis=1) == labels[start : start + 1000]).sum())
-    return correct / len(images)
+            return OracleEpoch(float("nan"), float("nan"))
+        wanted = labels[start : start + 1000].astype(np.intp)
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        log_sums = np.log(np.exp(shifted).sum(axis=1))
+        loss_sum += float((log_sums - shifted[np.arange(len(wanted)), wanted]).sum())
+        correct += int((logits.argmax(axis=1) == wanted).sum())
+    return OracleEpoch(loss_sum / len(images), correct / len(images))

@@ -32,6 +32,11 @@ class Params:
     weights: tuple[Float32Array, ...]
     biases: tuple[Float32Array, ...]
 
+    @property
+    def nbytes(self) -> int:
+        """The size of all of them together."""
+        return sum(tensor.nbytes for tensor in (*self.weights, *self.biases))
+
     def tensors(self) -> dict[str, Float32Array]:
         """Every tensor under a name a report can print: `weight[0]`, `bias[0]`, ..."""
         named = {}

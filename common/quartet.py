@@ -72,7 +72,6 @@ def join(files: dict[str, Idx]) -> Quartet:
     train_images, train_labels = files[TRAIN_IMAGES], files[TRAIN_LABELS]
     test_images, test_labels = files[TEST_IMAGES], files[TEST_LABELS]
     for images, labels in ((train_images, train_labels), (test_images, test_labels)):
-        _check_images(images)
         count, wanted = len(labels.array), len(images.array)
         if count != wanted:
             raise UsageError(f"{labels.name}: {count} labels for the {wanted} images of {images.name}")
@@ -87,11 +86,6 @@ def join(files: dict[str, Idx]) -> Quartet:
         test_labels=test_labels.array,
         sha256={name: files[name].sha256 for name in RANKS},
     )
-
-
-def _check_images(images: Idx) -> None:
-    if images.array.size == 0:
-        raise UsageError(f"{images.name}: nothing in it ({_sizes(images.array.shape)}); it must hold 1 image or more")
 
 
 def _check_labels(train: Idx, test: Idx) -> None:

@@ -78,7 +78,13 @@ class GpuMonitor:
             temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
             power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
             throttle_reasons=[name for bit, name in slowing.items() if reasons & bit],
+            other_processes=self._other_processes(),
         )
+
+    def _other_processes(self) -> int | None:
+        """How many processes compute on this GPU beside the one that asks, which may see itself under another id."""
+        found = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
+        return None if found is None else max(len(found) - 1, 0)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """What NVML answers, None where it refuses."""

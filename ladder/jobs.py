@@ -5,7 +5,9 @@ Files, not pipes: a stage may print what it likes, and what a killed process lef
 
 from __future__ import annotations
 
+import math
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from zipfile import BadZipFile
@@ -17,9 +19,10 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure import Plan
 from ladder.profile_data import Profile, Tool
-from ladder.results import Process
+from ladder.results import Curve, Process
+from ladder.trip import Trip
 
-JOB, REPORT, TRACE = "job.json", "report.json", "trace.json.gz"
+JOB, REPORT, TRACE = "job.json", "report.msgpack", "trace.json.gz"
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches
 COLD_RUN = 999
@@ -36,6 +39,8 @@ class Job(msgspec.Struct, frozen=True):
     wanted: Plan
     profile: Tool | None  # cupti: once all is timed and told; nsys: watches from outside, nothing is timed or judged
     budget_s: float | None  # null: `wanted` is what an earlier round found affordable
+    salt: int = 0  # see `drawn`
+    curve_steps: int = 0  # record the curves with a point every so many steps; 0: do not
 
 
 class FirstUpdate(msgspec.Struct, frozen=True):
@@ -58,7 +63,36 @@ class Report(msgspec.Struct, frozen=True):
     profile: Profile | None = None  # by CUPTI; the trace lies beside the report
     unprofiled: str = ""  # why there is none, though it was asked for
     profiling: bool = False  # all but the profile, left while that is taken; gone again once it is
-    metrics: dict[int, EpochMetrics] = {}  # of the last timed run, by epoch from 0
+    metrics: dict[int, EpochMetrics] = {}  # of the run that is judged, by epoch from 0
+    share_outside: float = math.nan  # of the work, by what the timed runs take: see `ladder.measure.share_outside`
+    trips: dict[int, Trip] = {}  # of the timed runs, by number
+    curve: Curve | None = None
+    no_curve: str = ""  # why there is none, though it was asked for
+
+
+def encoded(report: Report) -> bytes:
+    """A report as bytes. Not as JSON, which has no word for a loss that is NaN.
+
+    Numbers of NumPy's or PyTorch's own are numbers, too; of a stage that says something else, the report says that.
+    """
+    try:
+        return msgspec.msgpack.encode(report, enc_hook=float)
+    except (TypeError, ValueError, OverflowError) as error:
+        return msgspec.msgpack.encode(Report(error=f"a metric or detail that is neither number nor text ({error})"))
+
+
+def decoded(raw: bytes) -> Report:
+    """A report from its bytes; raises ValueError for what is none."""
+    return msgspec.msgpack.decode(raw, type=Report)
+
+
+def drawn(problem: Problem, salt: int) -> Problem:
+    """The problem as `initial_params` is to have it: with a seed that no stage is told.
+
+    A stage knows the problem before it is timed. With its seed alone, it could train at leisure from all the parameters
+    to come.
+    """
+    return replace(problem, seed=problem.seed + (salt << 64))
 
 
 def run_number(round_: int, run: int) -> int:

@@ -6,8 +6,9 @@ is half of what this ladder is about. CUDA events around the same run give the d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import SystemRandom
 from typing import Protocol
 
 import msgspec
@@ -17,6 +18,8 @@ from common.trainer import EpochMetrics, Trainer
 
 Fence = Callable[[], None]
 Clock = Callable[[], float]
+WHIM_S = 0.002  # for which a scheduler may let a process wait, wherever it stands
+COPY_S_PER_BYTE = 2e-9  # there and back at 1 GB/s, slower than any bus: that copying is no work
 
 
 class Events(Protocol):
@@ -47,12 +50,14 @@ class Run:
     seconds: float
     gpu_seconds: float | None
     metrics: dict[int, EpochMetrics]
+    loading_s: float  # what `load_params` took before, the device's part included
 
 
 def timed_run(
     trainer: Trainer, params: Params, epochs: int, *, fence: Fence, clock: Clock, events: Events | None = None
 ) -> Run:
     """Train from `params` for so many epochs; the parameters stay in the trainer for whoever verifies them."""
+    loading = clock()
     trainer.load_params(params)
     metrics = {}
     fence()
@@ -68,7 +73,39 @@ def timed_run(
         events.end()
     fence()
     seconds = clock() - begin
-    return Run(seconds, events.seconds() if events is not None else None, metrics)
+    return Run(seconds, events.seconds() if events is not None else None, metrics, begin - loading)
+
+
+def read_late(trainer: Trainer, clock: Clock) -> tuple[Params, float]:
+    """The parameters after a run, and what reading them takes longer than doing so again: work that was left for it."""
+    begin = clock()
+    params = trainer.read_params()
+    between = clock()
+    trainer.read_params()
+    return params, max(0.0, (between - begin) - (clock() - between))
+
+
+def share_outside(runs: Sequence[Run], late_s: Sequence[float], parameter_bytes: int) -> float:
+    """What loading and late reading take, by what the run between them takes; of the run where that is least.
+
+    What copying takes is not counted, and a run is counted as `WHIM_S` longer, which is nothing to one worth measuring.
+    """
+    copying = parameter_bytes * COPY_S_PER_BYTE
+    return min(
+        max(0.0, run.loading_s + late - copying) / (run.seconds + WHIM_S)
+        for run, late in zip(runs, late_s, strict=True)
+    )
+
+
+def run_numbers(plan: Plan) -> list[int]:
+    """A number for each run, warm-ups first: the timed ones count from 0, in an order that nobody knows beforehand.
+
+    Number 0 is judged. It is there for every stage, however many runs it makes, and no stage can tell it from the rest.
+    """
+    return [
+        *range(plan.repeats, plan.repeats + plan.warmups),
+        *SystemRandom().sample(range(plan.repeats), plan.repeats),
+    ]
 
 
 def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: int) -> Plan:
@@ -104,16 +141,13 @@ def measure(
     fence: Fence,
     clock: Clock,
     events: Events | None = None,
-    after_run: Callable[[], None] = lambda: None,
+    numbers: Sequence[int],
+    after_run: Callable[[int], None] = lambda number: None,  # noqa: ARG005
 ) -> tuple[list[Run], list[Run]]:
-    """The warm-ups and the timed runs of one process, each from parameters that the trainer has not seen before.
-
-    `params_of` counts the runs backwards, so that the last one, which is verified, is number 0 for every stage however
-    many it makes.
-    """
+    """The warm-ups and the timed runs of one process, each from the parameters of its number, new to the trainer."""
     runs = []
-    for left in reversed(range(plan.warmups + plan.repeats)):
-        epochs = plan.epochs if left < plan.repeats else warmup_epochs(plan.epochs, metrics_every)
-        runs.append(timed_run(trainer, params_of(left), epochs, fence=fence, clock=clock, events=events))
-        after_run()
+    for number in numbers:
+        epochs = plan.epochs if number < plan.repeats else warmup_epochs(plan.epochs, metrics_every)
+        runs.append(timed_run(trainer, params_of(number), epochs, fence=fence, clock=clock, events=events))
+        after_run(number)
     return runs[: plan.warmups], runs[plan.warmups :]

@@ -13,8 +13,10 @@ from ladder.profile_data import Tool
 EPILOG = """\
 other commands:
   profile         run stages briefly, and profile them: profile --stages cuda-graph --tool nsys
+  study FILE      run a study, a TOML file that varies one or two settings: study experiments/hidden-size.toml
+  compare A B     say what became faster or slower: results files, folders, or reference:h200; gates a CI
   limits          measure what the GPU's primitives cost: a launch, a graph's node, a barrier, bandwidths
-  report PATH     render a results.json (or a run's folder) again: table, report.md, figures; needs no GPU
+  report PATH     render a run or a study again, by its folder or results.json: report.md, figures; needs no GPU
   readme          write the recorded runs' table and figures into README.md
 
 examples:
@@ -44,12 +46,23 @@ def ladder_parser() -> argparse.ArgumentParser:
     )
     what = parser.add_argument_group("what to run")
     what.add_argument("--stages", default="all", help="all, ladder, references, NAME,NAME or FROM..TO (default: all)")
+    what.add_argument(
+        "--stage-file",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a stage of your own, run beside the others; again for one more (docs/your-own-stage.md)",
+    )
     what.add_argument("--list", action="store_true", help="list every stage, what it changes and whether it runs here")
     what.add_argument("--doctor", action="store_true", help="say what is installed, what is missing and how to add it")
     what.add_argument(
         "--explain", metavar="STAGE", help="say where the time of a stage goes, from the run in --out or the newest one"
     )
     what.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run in this folder")
+    what.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML with these options (batch_size = 32); the command line wins"
+    )
 
     problem = parser.add_argument_group("the problem")
     problem.add_argument(
@@ -61,6 +74,9 @@ def ladder_parser() -> argparse.ArgumentParser:
     problem.add_argument("--seed", type=int, default=0, metavar="N", help="of parameters and image order (default: 0)")
     problem.add_argument(
         "--metrics-every", type=int, default=10, metavar="N", help="epochs between sparse metrics (default: 10)"
+    )
+    problem.add_argument(
+        "--max-steps", type=int, metavar="N", help="steps in an epoch at most, of the first images (default: all)"
     )
     problem.add_argument(
         "--data-dir", type=Path, metavar="FOLDER", help="IDX files (default: $LADDER_DATA_DIR, the cache, a download)"
@@ -79,6 +95,22 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--timeout", type=float, default=300.0, metavar="S", help="seconds until a process counts as hung (300)"
     )
     how.add_argument(
+        "--remeasure",
+        type=int,
+        default=2,
+        metavar="N",
+        help="times a process is measured again, at most, when clocks or others disturbed it (2)",
+    )
+    how.add_argument(
+        "--precision",
+        type=_share,
+        metavar="P%",
+        help="add rounds until every stage's 95%% interval is this narrow, such as 1%%",
+    )
+    how.add_argument(
+        "--time-cap", type=float, metavar="S", help="seconds after which --precision adds no more rounds (600)"
+    )
+    how.add_argument(
         "--profile",
         "--tool",
         type=_tools,
@@ -86,7 +118,41 @@ def ladder_parser() -> argparse.ArgumentParser:
         metavar="TOOL,...",
         help="nsys, cupti, nsys,cupti, auto or none: profile what passed, once it is timed (default: cupti)",
     )
+    how.add_argument(
+        "--curve-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="record loss and accuracy every so many steps, in one more run that is not timed (default: 0, do not)",
+    )
     how.add_argument("--out", type=Path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
+    return parser
+
+
+def compare_parser() -> argparse.ArgumentParser:
+    """The options of a comparison."""
+    parser = OneLineParser(
+        prog="run_ladder.py compare",
+        description="Say of each stage whether it became FASTER or SLOWER from one run to another, stayed the SAME, or "
+        "whether that is AMBIGUOUS; show more than two runs side by side. Exit status: 0 no regression, 1 a "
+        "regression, 2 cannot compare.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a results.json, a run's folder, or reference:GPU[/PROBLEM] for a recorded run; the first is the base",
+    )
+    parser.add_argument(
+        "--threshold", type=_share, default=0.02, metavar="P%", help="how much slower is a regression (default: 2%%)"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "json"), default="text", help="what to print (default: text)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 2 where a regression can neither be seen nor be ruled out"
+    )
     return parser
 
 
@@ -97,14 +163,48 @@ def _hidden(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r}: must be layer sizes such as 256 or 128,128,128") from None
 
 
+def _share(text: str) -> float:
+    """A share as a percentage or a plain number: `1%` and `0.01` are the same."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a share such as 1%") from None
+
+
 def _tools(text: str) -> list[Tool]:
-    """The profilers that `--profile` asks for."""
+    try:
+        return tools(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
+def tools(text: str) -> list[Tool]:
+    """The profilers that `--profile` asks for; ValueError says what may be asked for."""
     if text == "none":
         return []
     if text == "auto":
         return ["nsys"] if nsys.find() else ["cupti"]
     known = get_args(Tool)
     wanted = text.split(",")
-    if unknown := [tool for tool in wanted if tool not in known]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: must be {', '.join(known)}, auto or none")
+    if any(tool not in known for tool in wanted):
+        raise ValueError(f"must be {', '.join(known)}, auto or none")
     return [tool for tool in known if tool in wanted]
+
+
+def study_parser() -> argparse.ArgumentParser:
+    """The options of `study`."""
+    parser = OneLineParser(
+        prog="run_ladder.py study",
+        description="Run the ladder at every point of a study, which varies one or two settings; each is a run.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", type=Path, nargs="?", help="a study as TOML, such as experiments/hidden-size.toml")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the study in this folder")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: runs/<name>-<time>)")
+    parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="IDX files, as for an ordinary run")
+    shorter = parser.add_argument_group("other than the file says, to try a study out")
+    shorter.add_argument("--stages", help="as for an ordinary run")
+    shorter.add_argument("--rounds", type=int, metavar="N", help="fresh processes for each stage")
+    shorter.add_argument("--repeats", type=int, metavar="N", help="timed runs in each process")
+    shorter.add_argument("--budget", type=float, metavar="S", help="seconds to measure a stage for")
+    return parser

@@ -6,11 +6,12 @@ measurement nor are repeated for each stage.
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -19,10 +20,13 @@ import numpy as np
 
 from common.dataset import Dataset
 from common.errors import UsageError
-from common.oracle import Float64Array, Oracle, OracleEpoch, test_accuracy
+from common.oracle import Float64Array, Oracle, OracleEpoch, evaluate
 from common.problem import Problem, initial_params, zero_params
+from ladder.curves import part_of, point, windows
 from ladder.environment import cores_usable
 from ladder.lifetime import die_with_parent
+from ladder.results import Curve
+from ladder.trip import Trip
 
 MOST = float(np.finfo(np.float32).max)  # a loss beyond that, or no number at all, is none in any precision
 Float64Params = tuple[list[Float64Array], list[Float64Array]]
@@ -39,20 +43,32 @@ class OracleRun:
     epochs: list[OracleEpoch] = field(default_factory=list)
     test_accuracies: list[float] = field(default_factory=list)
     params: list[Float64Params | None] = field(default_factory=list)
+    trips: list[Trip] = field(default_factory=list)
+    curve: Curve = field(default_factory=Curve)
+    """By epochs, or as finely as was asked for."""
 
 
-def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float) -> OracleRun:
+def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float, curve_steps: int = 0) -> OracleRun:
     """Train from the parameters of run number `run` for all epochs or until the budget is spent (one at least).
 
-    Run None is one epoch from zeros.
+    Run None is one epoch from zeros. The curve has a point every `curve_steps`; 0 is once an epoch.
     """
     data = Dataset.load_saved(dataset)
-    oracle = Oracle(problem, zero_params(problem) if run is None else initial_params(problem, run))
+    initial = zero_params(problem) if run is None else initial_params(problem, run)
+    oracle = Oracle(problem, initial)
     done = OracleRun()
     begin = time.perf_counter()
-    for _ in range(1 if run is None else problem.epochs):
-        done.epochs.append(oracle.run_epoch(data.train.images, data.train.labels))
-        done.test_accuracies.append(test_accuracy(oracle.weights, oracle.biases, data.test.images, data.test.labels))
+    steps = problem.steps(len(data.train.images))
+    parts = windows(steps, curve_steps or steps)
+    for epoch in range(1 if run is None else problem.epochs):
+        seen = [oracle.run_epoch(*part_of(data.train, problem, part)) for part in parts]
+        done.epochs.append(_mean(seen, parts))
+        tested = evaluate(oracle.weights, oracle.biases, data.test.images, data.test.labels)
+        done.test_accuracies.append(tested.accuracy)
+        for part, one in zip(parts, seen, strict=True):
+            done.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
+        done.curve.validation.append(point((epoch + 1) * steps, tested.mean_loss, tested.accuracy))
+        done.trips.append(Trip.of(initial, oracle.weights, oracle.biases))
         keep = problem.is_logistic or run is None
         done.params.append(([w.copy() for w in oracle.weights], [b.copy() for b in oracle.biases]) if keep else None)
         if time.perf_counter() - begin > budget_s:
@@ -60,8 +76,20 @@ def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float) -
     return done
 
 
+def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
+    """What a whole epoch saw, of its parts."""
+    if len(seen) == 1:
+        return seen[0]
+    steps = sum(map(len, parts))
+    loss, accuracy = (
+        sum(value * len(part) for value, part in zip(values, parts, strict=True)) / steps
+        for values in ([one.mean_loss for one in seen], [one.accuracy for one in seen])
+    )
+    return OracleEpoch(loss, accuracy)
+
+
 def compute_all(
-    problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float
+    problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float, curve_steps: int = 0
 ) -> dict[int | None, OracleRun]:
     """Several runs by their number, side by side on the cores there are, within the budget together.
 
@@ -71,7 +99,9 @@ def compute_all(
     share = (max(1, cores_usable() // workers),)
     done: dict[int | None, OracleRun] = {}
     with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
-        futures = {run: pool.submit(compute, problem, dataset, run, budget_s * workers / len(runs)) for run in runs}
+        share_s = budget_s * workers / len(runs)
+        with _deaf_to_ctrl_c():
+            futures = {run: pool.submit(compute, problem, dataset, run, share_s, curve_steps) for run in runs}
         try:
             done = {run: future.result() for run, future in futures.items()}
         except BrokenProcessPool as error:
@@ -84,6 +114,16 @@ def compute_all(
         rate = problem.learning_rate
         raise UsageError(f"learning rate {rate}: training diverges, even in float64; choose a smaller one")
     return done
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C, which goes to all: whoever started them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(threads: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ladder.jobs import JOB, REPORT, Job, Report
+from ladder.jobs import JOB, REPORT, Job, Report, decoded
 from ladder.lifetime import kill_group
 from ladder.limit_data import LimitsRecord
 from ladder.nurseries import Nursery
@@ -31,6 +31,7 @@ def run_job(
     `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
+    (folder / REPORT).unlink(missing_ok=True)  # no process may be taken for another
     if nursery is not None:
         report = _report_of(lambda: nursery.run(folder, log, timeout_s), folder, log, timeout_s)
         if report is not None and report.error is None and not (report.unprofiled and cupti.available()):
@@ -55,13 +56,15 @@ def _report_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s
     except subprocess.TimeoutExpired:
         ended = f"no answer within {timeout_s:g} s (--timeout)"
     try:
-        report = msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+        report = decoded((folder / REPORT).read_bytes())
     except OSError:
         return Report(error=ended or f"exit code {code} and no report; see logs/{log.name}")
     except (ValueError, msgspec.DecodeError) as error:
         return Report(error=ended or f"an unreadable report ({error})")
     if report.profiling:  # all had been timed and told: it is the profiler that did not come to an end
         return msgspec.structs.replace(report, unprofiled=f"CUPTI: {ended or f'exit code {code}'}")
+    if not ended and code and report.error is None:
+        ended = f"exit code {code} after its report; see logs/{log.name}"
     return Report(error=ended) if ended else report
 
 

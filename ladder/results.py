@@ -53,6 +53,15 @@ class GpuState(msgspec.Struct, frozen=True):
     temperature_c: int
     power_w: float
     throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
+    other_processes: int | None = None  # that compute on this GPU, beside ours; null where NVML did not say
+
+
+class HostState(msgspec.Struct, frozen=True):
+    """What others took of the host during a run."""
+
+    waited_s: float  # for a core that another process had, all threads together
+    stolen_s: float  # by other virtual machines, all cores together
+    others: float = 0.0  # the share of the machine's cores that other processes kept busy
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -65,6 +74,8 @@ class Process(msgspec.Struct, frozen=True):
     gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null where the stage has no stream
     gpu_states: list[GpuState]
     gpu_memory_mib: float | None = None  # what it took on the device, its CUDA context among it
+    host_states: list[HostState] = []  # of every run, warm-ups first; empty where the system does not say
+    disturbed: list[str] = []  # by what, as `ladder.disturbance` judges it; never by the times themselves
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
 
@@ -121,6 +132,21 @@ class Metrics(msgspec.Struct, frozen=True):
     loss_curve: list[LossPoint]
 
 
+class CurvePoint(msgspec.Struct, frozen=True):
+    """What was seen after so many steps of a run: in training, the mean over the steps since the point before."""
+
+    step: int
+    loss: float | None
+    accuracy: float | None
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A whole training run apart from the timed ones: in training, and on the test images after each epoch."""
+
+    training: list[CurvePoint] = []
+    validation: list[CurvePoint] = []
+
+
 class StageDoc(msgspec.Struct, frozen=True):
     """The paragraphs of a stage's docstring: `expect` was written before the code, `found` where that was missed."""
 
@@ -151,6 +177,9 @@ class StageResult(msgspec.Struct, frozen=True):
     unprofiled: dict[Tool, str] = {}  # why a tool that was asked for saw nothing
     floor: Floor | None = None  # what a step takes at least; null where the GPU's limits were not measured
     processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
+    set_aside: list[Process] = []  # those that were disturbed and measured again; in no time
+    curve: Curve | None = None  # where it was asked for
+    no_curve: str = ""  # why there is none, though it was asked for
 
     @property
     def profile(self) -> Profile | None:
@@ -175,6 +204,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     epochs: int
     seed: int
     metrics_every: int
+    max_steps: int | None = None  # where an epoch was cut to so many steps; null: all images
 
     @property
     def network(self) -> str:
@@ -191,6 +221,11 @@ class Settings(msgspec.Struct, frozen=True):
     budget_s: float
     timeout_s: float
     profile: list[Tool] = []  # what to profile with, once all is timed
+    remeasure: int = 0  # how often a disturbed process is measured again at most
+    precision: float | None = None  # rounds go on until every stage's interval is within this share of its median
+    time_cap_s: float = 600.0  # ... or so much time has passed
+    salt: int = 0  # drawn for each run of the ladder; with the seed, it decides what parameters training begins from
+    curve_steps: int = 0  # a point of the curves every so many steps; 0: none are recorded
 
 
 class OracleRecord(msgspec.Struct, frozen=True):
@@ -198,6 +233,7 @@ class OracleRecord(msgspec.Struct, frozen=True):
 
     test_accuracy: float | None
     loss_curve: list[LossPoint]
+    curve: Curve | None = None  # of the first round, where curves were asked for
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -219,10 +255,15 @@ class ResultsError(Exception):
 
 
 def save(results: Results, path: Path) -> None:
-    """Replace the file in one step, so that whoever reads it, or kills us, finds the old one or the new one whole."""
+    """Replace a results file in one step."""
+    write_whole(results, path)
+
+
+def write_whole(data: msgspec.Struct, path: Path) -> None:
+    """Replace a file in one step, so that whoever reads it, or kills us, finds the old one or the new one whole."""
     temporary = path.with_suffix(".json.part")
     with temporary.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(results), indent=1))
+        file.write(msgspec.json.format(msgspec.json.encode(data), indent=1))
         file.write(b"\n")
         file.flush()
         os.fsync(file.fileno())

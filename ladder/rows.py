@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import msgspec
 
+from ladder.disturbance import judged
 from ladder.jobs import Report
 from ladder.limit_data import Floor
 from ladder.measure import Plan
 from ladder.profile.averaged import averaged
 from ladder.profile_data import Profile, Tool
-from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.results import Check, Curve, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.statistics import Interval, median_interval
 from ladder.verify import verify_speed, worst_of
 from stages.registry import Entry
 
@@ -25,6 +28,7 @@ class Row:
         self.reason: str | None = None
         self.plan: Plan | None = None
         self.processes: list[Process] = []
+        self.set_aside: list[Process] = []
         self._steps = steps_per_epoch
         self._report = Report()
         self._checks: list[Check] = []
@@ -33,6 +37,8 @@ class Row:
         self._unprofiled: dict[Tool, str] = {}
         self._floor: Floor | None = None
         self._shortened = False
+        self._curve: Curve | None = None
+        self._no_curve = ""
         if known is not None and known.status == "passed" and known.timing is not None and known.processes:
             self._take_up(known, known.timing)
 
@@ -41,6 +47,7 @@ class Row:
         self.status = known.status
         self.plan = Plan(timing.epochs, len(first.runs_s), len(first.warmups_s))
         self.processes = list(known.processes)
+        self.set_aside = list(known.set_aside)
         self._report = Report(detail=known.detail, device=known.device)
         self._checks = list(known.checks)
         self._metrics = known.metrics
@@ -48,10 +55,30 @@ class Row:
         self._unprofiled = dict(known.unprofiled)
         self._floor = known.floor
         self._shortened = timing.shortened
+        self._curve, self._no_curve = known.curve, known.no_curve
 
     def wants(self, round_: int) -> bool:
         """Whether this round is still to be measured."""
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
+
+    def disturbed_rounds(self, most: int) -> list[int]:
+        """The rounds that something else took part in, and that were not yet measured again so often."""
+        seen = [process.round for process in self.set_aside]
+        found = (process.round for process in self.processes if process.disturbed)
+        return [round_ for round_ in found if self.status == "passed" and seen.count(round_) < most]
+
+    def put_aside(self, round_: int) -> list[str]:
+        """Take a round's process, where it has been measured, out of the times; returns what disturbed it."""
+        found = [process for process in self.processes if process.round == round_]
+        self.processes = [process for process in self.processes if process.round != round_]
+        self.set_aside += found
+        return [why for process in found for why in process.disturbed]
+
+    def interval(self) -> Interval | None:
+        """The median of its processes' times, and between what it lies; None for a stage that has not passed."""
+        if self.status != "passed" or not self.processes:
+            return None
+        return median_interval([statistics.median(process.runs_s) for process in self.processes])
 
     def judge_speed(self, floor: Floor | None) -> None:
         """Compare its time with what the GPU can do at best: below what the problem takes, it cannot be true."""
@@ -96,11 +123,14 @@ class Row:
         seen, process = report.profile, report.process
         if seen is not None:
             process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
-        self.processes.append(process)
+        everyone = sorted([*self.processes, process], key=lambda one: one.round)
+        self.processes = judged(everyone, self.set_aside, on_gpu=report.device == "gpu")
         if seen is not None:
             self.watched(averaged(self._profiles.get("cupti", seen), self.processes))
         elif report.unprofiled and "cupti" not in self._profiles:
             self._unprofiled["cupti"] = report.unprofiled
+        if report.curve is not None or report.no_curve:
+            self._curve, self._no_curve = report.curve, report.no_curve
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
         self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)
         self._judge(checks)
@@ -158,6 +188,9 @@ class Row:
             unprofiled=self._unprofiled,
             floor=self._floor,
             processes=self.processes,
+            set_aside=self.set_aside,
+            curve=self._curve,
+            no_curve=self._no_curve,
         )
 
 

@@ -6,9 +6,11 @@ here; whoever wants to watch passes an `Observer`.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +19,7 @@ import msgspec
 from common.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.environment import missing
-from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, load_params, run_number
+from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, drawn, load_params, run_number
 from ladder.limits import design_of, floors
 from ladder.measure import Plan
 from ladder.nurseries import Nurseries, Nursery
@@ -29,12 +31,14 @@ from ladder.profile.moved import with_bytes
 from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
-from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero
+from ladder.spec import gpu_has_no_room
+from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero, verify_timer, verify_trips
 from stages.registry import Entry
 
 SCRATCH = "scratch-"
 PROFILES = "profiles"  # the folder of the run in which traces are kept
 ORACLE_BUDGET_S = 60.0
+MAX_ROUNDS = 450
 FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
 
@@ -67,9 +71,11 @@ class Runner:
         self._results = results
         self._settings = results.settings
         self._dataset = dataset
-        self._problem = problem
+        self._told = problem  # to the stages; all else goes by the one that parameters are drawn for
+        self._problem = drawn(problem, results.settings.salt)
         self._folder = folder.resolve()  # the processes run in another folder
         self._kept = self._folder / PROFILES
+        self._gpu_memory_mib = (results.environment.get("gpu") or {}).get("memory_mib")
         self._asked = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
@@ -81,7 +87,10 @@ class Runner:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:
-            reason = missing(row.entry.stage.needs) or row.entry.stage.misfit(self._problem, self._steps)
+            stage = row.entry.stage
+            reason = missing(stage.needs) or stage.misfit(self._problem, self._steps)
+            if stage.needs and reason is None:
+                reason = gpu_has_no_room(self._problem, len(self._dataset.train.images), self._gpu_memory_mib)
             if reason is not None and not row.processes:
                 row.skip(reason)
         todo = [(round_, row) for round_ in rounds for row in self._rows if row.wants(round_)]
@@ -95,6 +104,7 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._folder) as name:
             scratch = Path(name)
             self._dataset.save(scratch / "dataset")
+            began = time.monotonic()
             if todo:
                 if (
                     self._results.limits is None
@@ -103,28 +113,66 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
-                observer.step("training the float64 oracle")
-                wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
-                self._oracles = compute_all(self._problem, scratch / "dataset", wanted, ORACLE_BUDGET_S)
+                self._train_oracles(rounds, scratch, observer)
                 self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
                 for round_ in rounds:
-                    self._round(round_, scratch, observer)
+                    self._round(round_, [row for row in self._rows if row.wants(round_)], scratch, observer)
+            self._measure_again(scratch, observer)
+            self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
                 self._watch_all(tool, scratch, observer)
         observer.end()
         return self._results
 
-    def _round(self, round_: int, scratch: Path, observer: Observer) -> None:
-        """One process for every stage that has not failed in an earlier round."""
-        rows = [row for row in self._rows if row.wants(round_)]
+    def _round(
+        self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer, ends: float = math.inf
+    ) -> None:
+        """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
         with Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_) as nurseries:
             for row in rows:
-                self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
+                if time.monotonic() < ends:
+                    self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
+
+    def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: Observer) -> None:
+        """Have the oracle's runs of these rounds, and its epoch from zeros."""
+        wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
+        if lacking := [run for run in wanted if run not in self._oracles]:
+            observer.step("training the float64 oracle")
+            self._oracles |= compute_all(
+                self._problem, scratch / "dataset", lacking, ORACLE_BUDGET_S, self._settings.curve_steps
+            )
+
+    def _measure_again(self, scratch: Path, observer: Observer) -> None:
+        """Put what was disturbed aside and measure it anew, so often as the settings say; the last attempt counts."""
+        for _ in range(self._settings.remeasure):
+            again = [(round_, row) for row in self._rows for round_ in row.disturbed_rounds(self._settings.remeasure)]
+            if not again:
+                return
+            observer.begin(len(again), list(dict.fromkeys(row.entry.stage.name for _, row in again)))
+            self._train_oracles({round_ for round_, _ in again}, scratch, observer)
+            for round_ in sorted({round_ for round_, _ in again}):
+                rows = [row for one, row in again if one == round_ and row.status == "passed"]
+                self._round(round_, rows, scratch, observer)
+
+    def _add_rounds(self, began: float, scratch: Path, observer: Observer) -> None:
+        """Go on until every stage's interval is narrow enough, or the time is up."""
+        precision, ends = self._settings.precision, began + self._settings.time_cap_s
+        while precision is not None and time.monotonic() < ends:
+            wide = [row for row in self._rows if (known := row.interval()) and known.half_width > precision]
+            round_ = 1 + max((process.round for row in wide for process in row.processes), default=MAX_ROUNDS)
+            if round_ >= MAX_ROUNDS:
+                return
+            observer.begin(len(wide), [row.entry.stage.name for row in wide])
+            self._train_oracles([round_], scratch, observer)
+            self._round(round_, wide, scratch, observer, ends)
+            self._measure_again(scratch, observer)
 
     def _process(self, row: Row, round_: int, scratch: Path, observer: Observer, nursery: Nursery | None) -> None:
         """One fresh process for one stage and round, its verification, and the results on disk."""
         name = row.entry.stage.name
-        observer.start(name, round_ + 1, self._settings.rounds)
+        if reasons := row.put_aside(round_):
+            observer.note(f"{name}, round {round_ + 1}, is measured again: {', '.join(reasons)}")
+        observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1))
         folder = scratch / f"{name}.{round_ + 1}"
         folder.mkdir()
         job = self._job(row, round_, scratch / "dataset")
@@ -189,12 +237,14 @@ class Runner:
         first = not row.processes
         return Job(
             source=row.entry.source,
-            problem=self._problem,
+            problem=self._told,
+            salt=self._settings.salt,
             dataset=str(dataset),
             round=round_,
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
             profile="cupti" if "cupti" in self._settings.profile else None,
+            curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )
 
@@ -220,11 +270,13 @@ class Runner:
             raise ValueError("the report lacks what was asked for")
         from_zero = load_params(folder / "from-zero.npz", problem)
         checks += verify_from_zero(problem, precision, from_zero, report.from_zero, self._oracles[None])
+        checks.append(verify_timer(report.share_outside))
         final = load_params(folder / "final.npz", problem)
         oracle = self._oracles[run_number(job.round, 0)]
         accuracy = accuracy_of(final, test.images, test.labels)
         images = (len(test.images), len(train.images))
         checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy, *images)
+        checks += verify_trips(report.trips, report.plan, oracle)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
         if report.device == "gpu":
             self._judge_speed(row)
@@ -244,7 +296,8 @@ class Runner:
     def _note_oracle(self, oracle: OracleRun) -> None:
         curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
         accuracy = oracle.test_accuracies[-1] if len(oracle.epochs) == self._problem.epochs else None
-        self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve))
+        recorded = self._oracles[run_number(0, 0)].curve if self._settings.curve_steps else None
+        self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve, recorded))
 
     def _save(self) -> None:
         stages: list[StageResult] = [row.result() for row in self._rows]

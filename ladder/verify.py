@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from common.oracle import Float64Array, Oracle, test_accuracy
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
+from ladder.measure import Plan
 from ladder.oracle_runs import OracleRun
 from ladder.results import Check, Precision
+from ladder.trip import NONE, Trip
 
 FLOAT32_ROUNDING = 2.0**-24  # half a unit in the last place, relative
 
@@ -42,6 +44,9 @@ LIMITS: dict[Precision, Limits] = {
     "float16": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-3), 9e-4, (1e-3, 2e-2)),
 }
 PRECISE_BATCHES = 3  # after more, only the update's scale is judged: noise has grown, but it has no direction
+UNLIKE = 0.5  # of the way that a run goes from its parameters; 1 for a run that stays, or began from another's
+STAYED = 0.999  # of two honest runs, one may go a hundred times as far in a network of a few units, which may be dead
+OUTSIDE = 0.5  # of a timed run: copying parameters to and fro is next to nothing of twenty epochs
 TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
 TRAINING_ACCURACY = 0.003  # absolute
 # Of the images of a few batches, how many may fall on the other side: one at a tie, and those that rounding moves.
@@ -156,6 +161,10 @@ def verify_final(
     else:
         lost = max(0.0, reference_accuracy - accuracy) if math.isfinite(accuracy) else math.nan
         checks.append(check(f"test accuracy, not below epoch {len(reached)}'s", lost, test_limit))
+    due = [epoch for epoch in range(epochs) if problem.metrics_due(epoch)]
+    if due:
+        left_out = sum(epoch not in metrics for epoch in due) / len(due)
+        checks.append(check("metrics left out, of those that are due", left_out, 0.0))
     judged = [epoch for epoch in metrics if 0 <= epoch < len(reached)]
     if judged:
         # Against the loss that training began with: at its end there is next to none left to be relative to.
@@ -164,6 +173,21 @@ def verify_final(
         checks.append(check("loss curve", loss_error, limits.loss_curve[kind]))
         checks.append(check("training accuracy", accuracy_error, TRAINING_ACCURACY + 2.0 / train_images))
     return checks
+
+
+def verify_trips(trips: Mapping[int, Trip], plan: Plan, oracle: OracleRun) -> list[Check]:
+    """Judge the way from the first parameters: of run 0 by the oracle's, and that the other timed runs went any."""
+    judged = trips.get(0, NONE)
+    short = _worst(1.0 - trips.get(number, NONE).moved / (judged.moved or math.nan) for number in range(plan.repeats))
+    checks = [check("timed runs, shortest way by the judged one's", short, STAYED)]
+    if plan.epochs <= len(oracle.trips):
+        checks.append(check("way from the first parameters", judged.unlike(oracle.trips[plan.epochs - 1]), UNLIKE))
+    return checks
+
+
+def verify_timer(share_outside: float) -> Check:
+    """Judge what a stage does while it is not timed: loading parameters, and reading them back the first time."""
+    return check("work outside of the timer, as a share of the run", share_outside, OUTSIDE)
 
 
 def verify_speed(physical_us: float, step_us: float) -> Check:

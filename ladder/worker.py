@@ -15,14 +15,19 @@ from pathlib import Path
 
 import msgspec
 
+from common.cuda import clock as cuda_clock
 from common.cuda import ranges
 from common.cuda.clock import EventPair, fence
 from common.cuda.driver import multiprocessor
 from common.dataset import Dataset, Split
 from common.problem import Params, initial_params, zero_params
 from common.trainer import Trainer
+from ladder import jobs
+from ladder import measure as measuring
+from ladder.curves import record_curve
 from ladder.environment import import_packages
 from ladder.gpu_monitor import GpuMemory, GpuMonitor
+from ladder.host_monitor import HostMonitor
 from ladder.jobs import (
     COLD_RUN,
     FIRST_UPDATE_RUN,
@@ -32,17 +37,21 @@ from ladder.jobs import (
     FirstUpdate,
     Job,
     Report,
+    drawn,
+    encoded,
     run_number,
     save_params,
 )
 from ladder.lifetime import die_with_parent
-from ladder.measure import measure, plan_within, timed_run
+from ladder.measure import measure, plan_within, read_late, run_numbers, share_outside, timed_run
 from ladder.profile import chrome, cupti
 from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
 from ladder.profile.summary import summarise
 from ladder.profile_data import Profile
-from ladder.results import GpuState, Process
+from ladder.results import Curve, GpuState, HostState, Process
+from ladder.tampering import Originals
+from ladder.trip import Trip
 from stages.registry import load_entry
 from stages.stage import Stage
 
@@ -63,7 +72,7 @@ def main(folder: Path) -> int:
 def _hand_over(folder: Path, report: Report) -> None:
     """Leave the report in the folder, in one step: who reads it finds it whole or not at all."""
     part = folder / f"{REPORT}.part"
-    part.write_bytes(msgspec.json.encode(report))
+    part.write_bytes(encoded(report))
     part.replace(folder / REPORT)
 
 
@@ -72,43 +81,65 @@ def do(job: Job, folder: Path) -> Report:
 
     Last comes the profile. A profiler may take the process with it, so all else lies ready as a report by then.
     """
+    originals = Originals((time, cuda_clock, measuring, jobs, sys.modules[__name__]))
+    wait, now = fence, time.perf_counter
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
     monitor = GpuMonitor()  # closed by the end of the process
     memory = GpuMemory(monitor)
     import_packages(stage.needs)
 
-    begin = time.perf_counter()
+    begin = now()
     trainer = stage.build(job.problem, train)
-    fence()
-    prepare_s = time.perf_counter() - begin
+    wait()
+    prepare_s = now() - begin
 
     def params_of(run: int) -> Params:
-        return initial_params(job.problem, run_number(job.round, run))
+        return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
 
     plan = job.wanted
-    timed_run(trainer, params_of(COLD_RUN), 1, fence=fence, clock=time.perf_counter)
+    timed_run(trainer, params_of(COLD_RUN), 1, fence=wait, clock=now)
     # Judged after another run, so that parameters kept from the run before are seen.
-    from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=fence, clock=time.perf_counter)
+    from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=wait, clock=now)
     save_params(folder / "from-zero.npz", trainer.read_params())
     if job.budget_s is not None:
         plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, job.problem.metrics_every)
 
     states: list[GpuState] = []
+    host_states: list[HostState] = []
+    judged: list[Params] = []
+    late_s: list[float] = []
+    trips: dict[int, Trip] = {}
+    numbers = run_numbers(plan)
+
+    def after_run(number: int) -> None:
+        host_states.extend(host.read())
+        states.extend(monitor.read())
+        originals.check()
+        final, late = read_late(trainer, now)
+        late_s.append(late)
+        if number < plan.repeats:
+            trips[number] = Trip.of(params_of(number), final.weights, final.biases)
+        if number == 0:
+            judged[:] = [Params(tuple(w.copy() for w in final.weights), tuple(b.copy() for b in final.biases))]
+
+    host = HostMonitor()
     warmups, runs = measure(
         trainer,
         params_of,
         plan,
         metrics_every=job.problem.metrics_every,
-        fence=fence,
-        clock=time.perf_counter,
+        fence=wait,
+        clock=now,
         events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
-        after_run=lambda: states.extend(monitor.read()),
+        numbers=numbers,
+        after_run=after_run,
     )
     taken = memory.taken_mib()
-    save_params(folder / "final.npz", trainer.read_params())
+    save_params(folder / "final.npz", *judged)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
+    curve, no_curve = _curve(job, stage, params_of(0))
     report = Report(
         detail=trainer.detail,
         device=trainer.device,
@@ -121,10 +152,15 @@ def do(job: Job, folder: Path) -> Report:
             gpu_runs_s=[run.gpu_seconds for run in runs if run.gpu_seconds is not None] or None,
             gpu_states=states,
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
+            host_states=host_states,
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),
-        metrics=runs[-1].metrics,
+        metrics=runs[numbers.index(0) - len(warmups)].metrics,
+        share_outside=share_outside(runs, late_s[len(warmups) :], judged[0].nbytes),
+        trips=trips,
+        curve=curve,
+        no_curve=no_curve,
     )
     if job.profile is not None and trainer.device == "gpu":
         if not cupti.available():
@@ -172,10 +208,22 @@ def _profile(
     return with_bytes(profile, job.problem) if stage.recipe else profile
 
 
+def _curve(job: Job, stage: Stage, params: Params) -> tuple[Curve | None, str]:
+    """The stage's curves from these parameters, or why there are none: a row is worth more than they are."""
+    if not job.curve_steps:
+        return None, ""
+    try:
+        data = Dataset.load_saved(Path(job.dataset))
+        return record_curve(stage.build, job.problem, data, params, job.curve_steps, fence), ""
+    except Exception as error:
+        traceback.print_exc()
+        return None, one_line(error)
+
+
 def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Path) -> FirstUpdate:
     """The stage's own epoch on a split of so many batches."""
     trainer = stage.build(job.problem, train.first(batches * job.problem.batch_size))
-    params = initial_params(job.problem, run_number(job.round, FIRST_UPDATE_RUN + batches))
+    params = initial_params(drawn(job.problem, job.salt), run_number(job.round, FIRST_UPDATE_RUN + batches))
     run = timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter)
     save_params(folder / f"first-{batches}.npz", trainer.read_params())
     trainer.close()

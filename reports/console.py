@@ -26,7 +26,7 @@ STATUS_STYLE = {"passed": "green", "failed": "bold red", "crashed": "bold red", 
 
 def print_results(results: Results, folder: Path | None = None, console: Console | None = None) -> None:
     """Print a run: its problem, the table, the notices, and the folder that holds its files."""
-    console = _wide_enough(console)
+    console = wide_enough(console)
     console.print()
     console.print(Text(heading(results), "bold"), soft_wrap=True)
     for notice in notices(results):
@@ -59,8 +59,8 @@ def print_doctor(findings: Sequence[tuple[str, str, str]], console: Console | No
 
 
 def _print_plain_table(header: Sequence[str], cells: Sequence[Sequence[str]], console: Console | None) -> None:
-    console = _wide_enough(console)
-    table = _empty_table()
+    console = wide_enough(console)
+    table = plain_table()
     for index, name in enumerate(header):
         table.add_column(name, overflow="fold", no_wrap=index == 0)
     for line in cells:
@@ -75,7 +75,7 @@ def _shown(found: Sequence[Row]) -> Sequence[Row]:
 
 
 def _table(lines: Sequence[Row], gap: int, with_floors: bool) -> Table:
-    table = _empty_table(gap)
+    table = plain_table(gap)
     table.add_column("stage\n  what changed", overflow="fold")
     headers = ["ms/epoch\n(min-max)", "us/step\nlaunches", "vs\nbelow", "vs\nnaive", "vs\nPyTorch"]
     headers += ["x own floor\nx physical"] if with_floors else []
@@ -120,13 +120,15 @@ def _two_lines(upper: str, lower: str) -> Text:
     return Text.assemble(upper, (f"\n{lower}", "dim"))
 
 
-def _wide_enough(console: Console | None) -> Console:
+def wide_enough(console: Console | None) -> Console:
+    """The console, or that of standard output, with room for a table."""
     console = console or Console(highlight=False)
     console.width = max(console.width, NARROWEST)
     return console
 
 
-def _empty_table(gap: int = 1) -> Table:
+def plain_table(gap: int = 1) -> Table:
+    """A table without a frame, to which columns and rows are added."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
 
 

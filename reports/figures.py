@@ -15,8 +15,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from ladder.results import LossPoint, OracleRecord, ProblemRecord, Results
 from reports import format
-from reports.compare import CLASSES
+from reports.curves import curves, has_curves
 from reports.decomposition import chain
+from reports.peers import CLASSES
 from reports.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, svg, tidy, title
 from reports.summary import Row, label, rows, table_order
 from reports.timeline import stage_timeline, timeline_name, timelines, with_timeline
@@ -42,6 +43,8 @@ def drawings(results: Results) -> dict[str, Callable[[], Figure]]:
         found["epoch_time.svg"] = partial(epoch_time, results)
     if _curves(results):
         found["loss_curves.svg"] = partial(loss_curves, results)
+    if has_curves(results):
+        found["curves.svg"] = partial(curves, [results])
     if chain(results):
         found["waterfall.svg"] = partial(waterfall, results)
     drawn = with_timeline(results)

@@ -42,6 +42,9 @@ class LiveView:
         self._spent_s = 0.0  # by the finished jobs
         self._started_s = 0.0
         self._job = ""
+        self._before = (0, 0.0)  # jobs of a study's earlier points, and the seconds that they took
+        self._expected, self._after = 0, 0  # jobs of a study's point, and of those after it, as they were announced
+        self._coming = 0.0  # jobs of the points after this one, as far as this one tells how many are skipped
 
     def __enter__(self) -> Self:
         return self
@@ -51,9 +54,32 @@ class LiveView:
     ) -> None:
         self.end()
 
+    def point(self, name: str, jobs: int, jobs_after: int) -> None:
+        """A study comes to one of its points, a run of so many jobs; so many more are in the points after it."""
+        self._end_run()
+        self._expected, self._after, self._coming = jobs, jobs_after, float(jobs_after)
+        left = self._study_left(jobs + jobs_after)
+        self._print(f"{name}: {left} left of the study" if left else name)
+
+    def _end_run(self) -> None:
+        """Put the jobs of a run to those before it."""
+        jobs, seconds = self._before
+        self._before = (jobs + self._finished, seconds + self._spent_s)
+        self._total, self._finished, self._spent_s = 0, 0, 0.0
+        self._progress.stop()
+        if self._bar is not None:
+            self._progress.remove_task(self._bar)
+            self._bar = None
+
+    def _study_left(self, jobs: float) -> str:
+        """How long so many jobs take if they take what those before them did; empty while none has ended."""
+        done, seconds = self._before[0] + self._finished, self._before[1] + self._spent_s
+        return f"about {format.duration(seconds / done * jobs)}" if done else ""
+
     def begin(self, total_jobs: int, stages: list[str]) -> None:
         """The ladder starts: so many jobs, of these stages."""
         self._forget_downloads()
+        self._coming = self._after * min(total_jobs / self._expected, 1.0) if self._expected else 0.0
         self._name_width = max(map(len, stages), default=0)
         self._total, self._finished, self._spent_s, self._job = total_jobs, 0, 0.0, ""
         self._bar = self._progress.add_task("", total=total_jobs, text="")
@@ -110,7 +136,8 @@ class LiveView:
         left = self._total - self._finished
         if self._finished == 0 or left <= 0:
             return ""
-        return f", about {format.duration(self._spent_s / self._finished * left)} left"
+        here = f", about {format.duration(self._spent_s / self._finished * left)} left"
+        return f"{here}, of the study {self._study_left(left + self._coming)}" if self._expected else here
 
     def _print(self, line: str | Text) -> None:
         """One line, however long: a file is not wrapped, and a terminal wraps by itself."""

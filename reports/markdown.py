@@ -38,6 +38,7 @@ IN_WORDS = {"Stage", "What changed", "Precision", "Checked"}  # to the left; num
 FIGURE_TITLES = {
     "epoch_time.svg": "Milliseconds an epoch, stage by stage",
     "loss_curves.svg": "Training loss by epoch, and its distance to the oracle's",
+    "curves.svg": "Training loss within epochs, validation loss and accuracy, with the oracle's",
     "timelines.svg": "Three steps of every stage on one time scale",
     "waterfall.svg": "What each rung changed, part by part",
 }

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ladder.results import Results, StageResult
+from ladder.statistics import median_interval
 from reports import format
+from reports.peers import step_times_us
 from reports.summary import measured_runs, reason
 
 DISAGREEMENT = 0.05  # between a stage's processes; placement and clocks make them differ by a few per cent anyway
@@ -81,12 +83,36 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
             reasons = sorted({why for state in states for why in state.throttle_reasons})
             because = f" ({', '.join(reasons)})" if reasons else ""
             yield Notice(f"{stage.name}: the GPU slowed itself down{because} while it was measured.")
+    yield from _disturbance_notices(stage for stage, _ in timed)
+    yield from _precision_notices(results, [stage for stage, _ in timed])
     gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
     if gaps:
         yield Notice(
             f"{', '.join(gaps)}: their processes differ by up to {max(gaps.values()):.0%}; "
             "ratios smaller than that say nothing."
         )
+
+
+def _disturbance_notices(stages: Iterable[StageResult]) -> Iterable[Notice]:
+    """What else took part in the times, one notice for each stage and fate."""
+    for stage in stages:
+        for processes, fate in ((stage.set_aside, "measured again"), (stage.processes, "kept all the same")):
+            found = [process for process in processes if process.disturbed]
+            if found:
+                first = found[0].disturbed[0]
+                among = "" if len(found) == 1 else "the first "
+                yield Notice(f"{stage.name}: processes disturbed and {fate}: {len(found)} ({among}{first}).")
+
+
+def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Iterable[Notice]:
+    """Which stages were to be known better than they are."""
+    wanted = results.settings.precision
+    times_of = {stage.name: times for stage in stages if (times := step_times_us(stage))}
+    reached = {name: median_interval(times).half_width for name, times in times_of.items()}
+    wide = [name for name, share in reached.items() if wanted is not None and share > wanted]
+    if wide:
+        known = f"known to {format.share(wanted)} (--precision) when the time was up (--time-cap)"
+        yield Notice(f"{format.listing(wide)}: not {known}.")
 
 
 def _disagreement(stage: StageResult) -> float:

@@ -61,13 +61,18 @@ def readme_is_current(readme: Path, reference: Path) -> bool:
 
 
 def _updated(text: str, readme: Path, reference: Path) -> str:
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    return between(text, readme, (BEGIN, END), readme_block(recorded_runs(readme, reference)))
+
+
+def between(text: str, readme: Path, markers: tuple[str, str], block: str) -> str:
+    """The README's text with a block between two markers; ReadmeError where they are not there."""
+    first, last = markers
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ReadmeError(f"{readme}: has no {BEGIN} followed by {END}; put both where the table belongs")
-    block = readme_block(recorded_runs(readme, reference))
+        raise ReadmeError(f"{readme}: has no {first} followed by {last}; put both where the table belongs")
     inside = f"\n\n{block}\n\n" if block else "\n"
-    return f"{before}{BEGIN}{inside}{END}{after}"
+    return f"{before}{first}{inside}{last}{after}"
 
 
 def _by_gpu_and_depth(run: tuple[str, Results]) -> tuple[str, int, list[int]]:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ladder.profile_data import Profile
 from ladder.results import Results, StageResult
+from ladder.statistics import ENOUGH, OF_A_MEDIAN, median_interval
 from reports import format
-from reports.compare import fastest_peer, precision_class, ratio, references
 from reports.limits import limits_blocks
 from reports.markdown import (
     FLOOR_COLUMNS,
@@ -21,6 +21,7 @@ from reports.markdown import (
     table,
 )
 from reports.notices import notices
+from reports.peers import fastest_peer, precision_class, ratio, references, step_times_us
 from reports.profile_report import profile_blocks, stage_profile_blocks
 from reports.provenance import provenance
 from reports.summary import (
@@ -35,7 +36,7 @@ from reports.summary import (
     table_order,
 )
 
-RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg"}  # the others stand where what they show is told
+RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg", "curves.svg"}  # the others stand where what they show is told
 
 
 def report(results: Results, figures: Collection[str]) -> str:
@@ -98,6 +99,7 @@ def _measured(stage: StageResult, results: Results) -> str:
         return ""
     parts = [
         f"{format.spread_milliseconds(timing.epoch_s)} ms/epoch over {measured_runs(timing)}",
+        *_known(stage, timing.steps_per_epoch),
         f"{format.microseconds(timing.step_us)} us/step",
         *_compared(stage, results),
     ]
@@ -113,6 +115,15 @@ def _measured(stage: StageResult, results: Results) -> str:
     if timing.throttled:
         parts.append("throttled while it ran")
     return "; ".join(parts) + "."
+
+
+def _known(stage: StageResult, steps: int) -> Iterator[str]:
+    """Between what the median lies, where there are processes enough to tell."""
+    times = step_times_us(stage)
+    if len(times) >= ENOUGH:
+        known = median_interval(times)
+        low, high = (format.milliseconds(end * steps / 1e6) for end in (known.low, known.high))
+        yield f"{OF_A_MEDIAN:.0%} interval of the median {low}-{high} over {len(times)} processes"
 
 
 def _compared(stage: StageResult, results: Results) -> Iterator[str]:

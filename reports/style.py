@@ -8,12 +8,14 @@ swallow them.
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from typing import Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ladder.results import Results
 from reports.provenance import gpu_name
@@ -44,6 +46,15 @@ def tidy(axes: Axes, grid: Literal["x", "both"]) -> None:
     axes.set_axisbelow(True)
 
 
+def log_y(axes: Axes) -> None:
+    """A logarithmic axis whose labels are plain numbers, as many as fit."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 500 else (1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def title(figure: Figure, what: str, results: Results) -> None:
     """Say what is drawn, of which problem, on which GPU."""
     problem = results.problem
@@ -56,4 +67,7 @@ def svg(figure: Figure) -> str:
     """The figure as text that depends on its content alone: no date, no version of the library."""
     with mpl.rc_context(STYLE), io.StringIO() as text:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+        lines = "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+    # Clip paths are named by a hash of where the layout puts the axes, which differs in the last bit from time to time.
+    names: dict[str, str] = {}
+    return re.sub(r"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"clip{len(names)}"), lines)

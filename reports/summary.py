@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ladder.results import Precision, Results, Spread, StageResult, Status, Timing
 from reports import format
-from reports.compare import fastest_peer, precision_class, ratio, torch_stages
+from reports.peers import fastest_peer, precision_class, ratio, torch_stages
 
 SLOWER = 1.02  # times the rung below: less than that is within what two recordings of one stage differ by
 
@@ -109,9 +109,11 @@ def measured_runs(timing: Timing) -> str:
 def heading(results: Results) -> str:
     """The problem in a line: `784-256-10 on MNIST, batch 128, learning rate 0.1, 20 epochs, seed 0`."""
     problem = results.problem
+    steps = "" if problem.max_steps is None else f" of {format.count(problem.max_steps, 'step')} at most"
     return (
         f"{problem.network} on {dataset_name(results)}, batch {problem.batch_size}, "
-        f"learning rate {problem.learning_rate:g}, {format.count(problem.epochs, 'epoch')}, seed {problem.seed}"
+        f"learning rate {problem.learning_rate:g}, {format.count(problem.epochs, 'epoch')}"
+        f"{steps}, seed {problem.seed}"
     )
 
 

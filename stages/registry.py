@@ -6,9 +6,11 @@ import difflib
 import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from common.errors import UsageError
 from stages.stage import Doc, Stage
+from stages.stage_file import ATTRIBUTE, load_file
 
 SOURCES = (
     "stages.references.numpy_cpu:STAGE",
@@ -41,7 +43,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A stage, its documentation, and where a fresh process finds it again (`module:attribute`)."""
+    """A stage, its documentation, and where a fresh process finds it again: `module:attribute` or `/file.py:STAGE`."""
 
     source: str
     stage: Stage
@@ -49,8 +51,10 @@ class Entry:
 
 
 def load_entry(source: str) -> Entry:
-    """Import one stage."""
-    module_name, _, attribute = source.partition(":")
+    """Import one stage, ours by its module or a user's by its file; UsageError where the file has none."""
+    module_name, _, attribute = source.rpartition(":")
+    if "/" in module_name:
+        return Entry(source, *load_file(Path(module_name)))
     module = importlib.import_module(module_name)
     return Entry(source, getattr(module, attribute), Doc.parse(module.__doc__ or ""))
 
@@ -63,6 +67,19 @@ def load_all(sources: Iterable[str] = SOURCES) -> dict[str, Entry]:
             raise ValueError(f"two stages are called {entry.stage.name}")
         entries[entry.stage.name] = entry
     return entries
+
+
+def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
+    """The stages in a user's files by their names; UsageError where one is not to be had or its name is taken."""
+    own: dict[str, Entry] = {}
+    for path in dict.fromkeys(path.expanduser().resolve() for path in paths):
+        entry = load_entry(f"{path}:{ATTRIBUTE}")
+        name = entry.stage.name
+        if name in ours or name in own:
+            other = own[name].source.rpartition(":")[0] if name in own else "the ladder"
+            raise UsageError(f"--stage-file {path}: its stage is called {name}, as one of {other}; choose another name")
+        own[name] = entry
+    return own
 
 
 def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:

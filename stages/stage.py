@@ -37,9 +37,10 @@ class Stage:
     def misfit(self, problem: Problem, steps: int) -> str | None:
         """Why a problem of so many steps an epoch does not fit, for parts that do not take every one; None if it does.
 
-        A part that is choosy has a function of that name.
+        A part that is choosy has a function of that name; so has a trainer without a recipe.
         """
-        choosy = (getattr(part, "misfit", None) for part in (self.recipe.parts().values() if self.recipe else ()))
+        parts = self.recipe.parts().values() if self.recipe else (self.build,)
+        choosy = (getattr(part, "misfit", None) for part in parts)
         return next((reason for ask in choosy if ask and (reason := ask(problem, steps))), None)
 
     def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
@@ -89,12 +90,18 @@ class Doc:
     @classmethod
     def parse(cls, docstring: str) -> Doc:
         """Read `Why:`, `Change:`, `Expect:` and `Found:` paragraphs; ValueError when one but the last is missing."""
-        found = {}
+        doc = cls.of_any(docstring)
+        missing = [word for word in ("change", "expect", "why") if not getattr(doc, word)]
+        if missing:
+            raise ValueError(f"the docstring has no paragraph {missing}")
+        return doc
+
+    @classmethod
+    def of_any(cls, docstring: str) -> Doc:
+        """The same of a docstring that owes us none of them; what is not there is empty."""
+        found = dict.fromkeys(("why", "change", "expect"), "")
         for paragraph in re.split(r"\n\s*\n", docstring):
             word, colon, text = paragraph.strip().partition(":")
             if colon and word in ("Why", "Change", "Expect", "Found"):
                 found[word.lower()] = " ".join(text.split())
-        missing = {"why", "change", "expect"} - found.keys()
-        if missing:
-            raise ValueError(f"the docstring has no paragraph {sorted(missing)}")
         return cls(**found)

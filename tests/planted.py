@@ -1,27 +1,24 @@
-"""Stages that are wrong in one way each, for the gates to catch; and some that do not come to an end.
+"""Stages that come to grief, or to no end at all; those that are wrong or deceive lie in tests/cheats.
 
-Why: a gate that has never refused anything proves nothing.
+Why: what a stage does to its process must stay there.
 
-Change: each is NumPy's trainer with one planted defect.
+Change: each is NumPy's trainer, or the lack of it, with one fault.
 
-Expect: each is caught, and for the reason that its test names.
+Expect: each leaves a row with the reason that its test names, and the ladder goes on.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import signal
-import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from common.dataset import Split
 from common.problem import Params, Problem
-from common.trainer import EpochMetrics
 from ladder.profile import cupti
 from ladder.profile.trace import Kernel, Trace, Window
 from stages.references.numpy_cpu import NumpyTrainer
@@ -32,93 +29,6 @@ def _stage(name: str, build: Any) -> Stage:
     return Stage(name, name, "reference", "float32", (), build)
 
 
-class _BadGradient(NumpyTrainer):
-    """Every gradient is 1 % too long."""
-
-    def __init__(self, problem: Problem, train: Split) -> None:
-        super().__init__(replace(problem, learning_rate=problem.learning_rate * 1.01), train)
-
-
-class _Nan(NumpyTrainer):
-    def read_params(self) -> Params:
-        params = super().read_params()
-        params.weights[0][3, 3] = np.nan
-        return params
-
-
-class _SkipsLastStep(NumpyTrainer):
-    """Only where there is more than a handful of them, as a wrong loop bound of a tiled kernel would."""
-
-    def __init__(self, problem: Problem, train: Split) -> None:
-        super().__init__(problem, train)
-        if len(self._batches) > 3:
-            self._batches.pop()
-
-
-class _SameBatch(NumpyTrainer):
-    def __init__(self, problem: Problem, train: Split) -> None:
-        super().__init__(problem, train)
-        self._batches = [self._batches[0]] * len(self._batches)
-
-
-class _NoBias(NumpyTrainer):
-    def run_epoch(self, epoch: int) -> None:
-        kept = [bias.copy() for bias in self._biases]
-        super().run_epoch(epoch)
-        for bias, old in zip(self._biases, kept, strict=True):
-            bias[:] = old
-
-
-class _UpdatesTwice(NumpyTrainer):
-    def __init__(self, problem: Problem, train: Split) -> None:
-        super().__init__(problem, train)
-        self._batches = [batch for batch in self._batches for _ in range(2)]
-
-
-class _LeavesWorkBehind(NumpyTrainer):
-    """Returns before it has finished, on a thread that no fence waits for."""
-
-    def run_epoch(self, epoch: int) -> None:
-        def later() -> None:
-            time.sleep(0.5)
-            NumpyTrainer.run_epoch(self, epoch)
-
-        threading.Thread(target=later, daemon=True).start()
-
-
-class _KeepsOldParams(NumpyTrainer):
-    """Goes on from where the last run ended."""
-
-    _loaded = False
-
-    def load_params(self, params: Params) -> None:
-        if not self._loaded:
-            super().load_params(params)
-        self._loaded = True
-
-
-class _ShiftedLabels(NumpyTrainer):
-    def __init__(self, problem: Problem, train: Split) -> None:
-        super().__init__(problem, Split(train.images, np.roll(train.labels, 1)))
-
-
-class _MadeUpMetrics(NumpyTrainer):
-    def last_metrics(self) -> EpochMetrics | None:
-        return EpochMetrics(0.3, 0.92)
-
-
-NAN = _stage("nan", _Nan)
-GRADIENT = _stage("gradient", _BadGradient)
-LAST_STEP = _stage("last-step", _SkipsLastStep)
-SAME_BATCH = _stage("same-batch", _SameBatch)
-NO_BIAS = _stage("no-bias", _NoBias)
-TWICE = _stage("twice", _UpdatesTwice)
-LEFT_BEHIND = _stage("left-behind", _LeavesWorkBehind)
-OLD_PARAMS = _stage("old-params", _KeepsOldParams)
-LABELS = _stage("labels", _ShiftedLabels)
-METRICS = _stage("metrics", _MadeUpMetrics)
-
-
 def _hang(problem: Problem, train: Split) -> NumpyTrainer:
     time.sleep(1000)
     raise AssertionError
@@ -127,6 +37,16 @@ def _hang(problem: Problem, train: Split) -> NumpyTrainer:
 def _kill(problem: Problem, train: Split) -> NumpyTrainer:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
+
+
+def _crash(problem: Problem, train: Split) -> NumpyTrainer:
+    """A library that reads where nothing is."""
+    ctypes.string_at(0)
+    raise AssertionError
+
+
+def _fill_the_disk(problem: Problem, train: Split) -> NumpyTrainer:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _leave(problem: Problem, train: Split) -> NumpyTrainer:
@@ -162,6 +82,15 @@ class _Slow(NumpyTrainer):
         super().run_epoch(epoch)
 
 
+class _HasNoParts(NumpyTrainer):
+    """Does not train on a split of five batches, as curves ask for."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        if len(self._batches) == 5:
+            raise RuntimeError("no part of an epoch")
+
+
 def _tell_parent(problem: Problem, train: Split) -> NumpyTrainer:
     """Prints which process this one comes from, once for every trainer."""
     os.write(1, b"%d\n" % os.getppid())
@@ -175,11 +104,14 @@ def _fail_if_forked(problem: Problem, train: Split) -> NumpyTrainer:
     return NumpyTrainer(problem, train)
 
 
+NO_PARTS = _stage("no-parts", _HasNoParts)
 HANGS = _stage("hangs", _hang)
 FORKED = _stage("forked", _fail_if_forked)
 PARENT = _stage("parent", _tell_parent)
 PARENT_TOO = _stage("parent-too", _tell_parent)
 KILLED = _stage("killed", _kill)
+SEGFAULT = _stage("segfault", _crash)
+DISK_FULL = _stage("disk-full", _fill_the_disk)
 LEAVES = _stage("leaves", _leave)
 OUT_OF_MEMORY = _stage("out-of-memory", _run_out_of_memory)
 RAISES = _stage("raises", _raise)

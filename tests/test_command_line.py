@@ -21,11 +21,20 @@ from tests.common.idx_writer import quartet_arrays, write_files
 
 SCRIPT = Path(run_ladder.__file__)
 NUMPY = "stages.references.numpy_cpu:STAGE"
-SMALL = ["--batch-size=20", "--epochs=2", "--metrics-every=1", "--rounds=1", "--repeats=1", "--budget=1"]
+SMALL = [
+    "--batch-size=20",
+    "--epochs=2",
+    "--metrics-every=1",
+    "--rounds=1",
+    "--repeats=1",
+    "--budget=1",
+    "--remeasure=0",
+]
 OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
-    "--profile", "--explain",
+    "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
+    "--precision", "--time-cap",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -96,6 +105,13 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--rounds 0", "rounds 0", "from 1 to"),
         ("--repeats 1000", "repeats 1000", "from 1 to 450"),
         ("--budget 0", "budget 0", "positive number of seconds"),
+        ("--remeasure -1", "remeasure -1", "from 0 to 450"),
+        ("--precision 1x", "--precision: '1x'", "a share such as 1%"),
+        ("--precision 100%", "precision 1", "below 100%, such as 1%"),
+        ("--precision 0", "precision 0", "above 0%"),
+        ("--precision nan%", "precision nan", "above 0%"),
+        ("--time-cap 60", "--time-cap 60", "what --precision asks for"),
+        ("--precision 1% --time-cap 0", "time cap 0.0", "positive number of seconds"),
         ("--timeout nan", "timeout nan", "positive number of seconds"),
         ("--seed -1", "seed -1", "0 or more"),
         ("--metrics-every 0", "metrics every 0", "1 or more"),
@@ -197,7 +213,8 @@ def test_a_run_on_other_data_or_of_another_version_is_not_resumed(refused: Refus
 
     file = here / "earlier" / "results.json"
     file.write_text(file.read_text().replace('"name": "numpy"', '"name": "gone"'))
-    assert "earlier: measured gone, which this version does not have; start anew" in refused("--resume", "earlier")
+    line = refused("--resume", "earlier")
+    assert "earlier: measured gone, which this version does not have; start anew, or give its --stage-file" in line
 
 
 def test_a_run_writes_its_results_report_and_figures(finished: Path) -> None:
@@ -236,8 +253,8 @@ def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
 def test_exit_status_is_1_when_a_stage_fails_or_crashes(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for planted, status in (("GRADIENT", "failed"), ("RAISES", "crashed")):
-        entries = load_all([NUMPY, f"tests.planted:{planted}"])
+    for planted, status in (("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed")):
+        entries = load_all([NUMPY, f"tests.{planted}"])
         monkeypatch.setattr(run_ladder, "load_all", lambda entries=entries: entries)
         assert main([*SMALL, "--out", planted]) == 1
         results = load(here / planted)
@@ -271,6 +288,7 @@ def test_help_mentions_every_option_and_command(capsys: pytest.CaptureFixture[st
     told = capsys.readouterr().out
     assert set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", told, re.MULTILINE)) == OPTIONS
     assert "report PATH" in told
+    assert "compare A B" in told
     assert "readme" in told
 
 

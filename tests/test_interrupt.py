@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,7 +20,7 @@ from run_ladder import PYTHON
 from tests.common.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parent.parent
-SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=1", "--budget=1"]
+SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=1", "--budget=1", "--remeasure=0"]
 # The second stage sleeps for two seconds or more, which leaves time to send a signal.
 PROGRAM = """
 import sys
@@ -99,6 +101,37 @@ def test_an_interrupted_run_is_whole_and_resume_finishes_it(
     assert [stage.status for stage in whole.stages] == ["passed", "passed"]
     assert whole.stages[0] == half.stages[0]
     assert (tmp_path / "a run" / "report.md").exists()
+
+
+def test_ctrl_c_at_any_moment_leaves_a_line_at_most_and_whole_results(tmp_path: Path) -> None:
+    data = write_files(tmp_path / "data", quartet_arrays(400, 50, (6, 6), 4))
+    environment = {**os.environ, "LADDER_DATA_DIR": str(data)}
+
+    def run(folder: str, seconds: float) -> tuple[int, str, float]:
+        """The exit code, all that it said on stderr, and how long it took; Ctrl-C comes after so many seconds."""
+        begin = time.monotonic()
+        command = [sys.executable, str(ROOT / "run_ladder.py"), "--stages=numpy", *SMALL, "--out", folder]
+        program = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            _, err = program.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGINT)
+            _, err = program.communicate(timeout=60)
+        return program.returncode, err, time.monotonic() - begin
+
+    code, err, whole_s = run("whole", 120)
+    assert (code, err) == (0, "")
+    seed = secrets.randbits(32)
+    for moment in Random(seed).sample(range(20, 100), 4):
+        code, err, _ = run(f"cut-{moment}", whole_s * moment / 100)
+        told = f"seed {seed}, {moment} % of the way"
+        assert code in (0, 130, -signal.SIGINT), told
+        assert err in ("", "run_ladder.py: interrupted\n"), told
+        if (tmp_path / f"cut-{moment}" / "results.json").exists():
+            assert load(tmp_path / f"cut-{moment}").stages[0].name == "numpy", told
 
 
 def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 from common.oracle import OracleEpoch
 from common.problem import initial_params
 from common.trainer import EpochMetrics
+from ladder.measure import Plan
 from ladder.oracle_runs import OracleRun
 from ladder.results import Precision
+from ladder.trip import Trip
 from ladder.verify import (
     LIMITS,
     TEST_ACCURACY,
@@ -21,6 +23,8 @@ from ladder.verify import (
     verify_first_update,
     verify_from_zero,
     verify_speed,
+    verify_timer,
+    verify_trips,
 )
 from tests.ladder.harness import small_dataset, small_problem
 
@@ -33,12 +37,14 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
     problem, train = small_problem(), small_dataset().train
     params, seen = initial_params(problem, 0), EpochMetrics(1.0, 0.5)
     tensors = [[tensor.astype(np.float64) for tensor in kind] for kind in (params.weights, params.biases)]
-    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [0.5], [(tensors[0], tensors[1])])
+    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [0.5], [(tensors[0], tensors[1])], [Trip(1.0, 1.0)])
     batch = train.images[: problem.batch_size], train.labels[: problem.batch_size]
     checks = [
         *verify_first_update(problem, "float32", 1, params, params, seen, *batch),
         *verify_from_zero(problem, "float32", params, seen, oracle),
         *verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
+        verify_timer(0.1),
+        *verify_trips({0: Trip(1.0, 1.0)}, Plan(1, 1, 0), oracle),
         verify_speed(1.0, 2.0),
     ]
     _, table = METHOD.split(CHECKS)

@@ -80,6 +80,12 @@ def test_trailing_bytes() -> None:
     assert reason(idx_bytes(IMAGES) + b"x") == "file: trailing bytes: 77 bytes, the header (5 x 4 x 3) asks for 76"
 
 
+@pytest.mark.parametrize("shape", [(0, 28, 28), (2922297295, 4250808064, 0)])
+def test_a_file_of_nothing_is_refused_whatever_its_other_sizes(shape: tuple[int, int, int]) -> None:
+    raw = struct.pack(">4I", 0x803, *(size % 2**32 for size in shape))
+    assert reason(raw) == (f"file: nothing in it ({shape[0]} x {shape[1]} x {shape[2]}); it must hold 1 image or more")
+
+
 def test_labels_where_images_belong() -> None:
     raw = idx_bytes(np.zeros(20, np.uint8))
     assert reason(raw) == "file: magic number 0x00000801, IDX images have 0x00000803"

@@ -11,12 +11,15 @@ from pathlib import Path
 from rich.console import Console
 
 from ladder.results import Results
+from reports.compare import Form, print_comparison
 from reports.console import print_results
 from reports.explain import print_explain
 from reports.figures import drawings
+from reports.machines import Machines, compare_machines
 from reports.readme import readme_block
 from reports.report import report
-from tests.reports import sample
+from reports.verdicts import Comparison, compare
+from tests.reports import recorded, sample
 
 FOLDER = Path(__file__).parent
 
@@ -24,7 +27,13 @@ FOLDER = Path(__file__).parent
 def renderings() -> dict[str, str]:
     """The text of every golden file, by its name."""
     run = sample.results()
+    two = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
+    many = compare_machines(recorded.machines())
     return {
+        "compare.txt": comparison_text(two, "text"),
+        "compare.md": comparison_text(two, "markdown"),
+        "machines.txt": comparison_text(many, "text"),
+        "machines.md": comparison_text(many, "markdown"),
         "console_80.txt": console_text(run, 80),
         "console_100.txt": console_text(run, 100),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
@@ -50,6 +59,13 @@ def explain_text(run: Results, name: str) -> str:
     """The explanation of a stage, likewise, on a narrow terminal."""
     file = io.StringIO()
     print_explain(run, name, console=Console(file=file, width=80, highlight=False))
+    return _without_blanks(file)
+
+
+def comparison_text(found: Comparison | Machines, form: Form) -> str:
+    """A comparison in one of its forms, likewise."""
+    file = io.StringIO()
+    print_comparison(found, form, Console(file=file, width=80, highlight=False))
     return _without_blanks(file)
 
 

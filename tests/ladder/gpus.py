@@ -51,6 +51,7 @@ class FakeNvml(ModuleType):
         self.reasons = reasons
         self.refused = refused
         self.open = 0
+        self.computing = 1
         self.used_mib = 512
 
     def __getattribute__(self, name: str) -> Any:
@@ -94,6 +95,9 @@ class FakeNvml(ModuleType):
 
     def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
         return "580.65.06"
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[str]:  # noqa: N802
+        return ["this one"] * self.computing
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
         return self.reasons

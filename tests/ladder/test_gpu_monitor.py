@@ -19,10 +19,27 @@ def test_reads_the_first_visible_gpu_whatever_its_place_in_nvml(monkeypatch: pyt
     with GpuMonitor() as monitor:
         assert nvml.open == 1
         for _ in range(2):
-            assert monitor.read() == [GpuState(sm_mhz=1001, temperature_c=41, power_w=123.456, throttle_reasons=[])]
+            assert monitor.read() == [GpuState(1001, 41, 123.456, throttle_reasons=[], other_processes=0)]
         assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": 700.0, "max_sm_mhz": 1980}
     assert nvml.open == 0
     assert monitor.read() == []
+
+
+@pytest.mark.parametrize(("computing", "others"), [(0, 0), (1, 0), (3, 2)])
+def test_the_other_users_of_the_gpu_are_counted(monkeypatch: pytest.MonkeyPatch, computing: int, others: int) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.computing = computing
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert [state.other_processes for state in monitor.read()] == [others]
+
+
+def test_where_nvml_does_not_tell_them_the_rest_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetComputeRunningProcesses"})).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert [(state.sm_mhz, state.other_processes) for state in monitor.read()] == [(1000, None)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,19 @@ import pytest
 
 from common.problem import Params
 from common.trainer import EpochMetrics
-from ladder.measure import Plan, measure, plan_within, timed_run, warmup_epochs
+from ladder.measure import (
+    Plan,
+    Run,
+    measure,
+    plan_within,
+    read_late,
+    run_numbers,
+    share_outside,
+    timed_run,
+    warmup_epochs,
+)
+
+PARAMS = Params((), ())
 
 
 class FakeTrainer:
@@ -21,6 +33,7 @@ class FakeTrainer:
     def __init__(self) -> None:
         self.now = 0.0
         self.pending = 0.0
+        self.unread = 0.0
         self.log: list[str] = []
 
     def clock(self) -> float:
@@ -34,6 +47,7 @@ class FakeTrainer:
 
     def load_params(self, params: Params) -> None:
         self.log.append(f"load {params}")
+        self.pending += 0.25
 
     def run_epoch(self, epoch: int) -> None:
         self.log.append(f"epoch {epoch}")
@@ -44,7 +58,9 @@ class FakeTrainer:
         return EpochMetrics(0.5, 0.9) if self.log[-1] == "epoch 1" else None
 
     def read_params(self) -> Params:
-        raise AssertionError("measure must leave the parameters in the trainer")
+        self.now += self.unread
+        self.unread = 0.0
+        return PARAMS
 
     def close(self) -> None:
         raise AssertionError("measure does not own the trainer")
@@ -53,13 +69,13 @@ class FakeTrainer:
 def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
     trainer = FakeTrainer()
     run = timed_run(trainer, "p", 2, fence=trainer.fence, clock=trainer.clock)  # type: ignore[arg-type]
-    assert trainer.log == ["load p", "fence", "clock", "epoch 0", "epoch 1", "fence", "clock"]
-    assert run.seconds == 4.0
+    assert trainer.log == ["clock", "load p", "fence", "clock", "epoch 0", "epoch 1", "fence", "clock"]
+    assert (run.loading_s, run.seconds) == (0.25, 4.0)
     assert run.metrics == {1: EpochMetrics(0.5, 0.9)}
     assert run.gpu_seconds is None
 
 
-def test_every_run_starts_from_parameters_of_its_own_and_the_last_is_number_0() -> None:
+def test_every_run_starts_from_the_parameters_of_its_number() -> None:
     trainer = FakeTrainer()
     after: list[int] = []
     warmups, runs = measure(
@@ -69,11 +85,34 @@ def test_every_run_starts_from_parameters_of_its_own_and_the_last_is_number_0() 
         metrics_every=1,
         fence=trainer.fence,
         clock=trainer.clock,
-        after_run=lambda: after.append(1),
+        numbers=[3, 1, 0, 2],
+        after_run=after.append,
     )
-    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in (3, 2, 1, 0)]
-    assert (len(warmups), len(runs), len(after)) == (1, 3, 4)
+    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in (3, 1, 0, 2)]
+    assert (len(warmups), len(runs), after) == (1, 3, [3, 1, 0, 2])
     assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
+
+
+def test_timed_runs_count_from_0_in_an_order_that_nobody_foretells() -> None:
+    drawn = [run_numbers(Plan(epochs=2, repeats=3, warmups=2)) for _ in range(200)]
+    assert all(numbers[:2] == [3, 4] and sorted(numbers[2:]) == [0, 1, 2] for numbers in drawn)
+    assert {numbers.index(0) for numbers in drawn} == {2, 3, 4}
+
+
+def test_what_is_left_for_reading_the_parameters_is_seen() -> None:
+    trainer = FakeTrainer()
+    trainer.unread = 3.0
+    assert read_late(trainer, trainer.clock) == (PARAMS, 3.0)
+    assert read_late(trainer, trainer.clock) == (PARAMS, 0.0)
+
+
+def test_the_share_outside_of_the_timer_is_that_of_the_best_run() -> None:
+    run = Run(1.0, None, {}, loading_s=0.1)
+    assert share_outside([run, run], [0.1, 5.0], 0) == pytest.approx(0.2, rel=0.01)
+    assert share_outside([run, run], [0.1, 5.0], 50_000_000) == pytest.approx(0.1, rel=0.01)  # for copying 50 MB
+    assert share_outside([run], [0.1], 1_000_000_000) == 0.0
+    hardly = Run(0.0, None, {}, loading_s=0.0001)
+    assert share_outside([hardly], [0.0], 0) < 0.1
 
 
 @pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])
@@ -97,7 +136,7 @@ def test_events_lie_inside_the_fences() -> None:
             return 3.5
 
     run = timed_run(trainer, "p", 1, fence=trainer.fence, clock=trainer.clock, events=Events())  # type: ignore[arg-type]
-    assert trainer.log == ["load p", "fence", "clock", "begin", "epoch 0", "end", "fence", "clock"]
+    assert trainer.log == ["clock", "load p", "fence", "clock", "begin", "epoch 0", "end", "fence", "clock"]
     assert run.gpu_seconds == 3.5
 
 

@@ -79,7 +79,7 @@ def test_a_slow_stage_is_measured_over_fewer_epochs_and_says_so(tmp_path: Path) 
 
 def test_a_failed_stage_is_not_measured_again(tmp_path: Path) -> None:
     watcher = Watcher()
-    prepare(tmp_path, "tests.planted:NAN", rounds=3).run(watcher)
+    prepare(tmp_path, "tests.cheats.defects:NAN", rounds=3).run(watcher)
     assert len(watcher.finished) == 1
 
 

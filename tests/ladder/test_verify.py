@@ -21,7 +21,7 @@ from ladder.verify import check, verify_final, verify_first_update, verify_speed
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
-PROBLEM = Problem(36, 4, (8,), batch_size=8)
+PROBLEM = Problem(36, 4, (8,), batch_size=8, metrics_every=50)
 SHORT_ORACLE = OracleRun([OracleEpoch(1.0, 0.5)], [0.8], [None])  # it gave up after an epoch of twenty
 
 

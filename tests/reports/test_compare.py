@@ -1,86 +1,73 @@
+"""The forms of a comparison; how they look to the letter is in tests/golden."""
+
 from __future__ import annotations
 
-import msgspec
+import io
+import json
+
 import pytest
+from rich.console import Console
 
-from ladder.results import Precision, Results, Spread, StageResult
-from reports.compare import epoch_s, fastest_peer, ratio, references, torch_stages
-from reports.summary import rows
-from tests.reports import sample
-
-
-def stage(run: Results, name: str) -> StageResult:
-    return next(stage for stage in run.stages if stage.name == name)
+from reports.compare import conclusion, markdown_of_two, notes, orders, print_comparison
+from reports.machines import compare_machines
+from reports.verdicts import Comparison, compare
+from tests.reports import recorded
 
 
-def torch_of(run: Results, name: str) -> str | None:
-    """The name of the PyTorch that a row is compared with."""
-    peer = fastest_peer(stage(run, name), torch_stages(run))
-    return peer.name if peer else None
+@pytest.fixture
+def found() -> Comparison:
+    return compare(recorded.before(), recorded.after(), ("runs/old", "runs/a | b"))
 
 
-def versus_torch(run: Results, name: str) -> float | None:
-    return next(row.versus_torch for row in rows(run) if row.name == name)
+def printed(comparison: object, form: str, *, terminal: bool = False, width: int = 80) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width, highlight=False, force_terminal=terminal)
+    print_comparison(comparison, form, console)  # type: ignore[arg-type]
+    return file.getvalue()
 
 
-def test_a_class_is_compared_with_itself_alone() -> None:
-    run = sample.results()
-    assert torch_of(run, "cublas") == "torch-eager"  # 200 ms, though torch-amp has 100 ms
-    assert versus_torch(run, "async") == pytest.approx(10.0)
-    assert torch_of(run, "bf16-gemm") == "torch-amp"
-    assert versus_torch(run, "bf16-gemm") == pytest.approx(0.1 / 0.0215)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_json_is_whole_on_any_terminal(found: Comparison, terminal: bool) -> None:
+    read = json.loads(printed(found, "json", terminal=terminal, width=20))
+    assert (read["base"], read["new"], read["exit_code"], read["threshold"]) == ("runs/old", "runs/a | b", 1, 0.02)
+    naive = read["stages"][0]
+    assert naive["verdict"] == "SLOWER"
+    assert naive["regression"] is True
+    assert naive["low"] < naive["ratio"] < naive["high"]
+    assert read["warnings"] == found.warnings
+    several = json.loads(printed(compare_machines(recorded.machines()), "json"))
+    assert several["runs"] == ["runs/h200", "runs/again", "runs/a | b"]
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bfloat16", "float16"])
-def test_a_class_without_pytorch_gets_no_ratio(precision: Precision) -> None:
-    run = sample.replace_stage(sample.results(), "torch-amp", precision="float32")
-    run = sample.replace_stage(run, "async", precision=precision)
-    assert versus_torch(run, "async") is None
-    assert versus_torch(run, "cublas") == pytest.approx(0.1 / 0.0172)
+def test_markdown_is_not_wrapped(found: Comparison) -> None:
+    assert printed(found, "markdown", width=20) == markdown_of_two(found)
 
 
-def test_the_two_formats_of_mixed_precision_are_one_class() -> None:
-    assert torch_of(sample.replace_stage(sample.results(), "async", precision="float16"), "async") == "torch-amp"
+def test_every_verdict_is_in_every_form(found: Comparison) -> None:
+    for form in ("text", "markdown", "json"):
+        text = printed(found, form)
+        for word in ("SLOWER", "FASTER", "SAME", "AMBIGUOUS", "killed by SIGSEGV", "only in the new run"):
+            assert word in text
 
 
-def test_a_gpu_is_not_compared_with_the_cpu_where_pytorch_ran_on_one() -> None:
-    run = sample.results()
-    cpu = stage(run, "torch-eager-cpu").timing
-    run = sample.replace_stage(run, "torch-eager-cpu", timing=stage(run, "cublas").timing)  # a CPU that would win
-    assert cpu is not None
-    assert torch_of(run, "async") == "torch-eager"
-    assert torch_of(run, "numpy") == "torch-eager-cpu"
-    # Nor where only another class of it did.
-    assert torch_of(sample.replace_stage(run, "torch-eager", status="failed"), "async") is None
+def test_the_conclusion_names_regressions_or_counts_verdicts(found: Comparison) -> None:
+    assert conclusion(found) == "Regression beyond 2%: naive and cuda-graph."
+    same = compare(recorded.before(), recorded.before(), ("a", "b"))
+    assert conclusion(same) == "No regression beyond 2% found: 6 SAME and 1 AMBIGUOUS. fused-head may hide one."
 
 
-def test_a_gpu_is_compared_with_the_cpu_where_pytorch_ran_on_nothing_else() -> None:
-    run = sample.results()
-    for name in ("torch-eager", "torch-amp"):
-        run = sample.replace_stage(run, name, status="skipped", reason="PyTorch is installed without CUDA")
-    assert torch_of(run, "async") == "torch-eager-cpu"
-    assert versus_torch(run, "async") == pytest.approx(20.0)
+def test_stages_share_the_notes_that_hold_for_them(found: Comparison) -> None:
+    assert notes(found) == [
+        "cuda-graph: crashed in the new run (killed by SIGSEGV).",
+        "fused-head: fewer than 6 processes in a run tell large differences only.",
+        "gone: only in the first run.",
+        "new: only in the new run.",
+    ]
 
 
-def test_a_cpu_is_never_compared_with_a_gpu() -> None:
-    run = sample.replace_stage(sample.results(), "torch-eager-cpu", status="failed")
-    assert torch_of(run, "numpy") is None
-
-
-def test_the_fastest_reference_is_whatever_is_fastest() -> None:
-    run = sample.results()
-    fastest = fastest_peer(stage(run, "naive"), references(run))
-    assert fastest is not None
-    assert fastest.name == "jax-scan"
-
-
-@pytest.mark.parametrize("strange", [0.0, float("nan"), float("inf")])
-def test_a_time_that_cannot_be_divided_by_is_none(strange: float) -> None:
-    run = sample.results()
-    timing = stage(run, "torch-eager").timing
-    assert timing is not None
-    timing = msgspec.structs.replace(timing, epoch_s=Spread(strange, strange, strange))
-    run = sample.replace_stage(run, "torch-eager", timing=timing)
-    assert epoch_s(stage(run, "torch-eager")) is None
-    assert ratio(stage(run, "torch-eager"), stage(run, "naive")) is None
-    assert torch_of(run, "naive") is None
+def test_the_order_of_rungs_is_told_in_sentences() -> None:
+    assert orders(compare_machines(recorded.machines())) == [
+        "cublas is faster than async in runs/h200, slower in runs/a | b."
+    ]
+    same = compare_machines([("a", recorded.before())] * 3)
+    assert orders(same) == ["No two rungs certainly change order."]

@@ -94,3 +94,20 @@ def test_a_download_of_unknown_size() -> None:
     live.download(200, None, "labels")
     assert file.getvalue() == "downloading labels\n"
     assert live._progress.tasks[0].fields["text"] == "200 B"
+
+
+def test_a_study_says_what_is_left_of_it() -> None:
+    live, file = view(ticks())
+    with live:
+        for name, jobs_after in (("hidden-64", 4), ("hidden-128", 2)):
+            live.point(name, 2, jobs_after)
+            live.begin(1, ["numpy", "naive"])  # naive is skipped, so half of the jobs to come are likely to be
+            live.start("numpy", 1, 1)
+            assert "of the study" not in live._time_left()
+            live.finish("numpy", "passed", "606 ms/epoch")
+        live.point("hidden-256", 2, 0)
+    assert [line for line in file.getvalue().splitlines() if "hidden" in line] == [
+        "hidden-64",
+        "hidden-128: about 40 s left of the study",
+        "hidden-256: about 20 s left of the study",
+    ]

@@ -5,7 +5,7 @@ import pytest
 
 from ladder.results import Results
 from reports.report import report
-from tests.reports import sample
+from tests.reports import recorded, sample
 
 
 def replaced_environment(environment: dict[str, object]) -> Results:
@@ -32,6 +32,13 @@ def test_figures_are_linked_where_they_were_drawn() -> None:
     text = report(sample.nothing_passed(), [])
     assert ".svg" not in text
     assert "there are no figures" in text
+
+
+def test_how_sure_a_median_is_is_told_where_there_are_processes_enough() -> None:
+    few = recorded.run(recorded.stage("naive", recorded.times(50.0, processes=5)))
+    enough = recorded.run(recorded.stage("naive", [49.0, 49.0, 50.0, 50.0, 51.0, 51.0]))
+    assert "interval of the median" not in report(few, ())
+    assert "95% interval of the median 4.90-5.10 over 6 processes;" in report(enough, ())  # of 100 steps
 
 
 def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:

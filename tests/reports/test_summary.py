@@ -10,7 +10,7 @@ from reports.notices import notices
 from reports.readme import readme_block
 from reports.report import report
 from reports.summary import Row, caption, rows, setbacks
-from tests.reports import sample
+from tests.reports import recorded, sample
 
 
 def row(run: Results, name: str) -> Row:
@@ -184,6 +184,25 @@ def test_stages_that_share_a_reason_share_a_notice() -> None:
     found = texts(sample.synthetic_results())
     assert "naive and async skipped: no CUDA device" in found
     assert "No stage of this run was measured on a GPU." in found
+
+
+def test_disturbed_processes_are_told_with_their_fate() -> None:
+    run = sample.results()
+    (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
+    heat, load = (msgspec.structs.replace(calm, disturbed=[why]) for why in ("heat", "load"))
+    found = texts(sample.replace_stage(run, "naive", processes=[calm, load], set_aside=[heat, load]))
+    assert "naive: processes disturbed and measured again: 2 (the first heat)." in found
+    assert "naive: processes disturbed and kept all the same: 1 (load)." in found
+    assert not any("disturbed" in text for text in texts(run))
+
+
+def test_a_precision_that_was_not_reached_is_told() -> None:
+    run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 6))
+    for precision, told in ((None, False), (0.2, False), (0.02, True)):
+        asked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, precision=precision))
+        wide = [text for text in texts(asked) if "--precision" in text]
+        assert bool(wide) == told
+        assert all(text.startswith("naive: not known to 2% (--precision)") for text in wide)
 
 
 def test_a_quiet_run_has_no_notices() -> None:

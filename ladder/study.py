@@ -1,0 +1,102 @@
+"""A study's points one after the other, each an ordinary run in a folder of its own, and an index of how far it is.
+
+The index is on disk before a point begins and after it has ended, and each run saves itself after every process. So
+whatever ends a study, nothing that was measured is lost, and it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from common.errors import UsageError
+from common.problem import Problem
+from ladder.options import ladder_parser
+from ladder.results import Settings
+from ladder.spec import check_settings
+from ladder.study_data import Point, PointStatus, Study, save_study
+from ladder.study_file import point_options
+from stages.registry import Entry, select
+
+Measure = Callable[[Point, Path], str | None]
+"""Measures a point into a folder, or says why it cannot be done here."""
+Announce = Callable[[str, int, int], None]
+"""Told of each point that begins: its name, the jobs that it is expected to have, and those of all points after it."""
+
+
+def run_options(point: Point, entries: Mapping[str, Entry]) -> argparse.Namespace:
+    """A point as the options of an ordinary run; stages of another precision than it asks for are left out.
+
+    UsageError, with the point's name, for settings that no run can have, or for stages of which none is left.
+    """
+    options = argparse.Namespace(**{**vars(ladder_parser().parse_args([])), **point_options(point)})
+    try:
+        chosen = _chosen(point, options.stages, entries)
+        _check(options)
+    except UsageError as error:
+        raise UsageError(f"{point.name}: {error}") from error
+    options.stages = ",".join(entry.stage.name for entry in chosen)
+    return options
+
+
+def measure_study(
+    study: Study, folder: Path, entries: Mapping[str, Entry], measure: Measure, announce: Announce
+) -> Study:
+    """Measure every point that is not measured yet; the index is on disk before and after each."""
+    jobs = [_jobs(run_options(point, entries)) for point in study.points]
+    save_study(study, folder)
+    for index, point in enumerate(study.points):
+        if point.status in ("measured", "skipped"):
+            continue
+        after = sum(
+            count
+            for count, later in zip(jobs[index + 1 :], study.points[index + 1 :], strict=True)
+            if later.status in ("waiting", "begun")
+        )
+        study = _noted(study, index, "begun", folder)
+        announce(point.name, jobs[index], after)
+        reason = measure(point, folder / point.name)
+        study = _noted(study, index, "measured" if reason is None else "skipped", folder, reason)
+    return study
+
+
+def _noted(study: Study, index: int, status: PointStatus, folder: Path, reason: str | None = None) -> Study:
+    points = list(study.points)
+    points[index] = msgspec.structs.replace(points[index], status=status, reason=reason)
+    study = msgspec.structs.replace(study, points=points)
+    save_study(study, folder)
+    return study
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    rounds: int = options.rounds
+    return rounds * len(options.stages.split(","))
+
+
+def _chosen(point: Point, stages: str, entries: Mapping[str, Entry]) -> list[Entry]:
+    chosen = select(stages, dict(entries))
+    precision = point.settings.get("precision")
+    if precision is None:
+        return chosen
+    left = [entry for entry in chosen if entry.stage.precision == precision]
+    if not left:
+        raise UsageError(f"precision {precision}: none of its stages multiplies in it; see --list")
+    return left
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError for what no run can have, before the first point is measured and not at the fifth."""
+    check_settings(Settings(options.rounds, options.repeats, options.warmups, options.budget, options.timeout))
+    Problem(
+        inputs=1,
+        classes=1,
+        hidden=options.hidden,
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        epochs=options.epochs,
+        seed=options.seed,
+        metrics_every=options.metrics_every,
+    )

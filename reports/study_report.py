@@ -1,0 +1,180 @@
+"""A study's `report.md`, and its numbers as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterator
+
+from ladder.results import Results, StageResult
+from reports import format
+from reports.markdown import bullets, cell, line, notice_blocks, table
+from reports.notices import notices
+from reports.provenance import provenance
+from reports.study import (
+    StudyResults,
+    name_of,
+    not_passed,
+    point_text,
+    races,
+    setting,
+    speedup,
+    spread_text,
+    step_us,
+    value_text,
+)
+from reports.summary import heading
+
+CSV_COLUMNS = (
+    "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
+    "gpu_memory_mib", "prepare_s", "test_accuracy",
+)  # fmt: skip
+
+
+def study_report(results: StudyResults, figures: Collection[str]) -> str:
+    """The whole report; `figures` are the files that lie in the folder `figures` beside it."""
+    study = results.study
+    first = next(iter(results.runs.values()), None)
+    points = [
+        (_link(point.name, point_text(point), point.name in results.runs), point.status, _problem(results, point.name))
+        for point in study.points
+    ]
+    blocks = [
+        f"# {line(study.title)}",
+        *([line(study.question)] if study.question else []),
+        *([_what(results, first), provenance(first)] if first else ["Nothing is measured yet."]),
+        *_loud(results),
+        *(f"![{_title(name)}](figures/{name})" for name in sorted(figures) if name.endswith(".svg")),
+        *(_step_times(results) if first else ()),
+        *_best(results),
+        *([bullets(found)] if (found := not_passed(results)) else []),
+        *_published(results),
+        "## Points",
+        table(("Point", "Status", "Problem"), points),
+        "## Made by",
+        f"```\n{study.command}\n```",
+        f"Begun {study.created}. Everything here is a rendering of `study.json` and of each point's `results.json`, "
+        "and is made again, with no GPU, by `python run_ladder.py report FOLDER`; given a point's folder, it makes "
+        "that point's own report.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def study_csv(results: StudyResults) -> str:
+    """A line for every stage at every point; empty where there is no number."""
+    with io.StringIO(newline="") as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*results.study.varied, *CSV_COLUMNS])
+        for point in results.measured:
+            run = results.runs[point.name]
+            for stage in run.stages:
+                values = [value_text(point.values[key]) for key in results.study.varied]
+                writer.writerow([*values, *_csv_cells(run, stage)])
+        return text.getvalue()
+
+
+def _csv_cells(run: Results, stage: StageResult) -> Iterator[object]:
+    spread, timing = step_us(stage), stage.timing
+    yield from (stage.name, stage.group, stage.precision, stage.device, stage.status)
+    yield from (spread.median, spread.min, spread.max) if spread else (None, None, None)
+    yield len(timing.runs_s) if spread and timing else None
+    yield speedup(run, stage)
+    yield timing.gpu_memory_mib if spread and timing else None
+    yield timing.prepare_s if spread and timing else None
+    yield stage.metrics.test_accuracy if spread and stage.metrics else None
+
+
+def _what(results: StudyResults, first: Results) -> str:
+    """What is varied, and what stays."""
+    varied = results.study.varied
+    text = heading(first)
+    if not varied:
+        return f"{text}."
+    return f"Varied: {format.listing(setting(key) for key in varied)}. The first point is {text}."
+
+
+def _loud(results: StudyResults) -> Iterator[str]:
+    """What nobody may miss of any point, once."""
+    loud = {notice.text: notice for run in results.runs.values() for notice in notices(run) if notice.loud}
+    yield from notice_blocks(list(loud.values()))
+
+
+def _step_times(results: StudyResults) -> Iterator[str]:
+    points = results.measured
+    yield "## Time of a step"
+    yield "us/step: the median of all runs, with the fastest and the slowest. A dash: see the reasons below."
+    yield table(
+        ("Stage", "Precision", *(cell(point_text(point)) for point in points)),
+        [
+            (
+                cell(name_of(stage)),
+                format.precision(stage.precision),
+                *(_time(results.at(point, stage.name)) for point in points),
+            )
+            for stage in results.stages()
+        ],
+        right=[False, False, *(True for _ in points)],
+    )
+
+
+def _time(stage: StageResult | None) -> str:
+    if stage is not None and stage.status in ("failed", "crashed"):
+        return f"**{stage.status}**"
+    shortened = stage is not None and stage.timing is not None and stage.timing.throttled
+    return spread_text(step_us(stage)) + (", throttled" if shortened else "")
+
+
+def _best(results: StudyResults) -> Iterator[str]:
+    found = list(races(results))
+    if not found:
+        return
+    yield "## The fastest rung against the fastest reference"
+    yield "Within one class of precision, on the same kind of device; above 1x the rung is faster."
+    yield table(
+        ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Speed-up"),
+        [
+            (
+                cell(point_text(race.point)),
+                race.precision,
+                cell(race.rung.name),
+                format.microseconds(_median(race.rung)),
+                cell(race.reference.name),
+                format.microseconds(_median(race.reference)),
+                format.ratio(race.speedup),
+            )
+            for race in found
+        ],
+        right=[False, False, False, True, False, True, True],
+    )
+
+
+def _median(stage: StageResult) -> float | None:
+    spread = step_us(stage)
+    return spread.median if spread else None
+
+
+def _published(results: StudyResults) -> Iterator[str]:
+    found = results.study.published
+    if not found:
+        return
+    yield "## What others published"
+    yield "Their numbers, of their programs, on their GPU; none was measured here."
+    yield table(
+        ("Who", "What", "Theirs", "Their GPU"),
+        [
+            (f"[{who}]({one.link})" if one.link else who, cell(one.what), cell(one.value), cell(one.gpu))
+            for who, one in ((cell(one.who), one) for one in found)
+        ],
+    )
+
+
+def _problem(results: StudyResults, name: str) -> str:
+    return cell(heading(results.runs[name])) if name in results.runs else ""
+
+
+def _link(name: str, text: str, there: bool) -> str:
+    return f"[{cell(text)}]({name}/results.json)" if there else cell(text)
+
+
+def _title(figure: str) -> str:
+    return cell(figure.removesuffix(".svg").replace("_", " ").replace("-", " ").capitalize())

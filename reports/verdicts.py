@@ -1,0 +1,153 @@
+"""Whether a stage became faster or slower between two runs, or whether nobody can tell.
+
+A verdict is drawn from the interval of the ratio of the two medians (`ladder.statistics`), never from the ratio alone.
+FASTER and SLOWER: the whole interval is on one side of 1, and the ratio further from it than two recordings of the same
+thing may differ by. SAME: otherwise, and all of it is within the threshold, so that there is no difference that anybody
+has to care about. Anything else is AMBIGUOUS.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ladder.results import Results, StageResult
+from ladder.statistics import ENOUGH, Interval, ratio_interval
+from reports.differences import cannot_compare, differences
+from reports.peers import step_times_us
+from reports.summary import reason, table_order
+
+Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
+RESOLUTION = 0.005  # less than that, two recordings of one machine may differ by, whatever their processes say
+THRESHOLD = 0.02
+NO_REGRESSION, REGRESSION, CANNOT_COMPARE = 0, 1, 2
+
+
+class StageVerdict(msgspec.Struct, frozen=True):
+    """One stage in two runs; without a verdict where it has no times in one of them, which a remark explains."""
+
+    name: str
+    verdict: Verdict | None = None
+    ratio: float | None = None  # of its times, new by base: above 1 is slower
+    low: float | None = None  # the ends of the ratio's interval
+    high: float | None = None
+    base_us: float | None = None  # a step, the median of the processes' medians
+    new_us: float | None = None
+    base_processes: int = 0
+    new_processes: int = 0
+    regression: bool = False  # slower by more than the threshold, or passed no more
+    remarks: list[str] = []
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two runs, stage by stage."""
+
+    base: str  # as the user named them
+    new: str
+    threshold: float
+    exit_code: int  # 0: no regression, 1: a regression, 2: with `strict`, and it cannot be told whether there is one
+    warnings: list[str]
+    stages: list[StageVerdict]
+
+    def named(self, verdict: Verdict) -> list[str]:
+        """The stages with this verdict."""
+        return [stage.name for stage in self.stages if stage.verdict == verdict]
+
+    @property
+    def regressions(self) -> list[str]:
+        """The stages that became worse."""
+        return [stage.name for stage in self.stages if stage.regression]
+
+    @property
+    def undecided(self) -> list[str]:
+        """The stages whose interval holds no difference as well as one beyond the threshold."""
+        return _undecided(self.stages, self.threshold)
+
+
+class CannotCompareError(Exception):
+    """Two runs that no ratio can be made of: one line with what is in the way."""
+
+
+def compare(
+    base: Results, new: Results, names: tuple[str, str], *, threshold: float = THRESHOLD, strict: bool = False
+) -> Comparison:
+    """The verdicts on all stages of both runs; raises CannotCompareError."""
+    if obstacle := cannot_compare(base, new):
+        raise CannotCompareError(f"{names[0]} and {names[1]}: {obstacle}")
+    known = {stage.name: stage for stage in table_order(new)}
+    was = {stage.name: stage for stage in table_order(base)}
+    pairs = [(was.get(name), known.get(name), name) for name in dict.fromkeys([*was, *known])]
+    verdicts = [_stage(before, after, name, threshold) for before, after, name in pairs]
+    if not any(one.verdict or one.regression for one in verdicts):
+        raise CannotCompareError(f"{names[0]} and {names[1]}: no stage was timed in both; name runs that share one")
+    code = NO_REGRESSION
+    if any(one.regression for one in verdicts):
+        code = REGRESSION
+    elif strict and _undecided(verdicts, threshold):
+        code = CANNOT_COMPARE
+    return Comparison(*names, threshold, code, differences(base, new), verdicts)
+
+
+def _undecided(stages: list[StageVerdict], threshold: float) -> list[str]:
+    return [one.name for one in stages if one.verdict == "AMBIGUOUS" and one.high and one.high > 1 + threshold]
+
+
+def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
+    """What the interval of a ratio of times says."""
+    if interval.low > 1 and interval.value > 1 + RESOLUTION:
+        return "SLOWER"
+    if interval.high < 1 and interval.value < 1 / (1 + RESOLUTION):
+        return "FASTER"
+    within = interval.low >= 1 / (1 + threshold) and interval.high <= 1 + threshold
+    return "SAME" if within else "AMBIGUOUS"
+
+
+def _stage(before: StageResult | None, after: StageResult | None, name: str, threshold: float) -> StageVerdict:
+    if before is None or after is None:
+        return StageVerdict(name, remarks=[f"only in the {'new' if before is None else 'first'} run"])
+    base, new = step_times_us(before), step_times_us(after)
+    known = StageVerdict(
+        name,
+        base_us=statistics.median(base) if base else None,
+        new_us=statistics.median(new) if new else None,
+        base_processes=len(base),
+        new_processes=len(new),
+        remarks=list(_remarks(before, after, len(base), len(new))),
+    )
+    if not base or not new:
+        return replace(known, regression=bool(base) and after.status in ("failed", "crashed"))
+    interval = ratio_interval(base, new)
+    verdict = verdict_of(interval, threshold)
+    return replace(
+        known,
+        verdict=verdict,
+        ratio=interval.value,
+        low=interval.low,
+        high=interval.high,
+        regression=verdict == "SLOWER" and interval.value > 1 + threshold,
+    )
+
+
+def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:
+    """What a reader must know about a stage's verdict, or about why it has none."""
+    for stage, times, which in ((before, base, "first"), (after, new, "new")):
+        if not times:
+            yield f"{stage.status} in the {which} run" + (
+                ", which has not the times of its processes" if stage.status == "passed" else f" ({reason(stage)})"
+            )
+    if not base or not new:
+        return
+    if min(base, new) < ENOUGH:
+        yield f"fewer than {ENOUGH} processes in a run tell large differences only"
+    if before.timing and after.timing and before.timing.epochs != after.timing.epochs:
+        yield f"runs of {before.timing.epochs} and {after.timing.epochs} epochs"
+    if before.precision != after.precision:
+        yield f"its precision was {before.precision}, is {after.precision}"
+    if before.device != after.device:
+        yield f"it ran on the {before.device}, runs on the {after.device}"
+    if disturbed := sum(bool(process.disturbed) for stage in (before, after) for process in stage.processes):
+        yield f"{disturbed} of {base + new} processes were disturbed"

@@ -1,0 +1,166 @@
+"""What reads a user's bytes, fed with bytes that nobody would write: each target takes one random input.
+
+A target raises when its promise is broken: anything but an answer, or the one line that its caller prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import msgspec
+import numpy as np
+
+import run_ladder
+from common.errors import UsageError
+from common.idx import parse_idx
+from ladder.results import ResultsError, load
+from stages.registry import load_all
+from tests.reports.sample import unprofiled_results
+
+NASTY = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
+VALUES = (
+    "0 1 -1 1e999 nan inf 999999999999999999999 0x10 1,2 , .. naive.. all ladder references none auto nsys cupti,nsys"
+)
+NAMES = (
+    "numpy..cublas cuda-graph,naive report limits profile readme compare gone.py . / /dev/null gone é -h --help -- -"
+)
+OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --metrics-every --rounds --repeats --warmups
+--budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
+--epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json"""
+WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "\n", "reference:h200", "1%"]
+
+
+def mutated(random: Random, raw: bytes) -> bytes:
+    """The bytes with a few changed, cut out, doubled or put in."""
+    data = bytearray(raw)
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(data) + 1)
+        kind = random.randrange(5)
+        if kind == 0 and at < len(data):
+            data[at] = random.choice(NASTY) if random.random() < 0.5 else random.randrange(256)
+        elif kind == 1:
+            del data[at:]
+        elif kind == 2:
+            del data[at : at + random.randint(1, 8)]
+        elif kind == 3:
+            data[at:at] = random.randbytes(random.randint(1, 8))
+        else:
+            data[at:at] = data[at : at + random.randint(1, 16)]
+    return bytes(data)
+
+
+def one_line(error: Exception, begin: str) -> None:
+    """What a user is to read: one line that begins with the thing it is about."""
+    if not str(error).startswith(begin) or "\n" in str(error):
+        raise AssertionError(f"no single line: {error!r}")
+
+
+def idx(random: Random) -> None:
+    """An IDX file: its array is what the header says, or it is refused in a line."""
+    rank = random.choice((1, 3))
+    shape = [random.randrange(4) for _ in range(rank)]
+    raw = struct.pack(f">{1 + rank}I", 0x800 + rank, *shape) + random.randbytes(int(np.prod(shape)))
+    if random.random() < 0.1:
+        raw = gzip.compress(raw, mtime=0)
+    given = mutated(random, raw) if random.random() < 0.95 else random.randbytes(random.randrange(64))
+    try:
+        found = parse_idx(given, "file", rank)
+    except UsageError as error:
+        one_line(error, "file: ")
+        return
+    assert found.array.dtype == np.uint8
+    assert found.array.ndim == rank
+    assert not found.array.flags.writeable
+
+
+RUN = unprofiled_results()
+SAMPLE = msgspec.json.encode(msgspec.structs.replace(RUN, stages=[RUN.stages[0], RUN.stages[-1]]))
+
+
+def results(random: Random, folder: Path) -> None:
+    """A results file: read, and then written again as the same; or refused in a line."""
+    path = folder / "results.json"
+    path.write_bytes(_other_json(random) if random.random() < 0.5 else mutated(random, SAMPLE))
+    try:
+        found = load(path)
+    except ResultsError as error:
+        one_line(error, f"{path}: ")
+        return
+    again = msgspec.json.encode(found)
+    path.write_bytes(again)
+    assert msgspec.json.encode(load(path)) == again
+
+
+def _other_json(random: Random) -> bytes:
+    """The sample with one of its values being another."""
+    data = json.loads(SAMPLE)
+    here: Any = data
+    while True:
+        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
+        key = random.choice(keys)
+        if isinstance(here[key], (dict, list)) and here[key] and random.random() < 0.9:
+            here = here[key]
+            continue
+        here[key] = random.choice([None, -1, 0, 1e308, "", "x\n", [], {}, True, 2**70, {"a": 1}, [1], "NaN"])
+        return json.dumps(data).encode()
+
+
+def command_line(random: Random) -> None:
+    """Words in any order: a list, some help, or one line on stderr with exit code 2; nothing is measured or written."""
+    argv = [random.choice(WORDS) for _ in range(random.randint(0, 6))]
+    if random.random() < 0.2 and argv:
+        argv[random.randrange(len(argv))] = "".join(
+            chr(random.randrange(1, 0x250)) for _ in range(random.randint(1, 9))
+        )
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = run_ladder.main(argv)
+        except SystemExit:  # --help, which alone ends so
+            return
+    assert code in (0, 2), argv
+    if code == 2:
+        assert err.getvalue().startswith("run_ladder.py: "), argv
+        assert err.getvalue().count("\n") == 1 or "\n" in "".join(argv), argv
+
+
+@contextlib.contextmanager
+def nothing_is_begun() -> Iterator[None]:
+    """The command line without what it would set going: data, measuring, looking round, writing the README."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise UsageError("so far, so good")
+
+    entries = load_all()
+    with contextlib.ExitStack() as patched:
+        for name in ("load_dataset", "doctor", "measure_limits", "update_readme", "render_all", "print_results"):
+            patched.enter_context(mock.patch.object(run_ladder, name, refuse))
+        for name in ("print_stage_list", "print_explain"):
+            patched.enter_context(mock.patch.object(run_ladder, name))
+        patched.enter_context(mock.patch.object(run_ladder, "load_all", side_effect=lambda: dict(entries)))
+        yield
+
+
+def run(target: str, count: int, seed: int, folder: Path) -> None:
+    """So many inputs for a target; the one that breaks it is told by its seed."""
+    once: dict[str, Callable[[Random], None]] = {
+        "idx": idx,
+        "results": lambda random: results(random, folder),
+        "command-line": command_line,
+    }
+    with nothing_is_begun():
+        for number in range(seed, seed + count):
+            try:
+                once[target](Random(number))
+            except BaseException as error:
+                error.add_note(f"{target}: seed {number}; again by: python -m tests.fuzz {target} 1 {number}")
+                raise

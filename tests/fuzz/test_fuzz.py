@@ -1,0 +1,19 @@
+"""A bounded fuzz run, from a seed of its own each time; `python -m tests.fuzz idx 1000000` is a long one."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.targets import run
+
+
+@pytest.mark.parametrize(("target", "count"), [("idx", 20_000), ("results", 1_500), ("command-line", 400)])
+def test_whatever_is_read_is_answered_or_refused_in_a_line(
+    target: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(target, count, secrets.randbits(40), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {"results.json"}

@@ -1,0 +1,84 @@
+"""What holds for every input: what was written is read again, and what is out of range is refused."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from common.errors import UsageError
+from common.idx import parse_idx
+from common.problem import Problem
+from common.trainer import EpochMetrics
+from ladder.jobs import Report, decoded, encoded
+from ladder.results import Check, LossPoint, Metrics, load, save
+from tests.reports.sample import replace_stage, unprofiled_results
+
+ROUND = settings(max_examples=60, deadline=None, derandomize=False, database=None)
+SHAPES = st.one_of(arrays.array_shapes(min_dims=1, max_dims=1), arrays.array_shapes(min_dims=3, max_dims=3))
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+
+
+@ROUND
+@given(array=arrays.arrays(np.uint8, SHAPES), gz=st.booleans())
+def test_an_idx_file_is_read_as_it_was_written(array: NDArray[np.uint8], gz: bool) -> None:
+    header = np.array([0x800 + array.ndim, *array.shape], ">u4").tobytes()
+    raw = header + array.tobytes()
+    found = parse_idx(gzip.compress(raw) if gz else raw, "file", array.ndim)
+    np.testing.assert_array_equal(found.array, array)
+
+
+@ROUND
+@given(
+    what=TEXT,
+    errors=st.lists(st.one_of(FINITE, st.none()), max_size=3),
+    curve=st.lists(st.tuples(st.integers(1, 10**6), st.one_of(FINITE, st.none())), max_size=3),
+    reason=st.one_of(TEXT, st.none()),
+)
+def test_results_are_read_as_they_were_saved(
+    what: str, errors: list[float | None], curve: list[tuple[int, float | None]], reason: str | None
+) -> None:
+    points = [LossPoint(epoch, loss, None) for epoch, loss in curve]
+    checks = [Check(what, error, 1.0, error is not None and error <= 1.0) for error in errors]
+    run = unprofiled_results()
+    changed = replace_stage(run, run.stages[0].name, checks=checks, reason=reason, metrics=Metrics(None, None, points))
+    with tempfile.TemporaryDirectory() as folder:
+        save(changed, Path(folder) / "results.json")
+        assert load(Path(folder)) == changed
+
+
+@ROUND
+@given(loss=st.floats(), accuracy=st.one_of(st.floats(), st.integers(-5, 5)), kind=st.sampled_from([float, np.float32]))
+def test_a_worker_s_numbers_arrive_whatever_they_are(loss: float, accuracy: float, kind: type) -> None:
+    with np.errstate(over="ignore"):
+        sent = EpochMetrics(kind(loss), kind(accuracy))
+    found = decoded(encoded(Report(metrics={3: sent}))).metrics[3]
+    for told, heard in ((sent.mean_loss, found.mean_loss), (sent.accuracy, found.accuracy)):
+        assert heard == float(told) or (math.isnan(heard) and math.isnan(told))
+
+
+@ROUND
+@given(
+    whole=st.fixed_dictionaries({name: st.integers() for name in ("batch_size", "epochs", "metrics_every", "seed")}),
+    rate=st.floats(),
+    hidden=st.lists(st.integers(), max_size=3),
+)
+def test_a_problem_is_possible_or_refused_in_a_line(whole: dict[str, int], rate: float, hidden: list[int]) -> None:
+    seed, others = whole["seed"], [whole[name] for name in ("batch_size", "epochs", "metrics_every")]
+    possible = min([*others, *hidden]) >= 1 and seed >= 0 and 0 < rate < math.inf
+    if possible:
+        problem = Problem(9, 3, tuple(hidden), learning_rate=rate, **whole)
+        assert len(problem.layers) == len(hidden) + 1
+        return
+    with pytest.raises(UsageError) as refused:
+        Problem(9, 3, tuple(hidden), learning_rate=rate, **whole)
+    assert "\n" not in str(refused.value)

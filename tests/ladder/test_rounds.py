@@ -1,0 +1,155 @@
+"""When a process is measured again, and when rounds are added; the times are made up, and nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder import runner
+from ladder.jobs import Job, Report
+from ladder.measure import Plan
+from ladder.results import HostState, Process, StageResult, load
+from ladder.rows import Row
+from ladder.runner import Runner
+from ladder.statistics import median_interval
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+OTHER = "tests.planted:PRINTS"
+Measure = Callable[[str, int, int], tuple[float, bool]]  # stage, round, attempt: the time, and whether disturbed
+
+
+class Script:
+    """Stands in for processes: what they would measure, and in which order they were asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, measure: Measure, seconds_each: float = 0.0) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.oracles: list[int | None] = []
+        self._measure = measure
+        self._seconds_each = seconds_each
+        self._now_s = 0.0
+        script = self
+
+        def run_job(job: Job, folder: Path, log: Path, timeout_s: float, nursery: object = None) -> Report:
+            name, round_ = folder.name.rsplit(".", 1)[0], job.round
+            attempt = script.asked.count((name, round_))
+            script.asked.append((name, round_))
+            script._now_s += script._seconds_each
+            seconds, disturbed = script._measure(name, round_, attempt)
+            host = HostState(seconds if disturbed else 0.0, 0.0)
+            process = Process(round_, 0.1, [], [seconds], None, [], None, [host])
+            return Report(device="cpu", plan=Plan(2, 1, 0), process=process)
+
+        def judge(self: Runner, row: Row, job: Job, report: Report, folder: Path) -> None:
+            row.add(report, [], 0.9, shortened=False)
+
+        def oracles(problem: object, dataset: object, runs: list[int | None], budget_s: float) -> dict[int | None, str]:
+            script.oracles += runs
+            return dict.fromkeys(runs, "oracle")
+
+        monkeypatch.setattr(runner, "run_job", run_job)
+        monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: nullcontext(self))
+        monkeypatch.setattr(Runner, "_judge", judge)
+        monkeypatch.setattr(Runner, "_note_oracle", lambda self, oracle: None)
+        monkeypatch.setattr(runner, "compute_all", oracles)
+        monkeypatch.setattr("time.monotonic", lambda: script._now_s)
+
+    def of(self, needs: object) -> None:
+        """No nursery."""
+
+
+def rounds(stage: StageResult) -> list[int]:
+    return [process.round for process in stage.processes]
+
+
+def half_width(stage: StageResult) -> float:
+    return median_interval([process.runs_s[0] for process in stage.processes]).half_width
+
+
+def test_what_was_disturbed_is_measured_again_and_kept_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(
+        monkeypatch, lambda name, round_, attempt: (1.0 + attempt, (name, round_, attempt) == ("numpy", 1, 0))
+    )
+    watcher = Watcher()
+    numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=3, remeasure=2).run(watcher).stages
+    assert script.asked[6:] == [("numpy", 1)]
+    assert (rounds(numpy), rounds(other)) == ([0, 1, 2], [0, 1, 2])
+    assert [process.runs_s for process in numpy.processes] == [[1.0], [2.0], [1.0]]
+    assert [(process.round, process.runs_s) for process in numpy.set_aside] == [(1, [1.0])]
+    assert numpy.set_aside[0].disturbed == ["waited for a core that others had for 100% of the time"]
+    assert numpy.timing is not None
+    assert numpy.timing.runs_s == [1.0, 2.0, 1.0]
+    assert watcher.notes == [
+        "numpy, round 2, is measured again: waited for a core that others had for 100% of the time"
+    ]
+    assert load(tmp_path).stages[0] == numpy
+
+
+def test_what_stays_disturbed_is_kept_after_the_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + attempt, True))
+    results = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher())
+    (stage,) = results.stages
+    assert [round_ for _, round_ in script.asked] == [0, 1, 0, 1, 0, 1]
+    assert [process.runs_s for process in stage.processes] == [[3.0], [3.0]]
+    assert [process.runs_s for process in stage.set_aside] == [[1.0], [1.0], [2.0], [2.0]]
+    assert all(process.disturbed for process in stage.processes)
+    prepare(tmp_path, NUMPY, known=results).run(Watcher())
+    assert len(script.asked) == 6  # a finished run is not begun anew
+
+
+def test_nothing_is_measured_again_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, True))
+    (stage,) = prepare(tmp_path, NUMPY, rounds=2).run(Watcher()).stages
+    assert (len(script.asked), len(stage.processes), stage.set_aside) == (2, 2, [])
+
+
+def scattered(name: str, round_: int, attempt: int) -> tuple[float, bool]:
+    """Numpy hardly differs between rounds, the other by up to 10 %."""
+    return 1.0 + (0.0001 if name == "numpy" else 0.1) * (round_ * 0.618 % 1), False
+
+
+def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.03).run(Watcher()).stages
+    assert rounds(numpy) == list(range(6))  # less than six can never be told to be narrow
+    assert len(rounds(other)) > 6
+    assert rounds(other) == list(range(len(rounds(other))))
+    assert script.asked[:12] == [(name, round_) for round_ in range(6) for name in ("numpy", "prints")]
+    assert script.oracles[1:] == [1000 * round_ for round_ in rounds(other)]  # each once, before it is needed
+    assert half_width(numpy) < half_width(other) <= 0.03
+    earlier = msgspec.structs.replace(other, processes=other.processes[:-1])
+    assert half_width(earlier) > 0.03  # and not one round more than it took
+
+
+def test_rounds_end_when_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered, seconds_each=10.0)
+    prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.001, time_cap_s=85.0).run(Watcher())
+    assert len(script.asked) == 9  # the one that was begun at 80 s is brought to its end, and none after it
+
+
+def test_the_first_rounds_are_made_however_little_time_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, scattered, seconds_each=10.0)
+    prepare(tmp_path, NUMPY, OTHER, rounds=3, precision=0.001, time_cap_s=1.0).run(Watcher())
+    assert len(script.asked) == 6
+
+
+def test_an_added_round_that_is_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, round_ == 3 and attempt == 0))
+    (stage,) = prepare(tmp_path, NUMPY, rounds=2, precision=0.01, remeasure=1).run(Watcher()).stages
+    assert [round_ for _, round_ in script.asked] == [0, 1, 2, 3, 3, 4, 5]
+    assert (sorted(rounds(stage)), [process.round for process in stage.set_aside]) == ([0, 1, 2, 3, 4, 5], [3])
+
+
+def test_a_resumed_run_adds_what_its_precision_still_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=2, precision=0.01).run(Watcher())
+    cut = msgspec.structs.replace(whole.stages[0], processes=whole.stages[0].processes[:4])
+    script.asked.clear()
+    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[cut])).run(Watcher())
+    assert script.asked == [("numpy", 4), ("numpy", 5)]
+    assert again.stages == whole.stages

@@ -1,0 +1,75 @@
+"""Runs with known times of their processes, to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ladder.results import Group, Process, Results, StageResult, Timing
+from tests.reports import sample
+
+EPOCHS, STEPS = 2, 100
+
+
+def times(step_us: float, *, processes: int = 12, scatter: float = 0.002) -> list[float]:
+    """The step's time in so many processes, evenly spread around it by as much on both sides."""
+    middle = (processes - 1) / 2
+    return [step_us * (1 + scatter * (index - middle) / max(middle, 1)) for index in range(processes)]
+
+
+def stage(name: str, step_us: Sequence[float], *, group: Group = "ladder", below: str | None = None) -> StageResult:
+    """A stage that passed, each of whose processes made one run with this time a step."""
+    processes = [Process(round_, 0.1, [], [us * 1e-6 * EPOCHS * STEPS], None, []) for round_, us in enumerate(step_us)]
+    timing = Timing.of(processes, epochs=EPOCHS, steps_per_epoch=STEPS, shortened=False)
+    known = next(one for one in sample.results().stages if one.name == "naive")
+    return msgspec.structs.replace(
+        known, name=name, group=group, below=below, timing=timing, processes=processes, profiles=[], floor=None
+    )
+
+
+def run(*stages: StageResult, gpu: str = "NVIDIA H200") -> Results:
+    """A run of these stages."""
+    results = sample.results()
+    environment = {**results.environment, "gpu": {"name": gpu, "driver": "580.65"}}
+    return msgspec.structs.replace(results, stages=list(stages), environment=environment)
+
+
+def before() -> Results:
+    """A run to be compared with."""
+    return run(
+        stage("naive", times(80.0)),
+        stage("async", times(60.0)),
+        stage("cublas", times(50.0)),
+        stage("cuda-graph", times(20.0)),
+        stage("fused-head", times(18.0, processes=2)),
+        stage("gone", times(17.0)),
+        stage("numpy", times(100.0), group="reference"),
+    )
+
+
+def after() -> Results:
+    """Another, in which one stage each became slower, faster, stayed, broke, was measured too little, came and went."""
+    results = run(
+        stage("naive", times(80.0 * 1.03)),
+        stage("async", times(60.0 * 0.9)),
+        stage("cublas", times(50.0)),
+        stage("cuda-graph", times(20.0)),
+        stage("fused-head", times(18.0 * 1.05, processes=2)),
+        stage("new", times(1.0)),
+        stage("numpy", times(100.0, scatter=0.2), group="reference"),
+    )
+    results = sample.replace_stage(results, "cuda-graph", status="crashed", reason="killed by SIGSEGV", timing=None)
+    environment = {
+        **results.environment,
+        "libraries": {"numpy": "2.4.0", "torch": "2.11.0"},
+        "code": {"git_commit": "fedcba9876543210fedcba9876543210fedcba98", "uncommitted_changes": True},
+    }
+    return msgspec.structs.replace(results, environment=environment)
+
+
+def machines() -> list[tuple[str, Results]]:
+    """Three machines; on the last one, the higher of two rungs is slower."""
+    other = run(stage("naive", times(100.0)), stage("async", times(70.0)), stage("cublas", times(75.0)), gpu="NVIDIA A")
+    few = [stage("naive", times(81.0, processes=2)), stage("async", times(60.0, processes=2))]
+    return [("runs/h200", before()), ("runs/again", run(*few, gpu="NVIDIA B")), ("runs/a | b", other)]

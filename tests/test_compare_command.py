@@ -1,0 +1,128 @@
+"""`run_ladder.py compare`, as somebody's CI would use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import run_ladder
+from ladder.results import Results, save
+from run_ladder import main
+from tests.reports import recorded
+from tests.reports.recorded import run, stage, times
+
+SCRIPT = Path(run_ladder.__file__)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with runs in it."""
+    monkeypatch.chdir(tmp_path)
+    for name, results in {
+        "base": run(stage("naive", times(50.0))),
+        "same": run(stage("naive", times(50.1))),
+        "faster": run(stage("naive", times(45.0))),
+        "slower": run(stage("naive", times(51.5))),
+        "scattered": run(stage("naive", times(50.0, scatter=0.3))),
+        "other": run(stage("async", times(50.0))),
+        "wide": of_batch(256),
+    }.items():
+        (tmp_path / name).mkdir()
+        save(results, tmp_path / name / "results.json")
+    whole = (tmp_path / "base" / "results.json").read_text()
+    for name, text in {
+        "half.json": whole[: len(whole) // 2],
+        "empty.json": "",
+        "foreign.json": '{"results": [{"command": "sleep 1"}]}',
+        "list.json": "[1, 2]",
+        "later.json": whole.replace('"schema_version": 1', '"schema_version": 9'),
+    }.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "nothing").mkdir()
+    return tmp_path
+
+
+def of_batch(size: int) -> Results:
+    results = recorded.before()
+    return msgspec.structs.replace(results, problem=msgspec.structs.replace(results.problem, batch_size=size))
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        ("base same", 0, "No regression beyond 2% found: 1 SAME."),
+        ("base faster", 0, "No regression beyond 2% found: 1 FASTER."),
+        ("base slower", 1, "Regression beyond 2%: naive."),
+        ("base/results.json slower", 1, "Regression beyond 2%: naive."),
+        ("base slower --threshold 5%", 0, "No regression beyond 5% found: 1 SLOWER."),
+        ("base slower --threshold 0.029", 1, "Regression beyond 2.9%: naive."),
+        ("base scattered", 0, "naive may hide one."),
+        ("base scattered --strict", 2, "naive may hide one."),
+        ("base slower --strict", 1, "Regression beyond 2%: naive."),
+        ("base same --strict", 0, "No regression beyond 2% found: 1 SAME."),
+        ("base same slower", 0, "No two rungs certainly change order."),
+    ],
+)
+def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *argv.split()]) == code
+    told = capsys.readouterr()
+    assert said in told.out
+    assert told.err == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("base half.json", "half.json: not a results file of this program (Input data was truncated)"),
+        ("half.json base", "half.json: not a results file of this program"),
+        ("base empty.json", "empty.json: not a results file of this program"),
+        ("base foreign.json", "foreign.json: not a results file of this program"),
+        ("base list.json", "list.json: not a results file of this program"),
+        ("base bytes.json", "bytes.json: not a results file of this program"),
+        ("base later.json", "later.json: schema version 9"),
+        ("base nowhere", "nowhere: cannot be read (No such file or directory)"),
+        ("base nothing", "nothing/results.json: cannot be read (No such file or directory)"),
+        ("base same half.json", "half.json: not a results file of this program"),
+        ("base other", "base and other: no stage was timed in both; name runs that share one"),
+        ("base wide", "base and wide: have different batch sizes (128, 256); name runs of one problem"),
+        ("base same wide", "base and wide: have different batch sizes (128, 256); name runs of one problem"),
+        ("base", "compare base: with what? name a second run, such as reference:h200"),
+        ("base reference:h0", "reference:h0: no such recorded run; there are "),
+        ("base same --threshold x", "--threshold: 'x': must be a share such as 1%; see --help"),
+        ("base same --threshold -1%", "--threshold: expected one argument; see --help"),
+        ("base same --threshold=-1%", "threshold -0.01: must be a share from 0% to below 100%, such as 2%"),
+        ("base same --threshold nan", "threshold nan: must be a share from 0% to below 100%, such as 2%"),
+        ("base same --format xml", "--format: invalid choice: 'xml'"),
+        ("", "the following arguments are required: RUN; see --help"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(argv: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *argv.split()]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert told.err.startswith("run_ladder.py: ")
+    assert said in told.err
+
+
+def test_a_gate_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "base", "slower", "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["exit_code"], found["stages"][0]["verdict"]) == (1, "SLOWER")
+
+
+def test_recorded_runs_are_compared_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "reference:h200", "reference:h200/logistic", "--format", "markdown"]) == 0
+    assert "reference:h200/logistic against reference:h200/logistic." in capsys.readouterr().out
+
+
+def test_as_a_program_it_gates(here: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, "compare", "base", "slower"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1] == "Regression beyond 2%: naive."

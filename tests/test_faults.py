@@ -1,0 +1,110 @@
+"""What real machines do to a run: what the user sees, and that nothing that was measured is lost.
+
+Killed and hanging workers are in tests/ladder/test_runner.py, interrupts in test_interrupt.py, files that are no
+results in test_command_line.py, damaged caches in tests/common, and a GPU that breaks in tests/gpu/test_faults.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+import run_ladder
+from ladder import runner
+from ladder.lock import alone_in
+from ladder.results import load
+from run_ladder import main
+from stages.registry import load_all
+from tests.common.idx_writer import quartet_arrays, write_files
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+SMALL = [
+    "--remeasure=0",
+    "--batch-size=20",
+    "--epochs=2",
+    "--rounds=1",
+    "--repeats=1",
+    "--budget=1",
+    "--profile=none",
+    "--out=run",
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, a ladder of two stages, and small data that is found without asking."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(200, 50, (6, 6), 4))))
+    monkeypatch.setattr(run_ladder, "load_all", lambda: load_all([NUMPY, "tests.planted:PRINTS"]))
+    return tmp_path
+
+
+def test_two_runs_in_one_folder_are_refused_before_anything_is_measured(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "run").mkdir()
+    with alone_in(here / "run"):
+        assert main(SMALL) == 2
+    line = "another run is writing there; wait for it, or choose another --out"
+    assert capsys.readouterr().err == f"run_ladder.py: run: {line}\n"
+    assert main(SMALL) == 0
+    with alone_in(here / "run"):
+        assert main(["--resume=run"]) == 2
+    assert line in capsys.readouterr().err
+    assert sorted(path.name for path in (here / "run").iterdir()) == ["figures", "logs", "report.md", "results.json"]
+
+
+@pytest.mark.parametrize("saves", [0, 2], ids=["at once", "after a stage"])
+def test_a_full_disk_keeps_what_was_saved_and_resume_goes_on(
+    here: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left, fsync = [saves], os.fsync
+
+    def full(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        assert main(SMALL) == 2
+    assert capsys.readouterr().err.splitlines() == ["run_ladder.py: No space left on device"]
+    if not saves:
+        assert not (here / "run" / "results.json").exists()
+        return
+    before = load(here / "run")
+    assert [stage.status for stage in before.stages].count("passed") == saves - 1
+    assert main(["--resume=run"]) == 0
+    after = load(here / "run")
+    assert [stage.status for stage in after.stages] == ["passed", "passed"]
+    assert after.stages[: saves - 1] == before.stages[: saves - 1]
+
+
+def test_a_worker_that_crashes_in_c_leaves_a_row_and_the_next_one_runs(tmp_path: Path) -> None:
+    segfault, full, numpy = prepare(
+        tmp_path, "tests.planted:SEGFAULT", "tests.planted:DISK_FULL", NUMPY
+    ).run(Watcher()).stages  # fmt: skip
+    assert (segfault.status, segfault.reason) == ("crashed", "killed by SIGSEGV")
+    assert (full.status, full.reason) == ("crashed", "OSError: [Errno 28] No space left on device")
+    assert numpy.status == "passed"
+
+
+def test_a_gpu_that_is_gone_by_the_time_a_stage_runs_costs_its_row_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "missing", lambda needs: None)  # it was there when the run began
+    naive, numpy = prepare(tmp_path, "stages.naive:STAGE", NUMPY).run(Watcher()).stages
+    assert (naive.status, numpy.status) == ("crashed", "passed")
+    assert naive.reason
+
+
+def test_a_cache_that_nobody_can_write_to_costs_nothing_but_time(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LADDER_CACHE_DIR", "/proc/self/cache")  # not even root may write there
+    assert main(SMALL) == 0
+    assert capsys.readouterr().err == ""

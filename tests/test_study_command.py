@@ -1,0 +1,252 @@
+"""`study` from the command line: points, what is skipped or fails, and going on after an interruption."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import run_ladder
+from ladder.results import load
+from ladder.study_data import load_study
+from run_ladder import main
+from stages.registry import load_all
+from tests.common.idx_writer import quartet_arrays, write_files
+
+ROOT = Path(run_ladder.__file__).parent
+NUMPY = "stages.references.numpy_cpu:STAGE"
+SMALL = """
+title = "Small"
+question = "Does it work?"
+epochs = 2
+metrics_every = 1
+batch_size = 20
+max_steps = 8
+rounds = 1
+repeats = 1
+budget = 1.0
+remeasure = 0
+profile = "none"
+"""
+TWO = f"{SMALL}\n[vary]\nhidden = [3, 5]\n"
+# The second stage sleeps for two seconds or more at every point, which leaves time to send a signal.
+PROGRAM = """
+import sys
+import run_ladder
+from stages.registry import load_all
+
+run_ladder.load_all = lambda: load_all(["stages.references.numpy_cpu:STAGE", "tests.planted:SLOW"])
+if __name__ == "__main__":
+    sys.exit(run_ladder.main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with data that is found without asking, and NumPy as the only stage."""
+    data = write_files(tmp_path / "digits", quartet_arrays(400, 50, (6, 6), 4))
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("LADDER_DATA_DIR", str(data))
+    with_stages(monkeypatch, NUMPY)
+    return folder
+
+
+def with_stages(monkeypatch: pytest.MonkeyPatch, *sources: str) -> None:
+    entries = load_all(sources)
+    monkeypatch.setattr(run_ladder, "load_all", lambda: entries)
+
+
+def write(folder: Path, text: str, name: str = "small.toml") -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+def statuses(folder: Path) -> list[tuple[str, str]]:
+    return [(point.name, point.status) for point in load_study(folder).points]
+
+
+def test_a_study_leaves_an_index_a_run_a_point_and_a_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", write(here, TWO), "--out", "out"]) == 0
+    assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
+    for width in (3, 5):
+        results = load(here / "out" / f"hidden-{width}")
+        assert (results.problem.network, results.problem.max_steps) == (f"36-{width}-4", 8)
+        assert (results.problem.train_images, results.problem.test_images) == (160, 50)
+        assert results.stages[0].status == "passed"
+        assert results.stages[0].timing is not None
+        assert results.stages[0].timing.steps_per_epoch == 8
+    report = (here / "out" / "report.md").read_text()
+    assert "# Small" in report
+    assert "| hidden 3 | hidden 5 |" in report
+    assert "of 8 steps at most" in report
+    assert {file.name for file in (here / "out" / "figures").iterdir()} == {"step_time.svg", "study.csv"}
+    told = capsys.readouterr().out
+    assert "hidden-3\n" in told
+    assert "hidden-5: about " in told
+    assert "left of the study" in told
+
+
+def test_a_study_is_rendered_again(here: Path) -> None:
+    assert main(["study", write(here, TWO), "--out", "out"]) == 0
+    before = (here / "out" / "report.md").read_bytes()
+    (here / "out" / "report.md").unlink()
+    assert main(["report", "out/study.json"]) == 0
+    assert (here / "out" / "report.md").read_bytes() == before
+
+
+def test_a_study_that_varies_nothing_is_one_run(here: Path) -> None:
+    assert main(["study", write(here, SMALL)]) == 0
+    (folder,) = (here / "runs").iterdir()
+    assert folder.name.startswith("small-")
+    assert statuses(folder) == [("run", "measured")]
+    assert (folder / "figures" / "epoch_time.svg").exists()
+
+
+def test_what_fails_or_is_skipped_keeps_its_reason(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_stages(monkeypatch, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NEEDY")
+    text = f"{SMALL.replace('batch_size = 20', '')}\n[vary]\nbatch_size = [20, 4000]\n"
+    assert main(["study", write(here, text), "--out", "out"]) == 1
+    first, second = load_study(here / "out").points
+    assert (first.status, second.status) == ("measured", "skipped")
+    assert second.reason == "batch size 4000: digits has 400 training images; choose 400 or fewer"
+    report = (here / "out" / "report.md").read_text()
+    assert "**failed**" in report
+    assert "- gradient failed: first update" in report
+    assert "- needy skipped: " in report
+    assert "- batch size 4000 skipped: batch size 4000: digits has 400" in report
+
+
+def test_a_network_that_has_no_room_is_skipped_before_it_is_tried(here: Path) -> None:
+    text = f"{SMALL}\ndepth = 2\n[vary]\nhidden = [4, 10000000]\n"
+    assert main(["study", write(here, text), "--out", "out"]) == 0
+    first, second = load_study(here / "out").points
+    assert (first.status, second.status) == ("measured", "skipped")
+    assert "for which the float64 oracle has no room" in str(second.reason)
+
+
+def test_training_that_diverges_is_a_skipped_point(here: Path) -> None:
+    text = f"{SMALL}\nhidden = 8\n[vary]\nlearning_rate = [1e30, 0.1]\n"
+    assert main(["study", write(here, text), "--out", "out"]) == 0
+    first, second = load_study(here / "out").points
+    assert (first.status, second.status) == ("skipped", "measured")
+    assert "training diverges" in str(first.reason)
+
+
+def test_the_command_line_shortens_a_study(here: Path) -> None:
+    assert main(["study", write(here, TWO), "--out", "out", "--repeats", "2", "--rounds", "2"]) == 0
+    results = load(here / "out" / "hidden-3")
+    assert (results.settings.rounds, results.settings.repeats) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "study: names no file; give one, such as experiments/hidden-size.toml, or --resume FOLDER"),
+        (["nowhere.toml"], "nowhere.toml: cannot be read"),
+        (["small.toml", "--resume", "out"], "study --resume: a resumed study keeps its settings; leave out file"),
+        (["--resume", "out", "--rounds", "2"], "study --resume: a resumed study keeps its settings; leave out rounds"),
+        (["--resume", "nowhere"], "nowhere/study.json: cannot be read"),
+        (["small.toml", "--out", "out"], "out: holds a study; go on with study --resume out"),
+        (["small.toml", "--stages", "nunpy"], "hidden-3: stage 'nunpy'"),
+        (["small.toml", "--repeats", "0"], "hidden-3: repeats 0: must be from 1 to 450"),
+        (["small.toml", "--data-dir", "nowhere"], "nowhere: No such file or directory"),
+        (["small.toml", "--repeat", "1"], "unrecognized arguments: --repeat"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_line(
+    here: Path, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
+) -> None:
+    write(here, TWO)
+    (here / "out").mkdir()
+    (here / "out" / "study.json").write_text("{}")
+    assert main(["study", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"run_ladder.py: {said}")
+    assert err.count("\n") == 1
+    assert {path.name for path in here.iterdir()} == {"small.toml", "out"}
+
+
+def test_an_index_that_is_none_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "out").mkdir()
+    for text in ("{}", "[", '{"a": 1}'):
+        (here / "out" / "study.json").write_text(text)
+        assert main(["study", "--resume", "out"]) == 2
+        assert "out/study.json: not a study of this program" in capsys.readouterr().err
+
+
+def test_a_finished_study_is_resumed_to_itself(here: Path) -> None:
+    assert main(["study", write(here, TWO), "--out", "out"]) == 0
+    before = {path: path.read_bytes() for path in (here / "out").rglob("*") if path.is_file()}
+    assert main(["study", "--resume", "out"]) == 0
+    assert {path: path.read_bytes() for path in (here / "out").rglob("*") if path.is_file()} == before
+
+
+def test_a_study_of_another_machine_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", write(here, TWO), "--out", "out"]) == 0
+    for path in (here / "out").glob("*/results.json"):
+        path.write_text(path.read_text().replace('"model": "', '"model": "another '))
+    assert main(["study", "--resume", "out"]) == 2
+    assert "out: was measured with another cpu than there is now" in capsys.readouterr().err
+
+
+def test_a_config_file_gives_the_options_and_the_command_line_wins(here: Path) -> None:
+    name = write(here, f"{SMALL[SMALL.index('epochs') :]}\nhidden = 4\n")
+    assert main(["--config", name, "--epochs", "1", "--out", "run"]) == 0
+    results = load(here / "run")
+    assert (results.problem.hidden, results.problem.epochs, results.problem.batch_size) == ([4], 1, 20)
+    assert results.settings.rounds == 1
+
+
+def test_a_config_file_that_is_wrong_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = write(here, "epochs = 2\nhiden = 4\n")
+    assert main(["--config", name, "--out", "run"]) == 2
+    assert capsys.readouterr().err.startswith("run_ladder.py: small.toml, line 2: hiden: there is no such key; did you")
+    assert not (here / "run").exists()
+
+
+@pytest.fixture
+def program(here: Path) -> list[str]:
+    """The command of a ladder with a slow stage."""
+    (here / "program.py").write_text(PROGRAM)
+    return [sys.executable, str(here / "program.py")]
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_interrupted_study_goes_on_and_loses_nothing(
+    here: Path, program: list[str], sent: signal.Signals, code: int
+) -> None:
+    write(here, TWO)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    begun = subprocess.Popen(
+        [*program, "study", "small.toml", "--out", "out"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert begun.stdout is not None
+    seen = ""
+    for line in begun.stdout:
+        seen += line
+        if "hidden-5" in seen and line.startswith("[2/2] slow"):
+            break
+    os.killpg(begun.pid, sent)
+    out, err = begun.communicate(timeout=60)
+    assert (begun.returncode, err) == (code, "")
+    if sent == signal.SIGINT:
+        assert out.splitlines()[-1].endswith("run_ladder.py study --resume out")
+    assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "begun")]
+    whole, half = (load(here / "out" / f"hidden-{width}").stages for width in (3, 5))
+    assert [stage.status for stage in whole + half] == ["passed", "passed", "passed", "skipped"]
+
+    done = subprocess.run([*program, "study", "--resume", "out"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
+    assert "numpy  passed" not in done.stdout  # what was measured is not measured again
+    assert load(here / "out" / "hidden-3").stages == whole
+    assert load(here / "out" / "hidden-5").stages[0] == half[0]
+    assert load(here / "out" / "hidden-5").stages[1].status == "passed"

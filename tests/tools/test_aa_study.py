@@ -1,0 +1,83 @@
+"""The A/A study: what it counts, and that the document says what it prints."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ladder.results import load
+from tests.reports.recorded import run, stage, times
+from tools import aa_study
+
+
+def test_every_way_to_part_an_even_number_is_taken_once() -> None:
+    found = [{frozenset(one), frozenset(other)} for one, other in aa_study.halves(6)]
+    assert len(found) == 10
+    assert len({frozenset(pair) for pair in found}) == 10
+    assert all(len(one) == len(other) == 3 and not one & other for one, other in found)
+
+
+def test_of_an_odd_number_one_is_left_out() -> None:
+    assert all(len(one) == len(other) == 3 and 6 not in (*one, *other) for one, other in aa_study.halves(7))
+
+
+def test_of_too_many_ways_some_are_drawn_and_always_the_same() -> None:
+    found = list(aa_study.halves(24))
+    assert len(found) == aa_study.SPLITS
+    assert found == list(aa_study.halves(24))
+    assert len({tuple(sorted(one)) for one, _ in found}) > aa_study.SPLITS * 0.99
+    assert all(sorted([*one, *other]) == list(range(24)) for one, other in found)
+
+
+def test_a_calm_stage_is_the_same_as_itself() -> None:
+    counted = aa_study.self_comparisons(times(50.0))
+    assert counted == {"SAME": 462}
+
+
+def test_false_verdicts_are_counted() -> None:
+    """Were intervals drawn from runs instead of processes, drift would make half of these false."""
+    jumped = [50.0] * 6 + [52.0] * 6  # a machine that changed once, in the middle
+    counted = aa_study.self_comparisons(jumped)
+    assert counted["FASTER"] + counted["SLOWER"] >= 1
+    assert counted.total() == 462
+
+
+def test_power_grows_with_the_difference_and_with_the_processes() -> None:
+    scattered = np.random.default_rng(0).normal(50, 0.5, 12).tolist()
+    false, few = aa_study.power(scattered, 6)
+    _, many = aa_study.power(scattered, 24)
+    assert false < 0.02
+    assert few == sorted(few)
+    assert all(one <= other for one, other in zip(few, many, strict=True))
+    assert many[2] == 1
+    assert aa_study.power(scattered, 2)[1] == [0, 0, 0]
+
+
+def test_a_study_tells_all_of_it() -> None:
+    told = aa_study.study("here", run(stage("naive", times(50.0)), stage("async", times(50.0, processes=1))))
+    assert told.startswith("### here\n\nNVIDIA H200, driver 580.65")
+    assert re.search(r"\| `naive` \| 12 \| 0.13% \| 0 \| 462 \| 462 \| 0 \| 0 \| 0 \| 1.00\d\d \|", told)
+    assert "False verdicts: 0 of 462 self-comparisons, 0.00%." in told
+    assert "async" not in told  # of one process there is nothing to compare
+
+
+@pytest.fixture(scope="module")
+def document() -> str:
+    return aa_study.DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_document_says_what_the_recordings_give(document: str) -> None:
+    assert aa_study.updated(document) == document, "run `python -m tools.aa_study --update`, and read the diff"
+
+
+def test_what_is_claimed_of_the_h200_is_in_the_recording(document: str) -> None:
+    recording = load(aa_study.RECORDINGS / "h200.json")
+    assert all(len(one.processes) >= 12 for one in recording.stages)
+    (false, of) = map(int, re.findall(r"False verdicts: (\d+) of (\d+) self-comparisons", document)[-1])
+    assert of >= 200
+    assert false / of <= 0.01
+    power = re.findall(r"\| `([a-z-]+)` \| 12 \| [\d.]+% \| \d+% \| (\d+)% \|", document.partition("### h200")[2])
+    assert {name for name, _ in power} == {one.name for one in recording.stages}
+    assert all(int(seen) >= 95 for _, seen in power)

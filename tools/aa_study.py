@@ -1,0 +1,179 @@
+"""How often `compare` is wrong, and what it can see: recorded processes compared with themselves.
+
+`python -m tools.aa_study` prints what docs/statistics.md has between its markers, from the recordings in `results/aa/`;
+`--update` writes it there. Nothing is drawn that a seed does not fix, so that it prints the same every time.
+
+False verdicts (A/A): the processes of a stage are parted into two halves in every way there is, or in so many ways
+drawn by chance, and each half is compared with the other. Power: two sides of so many processes are drawn with
+replacement, and every time of one is made longer by a known share. Coverage: how often an interval misses the truth
+where it is known, since the processes are drawn from distributions that are as unlike each other as recorded ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ladder.results import Results, StageResult, load
+from ladder.statistics import ENOUGH, OF_A_VERDICT, Interval, ratio_interval
+from reports.markdown import table
+from reports.peers import step_times_us
+from reports.provenance import provenance
+from reports.render import replace_text
+from reports.verdicts import Verdict, verdict_of
+
+ROOT = Path(__file__).parent.parent
+RECORDINGS, DOCUMENT = ROOT / "results" / "aa", ROOT / "docs" / "statistics.md"
+BEGIN, END = "<!-- aa:begin -->", "<!-- aa:end -->"
+SPLITS = 1000  # at most; 12 processes have 462
+DRAWS = 400
+SIDES = (2, 6, 12, 24)
+SLOWER_BY = (0.01, 0.02, 0.05)
+VERDICTS: tuple[Verdict, ...] = ("SAME", "AMBIGUOUS", "FASTER", "SLOWER")
+SEED = 0
+SIMULATED = 1000
+# What the logarithms of times may be like, in units of their spread.
+LIKE: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "normal": lambda random, count: random.normal(size=count),
+    "with outliers (t, 3 degrees)": lambda random, count: random.standard_t(3, size=count),
+    "of two modes": lambda random, count: (random.random(count) < 0.5) + 0.1 * random.normal(size=count),
+    "skewed (exponential)": lambda random, count: random.exponential(size=count),
+}
+SIDES_SIMULATED = ((2, 2), (5, 5), (6, 6), (6, 24), (12, 12), (24, 24))
+SPREADS = {True: 0.10, False: 0.01}  # of few processes it is the expected spread that counts, so they have just that
+
+
+def missed(like: str, sides: tuple[int, int], draws: int = SIMULATED, confidence: float = OF_A_VERDICT) -> float:
+    """How often the interval of the ratio of two like sides misses 1."""
+    random = np.random.default_rng(SEED)
+    spread = SPREADS[min(sides) < ENOUGH]
+    misses = 0
+    for _ in range(draws):
+        base, new = (np.exp(spread * LIKE[like](random, count)) for count in sides)
+        found = ratio_interval(base, new, confidence)
+        misses += not found.low <= 1 <= found.high
+    return misses / draws
+
+
+def simulated() -> str:
+    """The table of what intervals miss."""
+    lines = [[like, *(f"{missed(like, sides):.1%}" for sides in SIDES_SIMULATED)] for like in LIKE]
+    columns = ("Processes", *(f"{base} and {new}" for base, new in SIDES_SIMULATED))
+    return "\n\n".join(("### Simulated", table(columns, lines, right=[False] + [True] * len(SIDES_SIMULATED))))
+
+
+def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Every way to part so many processes into two equal sides, or `SPLITS` of them; an odd one is left out."""
+    half = count // 2
+    if math.comb(2 * half, half) // 2 <= SPLITS:
+        # The first one is always on the first side: the other way round is the same comparison.
+        chosen: Iterator[Sequence[int]] = ((0, *others) for others in combinations(range(1, 2 * half), half - 1))
+    else:
+        random = np.random.default_rng(SEED)
+        chosen = islice(iter(lambda: random.permutation(count)[:half].tolist(), None), SPLITS)
+    for one in chosen:
+        rest = [index for index in range(count) if index not in one]
+        yield list(one), rest[:half]
+
+
+def self_comparisons(times: Sequence[float]) -> Counter[Verdict]:
+    """What the halves of one stage's processes say of each other."""
+    return Counter(
+        verdict_of(ratio_interval([times[i] for i in one], [times[i] for i in other]))
+        for one, other in halves(len(times))
+    )
+
+
+def power(times: Sequence[float], side: int) -> tuple[float, list[float]]:
+    """How often two sides of so many processes get a false verdict, and are SLOWER when they are, by `SLOWER_BY`."""
+    random = np.random.default_rng(SEED)
+    false, seen = 0, [0] * len(SLOWER_BY)
+    for _ in range(DRAWS):
+        interval = ratio_interval(random.choice(times, side), random.choice(times, side))
+        false += verdict_of(interval) in ("FASTER", "SLOWER")
+        for index, share in enumerate(SLOWER_BY):
+            # Of times that are longer by a share, every ratio is; the interval is one of logarithms.
+            longer = Interval(*(end * (1 + share) for end in interval))
+            seen[index] += verdict_of(longer) == "SLOWER"
+    return false / DRAWS, [count / DRAWS for count in seen]
+
+
+def study(name: str, results: Results) -> str:
+    """The section of one recording."""
+    stages = [(stage, times) for stage in results.stages if len(times := step_times_us(stage)) > 1]
+    counted = [self_comparisons(times) for _, times in stages]
+    parted = [_parted(stage, times, found) for (stage, times), found in zip(stages, counted, strict=True)]
+    total = sum(counted, Counter[Verdict]())
+    false = total["FASTER"] + total["SLOWER"]
+    drawn = [line for stage, times in stages for line in _drawn(stage, times)]
+    columns = ("Stage", "Processes", "Scatter", "Disturbed", "Self-comparisons", *VERDICTS, "Second half / first")
+    return "\n\n".join(
+        (
+            f"### {name}",
+            provenance(results),
+            table(columns, parted, right=[False] + [True] * (len(columns) - 1)),
+            f"False verdicts: {false} of {total.total()} self-comparisons, {false / total.total():.2%}.",
+            table(
+                ("Stage", "Processes a side", "False verdicts", *(f"{share:.0%} seen" for share in SLOWER_BY)),
+                drawn,
+                right=[False] + [True] * (2 + len(SLOWER_BY)),
+            ),
+        )
+    )
+
+
+def _parted(stage: StageResult, times: list[float], found: Counter[Verdict]) -> list[str]:
+    half = len(times) // 2
+    drift = ratio_interval(times[:half], times[half:]).value
+    disturbed = sum(bool(process.disturbed) for process in stage.processes)
+    return [
+        f"`{stage.name}`",
+        str(len(times)),
+        f"{statistics.stdev(map(math.log, times)):.2%}",
+        f"{disturbed}, and {len(stage.set_aside)} set aside" if stage.set_aside else str(disturbed),
+        str(found.total()),
+        *(str(found[verdict]) for verdict in VERDICTS),
+        f"{drift:.4f}",
+    ]
+
+
+def _drawn(stage: StageResult, times: list[float]) -> Iterator[list[str]]:
+    for side in SIDES:
+        false, seen = power(times, side)
+        yield [f"`{stage.name}`", str(side), f"{false:.1%}", *(f"{share:.0%}" for share in seen)]
+
+
+def block() -> str:
+    """What stands between the markers."""
+    recorded = [study(path.stem, load(path)) for path in sorted(RECORDINGS.glob("*.json"))]
+    return "\n\n".join([*recorded, simulated()])
+
+
+def updated(text: str) -> str:
+    """The document with the block of today."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{block()}\n\n{END}{rest.partition(END)[2]}"
+
+
+def main(argv: list[str]) -> int:
+    """Print the block, or put it into the document."""
+    parser = argparse.ArgumentParser(prog="python -m tools.aa_study", description=__doc__)
+    parser.add_argument("--update", action="store_true", help=f"write it into {DOCUMENT.relative_to(ROOT)}")
+    if parser.parse_args(argv).update:
+        replace_text(DOCUMENT, updated(DOCUMENT.read_text(encoding="utf-8")))
+    else:
+        print(block())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -43,7 +43,11 @@ def ladder_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     what = parser.add_argument_group("what to run")
-    what.add_argument("--stages", default="all", help="all, ladder, references, NAME,NAME or FROM..TO (default: all)")
+    what.add_argument(
+        "--stages",
+        default="all",
+        help="all, ladder, references, memory, data, NAME,NAME or FROM..TO (default: all, without memory and data)",
+    )
     what.add_argument("--list", action="store_true", help="list every stage, what it changes and whether it runs here")
     what.add_argument("--doctor", action="store_true", help="say what is installed, what is missing and how to add it")
     what.add_argument(

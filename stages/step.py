@@ -9,7 +9,7 @@ from common.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from stages.recipe import Recipe
-from stages.workspace import Array, Device, Setup, Workspace, load_params, read_params
+from stages.workspace import Array, Device, Setup, Workspace, check_sizes, load_params, read_params
 
 
 class Step:
@@ -42,12 +42,15 @@ class RecipeTrainer:
     """A `Trainer` made from a recipe: every rung of the ladder is one of these."""
 
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
-        self._setup = Setup(problem, device, Workspace(device, problem, train))
+        check_sizes(problem, problem.steps(len(train.images)))
+        memory = recipe.memory(device)
+        self._setup = Setup(problem, device, Workspace(device, problem, memory, recipe.data(device, problem, train)))
         device.zero(self._setup.tensors.totals)
         self._metrics = marked(recipe.metrics(self._setup), "metrics")
         # Kept: a captured graph knows the addresses of its memory only.
-        self._step = marked(Step(recipe, self._setup), "step")
-        self._step(*self._setup.tensors.batches[0], with_totals=True)  # whatever is loaded or tuned at first use, now
+        self._step = marked(memory.around(Step(recipe, self._setup)), "step")
+        images, labels = next(iter(self._setup.tensors.batches))
+        self._step(images, labels, with_totals=True)  # whatever is loaded or tuned at first use, now
         self._launch = recipe.launch(self._setup, self._step, self._metrics)
         self._last: EpochMetrics | None = None
         self.detail = ""

@@ -139,8 +139,9 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
         yield "autotune, unroll 8", torch_build(partial(graph, unroll=8))
         libraries = {"options": {"max_autotune": True, "max_autotune_gemm_backends": "ATEN"}}
         yield "autotune among libraries, unroll 8", torch_build(partial(graph, unroll=8, compiler=libraries))
-        yield "default, unroll 8, sum of products", torch_build(
-            partial(graph, unroll=8, compiler={}, linear=sum_of_products)
+        yield (
+            "default, unroll 8, sum of products",
+            torch_build(partial(graph, unroll=8, compiler={}, linear=sum_of_products)),
         )
         yield "autotune, unroll 8, sum of products", torch_build(partial(graph, unroll=8, linear=sum_of_products))
         combo = {"options": AUTOTUNE | {"combo_kernels": True}}

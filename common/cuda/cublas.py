@@ -139,7 +139,7 @@ class Matmul:
         purpose = repr(key[:-1]) + (f" {fusion.kind}" if fusion else "")
         best = _chosen().get(purpose)
         if best is None or not 0 <= best < len(plans):
-            scratch = out.copy()  # with beta, trying would spoil what the product itself is to add to
+            scratch = cupy.zeros(out.shape, np.float32)  # with beta, trying would spoil what is to be added to
             times = self._seconds([partial(self._launch, plan, a, b, scratch) for plan in plans])
             best = 0
             for candidate, seconds in enumerate(times):

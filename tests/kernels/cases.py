@@ -195,6 +195,14 @@ def sgd_update(random: Generator) -> Iterator[Case]:
         yield _one_dimensional("sgd_update", count, args, {"param": bound})
 
 
+def expand_pixels(random: Generator) -> Iterator[Case]:
+    for count in _counts():
+        pixels = random.integers(0, 256, count, np.uint8)
+        pixels[0], pixels[-1] = 255, 255
+        args: Args = {"pixels": pixels, "images": _poison((count,)), "count": count}
+        yield _one_dimensional("expand_pixels", count, args, {"images": 0.0})
+
+
 def neighbour_grams(random: Generator) -> Iterator[Case]:
     for steps, batch, inputs in [(2, 16, 1), (3, 48, 33), (2, 128, 50), (4, 112, 7)]:
         images, _ = fragments(HostDevice(), list(_pixels(random, (steps, batch, inputs))))

@@ -77,6 +77,10 @@ def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) 
     return {"param": param - learning_rate * gradient}
 
 
+def expand_pixels(pixels: NDArray[np.uint8], images: Array, count: int) -> Outputs:
+    return {"images": pixels / np.float64(256)}
+
+
 def neighbour_grams(images: Halves, grams: Halves, pairs: int, tiles: int) -> Outputs:
     return {"grams": cluster_model.neighbour_grams(images)}
 

@@ -17,6 +17,7 @@ from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
 from stages.recipe import Recipe
+from stages.registry import load_all
 from stages.step import RecipeTrainer
 from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
@@ -27,11 +28,17 @@ pytestmark = requires_compiler
 
 assert NAIVE.recipe is not None
 STEPS = 2
+SIDES = {
+    name: entry.stage.recipe
+    for name, entry in load_all().items()
+    if entry.stage.group in ("memory", "data") and entry.stage.recipe is not None
+}
 RECIPES = {
     "naive": NAIVE.recipe,
     "fused-head": replace(RECIPE, head=FusedHead),
     "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
     "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
+    **{name: replace(NAIVE.recipe, memory=recipe.memory, data=recipe.data) for name, recipe in SIDES.items()},
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
 }
 
@@ -40,6 +47,7 @@ class ShimDevice(HostDevice):
     """NumPy's memory, and kernels that are executed by the shim."""
 
     def __init__(self, shim: Shim) -> None:
+        super().__init__()
         self._shim = shim
 
     def kernel(self, source: Path, name: str, cluster: int | None = None) -> Callable[..., None]:

@@ -40,8 +40,9 @@ from ladder.measure import measure, plan_within, timed_run
 from ladder.profile import chrome, cupti
 from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
+from ladder.profile.names import allocates
 from ladder.profile.summary import summarise
-from ladder.profile_data import Profile
+from ladder.profile_data import FirstCalls, Profile
 from ladder.results import GpuState, Process
 from stages.registry import load_entry
 from stages.stage import Stage
@@ -78,7 +79,8 @@ def do(job: Job, folder: Path) -> Report:
         return initial_params(job.problem, run_number(job.round, run))
 
     plan = job.wanted
-    timed_run(trainer, params_of(COLD_RUN), 1, fence=fence, clock=time.perf_counter)
+    with memory.watched():
+        timed_run(trainer, params_of(COLD_RUN), 1, fence=fence, clock=time.perf_counter)
     # Judged after another run, so that parameters kept from the run before are seen.
     from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=fence, clock=time.perf_counter)
     save_params(folder / "from-zero.npz", trainer.read_params())
@@ -100,7 +102,7 @@ def do(job: Job, folder: Path) -> Report:
     save_params(folder / "final.npz", trainer.read_params())
     steps = job.problem.steps(len(train.images))
     step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
-    profile, unprofiled = _profile(job, trainer, stage, plan.epochs, steps, step_us, folder)
+    profile, unprofiled = _profile(job, trainer, stage, train, plan.epochs, steps, step_us, folder)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
     report = Report(
@@ -142,7 +144,7 @@ def show(job: Job) -> Report:
 
 
 def _profile(
-    job: Job, trainer: Trainer, stage: Stage, epochs: int, steps: int, step_us: float, folder: Path
+    job: Job, trainer: Trainer, stage: Stage, train: Split, epochs: int, steps: int, step_us: float, folder: Path
 ) -> tuple[Profile | None, str]:
     """What CUPTI sees of runs of so many epochs of so many steps, or why it sees nothing."""
     if job.profile is None or trainer.device != "gpu":
@@ -154,10 +156,33 @@ def _profile(
         trace = Profiled(trainer, sample, fence).record()
         chrome.write(folder / TRACE, trace, stage.name, steps)
         profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
+        if stage.group == "memory":  # another trainer, which for these alone is worth its time
+            profile = msgspec.structs.replace(profile, first_calls=_first_calls(stage, job, train))
         return with_bytes(profile, job.problem) if stage.recipe else profile, ""
     except Exception as error:  # CUPTI wants permissions, and a version that fits the driver: neither is worth a row
         traceback.print_exc()
         return None, one_line(error)
+
+
+def _first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:
+    """What a new trainer asks of allocators until the end of its first epoch."""
+    trainer: list[Trainer] = []
+
+    def prepare() -> None:
+        trainer.append(stage.build(job.problem, train))
+        trainer[0].load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
+        fence()
+
+    def first_epoch() -> None:
+        trainer[0].run_epoch(0)
+        fence()
+
+    preparing, first = (
+        {name: count for name, count in sorted(part.items()) if allocates(name)}
+        for part in cupti.record_calls(prepare, first_epoch)
+    )
+    trainer[0].close()
+    return FirstCalls(preparing, first)
 
 
 def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Path) -> FirstUpdate:

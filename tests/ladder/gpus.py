@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +51,7 @@ class FakeNvml(ModuleType):
         self.reasons = reasons
         self.refused = refused
         self.open = 0
+        self.used_mib = 0
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml") and name in super().__getattribute__("refused"):
@@ -93,6 +94,9 @@ class FakeNvml(ModuleType):
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
         return self.reasons
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(used=self.used_mib << 20)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the module that `import pynvml` finds."""

@@ -1,0 +1,106 @@
+"""What the side rungs show that a row of the table does not: calls to allocators, and copies to the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ladder.profile_data import CopyUse, Profile
+from ladder.results import Group, Results
+from reports import format
+from reports.decomposition import Profiled, all_profiled
+from reports.markdown import cell, figure_links, table
+from reports.summary import BLOCKS, label
+
+FIGURES: dict[Group, str] = {"memory": "memory.svg", "data": "data_path.svg"}
+HOW_TO_READ_MEMORY = (
+    "Calls to allocators, counted by the profiler: while another trainer of the same kind was prepared, which ends "
+    "with a step of its own; in that one's first epoch; and in a later epoch of the one that was timed. Waits are "
+    "calls in which the host waited for the GPU, but for the one that ends the epoch: a free is one when work that had "
+    "been handed over before it ended meanwhile. Memory is the most that was seen in use while the process ran."
+)
+MEMORY_COLUMNS = (
+    "Stage", "us/step", "Calls while preparing", "In the first epoch", "In a later epoch", "Host in them, us/step",
+    "Waits/epoch", "Memory",
+)  # fmt: skip
+HOW_TO_READ_DATA = (
+    "Copies from the host to the GPU, by the profiler: how long the GPU copies for a step, and the share of that in "
+    "which it ran a kernel as well; the host's time in the calls that ask for copies. Memory is that of the GPU."
+)
+DATA_COLUMNS = (
+    "Stage", "us/step", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels", "Host copies, us/step",
+    "Memory",
+)  # fmt: skip
+
+
+def side(results: Results, group: Group) -> list[Profiled]:
+    """The profiled rungs of a side group, after the rung that the first climbs from; none where there are none."""
+    profiled = all_profiled(results)
+    rungs = [one for one in profiled if one.stage.group == group]
+    return [one for one in profiled if rungs and one.stage.name == rungs[0].stage.below] + rungs
+
+
+def side_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
+    """The sections on the side rungs of a run that has any with a profile."""
+    if found := side(results, "memory"):
+        yield f"## {BLOCKS['memory']}"
+        yield table(MEMORY_COLUMNS, map(_memory_row, found), right=[False, True, False, False, False, True, True, True])
+        yield HOW_TO_READ_MEMORY
+        yield from figure_links({FIGURES["memory"]} & set(figures), "figures")
+    if found := side(results, "data"):
+        yield f"## {BLOCKS['data']}"
+        yield table(DATA_COLUMNS, map(_data_row, found), right=[False] + [True] * 7)
+        yield HOW_TO_READ_DATA
+        yield from figure_links({FIGURES["data"]} & set(figures), "figures")
+
+
+def uploads(profile: Profile) -> CopyUse | None:
+    """The copies from the host to the GPU; None where there are none."""
+    return next((copy for copy in profile.copies if copy.direction == "host to device" and copy.per_epoch), None)
+
+
+def hidden_share(copy: CopyUse) -> float | None:
+    """The share of a copy's time in which a kernel ran as well."""
+    return copy.hidden_us_per_step / copy.us_per_step if copy.us_per_step else None
+
+
+def calls_in_words(calls: Mapping[str, float]) -> str:
+    """Calls by name: `cudaMalloc 1,872, cudaFree 1,872`; `none`."""
+    return ", ".join(f"{name} {format.per_step(number)}" for name, number in calls.items() if number) or "none"
+
+
+def host_us(profile: Profile, names: Collection[str]) -> float:
+    """The host's time a step in calls to these functions."""
+    return sum(call.us_per_step for call in profile.calls if call.name in names)
+
+
+def _memory_row(one: Profiled) -> list[str]:
+    profile, first = one.profile, one.profile.first_calls
+    return [
+        cell(label(one.stage)),
+        format.microseconds(one.step_us),
+        calls_in_words(first.preparing) if first else format.MISSING,
+        calls_in_words(first.first_epoch) if first else format.MISSING,
+        calls_in_words(profile.allocations_per_epoch),
+        format.microseconds(host_us(profile, profile.allocations_per_epoch)),
+        format.per_step(profile.syncs_per_epoch),
+        _memory(one),
+    ]
+
+
+def _data_row(one: Profiled) -> list[str]:
+    copied = uploads(one.profile)
+    names = [call.name for call in one.profile.calls if "Memcpy" in call.name]
+    return [
+        cell(label(one.stage)),
+        format.microseconds(one.step_us),
+        format.per_step(copied.per_epoch) if copied else "0",
+        format.size(copied.bytes_per_epoch) if copied else "0",
+        format.microseconds(copied.us_per_step if copied else 0.0),
+        format.share(hidden_share(copied) if copied else None),
+        format.microseconds(host_us(one.profile, names)),
+        _memory(one),
+    ]
+
+
+def _memory(one: Profiled) -> str:
+    return format.memory(one.stage.timing.gpu_memory_mib if one.stage.timing else None)

@@ -91,9 +91,7 @@ class _Means:
             of = [[copy for copy in epoch.copies if copy.direction == direction] for epoch in self._epochs]
             device_ns = self._mean(sum(copy.end - copy.start for copy in copies) for copies in of)
             count, size = self._mean(map(len, of)), self._mean(sum(copy.bytes for copy in copies) for copies in of)
-            hidden_ns = self._mean(
-                _beside_kernels(epoch, copies) for epoch, copies in zip(self._epochs, of, strict=True)
-            )
+            hidden_ns = self._mean(map(_beside_kernels, self._epochs, of))
             uses.append(CopyUse(direction, count, size, device_ns / NS / self._steps, hidden_ns / NS / self._steps))
         return uses
 

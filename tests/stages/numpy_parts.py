@@ -54,7 +54,7 @@ class HostDevice:
 
 
 class HostLender:
-    """Arrays that are poisoned when they are lent and when they come back."""
+    """Arrays that are poisoned when they are lent and when they come back, and not to be written in between."""
 
     def __init__(self) -> None:
         self._arrays: list[Array] = []
@@ -75,7 +75,9 @@ class HostLender:
     def _poison(self, *, lent: bool) -> None:
         self.lent = lent
         for array in self._arrays:
+            array.flags.writeable = True
             array[...] = np.nan
+            array.flags.writeable = lent
 
 
 class HostStream:

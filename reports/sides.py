@@ -16,7 +16,8 @@ HOW_TO_READ_MEMORY = (
     "Calls to allocators, counted by the profiler: while another trainer of the same kind was prepared, which ends "
     "with a step of its own; in that one's first epoch; and in a later epoch of the one that was timed. Waits are "
     "calls in which the host waited for the GPU, but for the one that ends the epoch: a free is one when work that had "
-    "been handed over before it ended meanwhile. Memory is the most that was seen in use while the process ran."
+    "been handed over before it ended meanwhile. The host's time in calls is that under the tool, which makes each of "
+    "them longer. Memory is the most that was seen in use while the process ran."
 )
 MEMORY_COLUMNS = (
     "Stage", "us/step", "Calls while preparing", "In the first epoch", "In a later epoch", "Host in them, us/step",
@@ -24,7 +25,8 @@ MEMORY_COLUMNS = (
 )  # fmt: skip
 HOW_TO_READ_DATA = (
     "Copies from the host to the GPU, by the profiler: how long the GPU copies for a step, and the share of that in "
-    "which it ran a kernel as well; the host's time in the calls that ask for copies. Memory is that of the GPU."
+    "which it ran a kernel as well; the host's time in the calls that ask for copies, under the "
+    "tool, which makes each of them longer. Memory is that of the GPU."
 )
 DATA_COLUMNS = (
     "Stage", "us/step", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels", "Host copies, us/step",

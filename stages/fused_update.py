@@ -40,10 +40,19 @@ class FusedUpdate:
 
     def __call__(self, layer: int, inputs: Array) -> None:
         """Enqueue the update of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
-        doutput, rate = self._tensors.doutputs[layer], self._learning_rate
+        self.update_weight(layer, inputs)
+        self.update_bias(layer)
+
+    def update_weight(self, layer: int, inputs: Array) -> None:
+        """weights[layer] -= lr * inputs.T @ doutput."""
+        doutput, weight = self._tensors.doutputs[layer], self._tensors.weights[layer]
+        self._gemm(inputs, doutput, weight, trans_a=True, alpha=-self._learning_rate, beta=1.0)
+
+    def update_bias(self, layer: int) -> None:
+        """biases[layer] -= lr * doutput.sum(0)."""
+        doutput = self._tensors.doutputs[layer]
         rows, cols = doutput.shape
-        self._gemm(inputs, doutput, self._tensors.weights[layer], trans_a=True, alpha=-rate, beta=1.0)
-        sizes = (float32(rate), int32(rows), int32(cols))
+        sizes = (float32(self._learning_rate), int32(rows), int32(cols))
         self._bias_update(blocks(cols, BIAS_COLS), (BIAS_COLS, BIAS_ROWS), doutput, self._tensors.biases[layer], *sizes)
 
     def finish(self) -> None:

@@ -28,9 +28,9 @@ from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
-BLOCKS, THREADS = 16, 512  # persistent_cluster.cu
-GRAM_THREADS = 256  # neighbour_grams.cu
-EDGE = 16  # images or features of a fragment
+BLOCKS, THREADS, SHARED_BYTES = 16, 544, 212 * 1024  # persistent_cluster.cu
+GRAM_THREADS, GRAM_BYTES = 256, 96 * 1024  # neighbour_grams.cu
+EDGE, TILE = 16, 8  # images or features of a fragment, and of a matrix in it
 LANES = 32
 MOST_IMAGES = 128  # of a batch: eight for each block
 MOST_FEATURES = 1024  # the bias among them: 64 for each block
@@ -50,9 +50,9 @@ class ClusterEpoch:
         self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals)
         self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
         self._learning_rate = float32(problem.learning_rate)
-        self._train = setup.kernel("persistent_cluster.cu", "persistent_cluster", cluster=BLOCKS)
-        self._multiply_neighbours = setup.kernel("neighbour_grams.cu", "neighbour_grams")
-        self._images, self._features = fragments(setup.device, [images for images, _ in tensors.batches])
+        self._train = setup.kernel("persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
+        self._multiply_neighbours = setup.kernel("neighbour_grams.cu", "neighbour_grams", shared_bytes=GRAM_BYTES)
+        self._images = fragments(setup.device, [images for images, _ in tensors.batches])
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
             own[...] = labels
@@ -70,7 +70,7 @@ class ClusterEpoch:
         if self._steps > 1:
             sizes = (int32(self._pairs), int32(self._tiles))
             self._multiply_neighbours(self._steps - 1, GRAM_THREADS, self._images, self._grams, *sizes)
-        data = (self._images, self._features, self._labels, self._grams)
+        data = (self._images, self._labels, self._grams)
         flags = (self._learning_rate, int32(with_metrics))
         self._train(1, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
 
@@ -95,13 +95,11 @@ def fragment_counts(problem: Problem) -> tuple[int, int]:
     return problem.batch_size // EDGE, -(-(problem.inputs + 1) // EDGE)
 
 
-def fragments(device: Device, batches: Sequence[Array]) -> tuple[Array, Array]:
-    """Batches of images (B, I) in fragments of 16 by 16 for a warp, and the same transposed.
+def fragments(device: Device, batches: Sequence[Array]) -> Array:
+    """Batches of images (B, I) as matrices of 16 images by 16 features, each as four of 8 by 8.
 
-    Returns float16 (steps, B / 16, tiles, 32, 8) and (steps, tiles, B / 16, 32, 8): for each of the 32 lanes the four
-    numbers that it holds of a right factor (PTX ISA, mma.m16n8k16) with the first eight rows as its columns, then
-    those of one with the other eight. A pixel of 1, the bias's, follows the last feature,
-    then zeros fill the last tile.
+    Returns float16 (steps, tiles, B / 16, 2, 2, 8, 8). A pixel of 1, the bias's, follows the last feature, then zeros
+    fill the last tile.
     """
     steps, (batch, inputs) = len(batches), batches[0].shape
     tiles = -(-(inputs + 1) // EDGE)
@@ -110,20 +108,10 @@ def fragments(device: Device, batches: Sequence[Array]) -> tuple[Array, Array]:
     for own, pixels in zip(images, batches, strict=True):
         own[:, :inputs] = pixels
     images[:, :, inputs] = 1
-    by_row = images.reshape(steps, -1, EDGE, tiles, EDGE).transpose(0, 1, 3, 2, 4)
-    by_feature = images.reshape(steps, -1, EDGE, tiles, EDGE).transpose(0, 3, 1, 4, 2)
-    return _by_lane(device, by_row), _by_lane(device, by_feature)
-
-
-def _by_lane(device: Device, matrices: Array) -> Array:
-    """Matrices (n, m, o, 16, 16) as (n, m, o, 32, 8).
-
-    Lane 4g + t has columns 2t, 2t + 1, 2t + 8 and 2t + 9 of row g, then of row g + 8.
-    """
-    split = matrices.reshape(*matrices.shape[:3], 2, 8, 2, 4, 2)  # row: half, g; column: half, t, which of two
-    lanes = device.empty((*matrices.shape[:3], LANES, 8), np.float16)
-    lanes[...] = split.transpose(0, 1, 2, 4, 6, 3, 5, 7).reshape(lanes.shape)
-    return lanes
+    split = images.reshape(steps, -1, 2, TILE, tiles, 2, TILE).transpose(0, 4, 1, 2, 5, 3, 6)
+    matrices = device.empty(split.shape, np.float16)
+    matrices[...] = split
+    return matrices
 
 
 STAGE = cuda_graph.STAGE.climb("persistent-cluster", "Persistent cluster", group="beyond", launch=ClusterEpoch)

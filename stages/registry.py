@@ -28,6 +28,7 @@ SOURCES = (
     "stages.fused_head:STAGE",
     "stages.fused_update:STAGE",
     "stages.fused_epilogue:STAGE",
+    "stages.parallel_branches:STAGE",
     "stages.persistent_cluster:STAGE",
     "stages.alloc_cudamalloc:STAGE",
     "stages.alloc_async:STAGE",

@@ -71,8 +71,7 @@ class Matmul:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._handle = cublasLt.create()
-        self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
-        self._workspace_address = self._workspace.data.ptr
+        self._workspaces: dict[int, Any] = {}  # by stream, since products on several may run at the same time
         self._plans: dict[Key, Plan] = {}
 
     def __call__(
@@ -95,6 +94,10 @@ class Matmul:
 
     def _launch(self, plan: Plan, a: Any, b: Any, out: Any) -> None:
         first, second, result = plan.layouts
+        stream = self._gpu.stream_handle
+        workspace = self._workspaces.get(stream)
+        if workspace is None:
+            workspace = self._workspaces[stream] = cupy.empty(WORKSPACE_BYTES, np.uint8)
         target = out.data.ptr
         cublasLt.matmul(
             self._handle,
@@ -110,9 +113,9 @@ class Matmul:
             target,
             result,
             plan.algorithm,
-            self._workspace_address,
+            workspace.data.ptr,
             WORKSPACE_BYTES,
-            self._gpu.stream_handle,
+            stream,
         )
 
     def _choose(self, a: Any, b: Any, out: Any, key: Key) -> Plan:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,57 +28,90 @@ PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
 
 
 class Kernel:
-    """A kernel on a stream. Scalars are passed as NumPy scalars of the kernel's own types, tensors as CuPy arrays.
+    """A kernel on the stream that its GPU enqueues on.
 
-    Launched through `cuda.core`, which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters
-    and cooperative grids.
+    Scalars are passed as NumPy scalars of the kernel's own types, tensors as CuPy arrays. Launched through `cuda.core`,
+    which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters and cooperative grids.
     """
 
-    def __init__(self, code: Any, stream: Any, cluster: int | None = None) -> None:
+    def __init__(self, code: Any, gpu: Gpu, cluster: int | None = None, shared_bytes: int = 0) -> None:
         self._code = code
-        self._stream = stream
-        self._cluster = cluster
+        self._gpu = gpu
+        self._shape = {"cluster": cluster, "shmem_size": shared_bytes}
         self._configs: dict[tuple[Grid, Grid], Any] = {}  # making one costs as much as a launch
 
     def __call__(self, grid: Grid, block: Grid, *args: Any) -> None:
         """Enqueue a launch of so many blocks (or clusters) of so many threads, sizes in CUDA's order (x, y, z)."""
         config = self._configs.get((grid, block))
         if config is None:
-            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, cluster=self._cluster)
-        launch(self._stream, config, self._code, *[a.data.ptr if type(a) in ARRAYS else a for a in args])
+            config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, **self._shape)
+        launch(self._gpu.launch_stream, config, self._code, *[a.data.ptr if type(a) in ARRAYS else a for a in args])
 
 
 class Gpu:
-    """The first visible GPU, with a stream of its own on which everything is enqueued, in order."""
+    """The first visible GPU, with a stream of its own on which everything is enqueued, in order.
+
+    What need not wait for it can go beside it: see `beside`.
+    """
 
     def __init__(self) -> None:
         self._device = Device(0)
         self._device.set_current()
-        self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream.use()
-        self.stream_handle: int = self.stream.ptr
-        self._launch_stream = Stream.from_handle(self.stream_handle)
+        self._branches: dict[int, Any] = {}
+        self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
         self._programs: dict[Path, Any] = {}
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None) -> Kernel:
+    def _enqueue_on(self, stream: Any) -> None:
+        stream.use()
+        self.stream = stream
+        self.stream_handle: int = stream.ptr
+        self.launch_stream = Stream.from_handle(self.stream_handle)
+
+    @contextmanager
+    def beside(self, branch: int) -> Iterator[None]:
+        """Enqueue on a stream beside the GPU's own, after all that the latter has by now; `join` waits for it.
+
+        In a capture that makes a branch of the graph. Branches of one number are one stream, in order.
+        """
+        main = self.stream
+        if branch not in self._branches:
+            self._branches[branch] = cupy.cuda.Stream(non_blocking=True)
+        self._branches[branch].wait_event(_recorded(main))
+        self._enqueue_on(self._branches[branch])
+        try:
+            yield
+        finally:
+            self._enqueue_on(main)
+
+    def join(self) -> None:
+        """Let what is enqueued from now on wait for every branch."""
+        for stream in self._branches.values():
+            self.stream.wait_event(_recorded(stream))
+
+    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Kernel:
         """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
 
-        With `cluster`, it is launched in clusters of so many blocks; raises ValueError where the GPU has none so large.
+        With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much
+        shared memory besides what the kernel declares; raises ValueError where the GPU has none so large.
         """
         program = self._programs.get(source)
         if program is None:
             cubin = cached_cubin(source, f"sm_{self._device.arch}")
             program = self._programs[source] = ObjectCode.from_cubin(cubin.code, name=source.name)
         code = program.get_kernel(name)
+        attributes = driver.CUfunction_attribute
         if cluster is not None and cluster > PORTABLE_CLUSTER:
-            self._allow_clusters(code, cluster)
-        return Kernel(code, self._launch_stream, cluster)
+            allowed = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            self._ask_for(code, allowed, 1, f"clusters of {cluster} blocks")
+        if shared_bytes:
+            most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
+        return Kernel(code, self, cluster, shared_bytes)
 
-    def _allow_clusters(self, code: Any, blocks: int) -> None:
-        allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-        (status,) = driver.cuKernelSetAttribute(allowed, 1, code.handle, driver.CUdevice(self._device.device_id))
+    def _ask_for(self, code: Any, attribute: Any, value: int, what: str) -> None:
+        (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))
         if status != driver.CUresult.CUDA_SUCCESS:
-            raise ValueError(f"clusters of {blocks} blocks are refused by this GPU ({status.name})")
+            raise ValueError(f"{what} are refused by this GPU ({status.name})")
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.
@@ -147,3 +180,10 @@ class Gpu:
     def event(self) -> Any:
         """A mark that `record` puts on a stream, for another one to wait for; nobody waits for one that is on none."""
         return cupy.cuda.Event(disable_timing=True)
+
+
+def _recorded(stream: Any) -> Any:
+    """An event that comes to pass when the stream has done all that it has by now."""
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event

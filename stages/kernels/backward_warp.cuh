@@ -6,20 +6,21 @@ class BackwardWarp {
   public:
     __device__ BackwardWarp(Shared& shared, const Epoch& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP),
-          tile(rank_in_cluster() + BLOCKS * warp) {}
+          tile(epoch.first_tile(rank_in_cluster()) + warp),
+          has_tile(tile < epoch.first_tile(rank_in_cluster() + 1)) {}
 
     __device__ void run() {
         const float rate = epoch.rate();
         copy_weights([](float& weight, float& stored) { weight = stored; });
         for (int step = 0; step < min(epoch.steps, 2); ++step) publish_weights(step);
-        load_features(0);
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
+            shared.wait_for_batch(step);
             wait_for(shared.dlogits_are_in[parity], step / 2 % 2);
             if (threadIdx.x == 0) expect_bytes(shared.dlogits_are_in[parity], 2 * epoch.pairs * classes.bytes());
-            if (tile < epoch.tiles) backward(parity, rate);
+            if (has_tile) backward(parity, rate, shared.batches[step % STAGES].images + warp * epoch.pairs * WARP);
             if (step + 2 < epoch.steps) publish_weights(parity);
-            load_features(step + 1);
+            shared.leave_batch(step);
         }
         copy_weights([](float& weight, float& stored) { stored = weight; });
     }
@@ -27,14 +28,14 @@ class BackwardWarp {
   private:
     static constexpr int CHAINS = 2;  // of sums side by side, lest every product wait for the one before it
 
-    // weights -= rate * dlogits^T x, for the features of this warp. Pairs that the batch has not are zeros.
-    __device__ void backward(int parity, float rate) {
+    // weights -= rate * dlogits^T x, for the features of this warp. Pairs that the batch has not have dlogits of zero.
+    __device__ void backward(int parity, float rate, const uint4* images) {
         float sums[2][2][CHAINS][4] = {};  // by half of the features, and half of the classes
 #pragma unroll
         for (int pair = 0; pair < MOST_PAIRS; ++pair) {
             unsigned upper[4], lower[4];
             classes.load(&shared.dlogits[parity][2 * pair], upper, lower);
-            const uint4 x = features[pair];
+            const uint4 x = load_factors(images + pair * WARP);
             multiply_add(sums[0][0][pair % CHAINS], upper, x.x, x.y);
             multiply_add(sums[1][0][pair % CHAINS], upper, x.z, x.w);
             multiply_add(sums[0][1][pair % CHAINS], lower, x.x, x.y);
@@ -64,18 +65,10 @@ class BackwardWarp {
         tell_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
     }
 
-    __device__ void load_features(int step) {
-        if (step >= epoch.steps || tile >= epoch.tiles) return;
-        const uint4* from = epoch.features + (step * epoch.tiles + tile) * epoch.pairs * WARP + lane;
-#pragma unroll
-        for (int pair = 0; pair < MOST_PAIRS; ++pair) {
-            if (pair < epoch.pairs) features[pair] = load_early(from + pair * WARP);
-        }
-    }
-
     // Applies copy(register, stored) to every weight and bias of this warp's features.
     template <class Copy>
     __device__ void copy_weights(Copy copy) {
+        if (!has_tile) return;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const int feature = EDGE * tile + i / 4 * TILE + lane % 4 * 2 + i % 2;
@@ -90,7 +83,7 @@ class BackwardWarp {
     const Epoch& epoch;
     const Classes classes;
     const int warp, lane;
-    const int tile;            // of features, this warp's own
+    const int tile;  // of features, this warp's own
+    const bool has_tile;
     float weights[2][4] = {};  // transposed: rows are classes, columns features
-    uint4 features[MOST_PAIRS] = {};
 };

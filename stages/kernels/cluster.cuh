@@ -1,7 +1,8 @@
 // What CUDA C++ has no words for: mailboxes in the shared memory of a cluster's other blocks, and waiting. Needs sm_90.
 //
 // A mailbox is a piece of shared memory with an mbarrier beside it: its owner says how many bytes it expects, any block
-// of the cluster sends them, and whoever waits is let go when the last has arrived. (PTX ISA: mbarrier, st.async.)
+// of the cluster, or the copy engine, sends them, and whoever waits is let go when the last has arrived. (PTX ISA:
+// mbarrier, st.async, cp.async.bulk.)
 #pragma once
 
 using Barrier = unsigned long long;  // an mbarrier, in shared memory
@@ -17,14 +18,24 @@ __device__ inline unsigned address_in(unsigned own, int rank) {
     return there;
 }
 
+// What is to be added to any address of this block's shared memory for the same place in the block of that rank.
+__device__ inline unsigned distance_to(int rank, const void* anything_shared) {
+    return address_in(shared_address(anything_shared), rank) - shared_address(anything_shared);
+}
+
 // One thread arms the barrier for its next phase, which ends when so many bytes have arrived.
 __device__ inline void expect_bytes(Barrier& barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
                  : "memory");
 }
 
-__device__ inline void make_barrier(Barrier& barrier) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
+// A barrier whose every phase ends after so many arrivals, and when the bytes that they expect are in.
+__device__ inline void make_barrier(Barrier& barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
+}
+
+__device__ inline void arrive(Barrier& barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 
 // Lets the other blocks see the barriers that this thread has made.
@@ -46,6 +57,9 @@ __device__ inline void send(unsigned address, unsigned barrier, uint2 bytes) {
                  "r"(bytes.x), "r"(bytes.y), "r"(barrier)
                  : "memory");
 }
+
+// Orders what this thread has written to shared memory before what is fetched there later.
+__device__ inline void write_before_fetches() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ inline void store_in(unsigned address, double value) {
     asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address), "d"(value) : "memory");
@@ -72,16 +86,10 @@ __device__ inline int rank_in_cluster() {
     return rank;
 }
 
-// Sixteen bytes that nobody writes while the kernel runs; volatile, lest the compiler put it off until they are needed.
-__device__ inline uint4 load_early(const uint4* address) {
-    uint4 value;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "l"(address));
-    return value;
-}
-
-// Bring so many bytes, a multiple of 16, into L2.
-__device__ inline void prefetch(const uint4* address, int bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(address)), "r"(bytes));
+// So many bytes, a multiple of 16, from memory into this block's mailbox, while its threads do something else.
+__device__ inline void fetch(void* mailbox, Barrier& barrier, const void* from, int bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(mailbox)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
+                 : "memory");
 }

@@ -9,8 +9,8 @@ constexpr int MOST_TILES = 4;  // of features, in a block
 constexpr int BACKWARD_WARPS = MOST_TILES;
 constexpr int FORWARD_WARPS = MOST_PAIRS;
 constexpr int HEAD_WARPS = 4;
-constexpr int THREADS = (BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS) * WARP;
-constexpr int PREFETCH = 4;  // steps ahead, from memory into L2
+constexpr int THREADS = (BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS + 1) * WARP;  // the last warp fetches batches
+constexpr int STAGES = 8;  // batches on the chip: the one at work, and those that are on their way
 enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN };  // and WEIGHTS_ARE_IN + 1: by the parity of the step that made them
 
 // Both are multiplied before they are split, so that the lower half is seldom too small for a float16.
@@ -24,7 +24,16 @@ struct Columns {
     uint2 upper[WARP], lower[WARP];
 };
 
+// What a block needs of a batch: a row a tile of its features, and in it P pairs, without a gap.
+struct Batch {
+    uint4 images[MOST_TILES * MOST_PAIRS * WARP];
+    uint4 grams[MOST_PAIRS * WARP];  // of its own images with all those of the batch before
+    int labels[TILE];                // of its own images
+};
+
 struct Shared {
+    Batch batches[STAGES];
+    Barrier fetched[STAGES], done_with[STAGES];
     // By the step's parity. What holds step t is free for step t + 2: whoever sends or publishes that has received what
     // the reader sent, or made others send, after it had read this.
     Columns partial_logits[2][BLOCKS];  // from each block, of this block's images
@@ -33,17 +42,30 @@ struct Shared {
     float4 sums[2][HEAD_WARPS][WARP];
     double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each
     Barrier logits_are_in[2], dlogits_are_in[2];
+
+    __device__ void wait_for_batch(int step) { wait_for(fetched[step % STAGES], step / STAGES % 2); }
+
+    // Each warp that reads batches says so when it has read one.
+    __device__ void leave_batch(int step) {
+        __syncwarp();
+        if (threadIdx.x % WARP == 0) arrive(done_with[step % STAGES]);
+    }
 };
+
+// What each block is launched with; stages/persistent_cluster.py asks for so much.
+constexpr int SHARED_BYTES = 212 * 1024;
+static_assert(sizeof(Shared) <= SHARED_BYTES);
 
 // Two neighbouring columns of the classes that a lane has: the addresses of a mailbox, as send wants them.
 struct Mailbox {
     unsigned upper, lower, barrier;
 };
 
-__device__ inline Mailbox mailbox_in(int rank, Columns& columns, Barrier& barrier) {
+// The mailbox in another block that is where these are in this one.
+__device__ inline Mailbox mailbox_at(unsigned distance, Columns& columns, Barrier& barrier) {
     const int lane = threadIdx.x % WARP;
-    return {address_in(shared_address(&columns.upper[lane]), rank),
-            address_in(shared_address(&columns.lower[lane]), rank), address_in(shared_address(&barrier), rank)};
+    return {shared_address(&columns.upper[lane]) + distance, shared_address(&columns.lower[lane]) + distance,
+            shared_address(&barrier) + distance};
 }
 
 struct Classes {
@@ -89,7 +111,7 @@ struct Classes {
 
 // What a launch is given; the kernel's comment explains it.
 struct Epoch {
-    const uint4 *images, *features, *grams;
+    const uint4 *images, *grams;
     const int* labels;
     float *weight, *bias;
     int steps, pairs, tiles, inputs;
@@ -98,12 +120,9 @@ struct Epoch {
     // What turns a sum of scaled dlogits into an update.
     __device__ float rate() const { return learning_rate / (EDGE * pairs) / DLOGIT_SCALE; }
 
-    // Brings a sixteenth of all that the cluster reads in a step into L2; any sixteenth, the cluster shares it.
-    __device__ void prefetch_share(int step, int rank) const {
-        if (step >= steps) return;
-        const int batch = pairs * tiles * WARP / BLOCKS, products = 2 * pairs * pairs * WARP / BLOCKS;
-        prefetch(images + (step * BLOCKS + rank) * batch, batch * sizeof(uint4));
-        prefetch(features + (step * BLOCKS + rank) * batch, batch * sizeof(uint4));
-        prefetch(grams + ((step - 1) * BLOCKS + rank) * products, products * sizeof(uint4));
-    }
+    // The tiles of a block are those from its own first one up to the next block's.
+    __device__ int first_tile(int rank) const { return rank * tiles / BLOCKS; }
+
+    // Whether a block owns images.
+    __device__ bool has_head(int rank) const { return rank < 2 * pairs; }
 };

@@ -7,36 +7,36 @@ class ForwardWarp {
     // Another order of the warps in each block, lest all send to the same one at once.
     __device__ ForwardWarp(Shared& shared, const Epoch& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()), lane(threadIdx.x % WARP),
-          pair((threadIdx.x / WARP + rank) % MOST_PAIRS) {}
+          pair((threadIdx.x / WARP + rank) % MOST_PAIRS),
+          to_owners{distance_to(2 * pair, &shared), distance_to(2 * pair + 1, &shared)} {}
 
     __device__ void run() {
-        load_images(0);
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
+            shared.wait_for_batch(step);
             wait_for_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
-            if (pair < epoch.pairs) forward(parity);
-            load_images(step + 1);
-            if (pair == 0 && lane == 0) epoch.prefetch_share(step + PREFETCH, rank);
+            if (pair < epoch.pairs) forward(parity, shared.batches[step % STAGES].images + pair * WARP);
+            shared.leave_batch(step);
         }
     }
 
   private:
     // Partial logits of a batch, each tile of eight images to the block that owns it. Tiles of features that the block
-    // has not are zeros.
-    __device__ void forward(int parity) {
+    // has not have weights of zero.
+    __device__ void forward(int parity, const uint4* images) {
         float sums[2][2][4] = {};  // by half of the images, and half of the classes
 #pragma unroll
         for (int i = 0; i < MOST_TILES; ++i) {
             unsigned upper[4], lower[4];
             classes.load(&shared.weights[parity][2 * i], upper, lower);
-            const uint4 x = images[i];
+            const uint4 x = load_transposed(images + i * epoch.pairs * WARP);
             multiply_add(sums[0][0], upper, x.x, x.y);
             multiply_add(sums[1][0], upper, x.z, x.w);
             multiply_add(sums[0][1], lower, x.x, x.y);
             multiply_add(sums[1][1], lower, x.z, x.w);
         }
         const auto mailbox = [&](int half) {
-            return mailbox_in(2 * pair + half, shared.partial_logits[parity][rank], shared.logits_are_in[parity]);
+            return mailbox_at(to_owners[half], shared.partial_logits[parity][rank], shared.logits_are_in[parity]);
         };
         const auto logits = [&](int half, int classes) {
             const float(&sum)[4] = sums[half][classes];
@@ -45,19 +45,10 @@ class ForwardWarp {
         classes.send_to<2>({mailbox(0), mailbox(1)}, {logits(0, 0), logits(1, 0)}, {logits(0, 1), logits(1, 1)});
     }
 
-    __device__ void load_images(int step) {
-        if (step >= epoch.steps || pair >= epoch.pairs) return;
-        const uint4* from = epoch.images + ((step * epoch.pairs + pair) * epoch.tiles + rank) * WARP + lane;
-#pragma unroll
-        for (int i = 0; i < MOST_TILES; ++i) {
-            if (rank + i * BLOCKS < epoch.tiles) images[i] = load_early(from + i * BLOCKS * WARP);
-        }
-    }
-
     Shared& shared;
     const Epoch& epoch;
     const Classes classes;
     const int rank, lane;
-    const int pair;  // of tiles of images, this warp's own
-    uint4 images[MOST_TILES] = {};
+    const int pair;               // of tiles of images, this warp's own
+    const unsigned to_owners[2];  // of its two tiles
 };

@@ -16,6 +16,27 @@ __device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsig
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// A matrix (16, 16) that lies in shared memory as four of 8 by 8, row-major, first those of the upper rows: its
+// transpose as two right factors, of the upper rows and of the lower ones. (PTX ISA, ldmatrix.)
+__device__ inline uint4 load_transposed(const uint4* matrix) {
+    uint4 factors;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(factors.x), "=r"(factors.y), "=r"(factors.z), "=r"(factors.w)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(matrix + threadIdx.x % WARP)))
+                 : "memory");
+    return factors;
+}
+
+// The same matrix as it is as two right factors, of the left columns and of the right ones.
+__device__ inline uint4 load_factors(const uint4* matrix) {
+    uint4 factors;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %2, %1, %3}, [%4];"
+                 : "=r"(factors.x), "=r"(factors.y), "=r"(factors.z), "=r"(factors.w)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(matrix + threadIdx.x % WARP)))
+                 : "memory");
+    return factors;
+}
+
 // Two numbers as float16, and what that rounding left of each as float16: together they keep 22 bits.
 struct Halves {
     unsigned high, low;  // each a pair of float16, the first number in the lower bits

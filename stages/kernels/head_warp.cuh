@@ -7,25 +7,29 @@ class HeadWarp {
   public:
     __device__ HeadWarp(Shared& shared, const Epoch& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()),
-          warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {}
+          warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {
+        for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
+    }
 
     __device__ void run(bool with_totals) {
-        if (rank >= 2 * epoch.pairs) return;  // owns no image
+        if (!epoch.has_head(rank)) return;
         const float rate = epoch.rate();
-        load(0);
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
+            shared.wait_for_batch(step);
             wait_for(shared.logits_are_in[parity], step / 2 % 2);
             if (warp == 0 && lane == 0) {
                 expect_bytes(shared.logits_are_in[parity], BLOCKS * classes.bytes());
             }
             float logits[4];
             add_partial_logits(parity, logits);
-            if (step > 0) subtract_last_update(step - 1, rate, logits);
+            const Batch& batch = shared.batches[step % STAGES];
+            if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
             add_up(parity, logits);
-            softmax(logits, with_totals);
+            const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
+            softmax(logits, labels, with_totals);
             send_dlogits(parity, logits);
-            load(step + 1);
+            shared.leave_batch(step);
         }
     }
 
@@ -42,13 +46,14 @@ class HeadWarp {
 
   private:
     static constexpr int PAIRS_A_WARP = MOST_PAIRS / HEAD_WARPS;
+    static constexpr int SHARE = BLOCKS / HEAD_WARPS;  // of the blocks, for each warp to send to
 
     // This warp's share of the blocks' parts.
     __device__ void add_partial_logits(int parity, float (&logits)[4]) {
         float2 upper = {}, lower = {};
 #pragma unroll
-        for (int i = 0; i < BLOCKS / HEAD_WARPS; ++i) {
-            const Columns& part = shared.partial_logits[parity][BLOCKS / HEAD_WARPS * warp + i];
+        for (int i = 0; i < SHARE; ++i) {
+            const Columns& part = shared.partial_logits[parity][SHARE * warp + i];
             upper.x += __uint_as_float(part.upper[lane].x);
             upper.y += __uint_as_float(part.upper[lane].y);
             if (classes.has_lower) {
@@ -61,17 +66,19 @@ class HeadWarp {
     }
 
     // What the update of that step, which the partial logits do not know of, changes in the logits; this warp's share.
-    __device__ void subtract_last_update(int step, float rate, float (&logits)[4]) {
+    __device__ void subtract_last_update(int step, float rate, const uint4* grams, float (&logits)[4]) {
         float sums[2][2][4] = {};  // by half of the classes, and halves of the products
         wait_for(shared.dlogits_are_in[step % 2], step / 2 % 2);
 #pragma unroll
         for (int i = 0; i < PAIRS_A_WARP; ++i) {
+            const int pair = PAIRS_A_WARP * warp + i;
             unsigned upper[4], lower[4];
-            classes.load(&shared.dlogits[step % 2][2 * (PAIRS_A_WARP * warp + i)], upper, lower);
-            multiply_add(sums[0][0], upper, grams[i].x, grams[i].y);
-            multiply_add(sums[0][1], upper, grams[i].z, grams[i].w);
-            multiply_add(sums[1][0], lower, grams[i].x, grams[i].y);
-            multiply_add(sums[1][1], lower, grams[i].z, grams[i].w);
+            classes.load(&shared.dlogits[step % 2][2 * pair], upper, lower);
+            const uint4 gram = grams[pair * WARP + lane];
+            multiply_add(sums[0][0], upper, gram.x, gram.y);
+            multiply_add(sums[0][1], upper, gram.z, gram.w);
+            multiply_add(sums[1][0], lower, gram.x, gram.y);
+            multiply_add(sums[1][1], lower, gram.z, gram.w);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -94,7 +101,7 @@ class HeadWarp {
     }
 
     // logits to DLOGIT_SCALE * (probs - onehot), in place; eight lanes have an image's classes.
-    __device__ void softmax(float (&logits)[4], bool with_totals) {
+    __device__ void softmax(float (&logits)[4], const int (&labels)[2], bool with_totals) {
         const int upper = lane / 4, lower = upper + TILE;
         float largest[2], sum[2], powers[4];
 #pragma unroll
@@ -110,8 +117,9 @@ class HeadWarp {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            powers[i] = expf(logits[i] - largest[i]);
-            powers[i + 2] = expf(logits[i + 2] - largest[i]);
+            // Off by |x| 2^-24 relatively, which is most, 2^-25, where e^x itself has become small.
+            powers[i] = __expf(logits[i] - largest[i]);
+            powers[i + 2] = __expf(logits[i + 2] - largest[i]);
             sum[i] = powers[i] + powers[i + 2];
         }
 #pragma unroll
@@ -145,39 +153,21 @@ class HeadWarp {
 
     __device__ void send_dlogits(int parity, const float (&dlogits)[4]) {
         const Halves upper = halves_of(dlogits[0], dlogits[1]), lower = halves_of(dlogits[2], dlogits[3]);
-        constexpr int SHARE = BLOCKS / HEAD_WARPS;
         Mailbox boxes[SHARE];
         uint2 uppers[SHARE], lowers[SHARE];
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            boxes[i] = mailbox_in(SHARE * warp + (i + rank) % SHARE, shared.dlogits[parity][rank],
-                                  shared.dlogits_are_in[parity]);
+            boxes[i] = mailbox_at(to_blocks[i], shared.dlogits[parity][rank], shared.dlogits_are_in[parity]);
             uppers[i] = make_uint2(upper.high, upper.low);
             lowers[i] = make_uint2(lower.high, lower.low);
         }
         classes.send_to(boxes, uppers, lowers);
     }
 
-    // Labels of a step, and the products of its images with those of the step before.
-    __device__ void load(int step) {
-        if (step >= epoch.steps) return;
-        const int image = (step * 2 * epoch.pairs + rank) * TILE + lane % 4 * 2;
-        labels[0] = __ldg(epoch.labels + image);
-        labels[1] = __ldg(epoch.labels + image + 1);
-        if (step == 0) return;
-        const uint4* from = epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * epoch.pairs * WARP + lane;
-#pragma unroll
-        for (int i = 0; i < PAIRS_A_WARP; ++i) {
-            const int pair = PAIRS_A_WARP * warp + i;
-            if (pair < epoch.pairs) grams[i] = load_early(from + pair * WARP);
-        }
-    }
-
     Shared& shared;
     const Epoch& epoch;
     const Classes classes;
     const int rank, warp, lane;
-    int labels[2] = {};
-    uint4 grams[PAIRS_A_WARP] = {};
+    unsigned to_blocks[SHARE];
     double loss = 0.0, correct = 0.0;
 };

@@ -1,8 +1,8 @@
 // Softmax regression, a whole epoch in one launch of one thread-block cluster: weights stay in registers, and blocks
 // exchange what they must through each other's shared memory.
 //
-// Split: every sixteen features (the bias is one more, whose pixel is always 1) are a tile, and tile i lives in block
-// i % BLOCKS. Each block multiplies its features of all images (partial logits), and each block owns eight images of a
+// Split: every sixteen features (the bias is one more, whose pixel is always 1) are a tile, and each block has three or
+// four of 50 for its own. Each block multiplies its features of all images (partial logits), and each block owns eight images of a
 // batch, whose logits it adds up from everyone's parts, and whose dlogits it sends to everyone.
 //
 // Order: done plainly, a step is two exchanges, one after the other. But the logits of batch t under weights W(t) are
@@ -13,41 +13,45 @@
 //
 // Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves.
 #include "backward_warp.cuh"
+#include "fetch_warp.cuh"
 #include "forward_warp.cuh"
 #include "head_warp.cuh"
 
 // persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, the bias too.
-//   images    (steps, P, tiles, 32)      f16  in: eight numbers each, x as pairs of right factors, 16 features by 8
-//             images and by the next 8, P pairs a batch; the bias's pixel, 1, after the last feature, and zeros up to
-//             16 * tiles
-//   features  (steps, tiles, P, 32)      f16  in: the same transposed, 16 images by 8 features and by the next 8
+//   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
+//             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
 //   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images
 //   weight    (inputs, classes)          f32  in, out
 //   bias      (classes,)                 f32  in, out
 //   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, with with_totals
-// Launch: one cluster of BLOCKS blocks of THREADS; P = pairs, batches have 16 pairs images; learning_rate as a step's,
+// Launch: one cluster of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, batches have 16 pairs images; learning_rate as a step's,
 //   for the mean over its images.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const uint4* features,
-                                                                          const int* labels, const uint4* grams,
-                                                                          float* weight, float* bias, double* totals,
-                                                                          int steps, int pairs, int tiles, int inputs,
+extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const int* labels,
+                                                                          const uint4* grams, float* weight,
+                                                                          float* bias, double* totals, int steps,
+                                                                          int pairs, int tiles, int inputs,
                                                                           int classes, float learning_rate,
                                                                           int with_totals) {
-    __shared__ Shared shared;
+    extern __shared__ uint4 memory[];
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Classes rows(classes);
-    const Epoch epoch = {images, features, grams, labels, weight, bias, steps, pairs, tiles, inputs, learning_rate};
-    // Images that a batch of fewer has not are never sent.
-    for (int i = threadIdx.x; i < 2 * BLOCKS * WARP; i += THREADS) {
-        Columns& columns = shared.dlogits[i / WARP / BLOCKS][i / WARP % BLOCKS];
-        columns.upper[i % WARP] = columns.lower[i % WARP] = make_uint2(0, 0);
-    }
+    const Epoch epoch = {images, grams, labels, weight, bias, steps, pairs, tiles, inputs, learning_rate};
+    // Pixels, grams and dlogits that there are fewer of are multiplied all the same.
+    for (int i = threadIdx.x; i < sizeof(Shared) / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
+    write_before_fetches();
+    __syncthreads();
     if (threadIdx.x == 0) {
         for (int parity = 0; parity < 2; ++parity) {
-            make_barrier(shared.logits_are_in[parity]);
-            make_barrier(shared.dlogits_are_in[parity]);
+            make_barrier(shared.logits_are_in[parity], 1);
+            make_barrier(shared.dlogits_are_in[parity], 1);
+        }
+        const int readers = BACKWARD_WARPS + FORWARD_WARPS + (epoch.has_head(rank_in_cluster()) ? HEAD_WARPS : 0);
+        for (int stage = 0; stage < STAGES; ++stage) {
+            make_barrier(shared.fetched[stage], 1);
+            make_barrier(shared.done_with[stage], readers);
         }
         publish_barriers();
         for (int parity = 0; parity < 2; ++parity) {
@@ -61,10 +65,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
         BackwardWarp(shared, epoch, rows).run();
     } else if (warp < BACKWARD_WARPS + FORWARD_WARPS) {
         ForwardWarp(shared, epoch, rows).run();
-    } else {
+    } else if (warp < BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS) {
         HeadWarp head(shared, epoch, rows);
         head.run(with_totals);
         if (with_totals) head.send_totals();
+    } else if (threadIdx.x % WARP == 0) {
+        FetchWarp(shared, epoch).run();
     }
     wait_for_cluster();  // a block that ends takes its mailboxes with it
     if (with_totals && rank_in_cluster() == 0 && threadIdx.x == 0) {

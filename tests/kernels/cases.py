@@ -20,7 +20,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from stages.persistent_cluster import BLOCKS, GRAM_THREADS, fragments
+from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from tests.kernels import doubles
 from tests.stages.numpy_parts import HostDevice
@@ -49,6 +49,7 @@ class Case:
     args: Args
     bounds: dict[str, Array | float]
     cluster: int | None = None  # blocks of one; the grid counts clusters then
+    shared_bytes: int = 0  # of each block, besides what the kernel declares
 
     def __str__(self) -> str:
         described = [
@@ -205,25 +206,25 @@ def expand_pixels(random: Generator) -> Iterator[Case]:
 
 def neighbour_grams(random: Generator) -> Iterator[Case]:
     for steps, batch, inputs in [(2, 16, 1), (3, 48, 33), (2, 128, 50), (4, 112, 7)]:
-        images, _ = fragments(HostDevice(), list(_pixels(random, (steps, batch, inputs))))
-        pairs, tiles = images.shape[1:3]
+        images = fragments(HostDevice(), list(_pixels(random, (steps, batch, inputs))))
+        tiles, pairs = images.shape[1:3]
         grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
         args: Args = {"images": images, "grams": grams, "pairs": pairs, "tiles": tiles}
         # So few pixels have inner products that float32 holds, whatever the order they are added in.
-        yield Case("neighbour_grams", (steps - 1,), (GRAM_THREADS,), args, {"grams": 0.0})
+        yield Case("neighbour_grams", (steps - 1,), (GRAM_THREADS,), args, {"grams": 0.0}, shared_bytes=GRAM_BYTES)
 
 
 def persistent_cluster(random: Generator) -> Iterator[Case]:
     sizes = [(1, 16, 1, 1), (2, 16, 16, 2), (5, 48, 33, 9), (4, 128, 784, 10), (3, 112, 1023, 16)]
     for (steps, batch, inputs, classes), with_totals in itertools.product(sizes, (0, 1)):
         pixels = _pixels(random, (steps, batch, inputs))
-        images, features = fragments(HostDevice(), list(pixels))
-        pairs, tiles = images.shape[1:3]
+        images = fragments(HostDevice(), list(pixels))
+        tiles, pairs = images.shape[1:3]
         grams = np.full((max(steps - 1, 1), 2 * pairs, pairs, 32, 8), np.nan, np.float16)
         grams[: steps - 1] = doubles.neighbour_grams(images, grams, pairs, tiles)["grams"][: steps - 1]
         labels = random.integers(0, classes, (steps, batch), np.int32)
         weight, bias = _normal(random, (inputs, classes)) / np.float32(8), _normal(random, (classes,))
-        args: Args = {"images": images, "features": features, "labels": labels, "grams": grams, "weight": weight}
+        args: Args = {"images": images, "labels": labels, "grams": grams, "weight": weight}
         args |= {"bias": bias, "totals": np.array([12.5, 3.0]), "steps": steps, "pairs": pairs, "tiles": tiles}
         args |= {"inputs": inputs, "classes": classes, "learning_rate": 0.125, "with_totals": with_totals}
         # A probability is off, relatively, by as much as its logit is: by the rounding of its terms, 2^-22 each, most
@@ -238,6 +239,7 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
             args,
             {"weight": moved, "bias": moved, "totals": totals},
             BLOCKS,
+            SHARED_BYTES,
         )
 
 

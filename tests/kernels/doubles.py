@@ -87,7 +87,6 @@ def neighbour_grams(images: Halves, grams: Halves, pairs: int, tiles: int) -> Ou
 
 def persistent_cluster(
     images: Halves,
-    features: Halves,
     labels: Labels,
     grams: Halves,
     weight: Array,
@@ -103,7 +102,7 @@ def persistent_cluster(
 ) -> Outputs:
     weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
     for batch, wanted in zip(images, labels, strict=True):
-        x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch]).astype(np.float64)
+        x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
         x = x[:, :inputs]
         logits = x @ weight + bias
         if with_totals:

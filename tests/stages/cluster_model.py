@@ -26,9 +26,9 @@ WEIGHT_SCALE, DLOGIT_SCALE = np.float32(16), np.float32(1024)
 CLASSES = 16  # rows of a fragment
 
 
-def matrix(lanes: Half) -> Half:
-    """The matrix (16, 16) of a fragment, from the eight numbers of each lane (32, 8)."""
-    return np.hstack(right_factors(lanes)).T
+def matrix(parts: Half) -> Half:
+    """The matrix (16, 16) of its four of 8 by 8, (2, 2, 8, 8)."""
+    return np.block([[parts[i, j] for j in range(2)] for i in range(2)])
 
 
 def right_factor(first: Half, second: Half) -> Half:
@@ -39,11 +39,6 @@ def right_factor(first: Half, second: Half) -> Half:
         factor[row : row + 2, column] = first[lane]
         factor[row + 8 : row + 10, column] = second[lane]
     return factor
-
-
-def right_factors(lanes: Half) -> tuple[Half, Half]:
-    """The right factors (16, 8) of a fragment's lanes (32, 8): its upper and its lower eight rows, transposed."""
-    return right_factor(lanes[:, 0:2], lanes[:, 2:4]), right_factor(lanes[:, 4:6], lanes[:, 6:8])
 
 
 def halves(numbers: Array) -> tuple[Half, Half]:
@@ -58,9 +53,9 @@ def product(left: Half, right: Half, total: Array) -> Array:
 
 
 def neighbour_grams(images: Half) -> Half:
-    """What the kernel of that name makes of images (steps, P, tiles, 32, 8): (steps - 1, 2 P, P, 32, 8)."""
-    steps, pairs, tiles = images.shape[:3]
-    batches = [np.block([[matrix(images[s, p, t]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)]
+    """What the kernel of that name makes of images (steps, tiles, P, 2, 2, 8, 8): (steps - 1, 2 P, P, 32, 8)."""
+    steps, tiles, pairs = images.shape[:3]
+    batches = [np.block([[matrix(images[s, t, p]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)]
     grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
     for step in range(steps - 1):
         before, after = batches[step].astype(np.float32), batches[step + 1].astype(np.float32)
@@ -82,9 +77,9 @@ class Mailbox:
 class Cluster:
     """One launch; `mailboxes` of each kind (the kernel has two) are taken in turns by the steps."""
 
-    def __init__(self, images: Half, features: Half, labels: NDArray[np.int32], grams: Half, *, mailboxes: int) -> None:
-        self.images, self.features, self.labels, self.grams = images, features, labels, grams
-        self.steps, self.pairs, self.tiles = images.shape[:3]
+    def __init__(self, images: Half, labels: NDArray[np.int32], grams: Half, *, mailboxes: int) -> None:
+        self.images, self.labels, self.grams = images, labels, grams
+        self.steps, self.tiles, self.pairs = images.shape[:3]
         self.boxes = mailboxes
         self.mail: dict[tuple[str, int, int], Mailbox] = {}
         self.under_way: list[tuple[str, int, int, int, Array]] = []
@@ -158,23 +153,25 @@ class Cluster:
         self.met[key] = self.met.get(key, 0) + 1
         return lambda: self.met[key] == warps
 
+    def own_tiles(self, block: int) -> range:
+        return range(block * self.tiles // BLOCKS, (block + 1) * self.tiles // BLOCKS)
+
     def backward_warp(self, block: int, warp: int) -> Warp:
-        tile = block + BLOCKS * warp
         for step in range(min(2, self.steps)):
             self.publish(block, warp, step)
         for step in range(self.steps):
             yield self.is_full("dlogits", step, block)
-            if tile < self.tiles:
-                self.backward(block, tile, step)
+            if warp < len(self.own_tiles(block)):
+                self.backward(block, self.own_tiles(block)[warp], step)
             yield lambda: True  # here others may get ahead
             if step + 2 < self.steps:
                 self.publish(block, warp, step + 2)
 
     def publish(self, block: int, warp: int, step: int) -> None:
         """Weights for the forward pass of that step."""
-        tile = block + BLOCKS * warp
-        if tile < self.tiles:
-            self.published[block, step % self.boxes, warp] = step, self.weights[tile].copy()
+        if warp < len(self.own_tiles(block)):
+            weights = self.weights[self.own_tiles(block)[warp]]
+            self.published[block, step % self.boxes, warp] = step, weights.copy()
         self.meet("weights", block, step, BACKWARD_WARPS + FORWARD_WARPS)
 
     def forward_warp(self, block: int, warp: int) -> Warp:
@@ -189,15 +186,15 @@ class Cluster:
             sums = np.zeros((2, CLASSES, 8), np.float32)
             for pair in range(self.pairs):
                 dlogits = np.hstack([self.read("dlogits", step, block, 2 * pair + i) for i in range(2)])
-                x = right_factors(self.features[step, tile, pair])[half]
+                x = matrix(self.images[step, tile, pair])[:, 8 * half : 8 * half + 8]
                 sums = np.stack([product(part, x, sums[i]) for i, part in enumerate(halves(dlogits))])
             self.weights[tile][:, 8 * half : 8 * half + 8] -= self.rate * (sums[0] + sums[1])
 
     def forward(self, block: int, pair: int, step: int) -> None:
         for half in range(2):
             sums = np.zeros((2, CLASSES, 8), np.float32)
-            for i, tile in enumerate(range(block, self.tiles, BLOCKS)):
-                x = right_factors(self.images[step, pair, tile])[half]
+            for i, tile in enumerate(self.own_tiles(block)):
+                x = matrix(self.images[step, tile, pair])[8 * half : 8 * half + 8].T
                 published, weights = self.published[block, step % self.boxes, i]
                 assert published == step, f"weights for step {step} were overwritten before they were read"
                 sums = np.stack([product(part, x, sums[j]) for j, part in enumerate(halves(WEIGHT_SCALE * weights))])

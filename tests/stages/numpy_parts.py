@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,6 +52,12 @@ class HostDevice:
 
     def zero(self, array: Array) -> None:
         array[...] = 0
+
+    def beside(self, branch: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def join(self) -> None:
+        pass
 
 
 class HostLender:

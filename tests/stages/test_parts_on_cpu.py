@@ -50,8 +50,9 @@ class ShimDevice(HostDevice):
         super().__init__()
         self._shim = shim
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None) -> Callable[..., None]:
+    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Callable[..., None]:
         assert cluster is None, "the shim runs no clusters"
+        assert not shared_bytes, "the shim gives only the shared memory that a kernel declares"
         return partial(self._launch, name)
 
     def _launch(self, name: str, grid: Any, block: Any, *args: Any) -> None:

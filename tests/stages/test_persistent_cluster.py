@@ -21,12 +21,12 @@ Arrays = tuple[np.ndarray, np.ndarray]
 def train(problem: Problem, steps: int, seed: int, mailboxes: int = 2) -> tuple[Arrays, Oracle]:
     """Parameters as the model of the schedule trains them, and the oracle after the same steps."""
     split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
-    images, features = fragments(HostDevice(), list(split.pixels().reshape(steps, problem.batch_size, -1)))
+    images = fragments(HostDevice(), list(split.pixels().reshape(steps, problem.batch_size, -1)))
     labels = split.labels.astype(np.int32).reshape(steps, -1)
     params = initial_params(problem, run=1)
     oracle = Oracle(problem, params)
     oracle.run_epoch(split.images, split.labels)
-    cluster = Cluster(images, features, labels, neighbour_grams(images), mailboxes=mailboxes)
+    cluster = Cluster(images, labels, neighbour_grams(images), mailboxes=mailboxes)
     random = np.random.default_rng(seed)
     return cluster.train(params.weights[0], params.biases[0], problem.learning_rate, random), oracle
 
@@ -62,12 +62,10 @@ def test_with_one_mailbox_instead_of_two_it_would_be_overwritten() -> None:
 def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
     random = np.random.default_rng(0)
     batch = random.integers(0, 256, (32, 21)).astype(np.float32) / 256
-    images, features = fragments(HostDevice(), [batch])
-    assert (images.shape, features.shape) == ((1, 2, 2, 32, 8), (1, 2, 2, 32, 8))
-    by_row = np.block([[matrix(images[0, pair, tile]) for tile in range(2)] for pair in range(2)])
-    by_feature = np.block([[matrix(features[0, tile, pair]) for pair in range(2)] for tile in range(2)])
-    np.testing.assert_array_equal(by_row, np.hstack([batch, np.ones((32, 1)), np.zeros((32, 10))]))
-    np.testing.assert_array_equal(by_feature, by_row.T)
+    images = fragments(HostDevice(), [batch])
+    assert images.shape == (1, 2, 2, 2, 2, 8, 8)
+    whole = np.block([[matrix(images[0, tile, pair]) for tile in range(2)] for pair in range(2)])
+    np.testing.assert_array_equal(whole, np.hstack([batch, np.ones((32, 1)), np.zeros((32, 10))]))
 
 
 @pytest.mark.parametrize(

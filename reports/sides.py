@@ -8,7 +8,7 @@ from ladder.profile_data import CopyUse, Profile
 from ladder.results import Group, Results
 from reports import format
 from reports.decomposition import Profiled, all_profiled
-from reports.markdown import cell, figure_links, table
+from reports.markdown import bullets, cell, figure_links, table
 from reports.summary import BLOCKS, label
 
 FIGURES: dict[Group, str] = {"memory": "memory.svg", "data": "data_path.svg"}
@@ -28,6 +28,7 @@ HOW_TO_READ_DATA = (
     "which it ran a kernel as well; the host's time in the calls that ask for copies, under the "
     "tool, which makes each of them longer. Memory is that of the GPU."
 )
+MOST = 0.5  # of the time of copies: more than that hides them
 DATA_COLUMNS = (
     "Stage", "us/step", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels", "Host copies, us/step",
     "Memory",
@@ -52,7 +53,35 @@ def side_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
         yield f"## {BLOCKS['data']}"
         yield table(DATA_COLUMNS, map(_data_row, found), right=[False] + [True] * 7)
         yield HOW_TO_READ_DATA
+        if told := [said for one in found if (said := overlap(one))]:
+            yield bullets(told)
         yield from figure_links({FIGURES["data"]} & set(figures), "figures")
+
+
+def overlap(one: Profiled) -> str:
+    """A sentence on how much of its copies a rung hides, and why not more; empty where they take turns with kernels."""
+    copied, parts = uploads(one.profile), one.profile.split
+    share = hidden_share(copied) if copied else None
+    if copied is None or not share:
+        return ""
+    bare, idle = copied.us_per_step - copied.hidden_us_per_step, parts.launching_us + parts.waiting_us
+    if share >= MOST:
+        why = "they are hidden"
+    elif idle > bare:
+        why = (
+            f"the GPU idles for {_us(idle)} us more, until the host has launched the next kernel, so that there is "
+            "little to hide behind, and little to be won by it"
+        )
+    else:
+        why = f"kernels take {_us(parts.kernels_us)} us, too short to hide them all"
+    return (
+        f"{one.stage.name} copies beside kernels for {format.share(share)} of the {_us(copied.us_per_step)} us that the "
+        f"copies of a step take: {why}."
+    )
+
+
+def _us(value: float) -> str:
+    return format.microseconds(value)
 
 
 def uploads(profile: Profile) -> CopyUse | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from reports.decomposition import chain
 from reports.figures import drawings, figures
 from reports.markdown import README_COLUMNS, stage_table
 from reports.report import report
-from reports.sides import calls_in_words, side
+from reports.sides import calls_in_words, overlap, side
 from reports.summary import rows, table_order
 from tests.reports import sample
 from tests.reports.profiles import own_kernels, profile
@@ -101,6 +102,28 @@ def test_they_are_not_on_the_way_up_the_ladder_unless_there_is_no_other(run: Res
     assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas", "bf16-gemm"]
     sides = msgspec.structs.replace(run, stages=run.stages[:4])
     assert [change.rung.stage.name for change in chain(sides)] == ["alloc-arena"]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "split", "said"),
+    [
+        (0.0, Split(30.0, 10.0, 0.0, 8.0, 0.0), ""),
+        (
+            8.0,
+            Split(30.0, 2.0, 0.0, 8.0, 0.0),
+            "for 80% of the 10.0 us that the copies of a step take: they are hidden",
+        ),
+        (0.5, Split(18.0, 9.5, 0.0, 19.0, 1.0), "the GPU idles for 20.0 us more"),
+        (4.0, Split(4.5, 6.0, 0.0, 1.0, 0.0), "kernels take 4.50 us, too short to hide them all"),
+    ],
+)
+def test_a_report_says_why_copies_are_not_hidden(hidden: float, split: Split, said: str, run: Results) -> None:
+    copied = CopyUse("host to device", 468.0, 188e6, 10.0, hidden)
+    found = profiled(copies=[copied], split=split)
+    (one,) = [one for one in side(run, "data") if one.stage.name == "pinned"]
+    sentence = overlap(replace(one, profile=found))
+    assert said in sentence
+    assert bool(said) == bool(sentence)
 
 
 def test_calls_that_never_happened_are_not_told() -> None:

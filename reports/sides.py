@@ -74,10 +74,8 @@ def overlap(one: Profiled) -> str:
         )
     else:
         why = f"kernels take {_us(parts.kernels_us)} us, too short to hide them all"
-    return (
-        f"{one.stage.name} copies beside kernels for {format.share(share)} of the {_us(copied.us_per_step)} us that the "
-        f"copies of a step take: {why}."
-    )
+    took = f"{format.share(share)} of the {_us(copied.us_per_step)} us that the copies of a step take"
+    return f"{one.stage.name} copies beside kernels for {took}: {why}."
 
 
 def _us(value: float) -> str:

@@ -8,6 +8,10 @@ gives back. After the first step every request is a look into a list of free blo
 Expect: no call to CUDA after the first step. What remains is the pool's own work in the host's program, about
 0.5 us for a tensor: 47 us for softmax regression, where the host is the bound, and nothing to be seen where the kernels
 are.
+
+Found: no call to CUDA after the preparation, but nothing cheap about it: 62 us in the one run of a trial, and under
+CUPTI 78.9 us a step, against 78.2 in the order of the stream and 71.6 without any. To its own code, a tensor costs the
+pool about as much as two calls cost the driver.
 """
 
 from __future__ import annotations

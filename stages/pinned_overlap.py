@@ -10,6 +10,9 @@ Expect: copies hidden: where the kernels are the bound, the 8 to 16 us a step of
 shows most of a copy's time beside kernels. For softmax regression nothing to win, as the host is the bound: two
 records and two waits more, of 1 us each, make it 3 to 5 us slower than the rung below. Its kernels fill less than half
 of the time, so that less than half of a copy will be seen beside one.
+
+Found: 4 us slower in a trial, as expected, but not half of a copy is hidden: 0.4 % of its time. The copy is handed over
+first, and takes 9.9 us, in which the host has not launched the first kernel of the step yet.
 """
 
 from __future__ import annotations

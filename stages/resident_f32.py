@@ -7,6 +7,9 @@ Change: data. All images are copied to the device in float32 while preparing, an
 
 Expect: a copy, two records and two waits of the host's less: 8 to 10 us less a step where the host is the bound, and
 the same as `sparse-metrics`: what these two differ by is noise. No byte is copied in an epoch without metrics.
+
+Found: nothing to be seen of it in a trial: 47 and 57 us in its two runs, 45 and 47 in those of `sparse-metrics`, 44 and
+48 where each batch is copied from pinned memory. Processes differ by more than these calls cost.
 """
 
 from __future__ import annotations

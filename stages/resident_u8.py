@@ -9,8 +9,8 @@ Expect: 141 MB less memory, and one launch more: 4 us a step where the host is t
 kernel that reads 100 KB and writes 401 KB, all of which L2 holds; nothing is won by reading less from memory, since
 the step's products read the 401 KB twice as before.
 
-Found: 134 MiB less, and 1.1 us more for the kernels; the launch is not to be seen in a trial, 51 us against 52 with
-twice that difference between two runs of one process.
+Found: 134 MiB less, and 1.1 us more for the kernels; the launch is not to be seen in a trial, 51 us against 52, where
+the two runs of one process differ by 9.
 """
 
 from __future__ import annotations

@@ -11,15 +11,18 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.cache import cache_folder
-from common.download import DownloadError, Progress, download, read_cache
 from common.errors import UsageError
 from common.quartet import RANKS, TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS, Quartet, join, read_quartet
 from common.synthetic import synthetic_digits
+
+if TYPE_CHECKING:
+    from common.download import Progress
 
 SYNTHETIC = "synthetic digits"
 
@@ -89,6 +92,8 @@ def load_dataset(
     A folder that was asked for, by `data_dir` or `$LADDER_DATA_DIR`, is used or refused with a UsageError; nothing
     else takes its place. `offline` leaves the network alone.
     """
+    from common.download import DownloadError  # here, since every stage's process reads a dataset and none downloads
+
     if seed < 0:
         raise UsageError(f"seed {seed}: must be 0 or more")
     from_environment = os.environ.get("LADDER_DATA_DIR")
@@ -110,6 +115,8 @@ def _own(folder: Path, source: str, seed: int) -> Dataset:
 
 def _mnist(progress: Progress | None, offline: bool) -> tuple[Quartet, str]:
     """MNIST and whether it came from the cache or had to be downloaded."""
+    from common.download import DownloadError, download, read_cache
+
     folder = cache_folder("mnist")
     files = read_cache(folder)
     missing = [name for name in RANKS if name not in files]

@@ -54,6 +54,10 @@ def _torch_without_cuda() -> str | None:
 
 
 Check = Callable[[], str | None]
+TORCH = (
+    "torch",
+    "torch._dynamo",
+)  # the compiler's front: the first optimiser imports it, even where nothing is compiled
 # Each need with the checks that have to pass, and with the modules that a stage with it will import.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cuda": (
@@ -62,8 +66,8 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     ),
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
     "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
-    "torch": ((partial(_not_installed, "torch", "PyTorch"),), ("torch",)),
-    "torch-cuda": ((_no_device, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), ("torch",)),
+    "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
+    "torch-cuda": ((_no_device, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
     "jax": ((partial(_not_installed, "jax", "JAX"),), ("jax",)),
 }
 

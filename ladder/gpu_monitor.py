@@ -100,8 +100,9 @@ class GpuMemory:
     containers.
     """
 
-    def __init__(self) -> None:
-        self._before = _memory_used_mib()
+    def __init__(self, monitor: GpuMonitor) -> None:
+        self._monitor = monitor
+        self._before = monitor.memory_used_mib()
         self._most = 0.0
 
     @contextmanager
@@ -110,11 +111,10 @@ class GpuMemory:
         done = Event()
 
         def look() -> None:
-            with GpuMonitor() as monitor:
-                while (used := monitor.memory_used_mib()) is not None:
-                    self._most = max(self._most, used)
-                    if done.wait(LOOK_EVERY_S):
-                        return
+            while (used := self._monitor.memory_used_mib()) is not None:
+                self._most = max(self._most, used)
+                if done.wait(LOOK_EVERY_S):
+                    return
 
         thread = Thread(target=look, daemon=True)
         thread.start()
@@ -126,10 +126,5 @@ class GpuMemory:
 
     def taken_mib(self) -> float | None:
         """The most of what was seen, in MiB, the CUDA context included; None where NVML does not say."""
-        now = _memory_used_mib()
+        now = self._monitor.memory_used_mib()
         return None if now is None or self._before is None else max(now, self._most) - self._before
-
-
-def _memory_used_mib() -> float | None:
-    with GpuMonitor() as monitor:
-        return monitor.memory_used_mib()

@@ -34,7 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     round: int
     first_updates: list[int]  # check the parameters after this many batches, each from a fresh trainer
     wanted: Plan
-    profile: Tool | None  # cupti: after all is timed; nsys: watches from outside, and nothing is timed or judged
+    profile: Tool | None  # cupti: once all is timed and told; nsys: watches from outside, nothing is timed or judged
     budget_s: float | None  # null: `wanted` is what an earlier round found affordable
 
 
@@ -57,6 +57,7 @@ class Report(msgspec.Struct, frozen=True):
     from_zero: EpochMetrics | None = None  # of one epoch from zeros; its parameters lie beside the report, too
     profile: Profile | None = None  # by CUPTI; the trace lies beside the report
     unprofiled: str = ""  # why there is none, though it was asked for
+    profiling: bool = False  # all but the profile, left while that is taken; gone again once it is
     metrics: dict[int, EpochMetrics] = {}  # of the last timed run, by epoch from 0
 
 

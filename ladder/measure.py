@@ -33,7 +33,7 @@ class Events(Protocol):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How many runs of how many epochs a process is to make."""
+    """How many timed runs of how many epochs a process is to make, and how many warm-ups before them."""
 
     epochs: int
     repeats: int
@@ -77,10 +77,12 @@ def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: in
     Runs are given up before epochs. Where it can, the number of epochs stays a multiple of `metrics_every`, so that
     metrics computed in every so many epochs are neither missed nor weighted twice.
     """
-    affordable = int(budget_s / epoch_s) if epoch_s > 0 else wanted.epochs * (wanted.repeats + wanted.warmups)
-    runs = affordable // wanted.epochs
-    if runs > wanted.warmups:
-        return Plan(wanted.epochs, min(wanted.repeats, runs - wanted.warmups), wanted.warmups)
+    if epoch_s <= 0:
+        return wanted
+    affordable = int(budget_s / epoch_s)
+    runs = (affordable - wanted.warmups * warmup_epochs(wanted.epochs, metrics_every)) // wanted.epochs
+    if runs > 0:
+        return Plan(wanted.epochs, min(wanted.repeats, runs), wanted.warmups)
     # Too slow even for one run and its warm-ups: the epochs before have warmed it up, and one run must do.
     epochs = min(wanted.epochs, max(affordable, 1))
     if metrics_every < epochs < wanted.epochs:
@@ -88,11 +90,17 @@ def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: in
     return Plan(epochs, 1, 0)
 
 
+def warmup_epochs(epochs: int, metrics_every: int) -> int:
+    """How long a warm-up is where a run has so many epochs: half of it, and where it can with an epoch of metrics."""
+    return min(epochs, max(metrics_every, epochs // 2))
+
+
 def measure(
     trainer: Trainer,
     params_of: Callable[[int], Params],
     plan: Plan,
     *,
+    metrics_every: int,
     fence: Fence,
     clock: Clock,
     events: Events | None = None,
@@ -105,6 +113,7 @@ def measure(
     """
     runs = []
     for left in reversed(range(plan.warmups + plan.repeats)):
-        runs.append(timed_run(trainer, params_of(left), plan.epochs, fence=fence, clock=clock, events=events))
+        epochs = plan.epochs if left < plan.repeats else warmup_epochs(plan.epochs, metrics_every)
+        runs.append(timed_run(trainer, params_of(left), epochs, fence=fence, clock=clock, events=events))
         after_run()
     return runs[: plan.warmups], runs[plan.warmups :]

@@ -72,8 +72,10 @@ def ladder_parser() -> argparse.ArgumentParser:
 
     how = parser.add_argument_group("how to measure")
     how.add_argument("--rounds", type=int, default=2, metavar="N", help="fresh processes for each stage (default: 2)")
-    how.add_argument("--repeats", type=int, default=3, metavar="N", help="timed runs in each process (default: 3)")
-    how.add_argument("--warmups", type=int, default=1, metavar="N", help="untimed runs before them (default: 1)")
+    how.add_argument("--repeats", type=int, default=2, metavar="N", help="timed runs in each process (default: 2)")
+    how.add_argument(
+        "--warmups", type=int, default=1, metavar="N", help="untimed runs of half their length before them (1)"
+    )
     how.add_argument(
         "--budget", type=float, default=5.0, metavar="S", help="seconds to measure a stage for; slow ones do less (5)"
     )

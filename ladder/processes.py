@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,31 +11,42 @@ from pathlib import Path
 import msgspec
 
 from ladder.jobs import JOB, REPORT, Job, Report
+from ladder.lifetime import kill_group
 from ladder.limit_data import LimitsRecord
+from ladder.nurseries import Nursery
 
 ROOT = Path(__file__).parent.parent
 Wrap = Callable[[Sequence[str]], list[str]]
 """Makes the command of a profiler out of the command that it is to watch."""
 
 
-def run_job(job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = list) -> Report:
+def run_job(
+    job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = list, nursery: Nursery | None = None
+) -> Report:
     """Start a worker on a job in this folder and wait for it; what it prints goes to the log.
 
-    Whatever goes wrong is the report's `error`.
+    It comes from the nursery, or where there is none, or that has ended, by itself. Whatever goes wrong is the report's
+    `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
+    ended = None
     try:
-        code = _run(wrap([sys.executable, "-m", "ladder.worker", str(folder)]), log, timeout_s)
+        code = nursery.run(folder, log, timeout_s) if nursery else None
+        if code is None:
+            code = _run(wrap([sys.executable, "-m", "ladder.worker", str(folder)]), log, timeout_s)
+        if code < 0:
+            ended = f"killed by {signal.Signals(-code).name}"
     except subprocess.TimeoutExpired:
-        return Report(error=f"no answer within {timeout_s:g} s (--timeout)")
-    if code < 0:
-        return Report(error=f"killed by {signal.Signals(-code).name}")
+        ended = f"no answer within {timeout_s:g} s (--timeout)"
     try:
-        return msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
+        report = msgspec.json.decode((folder / REPORT).read_bytes(), type=Report)
     except OSError:
-        return Report(error=f"exit code {code} and no report; see logs/{log.name}")
+        return Report(error=ended or f"exit code {code} and no report; see logs/{log.name}")
     except (ValueError, msgspec.DecodeError) as error:
-        return Report(error=f"an unreadable report ({error})")
+        return Report(error=ended or f"an unreadable report ({error})")
+    if report.profiling:  # all had been timed and told: it is the profiler that did not come to an end
+        return msgspec.structs.replace(report, unprofiled=f"CUPTI: {ended or f'exit code {code}'}")
+    return Report(error=ended) if ended else report
 
 
 def limits_of_gpu(answer: Path, log: Path, timeout_s: float) -> LimitsRecord | None:
@@ -61,9 +71,5 @@ def _run(command: Sequence[str], log: Path, timeout_s: float) -> int:
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """Kill the process and whatever it started; by now it is done, late, or the user has interrupted us."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    finally:
-        process.wait()
+    kill_group(process.pid)
+    process.wait()

@@ -6,6 +6,8 @@ where epochs with and without metrics count as often as they do in a run.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -28,6 +30,11 @@ class Split(msgspec.Struct, frozen=True):
     def total_us(self) -> float:
         """The step."""
         return self.kernels_us + self.copies_us + self.queued_us + self.launching_us + self.waiting_us
+
+    @classmethod
+    def mean(cls, splits: Sequence[Split]) -> Split:
+        """The mean of each part of at least one split."""
+        return cls(*(statistics.fmean(getattr(split, part) for split in splits) for part in cls.__struct_fields__))
 
 
 class KernelUse(msgspec.Struct, frozen=True):
@@ -84,11 +91,14 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What one tool saw of a stage, in epochs that were not timed."""
+    """What one tool saw of a stage, in epochs that were not timed.
+
+    With cupti, times and splits of a step are means over all processes, and the rest is of the first one.
+    """
 
     tool: Tool
     epochs: list[int]  # their numbers within a run, from 0
-    plain_step_us: float  # without the tool: the median of the timed runs, with cupti those of the same process
+    plain_step_us: float  # without the tool: the median of the timed runs, with cupti the mean of each process's own
     step_us: float  # under the tool
     seen: Split  # adds up to `step_us`
     split: Split  # what remains when the tool's own time is taken out: adds up to `plain_step_us`
@@ -104,6 +114,7 @@ class Profile(msgspec.Struct, frozen=True):
     calls: list[CallUse]
     timeline: list[Span]  # of three steps in a row, in the middle of an epoch without metrics where there is one
     timeline_us: float  # how long they take
+    processes: int = 1  # over which times and splits of a step are means
     first_calls: FirstCalls | None = None  # of rungs that ask what memory costs
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ladder.limit_data import Floor, LimitsRecord
-from ladder.profile_data import Profile, Tool
+from ladder.profile_data import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
 
@@ -60,11 +60,13 @@ class Process(msgspec.Struct, frozen=True):
 
     round: int
     prepare_s: float
-    warmups_s: list[float]
+    warmups_s: list[float]  # each of half a run's epochs, or as many as it takes to compute metrics
     runs_s: list[float]  # each a whole training run of `epochs` epochs, fence to fence on the host's clock
     gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null where the stage has no stream
     gpu_states: list[GpuState]
     gpu_memory_mib: float | None = None  # what it took on the device, its CUDA context among it
+    seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
+    split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
 
 
 class Timing(msgspec.Struct, frozen=True):

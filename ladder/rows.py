@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from ladder.jobs import Report
 from ladder.limit_data import Floor
 from ladder.measure import Plan
+from ladder.profile.averaged import averaged
 from ladder.profile_data import Profile, Tool
 from ladder.results import Check, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.verify import verify_speed, worst_of
@@ -89,11 +92,14 @@ class Row:
         assert report.process is not None
         self._report = report
         self.plan = report.plan
-        self.processes.append(report.process)
         self._shortened = shortened
-        if report.profile is not None:
-            self.watched(report.profile)
-        if report.unprofiled:
+        seen, process = report.profile, report.process
+        if seen is not None:
+            process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
+        self.processes.append(process)
+        if seen is not None:
+            self.watched(averaged(self._profiles.get("cupti", seen), self.processes))
+        elif report.unprofiled and "cupti" not in self._profiles:
             self._unprofiled["cupti"] = report.unprofiled
         curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
         self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)

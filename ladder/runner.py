@@ -20,6 +20,7 @@ from ladder.environment import missing
 from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, load_params, run_number
 from ladder.limits import design_of, floors
 from ladder.measure import Plan
+from ladder.nurseries import Nurseries, Nursery
 from ladder.oracle_runs import OracleRun, compute_all
 from ladder.processes import limits_of_gpu, run_job
 from ladder.profile import nsys
@@ -106,15 +107,21 @@ class Runner:
                 wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
                 self._oracles = compute_all(self._problem, scratch / "dataset", wanted, ORACLE_BUDGET_S)
                 self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
-                for round_, row in todo:
-                    if row.wants(round_):  # it may have failed in an earlier round
-                        self._process(row, round_, scratch, observer)
+                for round_ in rounds:
+                    self._round(round_, scratch, observer)
             if "nsys" in self._settings.profile:
                 self._watch_all(tool, scratch, observer)
         observer.end()
         return self._results
 
-    def _process(self, row: Row, round_: int, scratch: Path, observer: Observer) -> None:
+    def _round(self, round_: int, scratch: Path, observer: Observer) -> None:
+        """One process for every stage that has not failed in an earlier round."""
+        rows = [row for row in self._rows if row.wants(round_)]
+        with Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_) as nurseries:
+            for row in rows:
+                self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
+
+    def _process(self, row: Row, round_: int, scratch: Path, observer: Observer, nursery: Nursery | None) -> None:
         """One fresh process for one stage and round, its verification, and the results on disk."""
         name = row.entry.stage.name
         observer.start(name, round_ + 1, self._settings.rounds)
@@ -123,7 +130,7 @@ class Runner:
         job = self._job(row, round_, scratch / "dataset")
         observer.step("preparing, warming up, measuring")
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
-        report = run_job(job, folder, log, self._settings.timeout_s)
+        report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
         if report.error is None:
             observer.step("checking against the oracle")
             try:
@@ -187,7 +194,7 @@ class Runner:
             round=round_,
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
-            profile="cupti" if first and "cupti" in self._settings.profile else None,
+            profile="cupti" if "cupti" in self._settings.profile else None,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )
 

@@ -1,4 +1,4 @@
-"""The process in which one stage is measured once: `python -m ladder.worker FOLDER`.
+"""The process in which one stage is measured once: forked by a nursery, or `python -m ladder.worker FOLDER`.
 
 A process of its own for every stage and round, so that a sticky CUDA error, a warm cache, a changed thread pool or a
 profiler touches nothing else.
@@ -57,17 +57,26 @@ def main(folder: Path) -> int:
     except Exception as error:  # whatever a stage raises becomes the reason in its row
         traceback.print_exc()
         report = Report(error=one_line(error))
-    part = folder / f"{REPORT}.part"
-    part.write_bytes(msgspec.json.encode(report))
-    part.replace(folder / REPORT)
+    _hand_over(folder, report)
     return 0 if report.error is None else 1
 
 
+def _hand_over(folder: Path, report: Report) -> None:
+    """Leave the report in the folder, in one step: who reads it finds it whole or not at all."""
+    part = folder / f"{REPORT}.part"
+    part.write_bytes(msgspec.json.encode(report))
+    part.replace(folder / REPORT)
+
+
 def do(job: Job, folder: Path) -> Report:
-    """Prepare, run an epoch from zeros, warm up, measure, run first updates; leave the parameters for the verifier."""
+    """Prepare, run an epoch from zeros, warm up, measure, run first updates, leave the parameters for the verifier.
+
+    Last comes the profile. A profiler may take the process with it, so all else lies ready as a report by then.
+    """
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
-    memory = GpuMemory()
+    monitor = GpuMonitor()  # closed by the end of the process
+    memory = GpuMemory(monitor)
     import_packages(stage.needs)
 
     begin = time.perf_counter()
@@ -88,21 +97,18 @@ def do(job: Job, folder: Path) -> Report:
         plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, job.problem.metrics_every)
 
     states: list[GpuState] = []
-    with GpuMonitor() as monitor:
-        warmups, runs = measure(
-            trainer,
-            params_of,
-            plan,
-            fence=fence,
-            clock=time.perf_counter,
-            events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
-            after_run=lambda: states.extend(monitor.read()),
-        )
+    warmups, runs = measure(
+        trainer,
+        params_of,
+        plan,
+        metrics_every=job.problem.metrics_every,
+        fence=fence,
+        clock=time.perf_counter,
+        events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
+        after_run=lambda: states.extend(monitor.read()),
+    )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", trainer.read_params())
-    steps = job.problem.steps(len(train.images))
-    step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
-    profile, unprofiled = _profile(job, trainer, stage, train, plan.epochs, steps, step_us, folder)
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
     report = Report(
@@ -120,10 +126,23 @@ def do(job: Job, folder: Path) -> Report:
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),
-        profile=profile,
-        unprofiled=unprofiled,
         metrics=runs[-1].metrics,
     )
+    if job.profile is not None and trainer.device == "gpu":
+        if not cupti.available():
+            report = msgspec.structs.replace(report, unprofiled="cupti-python is not installed")
+        else:
+            steps = job.problem.steps(len(train.images))
+            step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
+            _hand_over(folder, msgspec.structs.replace(report, profiling=True))
+            try:
+                profile = _profile(job, trainer, stage, train, plan.epochs, steps, step_us, folder)
+            except Exception as error:  # CUPTI wants permissions, and a version that fits the driver
+                traceback.print_exc()
+                # Not closed: what it left of the process is not the stage's to answer for.
+                return msgspec.structs.replace(report, unprofiled=one_line(error))
+            (folder / REPORT).unlink()
+            report = msgspec.structs.replace(report, profile=profile)
     trainer.close()
     return report
 
@@ -145,23 +164,16 @@ def show(job: Job) -> Report:
 
 def _profile(
     job: Job, trainer: Trainer, stage: Stage, train: Split, epochs: int, steps: int, step_us: float, folder: Path
-) -> tuple[Profile | None, str]:
-    """What CUPTI sees of runs of so many epochs of so many steps, or why it sees nothing."""
-    if job.profile is None or trainer.device != "gpu":
-        return None, ""
-    if not cupti.available():
-        return None, "cupti-python is not installed"
+) -> Profile:
+    """What CUPTI sees of runs of so many epochs of so many steps; raises whatever CUPTI raises."""
     sample = sample_of(job.problem, epochs)
-    try:
-        trace = Profiled(trainer, sample, fence).record()
+    trace = Profiled(trainer, sample, fence).record()
+    if job.round == 0:
         chrome.write(folder / TRACE, trace, stage.name, steps)
-        profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
-        if stage.group == "memory":  # another trainer, which for these alone is worth its time
-            profile = msgspec.structs.replace(profile, first_calls=_first_calls(stage, job, train))
-        return with_bytes(profile, job.problem) if stage.recipe else profile, ""
-    except Exception as error:  # CUPTI wants permissions, and a version that fits the driver: neither is worth a row
-        traceback.print_exc()
-        return None, one_line(error)
+    profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
+    if stage.group == "memory" and job.round == 0:  # another trainer, which for these alone is worth its time
+        profile = msgspec.structs.replace(profile, first_calls=_first_calls(stage, job, train))
+    return with_bytes(profile, job.problem) if stage.recipe else profile
 
 
 def _first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:

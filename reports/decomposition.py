@@ -1,8 +1,8 @@
 """Where the time of a step goes, and which part of it a rung changed.
 
 A profile splits the step of one stage into parts that add up. The difference of two neighbours is then the sum of the
-differences of their parts, plus what the two profiles do not see of it: they were made in other processes than the
-timed runs, in epochs that nobody timed.
+differences of their parts, plus what is not explained: the parts add up to the mean of what each process took, and the
+time of a stage is the median of all its runs.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ladder.results import Results, StageResult
 from reports import format
 from reports.bottleneck import next_step
 from reports.decomposition import Change, Profiled, changes, profiled
-from reports.profiles import agreement, kernel_name, seen_by
+from reports.profiles import agreement, kernel_names, seen_by
 from reports.summary import label, reason
 
 TOP = 6  # kernels
@@ -98,10 +98,12 @@ def _bars(one: Profiled, change: Change | None) -> Table:
 
 def _kernels(kernels: list[KernelUse]) -> Table:
     table = _empty_table("kernel", "us/step", "regs", "blocks", "threads", "occ.", "bytes", "GB/s")
-    for kernel in sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:TOP]:
+    shown = sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:TOP]
+    names = kernel_names((kernel.name for kernel in shown), 18)
+    for kernel in shown:
         moved = kernel.bytes
         table.add_row(
-            kernel_name(kernel.name, 18),
+            names[kernel.name],
             format.microseconds(kernel.us_per_step),
             str(kernel.registers),
             f"{kernel.blocks:,}",

@@ -9,18 +9,19 @@ from ladder.results import Results, StageResult
 from reports import format
 from reports.decomposition import PARTS, Change, Profiled, all_profiled, changes, doubts, profiled
 from reports.markdown import bullets, cell, figure_links, line, table
-from reports.profiles import agreement, grid, host_lines, kernel_name, seen_by
+from reports.profiles import agreement, grid, host_lines, kernel_names, seen_by
 from reports.summary import label
 from reports.timeline import timeline_name
 
 MOST_KERNELS = 20  # rows of a stage's table; a library may launch a hundred
 HOW_TO_READ_PARTS = """\
-All numbers are us a step. *Kernels*: the GPU runs at least one. *Copies*: it copies or fills memory, and runs none. The
-other parts are idle time, by the work that ended it: *between queued kernels*, that work had been handed over already;
-*host launching*, the host had not handed it over yet; *host waiting*, it could not, since it was waiting for the GPU
-itself. The parts come from epochs that were profiled and not timed. What the tool itself cost is taken out of the
-idle parts, so that they add up to *sum*: what a step took in the timed runs of that same process. *Timed* is what the
-table above shows, over all processes. *Under the tool* is how much longer a step took in the profile."""
+All numbers are us a step. *Kernels*: the GPU runs at least one. *Copies*: it copies or fills memory, and runs none.
+The other parts are idle time, by the work that ended it: *between queued kernels*, that work had been handed over
+already; *host launching*, the host had not handed it over yet; *host waiting*, it could not, since it was waiting for
+the GPU itself. The parts come from epochs that were profiled and not timed. What the tool itself cost is taken out of
+the idle parts, so that they add up to *sum*: what a step took in the timed runs of that same process, on average over
+the processes that were profiled. *Timed* is what the table above shows, over all processes. *Under the tool* is how
+much longer a step took in the profile."""
 HOW_TO_READ_CHANGES = """\
 Each row is a rung less the rung below it, in us a step: below zero it became faster. *Not explained* is what the parts
 leave of the timed difference, *explained* the share that they do not leave; where the difference is within the noise,
@@ -97,11 +98,12 @@ def _change_row(change: Change) -> list[str]:
 
 def _kernel_table(kernels: Sequence[KernelUse]) -> str:
     """Kernel by kernel: by their places in the step, or by how often a step runs them where steps differ."""
+    names = kernel_names(kernel.name for kernel in kernels[:MOST_KERNELS])
     by_place = all(kernel.place is not None for kernel in kernels)
     rows = [
         (
             str(kernel.place + 1) if by_place and kernel.place is not None else format.per_step(kernel.per_step),
-            f"`{kernel_name(kernel.name)}`",
+            f"`{names[kernel.name]}`",
             kernel.kind,
             format.microseconds(kernel.us_per_step),
             str(kernel.registers),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from ladder.profile_data import KernelUse, Profile, Tool
 from ladder.results import StageResult
@@ -23,6 +24,28 @@ def kernel_name(name: str, limit: int = 36) -> str:
     return (word if len(word) > limit // 2 else cut) + ELLIPSIS
 
 
+def kernel_names(names: Iterable[str], limit: int = 36) -> dict[str, str]:
+    """Names that fit, by the whole ones; where several would read the same, each shows the words that differ."""
+    short = {name: kernel_name(name, limit) for name in names}
+    for by_word in (True, False):
+        for alike in _alike(short):
+            shared = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*alike, strict=False)))
+            if by_word:
+                shared = alike[0].rfind("_", 0, shared) + 1
+            for name in alike:
+                rest = kernel_name(name[shared:].strip("_"), limit * 2 // 3)
+                short[name] = name[: limit - len(rest) - len(ELLIPSIS)].rstrip("_") + ELLIPSIS + rest
+    return short
+
+
+def _alike(short: dict[str, str]) -> list[list[str]]:
+    """The names that are shortened to the same text, in groups of two or more."""
+    groups: dict[str, list[str]] = {}
+    for name, text in short.items():
+        groups.setdefault(text, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
 def grid(kernel: KernelUse) -> str:
     """Blocks and the threads of each: `8 x 256`."""
     clusters = f", clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
@@ -30,10 +53,10 @@ def grid(kernel: KernelUse) -> str:
 
 
 def seen_by(profile: Profile) -> str:
-    """The tool, and what it cost: `CUPTI, under which a step takes 12% longer`."""
-    if profile.slowdown < 0.005:
-        return f"{TOOLS[profile.tool]}, under which a step takes no longer"
-    return f"{TOOLS[profile.tool]}, under which a step takes {format.share(profile.slowdown)} longer"
+    """The tool, and what it cost: `CUPTI in 2 processes, under which a step takes 12% longer`."""
+    where = f" in {profile.processes} processes" if profile.processes > 1 else ""
+    longer = f"{format.share(profile.slowdown)} longer" if profile.slowdown >= 0.005 else "no longer"
+    return f"{TOOLS[profile.tool]}{where}, under which a step takes {longer}"
 
 
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:

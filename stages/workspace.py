@@ -112,16 +112,13 @@ class Setup:
     device: Any  # a Gpu for the parts of rungs; not typed as one, since stages are listed without CUDA's packages too
     tensors: Workspace
 
-    def kernel(self, file: str, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Callable[..., None]:
+    def kernel(self, file: str, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Any:
         """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
 
         With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has
         so much shared memory besides what the kernel declares.
         """
-        loaded: Callable[..., None] = self.device.kernel(
-            KERNELS / file, name, cluster=cluster, shared_bytes=shared_bytes
-        )
-        return loaded
+        return self.device.kernel(KERNELS / file, name, cluster=cluster, shared_bytes=shared_bytes)
 
 
 def load_params(setup: Setup, params: Params) -> None:

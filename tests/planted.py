@@ -21,6 +21,8 @@ import numpy as np
 from common.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
+from ladder.profile import cupti
+from ladder.profile.trace import Kernel, Trace, Window
 from stages.references.numpy_cpu import NumpyTrainer
 from stages.stage import Stage
 
@@ -159,7 +161,15 @@ class _Slow(NumpyTrainer):
         super().run_epoch(epoch)
 
 
+def _tell_parent(problem: Problem, train: Split) -> NumpyTrainer:
+    """Prints which process this one comes from, once for every trainer."""
+    os.write(1, b"%d\n" % os.getppid())
+    return NumpyTrainer(problem, train)
+
+
 HANGS = _stage("hangs", _hang)
+PARENT = _stage("parent", _tell_parent)
+PARENT_TOO = _stage("parent-too", _tell_parent)
 KILLED = _stage("killed", _kill)
 LEAVES = _stage("leaves", _leave)
 OUT_OF_MEMORY = _stage("out-of-memory", _run_out_of_memory)
@@ -188,3 +198,68 @@ def _write_to_nowhere(problem: Problem, train: Split) -> NumpyTrainer:
 
 GPU_MEMORY = _stage("gpu-memory", _take_all_gpu_memory)
 ASTRAY = _stage("astray", _write_to_nowhere)
+
+
+class _OnGpu(NumpyTrainer):
+    """Says that it ran on a GPU, so that its process is profiled."""
+
+    device = "gpu"
+
+
+class _DiesOnClosing(_OnGpu):
+    """Once it has been profiled."""
+
+    profiled = False
+
+    def close(self) -> None:
+        if self.profiled:
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _profiled_by(record: Any, trainer: type[NumpyTrainer] = _OnGpu) -> Any:
+    """A build in whose process CUPTI is replaced by this function."""
+
+    def recorded(epochs: Any, run_epoch: Any) -> Trace:
+        _DiesOnClosing.profiled = True
+        seen: Trace = record(epochs, run_epoch)
+        return seen
+
+    def build(problem: Problem, train: Split) -> NumpyTrainer:
+        cupti.available = lambda: True
+        cupti.record = recorded
+        return trainer(problem, train)
+
+    return build
+
+
+def _record(epochs: Any, run_epoch: Any) -> Trace:
+    """A kernel for the first half of each epoch, and nothing of how the second one was spent."""
+    trace = Trace()
+    for epoch in epochs:
+        begin = time.perf_counter_ns()
+        run_epoch(epoch)
+        end = time.perf_counter_ns()
+        trace.windows.append(Window(epoch, begin, end))
+        trace.kernels.append(Kernel("gemm_naive", begin, (begin + end) // 2, epoch))
+    return trace
+
+
+def _record_and_die(epochs: Any, run_epoch: Any) -> Trace:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    raise AssertionError
+
+
+def _refuse(epochs: Any, run_epoch: Any) -> Trace:
+    raise PermissionError("not for you")
+
+
+def _hang_on(epochs: Any, run_epoch: Any) -> Trace:
+    time.sleep(1000)
+    raise AssertionError
+
+
+PROFILED = _stage("profiled", _profiled_by(_record))
+PROFILER_DIES = _stage("profiler-dies", _profiled_by(_record_and_die))
+PROFILER_REFUSES = _stage("profiler-refuses", _profiled_by(_refuse, _DiesOnClosing))
+PROFILER_HANGS = _stage("profiler-hangs", _profiled_by(_hang_on))
+DIES_ON_CLOSING = _stage("dies-on-closing", _profiled_by(_record, _DiesOnClosing))

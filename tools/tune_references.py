@@ -31,6 +31,7 @@ from ladder.measure import timed_run
 from ladder.worker import one_line
 from stages.references import jax_scan, torch_compile, torch_dataloader, torch_eager, torch_graph
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_step import linear_or_sum
 
 ROOT = Path(__file__).resolve().parent.parent
 Build = Callable[[Problem, Split], Trainer]
@@ -56,13 +57,11 @@ TRAIN: list[Split] = []  # the data, once it is loaded
 AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
 
 
-def sum_of_products(inputs: Any, weight: Any, bias: Any) -> Any:
-    """`linear` without a matrix product where there are few outputs, for the compiler to fuse with all around it."""
+def matrix_product(inputs: Any, weight: Any, bias: Any) -> Any:
+    """`linear` for every layer, however few its outputs are."""
     import torch
 
-    if weight.shape[0] > 16:
-        return torch.nn.functional.linear(inputs, weight, bias)
-    return (inputs[:, None, :] * weight).sum(dim=2) + bias
+    return torch.nn.functional.linear(inputs, weight, bias)
 
 
 def captured_eager(setup: TorchSetup) -> RunEpoch:
@@ -134,24 +133,28 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
     """The ways to write one family, the likeliest first."""
     if family in ("torch-graph", "torch-graph-amp"):
         graph = partial(torch_graph.prepare, amp=family.endswith("amp"))
-        yield "default, unroll 1", torch_build(partial(graph, unroll=1, compiler={}))
-        yield "autotune, unroll 1", torch_build(partial(graph, unroll=1))
-        yield "autotune, unroll 8", torch_build(partial(graph, unroll=8))
+        autotune = {"mode": "max-autotune-no-cudagraphs"}
         libraries = {"options": {"max_autotune": True, "max_autotune_gemm_backends": "ATEN"}}
-        yield "autotune among libraries, unroll 8", torch_build(partial(graph, unroll=8, compiler=libraries))
-        yield (
-            "default, unroll 8, sum of products",
-            torch_build(partial(graph, unroll=8, compiler={}, linear=sum_of_products)),
-        )
-        yield "autotune, unroll 8, sum of products", torch_build(partial(graph, unroll=8, linear=sum_of_products))
         combo = {"options": AUTOTUNE | {"combo_kernels": True}}
-        yield "autotune, unroll 8, combo kernels", torch_build(partial(graph, unroll=8, compiler=combo))
+        for name, compiler in (
+            ("default", {}),
+            ("autotune", autotune),
+            ("autotune among libraries", libraries),
+            ("autotune, combo kernels", combo),
+        ):
+            yield f"{name}, unroll 8", torch_build(partial(graph, unroll=8, compiler=compiler))
+        products = partial(graph, linear=matrix_product)
+        for name, compiler in (("default", {}), ("autotune", autotune)):
+            yield f"{name}, unroll 8, linear", torch_build(partial(products, unroll=8, compiler=compiler))
+        yield "default, unroll 1", torch_build(partial(graph, unroll=1, compiler={}))
         if family == "torch-graph":
-            yield "default, unroll 8", torch_build(partial(graph, unroll=8, compiler={}))
             yield "uncompiled", torch_build(captured_eager)
     elif family == "torch-compile":
-        for mode in ("max-autotune", "reduce-overhead", "max-autotune-no-cudagraphs", "default"):
+        for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "default"):
             yield mode, torch_build(partial(torch_compile.prepare, compiler={"mode": mode}))
+        product = partial(torch_compile.prepare, linear=matrix_product)
+        for mode in ("reduce-overhead", "max-autotune"):
+            yield f"{mode}, linear", torch_build(partial(product, compiler={"mode": mode}))
         for mode in ("default", "reduce-overhead"):
             yield f"script, {mode}", torch_build(partial(compiled_script, compiler={"mode": mode}))
     elif family == "torch-dataloader":
@@ -167,8 +170,8 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
             yield name, partial(jax_scan.JaxScanTrainer, unroll=unroll, compiler_options=commands)
     elif family == "kernels":
         for amp in (False, True):
-            for name, options in (("autotune", {}), ("sum of products", {"linear": sum_of_products})):
-                graph = partial(torch_graph.prepare, amp=amp, unroll=1, **options)  # type: ignore[arg-type]
+            for name, linear in (("sum of products", linear_or_sum), ("linear", matrix_product)):
+                graph = partial(torch_graph.prepare, amp=amp, unroll=1, linear=linear)
                 yield f"{name}{', AMP' * amp}", torch_build(graph)
     elif family == "jax-whole":
         yield "unrolled whole", partial(jax_scan.JaxScanTrainer, unroll=10**6)

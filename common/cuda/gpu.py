@@ -45,7 +45,13 @@ class Kernel:
         config = self._configs.get((grid, block))
         if config is None:
             config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, **self._shape)
-        launch(self._gpu.launch_stream, config, self._code, *[a.data.ptr if type(a) in ARRAYS else a for a in args])
+        passed = [a.data.ptr if type(a) in ARRAYS else a for a in args]
+        launch(self._gpu.launch_stream, config, self._code, *passed)
+
+    def clusters_at_once(self, block: Grid) -> int:
+        """How many of its clusters, of blocks of so many threads, the GPU has room for at the same time."""
+        config = LaunchConfig(grid=1, block=block, **self._shape)
+        return int(self._code.occupancy.max_active_clusters(config, stream=self._gpu.launch_stream))
 
 
 class Gpu:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ladder.profile.names import acts, call_name, short_name
@@ -93,34 +94,81 @@ def _leave_out_the_chatter(cupti: Any) -> None:
                     switch(function.value, 0)
 
 
+class _Fields:
+    """Reads these fields of a kind of record."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._one_by_one = attrgetter(*names)
+        self._all_at_once: Callable[[Any], tuple[Any, ...]] | None = None
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        """Their values, in order."""
+        # In cupti-python 13.0 a record is one of NumPy's, of which a single field takes as long to read as all of them.
+        data = getattr(record, "_data", None)
+        if data is None:
+            values: tuple[Any, ...] = self._one_by_one(record)
+            return values
+        if self._all_at_once is None:
+            self._all_at_once = itemgetter(*(data.dtype.names.index(name) for name in self._names))
+        return self._all_at_once(data.item())
+
+
 class _Reader:
     """Turns CUPTI's records into a trace's, as long as there is one."""
 
     def __init__(self, cupti: Any) -> None:
         self.trace: Trace | None = None
         kinds, domains = cupti.ActivityKind, cupti.CallbackDomain
-        self._kernel, self._copy, self._fill = kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET
         self._domains = {int(kinds.DRIVER): int(domains.DRIVER_API), int(kinds.RUNTIME): int(domains.RUNTIME_API)}
         self._name_of = cupti.get_callback_name
         self._names: dict[tuple[int, int], str] = {}
+        self._call = _Fields("kind", "cbid", "start", "end", "correlation_id", "thread_id")
+        self._copy = _Fields("copy_kind", "start", "end", "correlation_id", "bytes")
+        self._fill = _Fields("start", "end", "correlation_id", "bytes")
+        self._kernel = _Fields(
+            *("start", "end", "correlation_id", "registers_per_thread", "static_shared_memory"),
+            *("dynamic_shared_memory", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+            *("cluster_x", "cluster_y", "cluster_z"),
+        )
+        self._takers: dict[int, Callable[[Trace, Any], None]] = {
+            int(kinds.CONCURRENT_KERNEL): self._take_kernel,
+            int(kinds.MEMCPY): self._take_copy,
+            int(kinds.MEMSET): self._take_fill,
+            **dict.fromkeys(self._domains, self._take_call),
+        }
+        self._by_type: dict[type, Callable[[Trace, Any], None]] = {}
 
     def __call__(self, records: Iterable[Any]) -> None:
         """Take in one buffer."""
         if self.trace is None:
             return
         for one in records:
-            kind = int(one.kind)
-            if kind in self._domains:
-                name = self._name(kind, one.cbid)
-                if acts(name):
-                    self.trace.calls.append(Call(name, one.start, one.end, one.correlation_id, one.thread_id))
-            elif kind == self._kernel:
-                self.trace.kernels.append(_kernel(one))
-            elif kind == self._copy:
-                direction = DIRECTIONS.get(one.copy_kind, "other")
-                self.trace.copies.append(Copy(direction, one.start, one.end, one.correlation_id, one.bytes))
-            elif kind == self._fill:
-                self.trace.copies.append(Copy("fill", one.start, one.end, one.correlation_id, one.bytes))
+            take = self._by_type.get(type(one))
+            if take is None:
+                take = self._by_type[type(one)] = self._takers.get(int(one.kind), _leave)
+            take(self.trace, one)
+
+    def _take_call(self, trace: Trace, one: Any) -> None:
+        kind, callback, start, end, correlation, thread = self._call(one)
+        name = self._name(kind, callback)
+        if acts(name):
+            trace.calls.append(Call(name, start, end, correlation, thread))
+
+    def _take_copy(self, trace: Trace, one: Any) -> None:
+        kind, start, end, correlation, size = self._copy(one)
+        trace.copies.append(Copy(DIRECTIONS.get(kind, "other"), start, end, correlation, size))
+
+    def _take_fill(self, trace: Trace, one: Any) -> None:
+        trace.copies.append(Copy("fill", *self._fill(one)))
+
+    def _take_kernel(self, trace: Trace, one: Any) -> None:
+        start, end, correlation, registers, static, dynamic, *shape = self._kernel(one)
+        blocks, threads, cluster = (math.prod(max(1, size) for size in shape[at : at + 3]) for at in (0, 3, 6))
+        name = short_name(one.name)
+        trace.kernels.append(
+            Kernel(name, start, end, correlation, registers, static + dynamic, blocks, threads, cluster)
+        )
 
     def _name(self, kind: int, callback: int) -> str:
         """Which function a call was to."""
@@ -129,18 +177,8 @@ class _Reader:
         return self._names[kind, callback]
 
 
-def _kernel(one: Any) -> Kernel:
-    return Kernel(
-        name=short_name(one.name),
-        start=one.start,
-        end=one.end,
-        correlation=one.correlation_id,
-        registers=one.registers_per_thread,
-        shared_bytes=one.static_shared_memory + one.dynamic_shared_memory,
-        blocks=one.grid_x * one.grid_y * one.grid_z,
-        threads=one.block_x * one.block_y * one.block_z,
-        cluster=max(1, one.cluster_x) * max(1, one.cluster_y) * max(1, one.cluster_z),
-    )
+def _leave(trace: Trace, one: Any) -> None:
+    """A record of a kind that nobody asked for."""
 
 
 def version() -> str:

@@ -61,6 +61,20 @@ __device__ inline void send(unsigned address, unsigned barrier, uint2 bytes) {
 // Orders what this thread has written to shared memory before what is fetched there later.
 __device__ inline void write_before_fetches() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Tells whoever waits for that value on any multiprocessor that what this block has written until now can be read.
+__device__ inline void raise_flag(int* flag, int value) {
+    asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+// Waits for a flag; what it tells of can then be read and fetched.
+__device__ inline void wait_for_flag(const int* flag, int value) {
+    int seen;
+    do {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+    } while (seen != value);
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 __device__ inline void store_in(unsigned address, double value) {
     asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address), "d"(value) : "memory");
 }

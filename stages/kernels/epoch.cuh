@@ -112,9 +112,9 @@ struct Classes {
 // What a launch is given; the kernel's comment explains it.
 struct Epoch {
     const uint4 *images, *grams;
-    const int* labels;
+    const int *labels, *ready;
     float *weight, *bias;
-    int steps, pairs, tiles, inputs;
+    int steps, pairs, tiles, inputs, number;
     float learning_rate;
 
     // What turns a sum of scaled dlogits into an update.

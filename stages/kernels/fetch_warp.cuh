@@ -26,7 +26,9 @@ class FetchWarp {
         if (tiles > 0) fetch(batch.images, fetched, epoch.images + from, pixels);
         if (!has_head) return;
         fetch(batch.labels, fetched, epoch.labels + (step * 2 * epoch.pairs + rank) * TILE, sizeof(batch.labels));
-        if (grams > 0) fetch(batch.grams, fetched, epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * row, grams);
+        if (step == 0) return;
+        wait_for_flag(epoch.ready + step - 1, epoch.number);
+        fetch(batch.grams, fetched, epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * row, grams);
     }
 
     Shared& shared;

@@ -21,24 +21,27 @@
 //   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
 //             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
-//   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images
+//   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images, at the same time
+//   ready     (steps - 1,)               i32  in: becomes `number` as soon as the grams of that step can be read
 //   weight    (inputs, classes)          f32  in, out
 //   bias      (classes,)                 f32  in, out
 //   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, with with_totals
 // Launch: one cluster of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, batches have 16 pairs images; learning_rate as a step's,
 //   for the mean over its images.
+//   neighbour_grams, with the same number, has to be able to run beside it, or to have run before.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const int* labels,
-                                                                          const uint4* grams, float* weight,
-                                                                          float* bias, double* totals, int steps,
-                                                                          int pairs, int tiles, int inputs,
-                                                                          int classes, float learning_rate,
-                                                                          int with_totals) {
+                                                                          const uint4* grams, const int* ready,
+                                                                          float* weight, float* bias, double* totals,
+                                                                          int steps, int pairs, int tiles, int inputs,
+                                                                          int classes, int number,
+                                                                          float learning_rate, int with_totals) {
     extern __shared__ uint4 memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Classes rows(classes);
-    const Epoch epoch = {images, grams, labels, weight, bias, steps, pairs, tiles, inputs, learning_rate};
+    const Epoch epoch = {images, grams, labels, ready,  weight, bias,         steps,
+                         pairs,  tiles, inputs, number, learning_rate};
     // Pixels, grams and dlogits that there are fewer of are multiplied all the same.
     for (int i = threadIdx.x; i < sizeof(Shared) / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
     write_before_fetches();

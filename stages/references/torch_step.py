@@ -1,7 +1,8 @@
 """The complete training step as one function, written for `torch.compile` to take whole.
 
 Forward, loss, gradients and update are one graph to the compiler, so that it fuses across them; `torch.func` gives the
-gradients inside that graph, where `loss.backward()` would end it.
+gradients inside that graph, where `loss.backward()` would end it. A product with few columns is written as a sum, which
+the compiler fuses with all around it, while a matrix product is a kernel of its own that cannot fill the chip.
 """
 
 from __future__ import annotations
@@ -11,11 +12,24 @@ from typing import Any
 
 from stages.references.torch_common import Batch, Tensor, TorchSetup
 
+FEW_OUTPUTS = 16
+Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Inputs (B, I), weight (O, I) and bias (O,) to outputs (B, O)."""
 TrainSteps = Callable[[list[Batch], bool], None]
 """Train on these batches, in order; add to the totals when the flag says so."""
 
 
-def train_steps(setup: TorchSetup, *, amp: bool, linear: Callable[..., Tensor] | None = None) -> TrainSteps:
+def linear_or_sum(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`torch.nn.functional.linear`, or for a layer with few outputs the sum of products that it stands for."""
+    import torch
+
+    if weight.shape[0] > FEW_OUTPUTS:
+        return torch.nn.functional.linear(inputs, weight, bias)
+    # Autocast leaves products of elements alone, so the weight is cast here: a row that says bfloat16 multiplies in it.
+    return (inputs[:, None, :] * weight.to(inputs.dtype)).sum(dim=2) + bias
+
+
+def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum) -> TrainSteps:
     """The step over the set-up's own parameters, not yet compiled; with `amp`, products are in bfloat16.
 
     Parameters stay in float32 and are updated in place. It takes several batches at once so that the compiler can fuse
@@ -24,7 +38,6 @@ def train_steps(setup: TorchSetup, *, amp: bool, linear: Callable[..., Tensor] |
     import torch
     from torch.nn.functional import cross_entropy, relu
 
-    linear = linear or torch.nn.functional.linear
     rate, device_type, totals = setup.problem.learning_rate, setup.device.type, setup.totals
     layers = setup.layers
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from tests.kernels import doubles
+from tests.stages import cluster_model
 from tests.stages.numpy_parts import HostDevice
 
 UNIT = 2.0**-24  # half the gap between 1 and the next float32
@@ -209,9 +210,11 @@ def neighbour_grams(random: Generator) -> Iterator[Case]:
         images = fragments(HostDevice(), list(_pixels(random, (steps, batch, inputs))))
         tiles, pairs = images.shape[1:3]
         grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
-        args: Args = {"images": images, "grams": grams, "pairs": pairs, "tiles": tiles}
+        args: Args = {"images": images, "grams": grams, "ready": np.zeros(steps - 1, np.int32), "steps": steps}
+        args |= {"pairs": pairs, "tiles": tiles, "epoch": 7}
         # So few pixels have inner products that float32 holds, whatever the order they are added in.
-        yield Case("neighbour_grams", (steps - 1,), (GRAM_THREADS,), args, {"grams": 0.0}, shared_bytes=GRAM_BYTES)
+        bounds: dict[str, Array | float] = {"grams": 0.0, "ready": 0.0}
+        yield Case("neighbour_grams", (1,), (GRAM_THREADS,), args, bounds, BLOCKS, GRAM_BYTES)  # one cluster
 
 
 def persistent_cluster(random: Generator) -> Iterator[Case]:
@@ -221,12 +224,13 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
         images = fragments(HostDevice(), list(pixels))
         tiles, pairs = images.shape[1:3]
         grams = np.full((max(steps - 1, 1), 2 * pairs, pairs, 32, 8), np.nan, np.float16)
-        grams[: steps - 1] = doubles.neighbour_grams(images, grams, pairs, tiles)["grams"][: steps - 1]
+        grams[: steps - 1] = cluster_model.neighbour_grams(images)
         labels = random.integers(0, classes, (steps, batch), np.int32)
         weight, bias = _normal(random, (inputs, classes)) / np.float32(8), _normal(random, (classes,))
-        args: Args = {"images": images, "labels": labels, "grams": grams, "weight": weight}
-        args |= {"bias": bias, "totals": np.array([12.5, 3.0]), "steps": steps, "pairs": pairs, "tiles": tiles}
-        args |= {"inputs": inputs, "classes": classes, "learning_rate": 0.125, "with_totals": with_totals}
+        args: Args = {"images": images, "labels": labels, "grams": grams, "ready": np.full(len(grams), 7, np.int32)}
+        args |= {"weight": weight, "bias": bias, "totals": np.array([12.5, 3.0]), "steps": steps}
+        args |= {"pairs": pairs, "tiles": tiles, "inputs": inputs, "classes": classes, "number": 7}
+        args |= {"learning_rate": 0.125, "with_totals": with_totals}
         # A probability is off, relatively, by as much as its logit is: by the rounding of its terms, 2^-22 each, most
         # of which averages out. An update is a mean over images.
         logit = 16 * UNIT * float((pixels @ np.abs(weight) + np.abs(bias)).max())

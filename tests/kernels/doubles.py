@@ -81,14 +81,17 @@ def expand_pixels(pixels: NDArray[np.uint8], images: Array, count: int) -> Outpu
     return {"images": pixels / np.float64(256)}
 
 
-def neighbour_grams(images: Halves, grams: Halves, pairs: int, tiles: int) -> Outputs:
-    return {"grams": cluster_model.neighbour_grams(images)}
+def neighbour_grams(
+    images: Halves, grams: Halves, ready: Labels, steps: int, pairs: int, tiles: int, epoch: int
+) -> Outputs:
+    return {"grams": cluster_model.neighbour_grams(images), "ready": np.full_like(ready, epoch)}
 
 
 def persistent_cluster(
     images: Halves,
     labels: Labels,
     grams: Halves,
+    ready: Labels,
     weight: Array,
     bias: Array,
     totals: Array,
@@ -97,6 +100,7 @@ def persistent_cluster(
     tiles: int,
     inputs: int,
     classes: int,
+    number: int,
     learning_rate: float,
     with_totals: int,
 ) -> Outputs:

@@ -51,7 +51,7 @@ class FakeNvml(ModuleType):
         self.reasons = reasons
         self.refused = refused
         self.open = 0
-        self.used_mib = 0
+        self.used_mib = 512
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml") and name in super().__getattribute__("refused"):
@@ -80,6 +80,9 @@ class FakeNvml(ModuleType):
         assert clock == self.NVML_CLOCK_SM
         return 1980
 
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
+        return SimpleNamespace(used=self.used_mib << 20)
+
     def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:  # noqa: N802
         return 41
 
@@ -94,9 +97,6 @@ class FakeNvml(ModuleType):
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
         return self.reasons
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(used=self.used_mib << 20)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Be the module that `import pynvml` finds."""

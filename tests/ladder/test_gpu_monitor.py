@@ -74,25 +74,26 @@ def test_memory_that_was_given_back_before_the_end_counts_where_it_was_watched(m
     nvml = FakeNvml(H200.pci_bus_id)
     nvml.install(monkeypatch)
     nvml.used_mib = 1000
-    memory = GpuMemory()
-    nvml.used_mib = 1500
-    with memory.watched():
-        nvml.used_mib = 1900
-        time.sleep(0.05)  # many times as long as it takes to look once
-        nvml.used_mib = 1600
-    nvml.used_mib = 1500
-    assert memory.taken_mib() == 900
-    nvml.used_mib = 2100
-    assert memory.taken_mib() == 1100
-    assert nvml.open == 0
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        nvml.used_mib = 1500
+        with memory.watched():
+            nvml.used_mib = 1900
+            time.sleep(0.05)  # many times as long as it takes to look once
+            nvml.used_mib = 1600
+        nvml.used_mib = 1500
+        assert memory.taken_mib() == 900
+        nvml.used_mib = 2100
+        assert memory.taken_mib() == 1100
 
 
 def test_watching_without_nvml_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.hide(monkeypatch)
-    memory = GpuMemory()
-    with memory.watched():
-        pass
-    assert memory.taken_mib() is None
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        with memory.watched():
+            pass
+        assert memory.taken_mib() is None
 
 
 def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,3 +101,14 @@ def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with GpuMonitor() as monitor:
         assert (monitor.read(), monitor.describe()) == ([], {})
+
+
+def test_memory_is_what_the_use_of_the_whole_device_grows_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        nvml.used_mib = 1012
+        assert memory.taken_mib() == 500
+    assert memory.taken_mib() is None

@@ -8,7 +8,7 @@ import pytest
 
 from common.problem import Params
 from common.trainer import EpochMetrics
-from ladder.measure import Plan, measure, plan_within, timed_run
+from ladder.measure import Plan, measure, plan_within, timed_run, warmup_epochs
 
 
 class FakeTrainer:
@@ -65,13 +65,21 @@ def test_every_run_starts_from_parameters_of_its_own_and_the_last_is_number_0() 
     warmups, runs = measure(
         trainer,
         lambda run: f"params {run}",  # type: ignore[arg-type, return-value]
-        Plan(epochs=2, repeats=3, warmups=1),
+        Plan(epochs=4, repeats=3, warmups=1),
+        metrics_every=1,
         fence=trainer.fence,
         clock=trainer.clock,
         after_run=lambda: after.append(1),
     )
     assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in (3, 2, 1, 0)]
     assert (len(warmups), len(runs), len(after)) == (1, 3, 4)
+    assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
+
+
+@pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])
+def test_a_warm_up_is_half_a_run_or_as_long_as_it_takes_to_compute_metrics(metrics_every: int, epochs: int) -> None:
+    assert warmup_epochs(20, metrics_every) == epochs
+    assert warmup_epochs(1, metrics_every) == 1
 
 
 def test_events_lie_inside_the_fences() -> None:
@@ -97,8 +105,9 @@ def test_events_lie_inside_the_fences() -> None:
     ("budget", "epoch", "planned"),
     [
         (100.0, 0.1, Plan(20, 3, 1)),  # 2 s a run: all fit
-        (5.0, 0.1, Plan(20, 1, 1)),  # one run and its warm-up
-        (3.9, 0.1, Plan(20, 1, 0)),  # one run alone
+        (5.0, 0.1, Plan(20, 2, 1)),  # two runs and the warm-up, which is half of one
+        (3.0, 0.1, Plan(20, 1, 1)),
+        (2.9, 0.1, Plan(20, 1, 0)),  # one run alone
         (1.95, 0.1, Plan(10, 1, 0)),  # 19 epochs would do, but not at a multiple of ten
         (0.75, 0.1, Plan(7, 1, 0)),
         (0.01, 0.1, Plan(1, 1, 0)),  # never nothing

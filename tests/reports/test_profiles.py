@@ -5,7 +5,7 @@ import pytest
 
 from ladder.profile_data import CopyUse, Profile, Split
 from ladder.results import StageResult
-from reports.profiles import agree, agreement, grid, host_lines, kernel_name, launch_us, seen_by
+from reports.profiles import agree, agreement, grid, host_lines, kernel_name, kernel_names, launch_us, seen_by
 from tests.reports import sample
 from tests.reports.profiles import CUBLAS, kernel, own_kernels, profile
 
@@ -29,6 +29,31 @@ def stage(name: str) -> StageResult:
 def test_a_long_name_ends_at_a_word_where_it_can(name: str, limit: int, short: str) -> None:
     assert kernel_name(name, limit) == short
     assert len(short) <= limit
+
+
+GENERATED = ["triton_tem_fused_addmm_t_0", "triton_tem_fused_mm_t_7", "triton_tem_fused_mm_sub_t_4", "triton_poi_2"]
+GENERATED += [f"triton_per_fused__log_softmax_arange_eq_expand_nll_loss_sub_view_where_{number}" for number in (2, 15)]
+GENERATED += [
+    CUBLAS,
+    CUBLAS.replace("execute_kernel", "execute_split_k_kernel"),
+    "gemm_" + "x" * 40,
+    "gemm_" + "x" * 39,
+]
+
+
+@pytest.mark.parametrize("limit", [18, 24, 36])
+def test_no_two_kernels_of_a_table_have_one_name(limit: int) -> None:
+    short = kernel_names(GENERATED, limit)
+    assert list(short) == GENERATED
+    assert len(set(short.values())) == len(GENERATED)
+    assert max(map(len, short.values())) <= limit
+    assert short["triton_poi_2"] == "triton_poi_2"
+
+
+def test_kernels_that_begin_alike_are_told_by_where_they_differ() -> None:
+    assert list(kernel_names(GENERATED[:3], 18).values()) == [
+        "triton_t…addmm_t_0", "triton_tem…mm_t_7", "triton…mm_sub_t_4",
+    ]  # fmt: skip
 
 
 def test_clusters_are_told_where_there_are_some() -> None:
@@ -71,6 +96,11 @@ def test_only_launches_count_as_launching() -> None:
 )
 def test_the_tool_says_what_it_cost(slowdown: float, text: str) -> None:
     assert seen_by(profile(SPLIT, own_kernels(), slowdown=slowdown)) == text
+
+
+def test_it_says_over_how_many_processes_a_profile_is_the_mean() -> None:
+    seen = msgspec.structs.replace(profile(SPLIT, own_kernels()), processes=2)
+    assert seen_by(seen) == "CUPTI in 2 processes, under which a step takes 10% longer"
 
 
 def busy(us: float, kernels: float = 8.0) -> Profile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,8 +23,8 @@ case "$1" in
 -m) echo "$*" >> log ;;
 run_ladder.py)
     echo "$* with $(cat results/reference/*/*/results.json | grep -c new) kept" >> log
-    mkdir -p "$7/logs" "$7/profiles" && echo new > "$7/results.json" && touch "$7/profiles/naive.nsys-rep"
-    if [ "${7##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
+    mkdir -p "$5/logs" "$5/profiles" && echo new > "$5/results.json" && touch "$5/profiles/naive.nsys-rep"
+    if [ "${5##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
 esac
 """
 
@@ -66,13 +67,17 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     left_over = tree.root / "runs" / "record" / "h200" / "logistic" / "results.json"
     left_over.parent.mkdir(parents=True)
     left_over.write_text("interrupted")
-    assert tree.run().returncode == 0
-    run = "run_ladder.py --stages all --profile nsys,cupti --out runs/record/h200/"
+    ended = tree.run()
+    assert ended.returncode == 0
+    run = "run_ladder.py --stages all --out runs/record/h200/"
     assert tree.log() == [
         "-m pytest -q -m gpu",
-        f"{run}logistic with 0 kept",
+        f"{run}logistic --profile nsys,cupti with 0 kept",
         f"{run}hidden-256 --hidden 256 with 0 kept",
         f"{run}hidden-128-128-128 --hidden 128,128,128 --batch-size 32 with 0 kept",
+    ]
+    assert re.sub(r"\d+", "N", ended.stdout).splitlines() == [
+        f"record: {part} took N s" for part in ("the tests", *(re.sub(r"\d+", "N", problem) for problem in PROBLEMS))
     ]
     assert tree.records() == ["new", "new", "new"]
     assert not list((tree.root / "results").rglob("logs"))

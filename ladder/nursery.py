@@ -2,6 +2,7 @@
 
 Libraries take seconds to import, more than most stages take to be measured. A fork of a process that has imported them,
 and has done nothing else, is as fresh as one that was started: no device has been touched, no code of a stage has run.
+Where it cannot be had, because a library does more than that on being imported, processes are started one by one.
 A round has nurseries of its own, so that rounds do not share where memory happens to lie.
 """
 
@@ -16,6 +17,7 @@ from typing import NoReturn
 
 import msgspec
 
+from common.cuda import driver
 from ladder import worker
 from ladder.environment import import_packages
 from ladder.lifetime import die_with_parent
@@ -34,6 +36,8 @@ def main(needs: list[str]) -> None:
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     import_packages(needs)
+    if driver.initialised():
+        raise SystemExit("a library has initialised CUDA on being imported: no fork could use a device")
     gc.freeze()  # so that collecting garbage in one of the children does not copy every page
     for line in sys.stdin.buffer:
         errand = msgspec.json.decode(line, type=Errand)

@@ -14,6 +14,7 @@ from ladder.jobs import JOB, REPORT, Job, Report
 from ladder.lifetime import kill_group
 from ladder.limit_data import LimitsRecord
 from ladder.nurseries import Nursery
+from ladder.profile import cupti
 
 ROOT = Path(__file__).parent.parent
 Wrap = Callable[[Sequence[str]], list[str]]
@@ -23,17 +24,32 @@ Wrap = Callable[[Sequence[str]], list[str]]
 def run_job(
     job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = list, nursery: Nursery | None = None
 ) -> Report:
-    """Start a worker on a job in this folder and wait for it; what it prints goes to the log.
+    """Have a worker do a job in this folder and wait for it; what it prints goes to the log.
 
-    It comes from the nursery, or where there is none, or that has ended, by itself. Whatever goes wrong is the report's
+    It comes from the nursery where there is one. Should it fail, what it shares with its parent may be to blame: so the
+    nursery is closed, and a worker started by itself does the job anew. Whatever goes wrong then is the report's
     `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
-    ended = None
+    if nursery is not None:
+        report = _report_of(lambda: nursery.run(folder, log, timeout_s), folder, log, timeout_s)
+        if report is not None and report.error is None and not (report.unprofiled and cupti.available()):
+            return report
+        nursery.close()
+        (folder / REPORT).unlink(missing_ok=True)
+    command = wrap([sys.executable, "-m", "ladder.worker", str(folder)])
+    report = _report_of(lambda: _run(command, log, timeout_s), folder, log, timeout_s)
+    assert report is not None
+    return report
+
+
+def _report_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s: float) -> Report | None:
+    """What a worker reported, or how it ended instead; `run` gives its exit code, or None where there was no worker."""
+    ended, code = None, None
     try:
-        code = nursery.run(folder, log, timeout_s) if nursery else None
+        code = run()
         if code is None:
-            code = _run(wrap([sys.executable, "-m", "ladder.worker", str(folder)]), log, timeout_s)
+            return None
         if code < 0:
             ended = f"killed by {signal.Signals(-code).name}"
     except subprocess.TimeoutExpired:

@@ -7,7 +7,7 @@ wide a bar will be, and so whether a name has room in it.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from ladder.profile_data import Kind, Span
 from ladder.results import Results, StageResult
 from reports import format
 from reports.decomposition import Profiled, all_profiled, profiled
-from reports.profiles import TOOLS, kernel_name, seen_by
+from reports.profiles import TOOLS, kernel_names, seen_by
 from reports.style import BACKGROUND, FAINT, INK, STYLE, WIDTH, tidy, title
 from reports.summary import BLOCKS, label
 
@@ -162,12 +162,13 @@ def _bars(axes: Axes, spans: Sequence[Span], top: float, thick: float) -> None:
     )
 
 
-def _names(axes: Axes, spans: Iterable[Span], middle: float, points_per_us: float) -> None:
+def _names(axes: Axes, spans: Sequence[Span], middle: float, points_per_us: float) -> None:
     """Write into each bar what it is, where that has room; of bars inside each other into the outer one."""
     named_until = 0.0
+    shortened = [kernel_names((span.name for span in spans), limit) for limit in (32, 16, 10, 8)]
     for span in sorted(spans, key=lambda span: (span.start_us, -span.duration_us)):
         room = span.duration_us * points_per_us - 3
-        name = next((name for limit in (32, 16, 10, 8) if _width(name := kernel_name(span.name, limit)) <= room), "")
+        name = next((name for short in shortened if _width(name := short[span.name]) <= room), "")
         if name and span.start_us >= named_until:
             named_until = span.start_us + span.duration_us
             centre = span.start_us + span.duration_us / 2

@@ -10,7 +10,7 @@ rest of the chip, multiplies each batch with the one before it, which lets most 
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
 times faster than the rung below.
 
-Found: 1.26 us on an H200, thirteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
+Found: 1.18 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
 holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
 """
 
@@ -68,7 +68,7 @@ class ClusterEpoch:
     def misfit(problem: Problem, steps: int) -> str:
         """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
         reason = _misfit(problem, steps)
-        return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
+        return f"{reason}; try persistent-grid" if reason else ""
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

@@ -29,6 +29,7 @@ SOURCES = (
     "stages.fused_update:STAGE",
     "stages.fused_epilogue:STAGE",
     "stages.parallel_branches:STAGE",
+    "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
     "stages.alloc_cudamalloc:STAGE",
     "stages.alloc_async:STAGE",

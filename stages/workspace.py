@@ -62,8 +62,9 @@ class ParameterMemory:
             self.flat[begin : begin + size].reshape(shape)
             for begin, size, shape in zip(begins, sizes, shapes, strict=False)
         ]
-        self.weights = views[: len(problem.layers)]
-        self.biases = views[len(problem.layers) :]
+        count = len(problem.layers)
+        self.weights, self.biases = views[:count], views[count:]
+        self.weight_begins, self.bias_begins = begins[:count], begins[count : 2 * count]  # in flat
 
 
 def check_sizes(problem: Problem, steps: int) -> None:
@@ -112,13 +113,16 @@ class Setup:
     device: Any  # a Gpu for the parts of rungs; not typed as one, since stages are listed without CUDA's packages too
     tensors: Workspace
 
-    def kernel(self, file: str, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Any:
+    def kernel(
+        self, file: str, name: str, cluster: int | None = None, shared_bytes: int = 0, cooperative: bool = False
+    ) -> Any:
         """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
 
         With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has
-        so much shared memory besides what the kernel declares.
+        so much shared memory besides what the kernel declares; with `cooperative` all blocks run at once.
         """
-        return self.device.kernel(KERNELS / file, name, cluster=cluster, shared_bytes=shared_bytes)
+        how = {"cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative}
+        return self.device.kernel(KERNELS / file, name, **how)
 
 
 def load_params(setup: Setup, params: Params) -> None:

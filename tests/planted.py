@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,15 @@ def _tell_parent(problem: Problem, train: Split) -> NumpyTrainer:
     return NumpyTrainer(problem, train)
 
 
+def _fail_if_forked(problem: Problem, train: Split) -> NumpyTrainer:
+    _tell_parent(problem, train)
+    if b"ladder.nursery" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
+        raise RuntimeError("not after a fork")
+    return NumpyTrainer(problem, train)
+
+
 HANGS = _stage("hangs", _hang)
+FORKED = _stage("forked", _fail_if_forked)
 PARENT = _stage("parent", _tell_parent)
 PARENT_TOO = _stage("parent-too", _tell_parent)
 KILLED = _stage("killed", _kill)

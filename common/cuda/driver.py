@@ -15,6 +15,7 @@ from dataclasses import dataclass
 LIBRARY = "libcuda.so.1"
 
 _SUCCESS = 0
+_ERROR_NOT_INITIALISED = 3
 _ERROR_NO_DEVICE = 100
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
@@ -78,6 +79,16 @@ def devices() -> list[DeviceInfo]:
         return _devices()
     except _NoDeviceError:
         return []
+
+
+def initialised() -> bool:
+    """Whether this process has initialised CUDA already, after which no fork of it can use a device."""
+    try:
+        count = ctypes.c_int()
+        status: int = _library().cuDeviceGetCount(ctypes.byref(count))
+    except _NoDeviceError:
+        return False
+    return status != _ERROR_NOT_INITIALISED
 
 
 def multiprocessor() -> Multiprocessor | None:

@@ -34,10 +34,12 @@ class Kernel:
     which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters and cooperative grids.
     """
 
-    def __init__(self, code: Any, gpu: Gpu, cluster: int | None = None, shared_bytes: int = 0) -> None:
+    def __init__(
+        self, code: Any, gpu: Gpu, cluster: int | None = None, shared_bytes: int = 0, cooperative: bool = False
+    ) -> None:
         self._code = code
         self._gpu = gpu
-        self._shape = {"cluster": cluster, "shmem_size": shared_bytes}
+        self._shape = {"cluster": cluster, "shmem_size": shared_bytes, "is_cooperative": cooperative}
         self._configs: dict[tuple[Grid, Grid], Any] = {}  # making one costs as much as a launch
 
     def __call__(self, grid: Grid, block: Grid, *args: Any) -> None:
@@ -66,6 +68,9 @@ class Gpu:
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
         self._programs: dict[Path, Any] = {}
+        properties = self._device.properties
+        self.multiprocessors: int = properties.multiprocessor_count
+        self.block_shared_bytes: int = properties.max_shared_memory_per_block_optin  # at most, for a kernel that asks
 
     def _enqueue_on(self, stream: Any) -> None:
         stream.use()
@@ -94,11 +99,14 @@ class Gpu:
         for stream in self._branches.values():
             self.stream.wait_event(_recorded(stream))
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Kernel:
+    def kernel(
+        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, cooperative: bool = False
+    ) -> Kernel:
         """The named kernel of a `.cu` file, compiled for this GPU (or found in the cache on disk).
 
         With `cluster`, it is launched in clusters of so many blocks, and with `shared_bytes` each block has so much
-        shared memory besides what the kernel declares; raises ValueError where the GPU has none so large.
+        shared memory besides what the kernel declares; raises ValueError where the GPU has none so large. With
+        `cooperative`, all blocks of a launch run at once.
         """
         program = self._programs.get(source)
         if program is None:
@@ -112,7 +120,7 @@ class Gpu:
         if shared_bytes:
             most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
-        return Kernel(code, self, cluster, shared_bytes)
+        return Kernel(code, self, cluster, shared_bytes, cooperative)
 
     def _ask_for(self, code: Any, attribute: Any, value: int, what: str) -> None:
         (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))

@@ -20,6 +20,7 @@ OWN: dict[str, Kind] = {
     "sgd_update": "update",
     "expand_pixels": "copy",
     "neighbour_grams": "gemm",
+    "persistent_grid": "fused",
     "persistent_cluster": "fused",
 }
 

@@ -43,7 +43,7 @@ class RecordingDevice(HostDevice):
     def __init__(self) -> None:
         self.launched: list[tuple[str, tuple[Any, ...]]] = []
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Callable[..., None]:
+    def kernel(self, source: Path, name: str, **how: Any) -> Callable[..., None]:
         return lambda grid, block, *arguments: self.launched.append((name, arguments))
 
 

@@ -18,15 +18,19 @@ class FakeDriver:
         self.version = version
         self.names = names
         self.init_status = init_status
+        self.initialised = False
 
     def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802, the driver's own spelling, here and below
         version._obj.value = self.version
         return 0
 
     def cuInit(self, flags: int) -> int:  # noqa: N802
+        self.initialised = True
         return self.init_status
 
     def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        if not self.initialised:
+            return 3
         count._obj.value = len(self.names)
         return 0
 
@@ -115,3 +119,10 @@ def test_init_error_is_named_by_its_number(install: Callable[[FakeDriver], None]
 
 def test_this_machine_has_devices_or_a_reason() -> None:
     assert bool(driver.devices()) is (driver.no_device_reason() is None)
+
+
+def test_a_process_knows_whether_it_has_initialised_cuda(install: Callable[[FakeDriver], None]) -> None:
+    install(FakeDriver())
+    assert not driver.initialised()
+    assert driver.devices()
+    assert driver.initialised()

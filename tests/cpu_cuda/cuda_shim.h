@@ -1,8 +1,8 @@
 // CUDA's words for g++: included before a kernel's source, so that the kernel runs on the CPU as it stands.
 //
 // runtime.cpp runs the threads of a block as fibres, one at a time and in random order; a fibre gives way only where
-// CUDA makes threads wait for each other. What is missing here (tensor cores, clusters, grid-wide barriers, inline
-// PTX) no CPU test can execute.
+// CUDA makes threads wait for each other. What is missing here (tensor cores, clusters, inline PTX) no CPU test can
+// execute; __CUDA_ARCH__ is not defined, so that a kernel can leave it out.
 #pragma once
 
 #include <math.h>
@@ -27,7 +27,8 @@ constexpr int warpSize = 32;
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-// One block runs at a time, so that what its threads share can be static. A section of its own lets the runtime
+// One block runs at a time, so that what its threads share can be static (a cooperative launch runs all blocks at once:
+// its kernels share by dynamic memory only). A section of its own lets the runtime
 // poison it before each block; `used` keeps the compiler from concluding that nobody else writes there.
 #define __shared__ static __attribute__((section("cuda_shared"), used))
 
@@ -58,6 +59,9 @@ namespace cpu_cuda {
 extern void* dynamic_shared;
 
 void barrier(int line);
+
+// Let the others run, of other blocks too.
+void sleep(int line);
 
 // Wait until the lanes in `mask` have come to the same line; then give what lane `source` has sent.
 std::uint64_t shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line);
@@ -139,3 +143,9 @@ template <class T>
 T __ldg(const T* address) {
     return *address;
 }
+template <class T>
+T __ldcg(const T* address) {
+    return *address;
+}
+
+inline void __nanosleep(unsigned, int line = __builtin_LINE()) { cpu_cuda::sleep(line); }

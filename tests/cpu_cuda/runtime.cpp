@@ -1,4 +1,4 @@
-// Runs one launch of a kernel on the CPU: block after block, the threads of a block as fibres.
+// Runs one launch of a kernel on the CPU: block after block, or all at once if it is cooperative; threads as fibres.
 //
 // Blocks, and between two waits the threads, run in an order drawn from a seed, and shared memory starts as NaN in
 // every block. So a kernel that forgets to wait, or to initialise, gives a wrong result under nearly every seed, where
@@ -33,11 +33,12 @@ namespace {
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
 
-enum class State { ready, at_barrier, in_shuffle, in_ballot, done };
+enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, done };
 
 struct Thread {
     ucontext_t context;
-    uint3 index;
+    uint3 index, block;
+    void* dynamic_shared;  // its block's
     State state;
     // Where it waits, for whom, and what it exchanges there.
     const char* what;
@@ -50,6 +51,7 @@ struct Thread {
 std::mt19937 random_order;
 std::vector<Thread> threads;
 std::vector<unsigned> order;  // of threads
+std::vector<std::size_t> block_order;
 std::unique_ptr<char[]> stacks;
 ucontext_t scheduler;
 Thread* running;
@@ -73,13 +75,19 @@ void run_fibre() {
     running->state = State::done;  // and on to `scheduler`, by uc_link
 }
 
-void start_threads() {
-    for (unsigned i = 0; i < threads.size(); ++i) {
-        Thread& thread = threads[i];
+unsigned threads_per_block() { return blockDim.x * blockDim.y * blockDim.z; }
+
+void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::size_t shared_bytes) {
+    const unsigned size = threads_per_block();
+    for (unsigned all = 0; all < threads.size(); ++all) {
+        Thread& thread = threads[all];
+        const unsigned i = all % size;
         thread.state = State::ready;
+        thread.block = blocks[all / size];
+        thread.dynamic_shared = dynamic_shared + all / size * shared_bytes;
         thread.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
         getcontext(&thread.context);
-        thread.context.uc_stack.ss_sp = stacks.get() + i * STACK_BYTES;
+        thread.context.uc_stack.ss_sp = stacks.get() + all * STACK_BYTES;
         thread.context.uc_stack.ss_size = STACK_BYTES;
         thread.context.uc_link = &scheduler;
         makecontext(&thread.context, run_fibre, 0);
@@ -95,6 +103,8 @@ bool run_ready_threads() {
         any = true;
         running = &threads[i];
         threadIdx = running->index;
+        blockIdx = running->block;
+        cpu_cuda::dynamic_shared = running->dynamic_shared;
         swapcontext(&scheduler, &running->context);
     }
     return any;
@@ -138,13 +148,16 @@ void exchange(Thread* warp, int lanes, unsigned group) {
 }
 
 void release_warps() {
-    for (std::size_t first = 0; first < threads.size(); first += warpSize) {
-        Thread* warp = &threads[first];
-        const int lanes = static_cast<int>(std::min<std::size_t>(warpSize, threads.size() - first));
-        for (int lane = 0; lane < lanes; ++lane) {
-            if (!waits_in_warp(warp[lane])) continue;
-            const unsigned group = awaited(warp, lanes, warp[lane]);
-            if (has_met(warp, lanes, warp[lane], group)) exchange(warp, lanes, group);
+    const unsigned size = threads_per_block();
+    for (std::size_t all = 0; all < threads.size(); all += size) {
+        for (std::size_t first = 0; first < size; first += warpSize) {
+            Thread* warp = &threads[all + first];
+            const int lanes = static_cast<int>(std::min<std::size_t>(warpSize, size - first));
+            for (int lane = 0; lane < lanes; ++lane) {
+                if (!waits_in_warp(warp[lane])) continue;
+                const unsigned group = awaited(warp, lanes, warp[lane]);
+                if (has_met(warp, lanes, warp[lane], group)) exchange(warp, lanes, group);
+            }
         }
     }
 }
@@ -157,33 +170,57 @@ std::string describe_wait(const Thread& thread) {
     return place + mask;
 }
 
-// Called when no thread can run: open the barrier if all threads that have not ended wait there; whether any did.
-bool release_barrier() {
+// Open the barrier of a block if all its threads that have not ended wait there; whether any did. Only for a block none of
+// whose threads can run.
+bool release_barrier(Thread* block) {
     std::set<std::string> places;
     bool all_at_barrier = true;
-    for (const Thread& thread : threads) {
-        if (thread.state == State::done) continue;
-        all_at_barrier &= thread.state == State::at_barrier;
-        places.insert(describe_wait(thread));
+    for (unsigned i = 0; i < threads_per_block(); ++i) {
+        if (block[i].state == State::asleep) return false;
+        if (block[i].state == State::done) continue;
+        all_at_barrier &= block[i].state == State::at_barrier;
+        places.insert(describe_wait(block[i]));
     }
     if (places.size() > 1 || !all_at_barrier) {
+        blockIdx = block->block;
         std::string message = "threads of one block wait for each other for ever:";
         for (const std::string& place : places) message += " some at " + place + ",";
         throw std::runtime_error(message);
     }
-    for (Thread& thread : threads) {
-        if (thread.state == State::at_barrier) thread.state = State::ready;
+    for (unsigned i = 0; i < threads_per_block(); ++i) {
+        if (block[i].state == State::at_barrier) block[i].state = State::ready;
     }
     return !places.empty();
 }
 
-void run_block(std::size_t shared_bytes) {
+// Called when no thread can run: open a barrier of one block, or wake whoever sleeps; whether there was any. Blocks keep
+// their turn for a while, so that one runs far ahead of the others.
+bool release_blocks() {
+    if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
+    for (std::size_t block : block_order) {
+        if (release_barrier(&threads[block * threads_per_block()])) return true;
+    }
+    bool any = false;
+    for (Thread& thread : threads) {
+        if (thread.state != State::asleep) continue;
+        thread.state = State::ready;
+        any = true;
+    }
+    return any;
+}
+
+void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::size_t shared_bytes) {
     if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
-    if (shared_bytes) std::memset(cpu_cuda::dynamic_shared, POISON, shared_bytes);
-    start_threads();
+    if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
+    threads.resize(blocks.size() * threads_per_block());
+    order.resize(threads.size());
+    std::iota(order.begin(), order.end(), 0u);
+    block_order.resize(blocks.size());
+    std::iota(block_order.begin(), block_order.end(), std::size_t{0});
+    start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);
     do {
         while (run_ready_threads()) release_warps();
-    } while (release_barrier());
+    } while (release_blocks());
 }
 
 // A fault in a kernel must not take the tests with it: the handler jumps back to the launch.
@@ -205,7 +242,7 @@ const char* describe(int signal) {
     }
 }
 
-std::string launch(std::size_t shared_bytes) {
+std::string launch(bool cooperative, void* dynamic_shared, std::size_t shared_bytes) {
     // Declared before the jump is armed, since a jump back runs no destructors.
     std::vector<uint3> blocks;
     for (unsigned z = 0; z < gridDim.z; ++z)
@@ -220,9 +257,10 @@ std::string launch(std::size_t shared_bytes) {
                 ", " + std::to_string(at.z) + ")";
     } else {
         try {
-            for (const uint3& block : blocks) {
-                blockIdx = block;
-                run_block(shared_bytes);
+            if (cooperative) {
+                run_blocks(blocks, dynamic_shared, shared_bytes);
+            } else {
+                for (const uint3& block : blocks) run_blocks({block}, dynamic_shared, shared_bytes);
             }
         } catch (const std::runtime_error& error) {
             fault = error.what();
@@ -234,6 +272,8 @@ std::string launch(std::size_t shared_bytes) {
 }
 
 }  // namespace
+
+void cpu_cuda::sleep(int line) { wait(State::asleep, "__nanosleep", line); }
 
 void cpu_cuda::barrier(int line) { wait(State::at_barrier, "__syncthreads", line); }
 
@@ -254,20 +294,18 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
     return static_cast<unsigned>(self->received);
 }
 
-// Launch a kernel; null, or what went wrong and (if it was an access) where. `shared` is the dynamic shared memory.
+// Launch a kernel; null, or what went wrong and (if it was an access) where. `shared` is the dynamic shared memory, of
+// one block or, if it is cooperative, of each after the other.
 extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
-                                     void* shared, std::size_t shared_bytes, unsigned seed, unsigned limit_s,
-                                     void** fault_at) {
+                                     void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
+                                     unsigned limit_s, void** fault_at) {
     kernel = function;
     arguments = args;
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
-    cpu_cuda::dynamic_shared = shared;
     random_order.seed(seed);
-    threads.resize(block[0] * block[1] * block[2]);
-    order.resize(threads.size());
-    std::iota(order.begin(), order.end(), 0u);
-    stacks.reset(new char[threads.size() * STACK_BYTES]);
+    const std::size_t at_once = cooperative ? grid[0] * grid[1] * grid[2] : 1;
+    stacks.reset(new char[at_once * threads_per_block() * STACK_BYTES]);
     fault_address = nullptr;
 
     struct sigaction ours = {}, theirs[std::size(SIGNALS)];
@@ -277,7 +315,7 @@ extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, cons
     alarm(limit_s);
 
     static std::string fault;
-    fault = launch(shared_bytes);
+    fault = launch(cooperative, shared, shared_bytes);
 
     alarm(0);
     for (std::size_t i = 0; i < std::size(SIGNALS); ++i) sigaction(SIGNALS[i], &theirs[i], nullptr);

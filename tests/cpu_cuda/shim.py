@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import shutil
 import subprocess
@@ -69,17 +70,19 @@ class Shim:
         *args: Argument,
         seed: int = 0,
         shared_bytes: int = 0,
+        cooperative: bool = False,
         limit_s: int = LIMIT_S,
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
-        The order of its threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and
-        TypeError for arguments that do not fit its signature.
+        Blocks run one after the other, or all at once if it is `cooperative`. The order of its threads and blocks
+        follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for arguments that do not
+        fit its signature.
         """
         kernel = self._kernels[name]
         _check(kernel, args)
         tensors = {id(arg): Guarded(arg) for arg in args if isinstance(arg, np.ndarray)}
-        shared = Guarded(np.zeros(shared_bytes, np.uint8))
+        shared = Guarded(np.zeros(shared_bytes * (math.prod(_three(grid)) if cooperative else 1), np.uint8))
 
         values: list[NDArray[Any]] = [
             np.full((), tensors[id(arg)].address, np.uint64)
@@ -96,6 +99,7 @@ class Shim:
             _three(block),
             ctypes.c_void_p(shared.address),
             ctypes.c_size_t(shared_bytes),
+            ctypes.c_bool(cooperative),
             ctypes.c_uint(seed),
             ctypes.c_uint(limit_s),
             ctypes.byref(fault_at),

@@ -11,9 +11,9 @@ from common.cuda.compile import local_sources
 
 KERNELS_FOLDER = Path(__file__).parents[2] / "stages" / "kernels"
 
-_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
+_KERNEL = re.compile(r'extern "C" __global__ void (__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
 
-# Instructions that the shim cannot execute: tensor cores, clusters, grid-wide barriers and whatever is inline PTX.
+# Instructions that the shim cannot execute: tensor cores, clusters and whatever is inline PTX.
 _GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|cluster|__pipeline|\bcuda::")
 
 
@@ -43,6 +43,7 @@ class Kernel:
     source: Path
     parameters: tuple[Parameter, ...]
     comment: tuple[str, ...]
+    is_bounded: bool = False  # by __launch_bounds__, which decides how many registers it may have
 
     def section(self, title: str) -> str:
         """What the comment says after `Launch:`, `Needs:` or `Order:`, on one line; empty if it says nothing."""
@@ -63,7 +64,7 @@ class Kernel:
     @cached_property
     def is_plain(self) -> bool:
         """Whether a CPU can execute it: neither it nor a device function it calls uses a `_GPU_ONLY` instruction."""
-        text = "\n".join(_without_comments(file.read_text()) for file in local_sources(self.source))
+        text = "\n".join(_as_on_cpu(file.read_text()) for file in local_sources(self.source))
         functions = _functions(text)
         reached, queue = set(), [self.name]
         while queue:
@@ -84,12 +85,12 @@ def parse(source: Path) -> list[Kernel]:
     text = source.read_text()
     kernels = []
     for match in _KERNEL.finditer(text):
-        parameters = tuple(_parameter(declaration) for declaration in match[2].split(",") if declaration)
+        parameters = tuple(_parameter(declaration) for declaration in match[3].split(",") if declaration)
         above = text[: match.start()].splitlines()
         comment: list[str] = []
         while above and above[-1].startswith("//"):
             comment.insert(0, above.pop().removeprefix("//").removeprefix(" "))
-        kernels.append(Kernel(match[1], source, parameters, tuple(comment)))
+        kernels.append(Kernel(match[2], source, parameters, tuple(comment), bool(match[1])))
     return kernels
 
 
@@ -101,8 +102,10 @@ def _parameter(declaration: str) -> Parameter:
     return Parameter(match[1].strip().replace(" *", "*"), match[2])
 
 
-def _without_comments(text: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+def _as_on_cpu(text: str) -> str:
+    """Without comments, and without what only an architecture is given: the CPU has no `__CUDA_ARCH__`."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    return re.sub(r"^#if __CUDA_ARCH__ >= \d+\n.*?^#(?:else|endif)$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def _functions(text: str) -> dict[str, str]:

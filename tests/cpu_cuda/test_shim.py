@@ -122,3 +122,32 @@ def test_a_guarded_array_is_an_aligned_copy(count: int) -> None:
     np.testing.assert_array_equal(guarded.array, values)
     assert guarded.address % ALIGNMENT == 0
     assert guarded.damage() == ""
+
+
+TURN = """
+extern "C" __global__ void f(unsigned* arrived, int* order) {
+    extern __shared__ int mine[];
+    mine[threadIdx.x] = blockIdx.x;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        while (*static_cast<volatile unsigned*>(arrived) != blockIdx.x) __nanosleep(0);
+        order[blockIdx.x] = mine[blockDim.x - 1];
+        atomicAdd(arrived, 1u);
+    }
+    __syncthreads();
+}
+"""
+
+
+def test_blocks_of_a_cooperative_launch_run_at_once_each_with_memory_of_its_own(plant: Plant) -> None:
+    shim = plant(TURN)
+    for seed in range(3):
+        arrived, order = np.zeros(1, np.uint32), np.full(5, -1, np.int32)
+        shim.launch("f", 5, 40, arrived, order, seed=seed, shared_bytes=160, cooperative=True)
+        np.testing.assert_array_equal(order, np.arange(5))
+
+
+def test_a_block_that_waits_for_one_that_does_not_run_is_caught(plant: Plant) -> None:
+    shim = plant(TURN)
+    with pytest.raises(KernelFault, match="still running when its time was up"):
+        shim.launch("f", 5, 40, np.zeros(1, np.uint32), np.zeros(5, np.int32), seed=1, shared_bytes=160, limit_s=1)

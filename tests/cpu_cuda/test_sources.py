@@ -21,7 +21,7 @@ SOURCE = """
 // Order:  elementwise; repeats bit
 //   for bit.
 extern "C" __global__ void plain(const float* __restrict__ x, float *y,
-                                 int count) { helper(x, y); /* asm */ }
+                                 int count) { helper(x, y); guarded(*x); /* asm */ }
 
 // Needs:  sm_90a; clusters.
 // Order:  atomics; does not repeat bit for bit.
@@ -30,6 +30,14 @@ extern "C" __global__ void __launch_bounds__(128) fancy(float* x) { if (x) { ind
 HELPERS = """
 __device__ inline void helper(const float* x, float* y) { *y = *x; }
 __device__ float special(float x) { asm("..."); return x; }
+__device__ float guarded(float x) {
+#if __CUDA_ARCH__ >= 800
+    asm("...");
+#else
+    x += 1;
+#endif
+    return x;
+}
 template <int N> __device__ void indirect(float* x) { special(*x); }
 """
 
@@ -56,6 +64,7 @@ def test_comment_blocks(kernels: tuple[Kernel, Kernel]) -> None:
     assert plain.section("Launch") == "any, on two lines."
     assert (plain.minimum_arch, fancy.minimum_arch) == (0, 90)
     assert (plain.claims_repeatable, fancy.claims_repeatable) == (True, False)
+    assert (plain.is_bounded, fancy.is_bounded) == (False, True)
     assert fancy.section("Launch") == ""
 
 

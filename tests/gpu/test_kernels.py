@@ -26,7 +26,7 @@ def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
         pytest.skip(reason)
     seed = secrets.randbits(32)
     for case in all_cases(kernel.name, np.random.default_rng(seed)):
-        function = gpu.kernel(kernel.source, kernel.name, case.cluster, case.shared_bytes)
+        function = gpu.kernel(kernel.source, kernel.name, case.cluster, **case.how)
         first, second = (_launch(gpu, function, kernel, case) for _ in range(2))
         assert case.mismatch(first) == "", f"seed {seed}"
         if kernel.claims_repeatable:

@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from common.problem import Problem, initial_params
+from stages.grid_plan import THREADS as GRID_THREADS
+from stages.grid_plan import make_plan
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
+from stages.persistent_grid import slices_of
+from stages.workspace import ParameterMemory
 from tests.kernels import doubles
 from tests.stages import cluster_model
 from tests.stages.numpy_parts import HostDevice
@@ -51,6 +56,12 @@ class Case:
     bounds: dict[str, Array | float]
     cluster: int | None = None  # blocks of one; the grid counts clusters then
     shared_bytes: int = 0  # of each block, besides what the kernel declares
+    cooperative: bool = False
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """How it is launched, besides grid and block."""
+        return {"cooperative": self.cooperative, "shared_bytes": self.shared_bytes}
 
     def __str__(self) -> str:
         described = [
@@ -245,6 +256,47 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
             BLOCKS,
             SHARED_BYTES,
         )
+
+
+def persistent_grid(random: Generator) -> Iterator[Case]:
+    # Hidden layers, batch, inputs, blocks, KiB of shared memory: with tiles that are held and that are not, a tail with
+    # its weights in shared memory and without, and more than one wide layer.
+    sizes: list[tuple[tuple[int, ...], int, int, int, int]] = [
+        ((), 1, 1, 1, 32),
+        ((), 37, 17, 3, 32),
+        ((33,), 20, 49, 3, 40),
+        ((5, 3, 4), 33, 17, 2, 40),
+        ((100, 100), 16, 60, 4, 30),
+        ((70, 40, 50), 70, 49, 3, 24),
+        ((300, 300), 16, 20, 3, 220),
+    ]
+    steps, rate = 2, 0.125
+    for with_totals, (hidden, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
+        problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
+        memory = ParameterMemory(HostDevice().empty, problem)
+        memory.flat[...] = 0
+        drawn = initial_params(problem, run=int(random.integers(1000)))
+        for weight, values in zip(memory.weights, drawn.weights, strict=True):
+            weight[...] = values / 4
+        for bias in memory.biases[:-1]:  # far from zero, so that no rounding moves a unit through its ReLU's corner
+            bias[...] = random.choice([-2.0, 2.0], bias.shape)
+        memory.biases[-1][...] = _normal(random, (10,))
+        plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10)
+        assert plan is not None
+        pixels = _pixels(random, (steps, batch, inputs))
+        args: Args = {"images": slices_of(HostDevice(), list(pixels), plan)}
+        args |= {"labels": random.integers(0, 10, (steps, batch), np.int32), "plan": plan.numbers}
+        args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
+        args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
+        args |= {"arrived": np.zeros(1, np.uint32), "learning_rate": rate, "with_totals": with_totals}
+        # Activations are below 4, and all weights of a unit together below 8: that is what a logit is rounded by, term
+        # by term, and an update is a mean of gradients times activations.
+        logit = 4 * UNIT * (8 + max(inputs, *hidden, 0) ** 0.5)
+        moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
+        totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
+        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
+        case = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds)
+        yield replace(case, cooperative=True, shared_bytes=plan.shared_bytes)
 
 
 def _pixels(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.grid_plan import LayerPlan
 from tests.stages import cluster_model
 
 Array = NDArray[np.float64]
@@ -115,3 +116,39 @@ def persistent_cluster(
         weight -= learning_rate * x.T @ dlogits
         bias -= learning_rate * dlogits.sum(axis=0)
     return {"weight": weight, "bias": bias, "totals": totals}
+
+
+def persistent_grid(
+    images: Array,
+    labels: Labels,
+    plan: Labels,
+    parameters: Array,
+    workspace: Array,
+    block_totals: Array,
+    totals: Array,
+    arrived: NDArray[np.uint32],
+    learning_rate: float,
+    with_totals: int,
+) -> Outputs:
+    fields = len(LayerPlan.__dataclass_fields__)
+    layers = [LayerPlan(*map(int, numbers)) for numbers in plan[len(plan) - plan[0] * fields :].reshape(-1, fields)]
+    parameters, totals = parameters.copy(), totals.copy()  # the layers are views, and so change with them
+    weights = [parameters[la.weight :][: la.inputs * la.outputs].reshape(la.inputs, la.outputs) for la in layers]
+    biases = [parameters[la.bias :][: la.outputs] for la in layers]
+    for batch, wanted in zip(images, labels, strict=True):
+        rows = len(wanted)
+        outputs = [np.hstack(list(batch))[:rows, : layers[0].inputs]]
+        for weight, bias in zip(weights, biases, strict=True):
+            outputs.append(np.maximum(outputs[-1] @ weight + bias, 0))
+        logits = outputs[-2] @ weights[-1] + biases[-1]
+        if with_totals:
+            totals = softmax_xent_totals(logits, wanted, totals, rows, layers[-1].outputs)["totals"]
+        doutput = softmax(logits, logits, rows, 1)["probs"] - np.eye(layers[-1].outputs)[wanted]
+        doutput /= rows
+        for index in reversed(range(len(layers))):
+            inputs = outputs[index]
+            dinputs = doutput @ weights[index].T * (inputs > 0)
+            weights[index] -= learning_rate * inputs.T @ doutput
+            biases[index] -= learning_rate * doutput.sum(axis=0)
+            doutput = dinputs
+    return {"parameters": parameters, "totals": totals}

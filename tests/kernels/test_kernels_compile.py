@@ -14,7 +14,7 @@ from tests.nvrtc import requires_nvrtc
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = sorted(KERNELS_FOLDER.glob("*.cu"))
 KERNELS = kernels_in(KERNELS_FOLDER)
-MOST_REGISTERS = 64  # of a plain kernel: 1,024 threads of it fit in a multiprocessor
+MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of it fit in a multiprocessor
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
@@ -38,7 +38,7 @@ def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int
         if kernel.is_plain:
             used = resources[kernel.name]
             assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0), kernel.name
-            assert 0 < used.registers <= MOST_REGISTERS, kernel.name
+            assert 0 < used.registers <= (MOST_REGISTERS if not kernel.is_bounded else 255), kernel.name
 
 
 def test_no_kernel_escapes_the_parser() -> None:

@@ -40,7 +40,7 @@ def random() -> np.random.Generator:
 def launch(shim: Shim, case: Case, order: int) -> dict[str, np.ndarray | float]:
     """The arguments as a launch leaves them."""
     args = case.copy_args()
-    shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=order)
+    shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=order, **case.how)
     return args
 
 

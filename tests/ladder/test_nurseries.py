@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_stages_of_a_round_come_from_one_process_and_rounds_from_different_ones(
     assert parents[0][0] != parents[1][0]
 
 
-def test_after_one_that_hangs_the_nursery_goes_on(tmp_path: Path) -> None:
+def test_a_stage_that_fails_after_a_fork_is_measured_in_a_process_of_its_own_and_so_are_those_after_it(
+    tmp_path: Path,
+) -> None:
+    results = prepare(tmp_path, "tests.planted:PARENT", "tests.planted:FORKED", "tests.planted:PARENT_TOO").run(
+        Watcher()
+    )
+    assert [stage.status for stage in results.stages] == ["passed"] * 3
+    first, forked, after = ((tmp_path / "logs" / f"{stage.name}.1.log").read_text().split() for stage in results.stages)
+    assert str(os.getpid()) not in first
+    assert set(forked) == set(after) == {str(os.getpid())}
+
+
+def test_after_one_that_hangs_the_ladder_goes_on(tmp_path: Path) -> None:
     results = prepare(tmp_path, "tests.planted:HANGS", NUMPY, timeout_s=5.0).run(Watcher())
     assert [stage.status for stage in results.stages] == ["crashed", "passed"]

@@ -139,4 +139,4 @@ def test_a_stage_that_the_problem_does_not_fit_is_skipped_with_what_to_try(
     deep = small_problem(hidden=(8,))
     (stage,) = prepare(tmp_path, "stages.persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
     assert stage.status == "skipped"
-    assert stage.reason == "hidden layers of 8: it trains softmax regression alone; try cuda-graph"
+    assert stage.reason == "hidden layers of 8: it trains softmax regression alone; try persistent-grid"

@@ -16,6 +16,7 @@ from stages.fused_epilogue import FusedEpilogue
 from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
+from stages.persistent_grid import GridEpoch
 from stages.recipe import Recipe
 from stages.registry import load_all
 from stages.step import RecipeTrainer
@@ -40,6 +41,7 @@ RECIPES = {
     "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
     **{name: replace(NAIVE.recipe, memory=recipe.memory, data=recipe.data) for name, recipe in SIDES.items()},
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
+    "persistent-grid": replace(RECIPE, launch=GridEpoch),
 }
 
 
@@ -49,14 +51,14 @@ class ShimDevice(HostDevice):
     def __init__(self, shim: Shim) -> None:
         super().__init__()
         self._shim = shim
+        self.multiprocessors, self.block_shared_bytes = 1, 64 << 10
 
-    def kernel(self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0) -> Callable[..., None]:
+    def kernel(self, source: Path, name: str, cluster: int | None = None, **how: Any) -> Callable[..., None]:
         assert cluster is None, "the shim runs no clusters"
-        assert not shared_bytes, "the shim gives only the shared memory that a kernel declares"
-        return partial(self._launch, name)
+        return partial(self._launch, name, how)
 
-    def _launch(self, name: str, grid: Any, block: Any, *args: Any) -> None:
-        self._shim.launch(name, grid, block, *args)
+    def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
+        self._shim.launch(name, grid, block, *args, **how)
 
 
 @pytest.fixture(scope="module")

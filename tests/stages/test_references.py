@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from ladder.results import Precision
 from ladder.verify import verify_first_update
 from stages.references import jax_scan, torch_dataloader, torch_eager
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import compile_steps, train_steps
+from stages.references.torch_step import compile_steps, linear_or_sum, train_steps
 from tests.stages.test_step import random_split
 
 STEPS = 5
@@ -105,6 +106,35 @@ def test_the_step_that_is_compiled(hidden: tuple[int, ...], batch: int, precisio
         )
 
     assert_trains(build, problem_of(hidden, batch), precision)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("outputs", "products"), [(1, 0), (16, 0), (17, 1)])
+def test_a_layer_with_few_outputs_is_a_sum_and_no_matrix_product(
+    monkeypatch: pytest.MonkeyPatch, outputs: int, products: int
+) -> None:
+    import torch
+
+    linear, called = torch.nn.functional.linear, []
+
+    def counted(*given: Any) -> Any:
+        called.append(given)
+        return linear(*given)
+
+    inputs, weight, bias = torch.rand(5, 7), torch.rand(outputs, 7), torch.rand(outputs)
+    monkeypatch.setattr(torch.nn.functional, "linear", counted)
+    torch.testing.assert_close(linear_or_sum(inputs, weight, bias), linear(inputs, weight, bias))
+    assert len(called) == products
+
+
+@pytest.mark.torch
+def test_a_sum_of_products_of_bfloat16_rounds_the_weight_as_a_matrix_product_does() -> None:
+    import torch
+
+    inputs, weight, bias = torch.rand(5, 7).bfloat16(), torch.rand(10, 7), torch.rand(10)
+    summed = linear_or_sum(inputs, weight, bias)
+    assert summed.dtype == torch.float32
+    assert torch.equal(summed, linear_or_sum(inputs, weight.bfloat16().float(), bias))
 
 
 @pytest.mark.torch

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Any, Self
 
 from common.cuda import driver
 from ladder.results import GpuState
+
+LOOK_EVERY_S = 0.0005
 
 
 class GpuMonitor:
@@ -97,15 +101,36 @@ class GpuMonitor:
 class GpuMemory:
     """What this process takes of the GPU's memory from now on, as the difference that it makes to all that is used.
 
-    Frameworks keep what they once took, so that one look at the end sees the most that was held. NVML's own account of
-    a process is not to be had inside containers.
+    Frameworks keep what they once took, so that one look at the end sees the most that was held; what a stage takes and
+    gives back in every step is seen while it is watched. NVML's own account of a process is not to be had inside
+    containers.
     """
 
     def __init__(self, monitor: GpuMonitor) -> None:
         self._monitor = monitor
         self._before = monitor.memory_used_mib()
+        self._most = 0.0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look every half millisecond while a block of code runs, from a thread; nothing that is timed."""
+        done = Event()
+
+        def look() -> None:
+            while (used := self._monitor.memory_used_mib()) is not None:
+                self._most = max(self._most, used)
+                if done.wait(LOOK_EVERY_S):
+                    return
+
+        thread = Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def taken_mib(self) -> float | None:
-        """In MiB, the CUDA context included; None where NVML does not say."""
+        """The most of what was seen, in MiB, the CUDA context included; None where NVML does not say."""
         now = self._monitor.memory_used_mib()
-        return None if now is None or self._before is None else now - self._before
+        return None if now is None or self._before is None else max(now, self._most) - self._before

@@ -45,7 +45,11 @@ def ladder_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     what = parser.add_argument_group("what to run")
-    what.add_argument("--stages", default="all", help="all, ladder, references, NAME,NAME or FROM..TO (default: all)")
+    what.add_argument(
+        "--stages",
+        default="all",
+        help="all, ladder, references, memory, data, NAME,NAME or FROM..TO (default: all, without memory and data)",
+    )
     what.add_argument(
         "--stage-file",
         type=Path,

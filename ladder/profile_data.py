@@ -62,6 +62,7 @@ class CopyUse(msgspec.Struct, frozen=True):
     per_epoch: float
     bytes_per_epoch: float
     us_per_step: float
+    hidden_us_per_step: float = 0.0  # of these: those in which a kernel ran as well
 
 
 class CallUse(msgspec.Struct, frozen=True):
@@ -70,6 +71,13 @@ class CallUse(msgspec.Struct, frozen=True):
     name: str
     per_epoch: float
     us_per_step: float  # the host's time in it
+
+
+class FirstCalls(msgspec.Struct, frozen=True):
+    """Calls to allocators by name, before the later epochs that a profile is of."""
+
+    preparing: dict[str, int]  # while a trainer was made, which ends with a step for nobody to see
+    first_epoch: dict[str, int]  # the first one of that trainer
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -107,6 +115,7 @@ class Profile(msgspec.Struct, frozen=True):
     timeline: list[Span]  # of three steps in a row, in the middle of an epoch without metrics where there is one
     timeline_us: float  # how long they take
     processes: int = 1  # over which times and splits of a step are means
+    first_calls: FirstCalls | None = None  # of rungs that ask what memory costs
 
     @property
     def slowdown(self) -> float:

@@ -47,8 +47,9 @@ from ladder.measure import measure, plan_within, read_late, run_numbers, share_o
 from ladder.profile import chrome, cupti
 from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
+from ladder.profile.names import allocates
 from ladder.profile.summary import summarise
-from ladder.profile_data import Profile
+from ladder.profile_data import FirstCalls, Profile
 from ladder.results import Curve, GpuState, HostState, Process
 from ladder.tampering import Originals
 from ladder.trip import Trip
@@ -98,7 +99,8 @@ def do(job: Job, folder: Path) -> Report:
         return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
 
     plan = job.wanted
-    timed_run(trainer, params_of(COLD_RUN), 1, fence=wait, clock=now)
+    with memory.watched():
+        timed_run(trainer, params_of(COLD_RUN), 1, fence=wait, clock=now)
     # Judged after another run, so that parameters kept from the run before are seen.
     from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=wait, clock=now)
     save_params(folder / "from-zero.npz", trainer.read_params())
@@ -170,7 +172,7 @@ def do(job: Job, folder: Path) -> Report:
             step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
             _hand_over(folder, msgspec.structs.replace(report, profiling=True))
             try:
-                profile = _profile(job, trainer, stage, plan.epochs, steps, step_us, folder)
+                profile = _profile(job, trainer, stage, train, plan.epochs, steps, step_us, folder)
             except Exception as error:  # CUPTI wants permissions, and a version that fits the driver
                 traceback.print_exc()
                 # Not closed: what it left of the process is not the stage's to answer for.
@@ -197,7 +199,7 @@ def show(job: Job) -> Report:
 
 
 def _profile(
-    job: Job, trainer: Trainer, stage: Stage, epochs: int, steps: int, step_us: float, folder: Path
+    job: Job, trainer: Trainer, stage: Stage, train: Split, epochs: int, steps: int, step_us: float, folder: Path
 ) -> Profile:
     """What CUPTI sees of runs of so many epochs of so many steps; raises whatever CUPTI raises."""
     sample = sample_of(job.problem, epochs)
@@ -205,6 +207,8 @@ def _profile(
     if job.round == 0:
         chrome.write(folder / TRACE, trace, stage.name, steps)
     profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
+    if stage.group == "memory" and job.round == 0:  # another trainer, which for these alone is worth its time
+        profile = msgspec.structs.replace(profile, first_calls=_first_calls(stage, job, train))
     return with_bytes(profile, job.problem) if stage.recipe else profile
 
 
@@ -218,6 +222,27 @@ def _curve(job: Job, stage: Stage, params: Params) -> tuple[Curve | None, str]:
     except Exception as error:
         traceback.print_exc()
         return None, one_line(error)
+
+
+def _first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:
+    """What a new trainer asks of allocators until the end of its first epoch."""
+    trainer: list[Trainer] = []
+
+    def prepare() -> None:
+        trainer.append(stage.build(job.problem, train))
+        trainer[0].load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
+        fence()
+
+    def first_epoch() -> None:
+        trainer[0].run_epoch(0)
+        fence()
+
+    preparing, first = (
+        {name: count for name, count in sorted(part.items()) if allocates(name)}
+        for part in cupti.record_calls(prepare, first_epoch)
+    )
+    trainer[0].close()
+    return FirstCalls(preparing, first)
 
 
 def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Path) -> FirstUpdate:

@@ -6,6 +6,7 @@ A row takes two lines, so that the table keeps every column at 80 columns; reaso
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from rich import box
@@ -81,15 +82,12 @@ def _table(lines: Sequence[Row], gap: int, with_floors: bool) -> Table:
     headers += ["x own floor\nx physical"] if with_floors else []
     for header in (*headers, "prepare\nmemory", "checked\naccuracy"):
         table.add_column(header, justify="right", no_wrap=True)
-    for row in lines:
-        if not row.is_reference:
+    for block, members in groupby(lines, key=lambda row: row.block):
+        if block:
+            table.add_section()
+            table.add_row(Text(block[0].lower() + block[1:], "italic"))
+        for row in members:
             table.add_row(*_cells(row, with_floors))
-    references = [row for row in lines if row.is_reference]
-    if references:
-        table.add_section()
-        table.add_row(Text("references", "italic"))
-    for row in references:
-        table.add_row(*_cells(row, with_floors))
     return table
 
 

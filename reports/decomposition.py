@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ladder.profile_data import Profile, Split
 from ladder.results import Results, StageResult
 from reports import format
-from reports.summary import table_order
+from reports.summary import SIDES, table_order
 
 PARTS: dict[str, Callable[[Split], float]] = {
     "kernels": lambda split: split.kernels_us,
@@ -90,11 +90,14 @@ def changes(results: Results) -> list[Change]:
 
 
 def chain(results: Results) -> list[Change]:
-    """The longest way up the ladder on which every change is known; the first of several that are as long."""
+    """The longest way up the ladder on which every change is known; the first of several that are as long.
+
+    A way to a side rung is one only where there is no other.
+    """
     ways: dict[str, list[Change]] = {}
     for change in changes(results):  # the rung below comes before the rungs that climb from it
         ways[change.rung.stage.name] = [*ways.get(change.below.stage.name, []), change]
-    return max(ways.values(), key=len, default=[])
+    return max(ways.values(), key=lambda way: (way[-1].rung.stage.group not in SIDES, len(way)), default=[])
 
 
 def doubts(results: Results) -> list[str]:

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -18,6 +19,9 @@ from reports import format
 from reports.curves import curves, has_curves
 from reports.decomposition import chain
 from reports.peers import CLASSES
+from reports.side_figures import side_figure
+from reports.sides import FIGURES as SIDES
+from reports.sides import side
 from reports.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, svg, tidy, title
 from reports.summary import Row, label, rows, table_order
 from reports.timeline import stage_timeline, timeline_name, timelines, with_timeline
@@ -47,6 +51,7 @@ def drawings(results: Results) -> dict[str, Callable[[], Figure]]:
         found["curves.svg"] = partial(curves, [results])
     if chain(results):
         found["waterfall.svg"] = partial(waterfall, results)
+    found |= {name: partial(side_figure, results, group) for group, name in SIDES.items() if side(results, group)}
     drawn = with_timeline(results)
     if drawn:
         found["timelines.svg"] = partial(timelines, results)
@@ -147,9 +152,9 @@ def _keys(found: Sequence[Row]) -> list[Patch]:
 
 
 def _places(found: Sequence[Row]) -> list[float]:
-    """Where each bar goes: one below the other, with a gap before the references."""
-    gap = 0.4 if any(not row.is_reference for row in found) else 0.0
-    return [index + gap * row.is_reference for index, row in enumerate(found)]
+    """Where each bar goes: one below the other, with a gap between two blocks."""
+    ends = list(accumulate((above.block != row.block for above, row in pairwise(found)), initial=0))
+    return [index + 0.4 * blocks for index, blocks in enumerate(ends)]
 
 
 def _curves(results: Results) -> list[Curve]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
 
 from ladder.results import Results
 from reports import format
@@ -41,16 +42,18 @@ FIGURE_TITLES = {
     "curves.svg": "Training loss within epochs, validation loss and accuracy, with the oracle's",
     "timelines.svg": "Three steps of every stage on one time scale",
     "waterfall.svg": "What each rung changed, part by part",
+    "memory.svg": "Where a step's time goes, by how its tensors are allocated",
+    "data_path.svg": "Where a step's time goes, by how it gets its batch",
 }
 
 
 def stage_table(results: Results, columns: Sequence[str]) -> str:
-    """The table of all stages, the rungs and then the references, with these of the `COLUMNS`."""
-    found = rows(results)
-    lines = [[COLUMNS[name](row) for name in columns] for row in found]
-    rungs = sum(not row.is_reference for row in found)
-    if rungs < len(lines):
-        lines.insert(rungs, ["*References*"] + [""] * (len(columns) - 1))
+    """The table of all stages, each block but the ladder's under its heading, with these of the `COLUMNS`."""
+    lines: list[list[str]] = []
+    for block, members in groupby(rows(results), key=lambda row: row.block):
+        if block:
+            lines.append([f"*{block}*"] + [""] * (len(columns) - 1))
+        lines += [[COLUMNS[name](row) for name in columns] for row in members]
     return table(columns, lines, right=[name not in IN_WORDS for name in columns])
 
 

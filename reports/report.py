@@ -24,6 +24,7 @@ from reports.notices import notices
 from reports.peers import fastest_peer, precision_class, ratio, references, step_times_us
 from reports.profile_report import profile_blocks, stage_profile_blocks
 from reports.provenance import provenance
+from reports.sides import side_blocks
 from reports.summary import (
     FLOORS,
     caption,
@@ -55,6 +56,7 @@ def report(results: Results, figures: Collection[str]) -> str:
             or ["No stage was timed in this run, so there are no figures."]
         ),
         *profile_blocks(results, figures),
+        *side_blocks(results, figures),
         *limits_blocks(results),
         "## Stages",
         *(block for stage in table_order(results) for block in _stage_section(stage, results, figures)),

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ladder.results import Precision, Results, Spread, StageResult, Status, Timing
+from ladder.results import Group, Precision, Results, Spread, StageResult, Status, Timing
 from reports import format
 from reports.peers import fastest_peer, precision_class, ratio, torch_stages
 
 SLOWER = 1.02  # times the rung below: less than that is within what two recordings of one stage differ by
+
+# The blocks of a table, with their headings, in order: first the ladder itself, which needs none. In the last two each
+# rung is compared with the one before it, as in the first.
+BLOCKS: dict[Group, str] = {"reference": "References", "memory": "Side rungs: memory", "data": "Side rungs: data path"}
+SIDES: tuple[Group, ...] = ("memory", "data")
 
 HOW_TO_READ = (
     "Launches: what the host hands to the GPU a step, kernels or graphs. "
@@ -33,6 +38,7 @@ class Row:
     changed: str  # the one choice that differs from the rung below; empty for the first rung and the references
     precision: Precision
     is_reference: bool
+    block: str  # the heading that it stands under; empty for the ladder itself
     status: Status
     verdict: str  # `passed`, or `failed: ` and the reason
     epoch_s: Spread | None
@@ -82,8 +88,9 @@ def rows(results: Results) -> list[Row]:
 
 
 def table_order(results: Results) -> list[StageResult]:
-    """The stages as every rendering lists them: the rungs from the lowest up, then the references."""
-    return sorted(results.stages, key=lambda stage: stage.group == "reference")
+    """The stages as every rendering lists them: the rungs from the lowest up, the references, then the side rungs."""
+    order = ["", *BLOCKS.values()]
+    return sorted(results.stages, key=lambda stage: order.index(BLOCKS.get(stage.group, "")))
 
 
 def label(stage: StageResult) -> str:
@@ -192,6 +199,7 @@ def _row(
         changed=stage.changed or "",
         precision=stage.precision,
         is_reference=stage.group == "reference",
+        block=BLOCKS.get(stage.group, ""),
         status=stage.status,
         verdict=stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
         epoch_s=timing.epoch_s if timing else None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -23,7 +24,7 @@ from reports import format
 from reports.decomposition import Profiled, all_profiled, profiled
 from reports.profiles import TOOLS, kernel_names, seen_by
 from reports.style import BACKGROUND, FAINT, INK, STYLE, WIDTH, tidy, title
-from reports.summary import label
+from reports.summary import BLOCKS, label
 
 KINDS: dict[Kind, tuple[str, str]] = {  # the colour and what the legend says
     "gemm": ("#0072b2", "matrix product"),
@@ -85,8 +86,9 @@ def timelines(results: Results) -> Figure:
     found = [_shown(stage) for stage in with_timeline(results)]
     rungs = [one for one in found if one.stage.group != "reference"]
     end = max(one.profile.timeline_us for one in rungs or found)
-    gap = 0.35 if 0 < len(rungs) < len(found) else 0.0
-    places = [index + gap * (index >= len(rungs)) for index in range(len(found))]
+    gap = 0.35
+    begins = [index for index, (above, one) in enumerate(pairwise(found), 1) if _block(above) != _block(one)]
+    places = [index + gap * sum(begin <= index for begin in begins) for index in range(len(found))]
     height = 1.75 + 0.5 * (places[-1] + 1)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, height), facecolor=BACKGROUND)
@@ -95,9 +97,9 @@ def timelines(results: Results) -> Figure:
         axes.set_ylim(places[-1] + 1, 0)
         for place, one in zip(places, found, strict=True):
             _pair(axes, one, place, end)
-        if gap:
+        for begin in begins:
             axes.plot(
-                [-0.36, 1.14], [len(rungs) + gap / 2] * 2, color=FAINT, linewidth=0.8, clip_on=False,
+                [-0.36, 1.14], [places[begin] - gap / 2] * 2, color=FAINT, linewidth=0.8, clip_on=False,
                 transform=axes.get_yaxis_transform(),
             )  # fmt: skip
         axes.annotate(
@@ -110,6 +112,11 @@ def timelines(results: Results) -> Figure:
         _legend(figure, found)
         title(figure, "Three steps of every stage", results)
     return figure
+
+
+def _block(one: Profiled) -> str:
+    """The heading that a stage stands under in a table."""
+    return BLOCKS.get(one.stage.group, "")
 
 
 def _pair(axes: Axes, one: Profiled, place: float, end: float) -> None:

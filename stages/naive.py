@@ -15,7 +15,16 @@ product alone, and the host, which waits in every step, cannot hide it behind la
 
 from __future__ import annotations
 
-from stages.plain import EpochTotals, NaiveGemm, OneByOne, SeparateEpilogue, SeparateHead, SeparateUpdate
+from stages.plain import (
+    AllocatedOnce,
+    EpochTotals,
+    NaiveGemm,
+    OneByOne,
+    ResidentFloat32,
+    SeparateEpilogue,
+    SeparateHead,
+    SeparateUpdate,
+)
 from stages.recipe import Recipe
 from stages.stage import rung
 
@@ -36,6 +45,8 @@ STAGE = rung(
     "naive",
     "Naive CUDA kernels",
     Recipe(
+        memory=AllocatedOnce,
+        data=ResidentFloat32,
         gemm=NaiveGemm,
         epilogue=SeparateEpilogue,
         head=SeparateHead,

@@ -5,15 +5,18 @@ The rungs above replace these one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.dataset import Split
+from common.problem import Problem
 from common.trainer import EpochMetrics
 from stages.recipe import Gemm, Metrics, Precision, RunStep
-from stages.workspace import Array, ParameterMemory, Setup
+from stages.workspace import Array, Device, ParameterMemory, Setup
 
 # NumPy scalars tell a launch the type of an argument. Kept, since every launch would pay for making them anew.
 int32, float32 = cache(np.int32), cache(np.float32)
@@ -28,6 +31,38 @@ BIAS_COLS, BIAS_ROWS = 32, 8  # layer.cu
 def blocks(threads: int, per_block: int = THREADS) -> int:
     """How many blocks hold so many threads."""
     return -(-threads // per_block)
+
+
+class AllocatedOnce:
+    """Every tensor has its memory from the preparation to the end."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, device: Device) -> None:
+        self.empty, self.zero = device.empty, device.zero
+
+    def around(self, step: RunStep) -> RunStep:
+        """The step itself."""
+        return step
+
+
+class ResidentFloat32:
+    """All images and labels on the device, as the step reads them."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, device: Device, problem: Problem, train: Split) -> None:
+        batch = problem.batch_size
+        used = train.first(problem.steps(len(train.images)) * batch)
+        images, labels = device.upload(used.pixels()), device.upload(used.labels.astype(np.int32))
+        # Views made here, since slicing an array costs more on the host than launching a kernel.
+        self._batches = [(images[at : at + batch], labels[at : at + batch]) for at in range(0, len(used.images), batch)]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        return iter(self._batches)
 
 
 class NaiveGemm:
@@ -97,7 +132,7 @@ class SeparateHead:
         self._tensors = setup.tensors
         rows, classes = setup.tensors.logits.shape
         self._rows, self._classes = int32(rows), int32(classes)
-        self.probs = setup.device.empty((rows, classes), np.float32)
+        self.probs = setup.tensors.memory.empty((rows, classes), np.float32)
         self._softmax = setup.kernel("softmax.cu", "softmax")
         self._backward = setup.kernel("softmax.cu", "softmax_xent_backward")
         self._totals = setup.kernel("softmax.cu", "softmax_xent_totals")
@@ -126,7 +161,8 @@ class SeparateUpdate:
         self._gemm = gemm
         self._doutputs = setup.tensors.doutputs
         self._parameters = setup.tensors.parameters.flat
-        self._gradients = ParameterMemory(setup.device, setup.problem)
+        self._gradients = ParameterMemory(setup.tensors.memory.empty, setup.problem)
+        setup.tensors.memory.zero(self._gradients.flat)
         self._learning_rate = float32(setup.problem.learning_rate)
         self._bias_gradient = setup.kernel("layer.cu", "bias_gradient")
         self._sgd = setup.kernel("sgd.cu", "sgd_update")

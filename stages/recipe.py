@@ -6,12 +6,17 @@ made from the trainer's `Setup` while preparing and does its work when called.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
+from numpy.typing import DTypeLike
+
 from common.cuda.fusion import Fusion
+from common.dataset import Split
+from common.problem import Problem
 from common.trainer import EpochMetrics
-from stages.workspace import Array, Setup
+from stages.workspace import Array, Device, Setup
 
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 
@@ -21,6 +26,46 @@ class Part(Protocol):
 
     needs: ClassVar[tuple[str, ...]]
     """What it needs to run, in the words of `ladder.environment.missing`."""
+
+
+class RunStep(Protocol):
+    """The one training step, as stages/step.py has it."""
+
+    def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
+        """Enqueue one step on images (B, I) and labels (B,)."""
+
+
+class Memory(Part, Protocol):
+    """Where the tensors are that a step makes and that nothing reads after it: outputs, probabilities, gradients.
+
+    Where they move from step to step, no part may keep their addresses, and no graph.
+    """
+
+    def __init__(self, device: Device) -> None: ...
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """A tensor of every step, uninitialised."""
+
+    def zero(self, array: Array) -> None:
+        """Enqueue the filling of one of them with zeros while preparing, where it stays where it is; else nothing."""
+
+    def around(self, step: RunStep) -> RunStep:
+        """The step, with memory for the tensors that were handed out."""
+
+
+class Data(Part, Protocol):
+    """The batches of an epoch, and how each gets to where the step reads it. As long as the epoch has steps."""
+
+    def __init__(self, device: Device, problem: Problem, train: Split) -> None: ...
+
+    def __len__(self) -> int:
+        """How many full batches there are."""
+
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        """Images (B, I) float32 and labels (B,) int32 of each step, in order.
+
+        They are there for what is enqueued before the next ones are asked for, and may be overwritten after that.
+        """
 
 
 class Gemm(Part, Protocol):
@@ -114,13 +159,6 @@ class Metrics(Part, Protocol):
         """Called after the last step of an epoch that is due."""
 
 
-class RunStep(Protocol):
-    """The one training step, as stages/step.py has it."""
-
-    def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
-        """Enqueue one step on images (B, I) and labels (B,)."""
-
-
 class Launch(Part, Protocol):
     """How an epoch's steps reach the GPU."""
 
@@ -133,6 +171,8 @@ class Launch(Part, Protocol):
 class Choice(TypedDict, total=False):
     """One choice of a recipe by its name, as `Stage.climb` takes it."""
 
+    memory: type[Memory]
+    data: type[Data]
     gemm: type[Gemm]
     epilogue: type[Epilogue]
     head: type[Head]
@@ -145,6 +185,8 @@ class Choice(TypedDict, total=False):
 class Recipe:
     """All choices of a rung. `Choice` has the same names; a test holds them together."""
 
+    memory: type[Memory]
+    data: type[Data]
     gemm: type[Gemm]
     epilogue: type[Epilogue]
     head: type[Head]

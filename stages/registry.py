@@ -7,9 +7,10 @@ import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from common.errors import UsageError
-from stages.stage import Doc, Stage
+from stages.stage import Doc, Group, Stage
 from stages.stage_file import ATTRIBUTE, load_file
 
 SOURCES = (
@@ -38,7 +39,26 @@ SOURCES = (
     "stages.exact_u8:STAGE",
     "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
+    "stages.alloc_cudamalloc:STAGE",
+    "stages.alloc_async:STAGE",
+    "stages.alloc_pool:STAGE",
+    "stages.alloc_arena:STAGE",
+    "stages.pageable:STAGE",
+    "stages.pinned:STAGE",
+    "stages.pinned_overlap:STAGE",
+    "stages.resident_f32:STAGE",
+    "stages.resident_u8:STAGE",
 )
+
+# Side rungs ask what the ladder takes for granted: `all` is without them.
+SIDES: tuple[Group, ...] = ("memory", "data")
+GROUPS: dict[str, tuple[Group, ...]] = {
+    "all": tuple(group for group in get_args(Group) if group not in SIDES),
+    "ladder": ("ladder",),
+    "references": ("reference",),
+    "memory": ("memory",),
+    "data": ("data",),
+}
 
 
 @dataclass(frozen=True)
@@ -85,18 +105,17 @@ def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
 def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:
     """The stages that `--stages` asks for, in ladder order.
 
-    `all`, `ladder`, `references`, names with commas between them, or `FROM..TO`. Raises UsageError for a name that is
-    none, with the nearest ones.
+    `all`, `ladder`, `references`, `memory`, `data`, names with commas between them, or `FROM..TO`; `all` is without the
+    side rungs, which are the last two. Raises UsageError for a name that is none, with the nearest ones.
     """
-    groups = {"all": None, "ladder": "ladder", "references": "reference"}
     order = list(entries)
     chosen: set[str] = set()
     words = [part.strip() for part in wanted.split(",") if part.strip()]
     if not words:
         raise UsageError(f"stages {wanted!r}: names no stage; see --list")
     for word in words:
-        if word in groups:
-            chosen.update(name for name, e in entries.items() if groups[word] in (None, e.stage.group))
+        if word in GROUPS:
+            chosen.update(name for name, e in entries.items() if e.stage.group in GROUPS[word])
         elif ".." in word:
             first, _, last = word.partition("..")
             begin, end = (order.index(_known(name, entries)) for name in (first, last))
@@ -111,6 +130,6 @@ def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:
 def _known(name: str, entries: dict[str, Entry]) -> str:
     if name in entries:
         return name
-    near = difflib.get_close_matches(name, [*entries, "all", "ladder", "references"], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, [*entries, *GROUPS], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
     raise UsageError(f"stage {name!r}: there is none of that name; {hint}")

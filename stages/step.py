@@ -9,7 +9,14 @@ from common.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from stages.recipe import Recipe
-from stages.workspace import Array, Device, Setup, Workspace, load_params, read_params
+from stages.workspace import Array, Device, Setup, Workspace, check_sizes, load_params, read_params
+
+
+def set_up(recipe: Recipe, problem: Problem, train: Split, device: Device) -> Setup:
+    """What the parts of a recipe are made from; ValueError where a tensor would be too large for the kernels."""
+    check_sizes(problem, problem.steps(len(train.images)))
+    memory, batches = recipe.memory(device), recipe.data(device, problem, train)
+    return Setup(problem, device, Workspace(device, problem, memory, batches))
 
 
 class Step:
@@ -42,12 +49,13 @@ class RecipeTrainer:
     """A `Trainer` made from a recipe: every rung of the ladder is one of these."""
 
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
-        self._setup = Setup(problem, device, Workspace(device, problem, train))
+        self._setup = set_up(recipe, problem, train, device)
         device.zero(self._setup.tensors.totals)
         self._metrics = marked(recipe.metrics(self._setup), "metrics")
         # Kept: a captured graph knows the addresses of its memory only.
-        self._step = marked(Step(recipe, self._setup), "step")
-        self._step(*self._setup.tensors.batches[0], with_totals=True)  # whatever is loaded or tuned at first use, now
+        self._step = marked(self._setup.tensors.memory.around(Step(recipe, self._setup)), "step")
+        images, labels = next(iter(self._setup.tensors.batches))
+        self._step(images, labels, with_totals=True)  # whatever is loaded or tuned at first use, now
         self._launch = recipe.launch(self._setup, self._step, self._metrics)
         self._last: EpochMetrics | None = None
         self.detail = ""

@@ -1,4 +1,4 @@
-"""The memory of a training step: every tensor that it reads or writes, allocated once.
+"""The memory of a training step: every tensor that it reads or writes.
 
 It names arrays and knows no array library: `Device` hands them out. On a GPU that is `common.cuda.gpu.Gpu`; a test
 hands out NumPy arrays and thereby runs the very step on the CPU.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from common.dataset import Split
 from common.problem import Params, Problem
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -49,16 +49,15 @@ ALIGNMENT = 64  # elements between which tensors begin: 256 bytes, what a librar
 class ParameterMemory:
     """Weights (I, O) and biases (O,) of all layers, float32, or their gradients: views into one flat array.
 
-    One array, so that what is done to every parameter is one pass; zero at first, in the gaps between tensors too.
+    One array, so that what is done to every parameter is one pass, over the gaps between tensors too.
     """
 
-    def __init__(self, device: Device, problem: Problem) -> None:
+    def __init__(self, empty: Callable[[tuple[int, ...], DTypeLike], Array], problem: Problem) -> None:
         shapes: list[tuple[int, ...]] = [(layer.fan_in, layer.fan_out) for layer in problem.layers]
         shapes += [(layer.fan_out,) for layer in problem.layers]
         sizes = [math.prod(shape) for shape in shapes]
         begins = [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
-        self.flat = device.empty((begins[-1],), np.float32)
-        device.zero(self.flat)
+        self.flat = empty((begins[-1],), np.float32)
         views = [
             self.flat[begin : begin + size].reshape(shape)
             for begin, size, shape in zip(begins, sizes, shapes, strict=False)
@@ -68,27 +67,31 @@ class ParameterMemory:
         self.weight_begins, self.bias_begins = begins[:count], begins[count : 2 * count]  # in flat
 
 
+def check_sizes(problem: Problem, steps: int) -> None:
+    """Raise ValueError where an epoch of so many steps has a tensor that the kernels' indices do not reach."""
+    batch = problem.batch_size
+    sizes = [(la.fan_in * la.fan_out, f"layer {la.fan_in}x{la.fan_out}") for la in problem.layers]
+    sizes += [(batch * la.fan_out, f"batch of {batch}x{la.fan_out}") for la in problem.layers]
+    elements, what = max([*sizes, (steps * batch * problem.inputs, f"images {steps * batch}x{problem.inputs}")])
+    if elements > MOST_ELEMENTS:
+        raise ValueError(f"{what}: {elements:,} numbers, the kernels' indices reach {MOST_ELEMENTS:,}")
+
+
 class Workspace:
-    """The tensors of one trainer. B batch, I fan-in, O fan-out, C classes; all float32 unless said."""
+    """The tensors of one trainer. B batch, I fan-in, O fan-out, C classes; all float32 unless said.
 
-    def __init__(self, device: Device, problem: Problem, train: Split) -> None:
+    `memory` and `batches` are a recipe's; parts that need further tensors of a step have them from `memory` as well.
+    """
+
+    def __init__(self, device: Device, problem: Problem, memory: Any, batches: Any) -> None:
         batch = problem.batch_size
-        steps = problem.steps(len(train.images))
-        sizes = [(la.fan_in * la.fan_out, f"layer {la.fan_in}x{la.fan_out}") for la in problem.layers]
-        sizes += [(batch * la.fan_out, f"batch of {batch}x{la.fan_out}") for la in problem.layers]
-        elements, what = max([*sizes, (steps * batch * problem.inputs, f"images {steps * batch}x{problem.inputs}")])
-        if elements > MOST_ELEMENTS:
-            raise ValueError(f"{what}: {elements:,} numbers, the kernels' indices reach {MOST_ELEMENTS:,}")
-        images = device.upload(train.pixels()[: steps * batch])
-        labels = device.upload(train.labels[: steps * batch].astype(np.int32))
-        rows = [slice(step * batch, (step + 1) * batch) for step in range(steps)]
-
-        # Views made here, since slicing an array costs more on the host than launching a kernel.
-        self.batches: list[tuple[Array, Array]] = [(images[r], labels[r]) for r in rows]  # (B, I) f32, (B,) i32
-        self.parameters = ParameterMemory(device, problem)
+        self.memory = memory
+        self.batches = batches  # (B, I) f32 and (B,) i32 for each step
+        self.parameters = ParameterMemory(device.empty, problem)
+        device.zero(self.parameters.flat)
         self.weights, self.biases = self.parameters.weights, self.parameters.biases
-        self.outputs = [device.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]  # last: logits
-        self.doutputs = [device.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]
+        self.outputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]  # last: logits
+        self.doutputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]
         self.totals = device.empty((2,), np.float64)  # summed loss and number right since they were last zeroed
 
     @property

@@ -142,7 +142,7 @@ class Matmul:
             alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
         purpose = repr(key[:-1]) + (f" {fusion.kind}" if fusion else "")
-        scratch = out.copy()  # with beta, trying would spoil what the product itself is to add to
+        scratch = cupy.zeros(out.shape, np.float32)  # with beta, trying would spoil what is to be added to
         return plans[self._trials.fastest(purpose, [partial(self._launch, plan, a, b, scratch) for plan in plans])]
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:

@@ -14,10 +14,17 @@ from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
 from common.cuda.compile import Macros, cached_cubin
+from common.cuda.memory import Lender, Tensor
 from common.cuda.trials import Trials
 
 Grid = int | tuple[int, ...]
 
+ARRAYS = {cupy.ndarray, Tensor}
+ALLOCATORS: dict[str, Callable[[], Callable[[int], Any]]] = {
+    "cudaMalloc": lambda: cupy.cuda.Memory,
+    "cudaMallocAsync": lambda: cupy.cuda.malloc_async,
+    "pool": lambda: cupy.cuda.MemoryPool().malloc,
+}
 PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
 
 
@@ -41,7 +48,7 @@ class Kernel:
         config = self._configs.get((grid, block))
         if config is None:
             config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, **self._shape)
-        passed = [a.data.ptr if type(a) is cupy.ndarray else a for a in args]
+        passed = [a.data.ptr if type(a) in ARRAYS else a for a in args]
         launch(self._gpu.launch_stream, config, self._code, *passed)
 
     def clusters_at_once(self, block: Grid) -> int:
@@ -170,6 +177,36 @@ class Gpu:
     def zero(self, array: Any) -> None:
         """Enqueue the filling with zero bytes."""
         array.data.memset_async(0, array.nbytes, self.stream)
+
+    def lender(self, allocator: str) -> Lender:
+        """Tensors that have memory only now and then, of one of these allocators.
+
+        `cudaMalloc`; `cudaMallocAsync`, which takes and gives back in the order of the stream, from CUDA's own pool as
+        it is by default: one that keeps nothing unused at a synchronisation; `pool`, a new one of CuPy's.
+        """
+        return Lender(ALLOCATORS[allocator]())
+
+    def page_locked(self, host: NDArray[Any]) -> NDArray[Any]:
+        """A copy of a host array in memory that the device reads by itself, while the host goes on."""
+        memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(host.nbytes), 0)
+        copy: NDArray[Any] = np.frombuffer(memory, host.dtype, host.size).reshape(host.shape)
+        copy[...] = host
+        return copy
+
+    def enqueue_copy(self, target: Any, address: int, stream: Any = None) -> None:
+        """Enqueue the filling of a whole array from the host's memory; by itself, in the order of the GPU's stream.
+
+        From memory that is not page-locked, it returns only once all is read.
+        """
+        target.data.copy_from_host_async(address, target.nbytes, stream or self.stream)
+
+    def side_stream(self) -> Any:
+        """A stream that does not wait for the GPU's own: it has `wait_event`."""
+        return cupy.cuda.Stream(non_blocking=True)
+
+    def event(self) -> Any:
+        """A mark that `record` puts on a stream, for another one to wait for; nobody waits for one that is on none."""
+        return cupy.cuda.Event(disable_timing=True)
 
 
 def _recorded(stream: Any) -> Any:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -36,17 +37,7 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
 
     The first is run twice, since the tool, too, has to warm up; there is one at least.
     """
-    from cupti import cupti
-
-    reader = _Reader(cupti)
-    # Read while CUPTI hands them over: afterwards the buffer is its own again.
-    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), reader)
-    kinds = cupti.ActivityKind
-    wanted = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET, kinds.DRIVER, kinds.RUNTIME)
-    for kind in wanted:
-        cupti.activity_enable(kind)
-    _leave_out_the_chatter(cupti)
-    try:
+    with _switched_on("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "DRIVER", "RUNTIME") as (cupti, reader):
         run_epoch(epochs[0])
         cupti.activity_flush_all(1)
         trace = reader.trace = Trace()
@@ -55,12 +46,40 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
             run_epoch(epoch)
             trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
         cupti.activity_flush_all(1)
-    finally:
-        for kind in wanted:
-            cupti.activity_disable(kind)
     for recorded in (trace.kernels, trace.copies, trace.calls):
         recorded.sort(key=attrgetter("start"))
     return trace
+
+
+def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
+    """How often each function was called in each of these parts, one after the other; raises whatever CUPTI raises."""
+    counted = []
+    with _switched_on("DRIVER", "RUNTIME") as (cupti, reader):
+        for part in parts:
+            trace = reader.trace = Trace()
+            part()
+            cupti.activity_flush_all(1)
+            counted.append(Counter(call.name for call in trace.calls))
+    return counted
+
+
+@contextmanager
+def _switched_on(*kinds: str) -> Iterator[tuple[Any, _Reader]]:
+    """CUPTI with records of these kinds, and what reads them."""
+    from cupti import cupti
+
+    reader = _Reader(cupti)
+    # Read while CUPTI hands them over: afterwards the buffer is its own again.
+    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), reader)
+    wanted = [getattr(cupti.ActivityKind, kind) for kind in kinds]
+    for kind in wanted:
+        cupti.activity_enable(kind)
+    _leave_out_the_chatter(cupti)
+    try:
+        yield cupti, reader
+    finally:
+        for kind in wanted:
+            cupti.activity_disable(kind)
 
 
 def _leave_out_the_chatter(cupti: Any) -> None:

@@ -24,6 +24,7 @@ OWN: dict[str, Kind] = {
     "softmax_xent": "softmax",
     "bias_update": "update",
     "sgd_update": "update",
+    "expand_pixels": "copy",
     "neighbour_grams": "gemm",
     "persistent_grid": "fused",
     "persistent_cluster": "fused",

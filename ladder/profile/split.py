@@ -8,13 +8,15 @@ everything between them. From the last piece of work to the end of the epoch the
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
 
 Interval = tuple[int, int]
+FREES = ("cudaFree", "cuMemFree")  # those that are not in the order of a stream
 
 
 @dataclass
@@ -51,16 +53,35 @@ def split(trace: Trace, window: Window) -> SplitNs:
 
 
 def waiting_calls(trace: Trace) -> list[Call]:
-    """The calls in which the host waits for the device: synchronisations, and copies into its own pageable memory.
+    """The calls in which the host waits for the device: synchronisations, copies into its own pageable memory, frees.
 
-    A copy waits when it is over before the call that asked for it is.
+    A copy waits when it is over before the call that asked for it is, and a free when work that had been handed over
+    before it ends while it lasts: memory is not given back while a kernel may be using it.
     """
     arrived = {copy.correlation: copy.end for copy in trace.copies if copy.direction == "device to host"}
+    ends = _ends_of_work(trace)
     return [
         call
         for call in trace.calls
-        if "Synchronize" in call.name or arrived.get(call.correlation, call.end + 1) <= call.end
+        if "Synchronize" in call.name
+        or arrived.get(call.correlation, call.end + 1) <= call.end
+        or (call.name in FREES and call.start < ends(call.start) <= call.end)
     ]
+
+
+def _ends_of_work(trace: Trace) -> Callable[[int], int]:
+    """When the device had done all that calls before a given time handed over."""
+    handed_over = {call.correlation: call.start for call in trace.calls}
+    ended: list[Kernel | Copy] = [*trace.kernels, *trace.copies]
+    work = sorted((handed_over[one.correlation], one.end) for one in ended if one.correlation in handed_over)
+    begins = [begin for begin, _ in work]
+    latest = list(itertools.accumulate((end for _, end in work), max))
+
+    def ends(time: int) -> int:
+        before = bisect_left(begins, time)
+        return latest[before - 1] if before else 0
+
+    return ends
 
 
 def union(work: Iterable[Kernel | Copy], window: Window) -> list[Interval]:

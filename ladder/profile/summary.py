@@ -91,7 +91,8 @@ class _Means:
             of = [[copy for copy in epoch.copies if copy.direction == direction] for epoch in self._epochs]
             device_ns = self._mean(sum(copy.end - copy.start for copy in copies) for copies in of)
             count, size = self._mean(map(len, of)), self._mean(sum(copy.bytes for copy in copies) for copies in of)
-            uses.append(CopyUse(direction, count, size, device_ns / NS / self._steps))
+            hidden_ns = self._mean(map(_beside_kernels, self._epochs, of))
+            uses.append(CopyUse(direction, count, size, device_ns / NS / self._steps, hidden_ns / NS / self._steps))
         return uses
 
     def _calls(self) -> list[CallUse]:
@@ -167,6 +168,13 @@ def _within(trace: Trace, window: Window) -> Trace:
         copies=[copy for copy in trace.copies if inside(copy)],
         calls=[call for call in trace.calls if inside(call)],
     )
+
+
+def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
+    """The moments in which both a copy and a kernel ran, in ns."""
+    window = epoch.windows[0]
+    alone = split.length(split.union(copies, window)) + split.length(split.union(epoch.kernels, window))
+    return alone - split.length(split.union([*copies, *epoch.kernels], window))
 
 
 def _called(epoch: Trace, word: str) -> list[Call]:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from common.problem import Problem, initial_params
+from common.trainer import Trainer
 from ladder.environment import missing
 from ladder.profile import cupti
+from ladder.profile.names import allocates
 from ladder.profile.split import waiting_calls
 from ladder.profile.trace import Trace
 from stages.registry import load_all
@@ -104,6 +106,50 @@ def test_products_update_the_weights_and_one_kernel_a_layer_the_biases(hidden: t
     (seen,) = epochs_of("fused-update", [0], hidden)
     assert kernels(seen)["sgd_update"] == kernels(seen)["bias_gradient"] == 0
     assert kernels(seen)["bias_update"] == (len(hidden) + 1) * STEPS
+
+
+@pytest.mark.parametrize("hidden", [(), (16, 16)], ids=str)
+@pytest.mark.parametrize("name", ["alloc-cudamalloc", "alloc-async", "alloc-pool", "alloc-arena"])
+def test_ways_to_allocate_differ_in_calls_to_allocators_alone(name: str, hidden: tuple[int, ...]) -> None:
+    (below,), (seen,) = epochs_of("sparse-metrics", [0], hidden), epochs_of(name, [0], hidden)
+    assert kernels(seen) == kernels(below)
+    found = Counter(call.name for call in seen.calls if call.name.startswith("cuda") and allocates(call.name))
+    tensors = 2 * (len(hidden) + 1) + 2  # outputs and their gradients; probabilities and the parameters' gradients
+    pairs = {"alloc-cudamalloc": ("cudaMalloc", "cudaFree"), "alloc-async": ("cudaMallocAsync", "cudaFreeAsync")}
+    assert found == dict.fromkeys(pairs.get(name, ()), tensors * STEPS)
+
+
+@pytest.mark.parametrize("name", ["alloc-pool", "alloc-arena"])
+def test_only_the_preparation_asks_cuda_for_memory_that_is_kept(name: str) -> None:
+    from common.cuda.clock import fence
+
+    stage = load_all()[name].stage
+    if reason := missing(stage.needs):
+        pytest.skip(reason)
+    problem = Problem(inputs=49, classes=10, batch_size=8)
+    trainers: list[Trainer] = []
+
+    def prepare() -> None:
+        trainers.append(stage.build(problem, random_split(STEPS * 8, inputs=49, classes=10)))
+        trainers[0].load_params(initial_params(problem, 0))
+
+    def epoch() -> None:
+        trainers[0].run_epoch(0)
+        fence()
+
+    preparing, first = cupti.record_calls(prepare, epoch)
+    assert any(allocates(call) for call in preparing) or name == "alloc-arena"  # which has CuPy's pool from others
+    assert not any(allocates(call) for call in first)
+    assert first["cuLaunchKernelEx"] >= STEPS
+
+
+@pytest.mark.parametrize("name", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"])
+def test_ways_to_get_a_batch_differ_in_copies_and_expansion_alone(name: str) -> None:
+    (below,), (seen,) = epochs_of("sparse-metrics", [0]), epochs_of(name, [0])
+    expanded = {"expand_pixels": STEPS} if name == "resident-u8" else {}
+    assert kernels(seen) == kernels(below) + Counter(expanded)
+    copied = [copy.bytes for copy in seen.copies if copy.direction == "host to device"]
+    assert copied == ([] if name.startswith("resident") else [8 * (49 + 1) * 4] * STEPS)
 
 
 @pytest.mark.parametrize("hidden", [(), (16, 16)], ids=str)

@@ -15,11 +15,13 @@ from ladder.environment import missing
 from stages.bf16 import BFloat16Gemm
 from stages.exact_u8 import ExactGemm
 from stages.fp16 import Float16Gemm
+from stages.naive import STAGE as NAIVE
 from stages.skinny_gemm import SkinnyGemm
+from stages.step import set_up
 from stages.tf32 import Tf32Gemm
 from stages.tile_gemm import TileGemm, gradient_scale
 from stages.tiles import TileProducts
-from stages.workspace import Setup, Workspace
+from stages.workspace import Setup
 from tests.stages.test_step import random_split
 
 NEEDS = ["cublas", "sm_80"]
@@ -99,9 +101,10 @@ def test_fusions_whoever_is_chosen_for_them(
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
     gpu = Gpu()
     problem = Problem(inputs=k, classes=10, batch_size=m)
-    setup = Setup(problem, gpu, Workspace(gpu, problem, random_split(2 * m, k, 10)))
+    assert NAIVE.recipe is not None
+    setup = set_up(NAIVE.recipe, problem, random_split(2 * m, k, 10), gpu)
     multiply = gemm(setup)
-    images = setup.tensors.batches[1][0]
+    _, (images, _) = setup.tensors.batches
     random = np.random.default_rng()
     weight, bias = random.standard_normal((k, n), np.float32), random.standard_normal((n,), np.float32)
     doutput, next_weight = random.standard_normal((m, 10), np.float32), random.standard_normal((n, 10), np.float32)

@@ -289,6 +289,14 @@ def sgd_update(random: Generator) -> Iterator[Case]:
         yield _one_dimensional("sgd_update", count, args, {"param": bound})
 
 
+def expand_pixels(random: Generator) -> Iterator[Case]:
+    for count in _counts():
+        pixels = random.integers(0, 256, count, np.uint8)
+        pixels[0], pixels[-1] = 255, 255
+        args: Args = {"pixels": pixels, "images": _poison((count,)), "count": count}
+        yield _one_dimensional("expand_pixels", count, args, {"images": 0.0})
+
+
 def neighbour_grams(random: Generator) -> Iterator[Case]:
     for steps, batch, inputs in [(2, 16, 1), (3, 48, 33), (2, 128, 50), (4, 112, 7)]:
         images = fragments(HostDevice(), list(_pixels(random, (steps, batch, inputs))))
@@ -340,7 +348,8 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
         plan = Plan(problem, split, ways)
         pixels = _pixels(random, (steps, batch, inputs))
-        memory = ParameterMemory(HostDevice(), problem)
+        memory = ParameterMemory(HostDevice().empty, problem)
+        memory.flat[...] = 0
         for weight in memory.weights:
             weight[...] = _normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
         # Units that are always on or always off, since one at its ReLU's corner is on or off as rounding will have it.
@@ -376,7 +385,8 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
     steps, rate = 2, 0.125
     for with_totals, (hidden, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
         problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
-        memory = ParameterMemory(HostDevice(), problem)
+        memory = ParameterMemory(HostDevice().empty, problem)
+        memory.flat[...] = 0
         drawn = initial_params(problem, run=int(random.integers(1000)))
         for weight, values in zip(memory.weights, drawn.weights, strict=True):
             weight[...] = values / 4

@@ -118,6 +118,10 @@ def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) 
     return {"param": param - learning_rate * gradient}
 
 
+def expand_pixels(pixels: NDArray[np.uint8], images: Array, count: int) -> Outputs:
+    return {"images": pixels / np.float64(256)}
+
+
 def neighbour_grams(
     images: Halves, grams: Halves, ready: Labels, steps: int, pairs: int, tiles: int, epoch: int
 ) -> Outputs:

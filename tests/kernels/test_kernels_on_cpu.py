@@ -128,6 +128,9 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("tile_product_u8", "high.multiply_into(sums, low);", ""),
         ("tile_product_u8", "1.0f / 256", "1.0f / 255"),
         ("sgd_update", "-= learning_rate", "+= learning_rate"),
+        ("expand_pixels", "1.0f / 256.0f", "1.0f / 255.0f"),
+        ("expand_pixels", "(pixels[i])", "(static_cast<signed char>(pixels[i]))"),
+        ("expand_pixels", "i < count", "i < count - 1"),
         ("sgd_update", "learning_rate * gradient[i]", "learning_rate * gradient[i] * 1.001f"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import pytest
 
@@ -83,6 +84,33 @@ def test_without_a_gpu_nvml_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     nvml.install(monkeypatch)
     with GpuMonitor() as monitor:
         assert (monitor.read(), monitor.describe(), nvml.open) == ([], {}, 0)
+
+
+def test_memory_that_was_given_back_before_the_end_counts_where_it_was_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    nvml.used_mib = 1000
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        nvml.used_mib = 1500
+        with memory.watched():
+            nvml.used_mib = 1900
+            time.sleep(0.05)  # many times as long as it takes to look once
+            nvml.used_mib = 1600
+        nvml.used_mib = 1500
+        assert memory.taken_mib() == 900
+        nvml.used_mib = 2100
+        assert memory.taken_mib() == 1100
+
+
+def test_watching_without_nvml_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.hide(monkeypatch)
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        with memory.watched():
+            pass
+        assert memory.taken_mib() is None
 
 
 def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,25 @@ def test_which_calls_wait(name: str, copy: Copy | None, waits: bool) -> None:
     assert bool(waiting_calls(trace)) is waits
 
 
+@pytest.mark.parametrize(
+    ("name", "kernel_ends", "handed_over", "waits"),
+    [
+        ("cudaFree", 15, 5, True),
+        ("cuMemFree", 15, 5, True),
+        ("cudaFree", 9, 5, False),  # the device had nothing to do
+        ("cudaFree", 25, 5, False),  # it went on working
+        ("cudaFree", 15, 11, False),  # handed over by another thread, after the free had begun
+        ("cudaFreeAsync", 15, 5, False),
+    ],
+)
+def test_a_free_waits_for_what_was_handed_over_before_it(
+    name: str, kernel_ends: int, handed_over: int, waits: bool
+) -> None:
+    calls = [launch(handed_over, handed_over + 1, 1), Call(name, 10, 20, 2, 1)]
+    trace = Trace(calls=calls, kernels=[kernel(handed_over + 1, kernel_ends, 1)])
+    assert [call.name for call in waiting_calls(trace)] == ([name] if waits else [])
+
+
 def test_intervals_are_merged() -> None:
     assert merged([(5, 9), (0, 3), (3, 4), (8, 12), (20, 20)]) == [(0, 4), (5, 12)]
     assert union([kernel(-5, 2, 1), kernel(200, 300, 2)], WINDOW) == [(0, 2)]

@@ -59,6 +59,19 @@ def trace() -> Trace:
     )
 
 
+def test_copies_beside_kernels_are_hidden() -> None:
+    kernels = [Kernel("k", 1000, 5000, 1), Kernel("k", 4000, 7000, 2)]
+    copies = [
+        Copy("host to device", 0, 2000, 3, 64),
+        Copy("host to device", 6000, 9000, 4, 64),
+        Copy("fill", 2, 3, 5, 1),
+    ]
+    trace = Trace(windows=[Window(0, 0, 10_000)], kernels=kernels, copies=copies)
+    fill, copied = summarise(trace, (1.0,), 2, "cupti", 5.0, H200).copies
+    assert (copied.us_per_step, copied.hidden_us_per_step) == (2.5, 1.0)
+    assert (fill.us_per_step, fill.hidden_us_per_step) == (0.0005, 0.0)
+
+
 def test_a_profile_is_the_weighted_mean_of_its_epochs(trace: Trace) -> None:
     profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0, H200)
     assert profile.epochs == [8, 9]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -10,12 +11,31 @@ from numpy.typing import DTypeLike, NDArray
 
 from common.cuda.fusion import Fusion
 from common.trainer import EpochMetrics
+from stages.plain import AllocatedOnce, ResidentFloat32
 from stages.recipe import Gemm, Metrics, Precision, Recipe, RunStep
 from stages.workspace import Array, Setup
 
 
 class HostDevice:
-    """NumPy's memory, poisoned until it is written."""
+    """NumPy's memory, poisoned until it is written; what is enqueued has happened."""
+
+    def __init__(self) -> None:
+        self.stream = HostStream()
+
+    def lender(self, allocator: str) -> HostLender:
+        return HostLender()
+
+    def page_locked(self, host: NDArray[Any]) -> NDArray[Any]:
+        return host.copy()
+
+    def enqueue_copy(self, target: Array, address: int, stream: Any = None) -> None:
+        ctypes.memmove(target.ctypes.data, address, target.nbytes)
+
+    def side_stream(self) -> HostStream:
+        return HostStream()
+
+    def event(self) -> HostEvent:
+        return HostEvent()
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return np.full(shape, np.nan if np.issubdtype(dtype, np.floating) else 255, dtype)
@@ -37,6 +57,47 @@ class HostDevice:
         return nullcontext()
 
     def join(self) -> None:
+        pass
+
+
+class HostLender:
+    """Arrays that are poisoned when they are lent and when they come back, and not to be written in between."""
+
+    def __init__(self) -> None:
+        self._arrays: list[Array] = []
+        self.lent = False
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        self._arrays.append(np.full(shape, np.nan, dtype))
+        return self._arrays[-1]
+
+    def take(self) -> None:
+        assert not self.lent
+        self._poison(lent=True)
+
+    def give_back(self) -> None:
+        assert self.lent
+        self._poison(lent=False)
+
+    def _poison(self, *, lent: bool) -> None:
+        self.lent = lent
+        for array in self._arrays:
+            array.flags.writeable = True
+            array[...] = np.nan
+            array.flags.writeable = lent
+
+
+class HostStream:
+    """A stream whose work is done when it is enqueued."""
+
+    def wait_event(self, event: HostEvent) -> None:
+        pass
+
+
+class HostEvent:
+    """A mark that is passed at once."""
+
+    def record(self, stream: HostStream) -> None:
         pass
 
 
@@ -177,4 +238,13 @@ class NumpyLaunch:
             self._step(images, labels, with_metrics)
 
 
-RECIPE = Recipe(NumpyGemm, NumpyEpilogue, NumpyHead, NumpyUpdate, NumpyMetrics, NumpyLaunch)
+RECIPE = Recipe(
+    AllocatedOnce,
+    ResidentFloat32,
+    NumpyGemm,
+    NumpyEpilogue,
+    NumpyHead,
+    NumpyUpdate,
+    NumpyMetrics,
+    NumpyLaunch,
+)

@@ -85,7 +85,7 @@ def test_matrices_hold_every_pixel_and_zeros() -> None:
 
 def sections(plan: Plan) -> list[tuple[int, int]]:
     """Offset and size of whatever the kernel is told to keep in shared memory, as mlp_plan.cuh describes it."""
-    memory = ParameterMemory(HostDevice(), plan.problem)
+    memory = ParameterMemory(HostDevice().empty, plan.problem)
     numbers = plan.numbers(memory.weight_begins, memory.bias_begins)
     _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = map(int, numbers)
     found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * 2 * 256)]
@@ -123,7 +123,7 @@ def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
     problem = Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32)
     plan = plan_for(problem)
     assert plan is not None
-    memory = ParameterMemory(HostDevice(), problem)
+    memory = ParameterMemory(HostDevice().empty, problem)
     ((name, numbers),) = plan.macros(memory.weight_begins, memory.bias_begins)
     text = (KERNELS / "mlp_plan.cuh").read_text()
     written = re.search(r"#ifndef PLAN .*\n#define PLAN([\s\d,\\]+)#endif", text)

@@ -56,6 +56,19 @@ def test_neighbours_of_the_classic_ladder_are_neighbours() -> None:
     assert [stage.below for stage in classic] == [None, *(stage.name for stage in classic[:-1])]
 
 
+@pytest.mark.parametrize("name", ["alloc-arena", "resident-f32"])
+def test_what_the_ladder_does_is_among_its_side_rungs(name: str) -> None:
+    assert ENTRIES[name].stage.recipe == ENTRIES["sparse-metrics"].stage.recipe
+
+
+@pytest.mark.parametrize(("group", "choice"), [("memory", "memory"), ("data", "data")])
+def test_side_rungs_of_a_group_differ_in_one_choice_from_the_ladder_s_rung(group: str, choice: str) -> None:
+    classic = ENTRIES["sparse-metrics"].stage.recipe
+    sides = [entry.stage.recipe for entry in RUNGS if entry.stage.group == group]
+    assert classic is not None
+    assert [set(changes(classic, side)) - {choice} for side in sides if side is not None] == [set()] * len(sides)
+
+
 def test_climb_refuses_two_changes_and_none() -> None:
     with pytest.raises(TypeError, match="exactly one choice"):
         naive.STAGE.climb("two", "Two", gemm=cublas.CublasGemm, metrics=async_metrics.MetricsEveryEpoch)
@@ -88,7 +101,9 @@ def test_two_stages_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ("all", list(ENTRIES)),
+        ("all", [n for n, e in ENTRIES.items() if e.stage.group not in ("memory", "data")]),
+        ("memory", ["alloc-cudamalloc", "alloc-async", "alloc-pool", "alloc-arena"]),
+        ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", [n for n, e in ENTRIES.items() if e.stage.group == "reference"]),
         ("cublas,numpy", ["numpy", "cublas"]),

@@ -15,8 +15,8 @@ from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
 from stages.parallel_branches import ParallelUpdate
 from stages.plain import SeparateEpilogue
-from stages.step import Step
-from stages.workspace import Array, Setup, Workspace
+from stages.step import Step, set_up
+from stages.workspace import Array, Setup
 from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyGemm
 from tests.stages.test_step import random_split
 
@@ -88,8 +88,8 @@ def enqueued(update: type[FusedUpdate], hidden: tuple[int, ...]) -> RacingDevice
     """Two steps, one after the other."""
     problem = Problem(inputs=9, classes=3, hidden=hidden, batch_size=4)
     device = RacingDevice()
-    setup = Setup(problem, device, Workspace(device, problem, random_split(8, 9, 3)))
     recipe = replace(RECIPE, gemm=RecordedGemm, epilogue=SeparateEpilogue, head=FusedHead, update=update)
+    setup = set_up(recipe, problem, random_split(8, 9, 3), device)
     step = Step(recipe, setup)
     for images, labels in setup.tensors.batches:
         step(images, labels, True)

@@ -23,6 +23,7 @@ from stages.fused_update import FusedUpdate
 from stages.naive import STAGE as NAIVE
 from stages.persistent_grid import GridEpoch
 from stages.recipe import Precision, Recipe
+from stages.registry import load_all
 from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer
 from stages.tiles import TileProducts
@@ -85,6 +86,11 @@ class AnyCutOfHalves(AnyCut):
     kernel: ClassVar[tuple[str, str]] = ExactGemm.kernel
 
 
+SIDES = {
+    name: entry.stage.recipe
+    for name, entry in load_all().items()
+    if entry.stage.group in ("memory", "data") and entry.stage.recipe is not None
+}
 RECIPES = {
     "naive": NAIVE.recipe,
     "fused-head": replace(RECIPE, head=FusedHead),
@@ -94,6 +100,7 @@ RECIPES = {
     "fused-bias": replace(RECIPE, update=FusedBias),
     "tiles-and-bias": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedBias),
     "tiles-in-halves": replace(RECIPE, gemm=AnyCutOfHalves, epilogue=FusedEpilogue, update=FusedBias),
+    **{name: replace(NAIVE.recipe, memory=recipe.memory, data=recipe.data) for name, recipe in SIDES.items()},
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
     "persistent-grid": replace(RECIPE, launch=GridEpoch),
 }
@@ -103,6 +110,7 @@ class ShimDevice(HostDevice):
     """NumPy's memory, and kernels that are executed by the shim."""
 
     def __init__(self, shim: Shim) -> None:
+        super().__init__()
         self._shim = shim
         self.multiprocessors, self.block_shared_bytes = 1, 64 << 10
 

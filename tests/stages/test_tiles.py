@@ -18,11 +18,11 @@ from stages.exact_u8 import ExactGemm
 from stages.fp16 import Float16Gemm
 from stages.fused_bias import FusedBias
 from stages.fused_epilogue import FusedEpilogue
+from stages.naive import STAGE as NAIVE
 from stages.skinny_gemm import SkinnyGemm
-from stages.step import RecipeTrainer
+from stages.step import RecipeTrainer, set_up
 from stages.tile_gemm import TileGemm, gradient_scale
 from stages.tiles import MOST_WARPS, SHAPES, STEP, cuts
-from stages.workspace import Setup, Workspace
 from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.stages.numpy_parts import RECIPE, NumpyGemm
@@ -115,9 +115,10 @@ def test_trials_spoil_nothing_and_whoever_is_chosen_is_right(
     monkeypatch.setattr(device, "trials", lambda subject: trials, raising=False)
     batch, inputs, outputs = 17, 20, 10
     problem = Problem(inputs=inputs, classes=outputs, batch_size=batch)
-    setup = Setup(problem, device, Workspace(device, problem, random_split(batch, inputs, outputs)))
+    assert NAIVE.recipe is not None
+    setup = set_up(NAIVE.recipe, problem, random_split(batch, inputs, outputs), device)
     multiply, random = gemm(setup), np.random.default_rng()
-    images = setup.tensors.batches[0][0]
+    ((images, _),) = setup.tensors.batches
     weight, bias = random.standard_normal((inputs, outputs), np.float32), random.standard_normal(outputs, np.float32)
     doutput = random.standard_normal((batch, outputs), np.float32) * np.float32(2.0**-20)  # float16 alone has none such
     exact = images.T.astype(np.float64) @ doutput

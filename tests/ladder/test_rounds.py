@@ -46,7 +46,9 @@ class Script:
         def judge(self: Runner, row: Row, job: Job, report: Report, folder: Path) -> None:
             row.add(report, [], 0.9, shortened=False)
 
-        def oracles(problem: object, dataset: object, runs: list[int | None], budget_s: float) -> dict[int | None, str]:
+        def oracles(
+            problem: object, dataset: object, runs: list[int | None], budget_s: float, curve_steps: int
+        ) -> dict[int | None, str]:
             script.oracles += runs
             return dict.fromkeys(runs, "oracle")
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
+import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
-from ladder.profile_data import Kind, Span
+from ladder.profile_data import Kind, Profile, Span
 from ladder.results import Results, StageResult
 from reports import format
 from reports.decomposition import Profiled, all_profiled, profiled
@@ -31,7 +33,7 @@ KINDS: dict[Kind, tuple[str, str]] = {  # the colour and what the legend says
     "layer": ("#56b4e9", "bias, ReLU"),
     "softmax": ("#cc79a7", "softmax, loss"),
     "update": ("#009e73", "update"),
-    "fused": ("#6a3d9a", "fused by a compiler"),
+    "fused": ("#6a3d9a", "several in one"),
     "copy": ("#222222", "copy or fill"),
     "launch": ("#e8a33d", "host: launch"),
     "wait": ("#f3cdb5", "host: wait"),
@@ -40,6 +42,7 @@ KINDS: dict[Kind, tuple[str, str]] = {  # the colour and what the legend says
 LIGHT = {"layer", "launch", "wait", "other", "softmax"}  # on which dark letters can be read
 IDLE = "#efefef"
 LETTERS = 7.0  # points
+STEPS, SLOWEST = 3, 3.0  # no tool makes a stage slower than so many times
 PICTURE = "timeline-"  # what the files of single stages begin with
 
 
@@ -139,7 +142,19 @@ def _shown(stage: StageResult) -> Profiled:
     found = profiled(stage)
     if found is None:
         raise ValueError(f"{stage.name} has no profile to draw")
-    return found
+    return replace(found, profile=_cut_off(found.profile, STEPS * SLOWEST * found.step_us))
+
+
+def _cut_off(profile: Profile, end_us: float) -> Profile:
+    """A profile whose timeline ends there at the latest, although its kernel may go on for an epoch."""
+    if profile.timeline_us <= end_us:
+        return profile
+    spans = [
+        msgspec.structs.replace(span, duration_us=min(span.duration_us, end_us - span.start_us))
+        for span in profile.timeline
+        if span.start_us < end_us
+    ]
+    return msgspec.structs.replace(profile, timeline=spans, timeline_us=end_us)
 
 
 def _axes(figure: Figure, left: float, right: float, top: float, bottom: float) -> Axes:

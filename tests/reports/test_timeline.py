@@ -116,3 +116,13 @@ def test_a_stage_without_bars_has_no_timeline() -> None:
     assert "async" not in [one.name for one in with_timeline(with_spans("async", [], 0.0))]
     with pytest.raises(ValueError, match="torch-amp has no profile"):
         stage_timeline(stage("torch-amp"), RUN)
+
+
+def test_a_kernel_of_a_whole_epoch_does_not_stretch_the_scale() -> None:
+    timing = stage("naive").timing
+    assert timing is not None
+    run = with_spans("naive", [Span("gpu", "persistent_grid", "fused", 10.0, 1e6)], 1e6)
+    figure = stage_timeline(stage("naive", run), run)
+    shown = figure.axes[0].get_xlim()[1]
+    assert shown == pytest.approx(9 * timing.step_us)
+    assert max(right for bar in bars(figure) for _, right in ends(bar)) == pytest.approx(shown)

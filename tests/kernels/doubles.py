@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grid_plan import LayerPlan
+from tests.kernels.networks import network, network_step
 from tests.stages import cluster_model
 
 Array = NDArray[np.float64]
@@ -178,16 +179,6 @@ def cluster_mlp(
     return {"parameters": parameters, "totals": totals}
 
 
-def network(plan: Labels, parameters: Array) -> tuple[list[Array], list[Array]]:
-    """Weights (I, O) and biases (O,) of cluster_mlp, as views of its parameters, where its plan says."""
-    weights, biases, fan_in = [], [], int(plan[2])
-    for units, *_, weights_begin, biases_begin in plan[12:].reshape(-1, 9):
-        weights.append(parameters[weights_begin : weights_begin + fan_in * units].reshape(fan_in, units))
-        biases.append(parameters[biases_begin : biases_begin + units])
-        fan_in = units
-    return weights, biases
-
-
 def persistent_grid(
     images: Array,
     labels: Labels,
@@ -211,19 +202,3 @@ def persistent_grid(
         if with_totals:
             totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
     return {"parameters": parameters, "totals": totals}
-
-
-def network_step(weights: list[Array], biases: list[Array], x: Array, wanted: Labels, learning_rate: float) -> Array:
-    """The logits (B, C) of images (B, I), by the parameters as they were before this updated them."""
-    outputs = [x]
-    for weight, bias in zip(weights, biases, strict=True):
-        outputs.append(np.maximum(outputs[-1] @ weight + bias, 0))
-    rows, classes = len(wanted), len(biases[-1])
-    logits: Array = outputs[-2] @ weights[-1] + biases[-1]
-    doutput = (softmax(logits, logits, rows, classes)["probs"] - np.eye(classes)[wanted]) / rows
-    for weight, bias, inputs in zip(weights[::-1], biases[::-1], outputs[-2::-1], strict=True):
-        dinputs = doutput @ weight.T * (inputs > 0)
-        weight -= learning_rate * inputs.T @ doutput
-        bias -= learning_rate * doutput.sum(axis=0)
-        doutput = dinputs
-    return logits

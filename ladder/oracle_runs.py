@@ -100,9 +100,9 @@ def compute_all(
     done: dict[int | None, OracleRun] = {}
     with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
         share_s = budget_s * workers / len(runs)
-        with _deaf_to_ctrl_c():
-            futures = {run: pool.submit(compute, problem, dataset, run, share_s, curve_steps) for run in runs}
-        try:
+        try:  # already here: a Ctrl-C that came while nobody heard it is told when the workers have been started
+            with _deaf_to_ctrl_c():
+                futures = {run: pool.submit(compute, problem, dataset, run, share_s, curve_steps) for run in runs}
             done = {run: future.result() for run, future in futures.items()}
         except BrokenProcessPool as error:
             raise UsageError(f"hidden {problem.hidden}: the float64 oracle ran out of memory; choose less") from error

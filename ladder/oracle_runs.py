@@ -6,6 +6,7 @@ measurement nor are repeated for each stage.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import numpy as np
 
@@ -101,7 +103,7 @@ def compute_all(
     with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
         share_s = budget_s * workers / len(runs)
         try:  # already here: a Ctrl-C that came while nobody heard it is told when the workers have been started
-            with _deaf_to_ctrl_c():
+            with _deaf_to_ctrl_c(), _silent():
                 futures = {run: pool.submit(compute, problem, dataset, run, share_s, curve_steps) for run in runs}
             done = {run: future.result() for run, future in futures.items()}
         except BrokenProcessPool as error:
@@ -118,12 +120,39 @@ def compute_all(
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes that are started here do not hear Ctrl-C, which goes to all: whoever started them ends them."""
+    """Processes that are started here do not hear Ctrl-C, which goes to all: whoever started them ends them.
+
+    The mask is for them, who inherit it. Here it is not enough: a thread of a library may be the one that is told, and
+    an interrupt between starting a process and knowing of it would leave that one alone.
+    """
+    came: list[int] = []
+    alone = current_thread() is main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if alone else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if alone:
+            signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Processes that are started here say nothing on stderr: one whose parent ends while it starts would do so.
+
+    What goes wrong once it works is told through the pool.
+    """
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nowhere)
 
 
 def _begin(threads: int) -> None:

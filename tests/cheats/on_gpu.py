@@ -1,0 +1,128 @@
+"""Cheats that only a GPU makes possible.
+
+Why: work on a GPU goes on when the call that asked for it has returned; that is where most benchmarks are fooled.
+
+Change: each is a rung of ours, or PyTorch's, with one thing wrong.
+
+Expect: each is caught, or timed with all its work, as tests/gpu/test_cheats.py says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from common.dataset import Split
+from common.problem import Params, Problem
+from common.trainer import Trainer
+from stages import cuda_graph
+from stages.recipe import Metrics, RunStep
+from stages.references import torch_eager
+from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
+from stages.stage import Stage
+from stages.workspace import Setup
+from tests.cheats.defects import FEW
+
+SPIN = """extern "C" __global__ void spin(long long cycles) {
+    long long begin = clock64();
+    while (clock64() - begin < cycles) {}
+}"""
+SPIN_CYCLES = 100_000_000  # some 50 ms
+
+
+class _ShortGraph(cuda_graph.GraphEpoch):
+    """A graph that was captured one step too short."""
+
+    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
+        if len(setup.tensors.batches) > FEW:
+            setup.tensors.batches.pop()
+        super().__init__(setup, step, metrics)
+
+
+class _SameBatchGraph(cuda_graph.GraphEpoch):
+    """A graph that was captured for one batch, and is replayed for all."""
+
+    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
+        batches = setup.tensors.batches
+        batches[:] = [batches[0]] * len(batches)
+        super().__init__(setup, step, metrics)
+
+
+def _tensor_cores(problem: Problem, train: Split) -> Trainer:
+    """TF32, which the stage does not declare."""
+
+    def prepare(setup: TorchSetup) -> RunEpoch:
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = True
+        return torch_eager.prepare(setup)
+
+    return TorchTrainer(problem, train, prepare)
+
+
+class _Wrapped:
+    """A rung's trainer, with something around it."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        self._inner: Any = cuda_graph.STAGE.build(problem, train)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _SideStream(_Wrapped):
+    """Waits 50 ms on a stream that it does not name, as if it worked there."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        import cupy
+
+        self._side = cupy.cuda.Stream(non_blocking=True)
+        self._spin = cupy.RawKernel(SPIN, "spin")
+
+    def run_epoch(self, epoch: int) -> None:
+        self._inner.run_epoch(epoch)
+        with self._side:
+            self._spin((1,), (1,), (SPIN_CYCLES,))
+
+
+class _OtherContext(_Wrapped):
+    """Has work done in a CUDA context of its own, which no fence knows, and waits for it when it is read."""
+
+    BYTES, FILLS = 1 << 30, 200  # at 4 TB/s some 50 ms
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        self._cuda = ctypes.CDLL("libcuda.so.1")
+        self._context, self._memory, left = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
+        self._ask("cuCtxCreate_v2", ctypes.byref(self._context), 0, 0)
+        self._ask("cuMemAlloc_v2", ctypes.byref(self._memory), ctypes.c_size_t(self.BYTES))
+        self._ask("cuCtxPopCurrent_v2", ctypes.byref(left))
+
+    def _ask(self, function: str, *args: Any) -> None:
+        status = getattr(self._cuda, function)(*args)
+        assert status == 0, f"{function}: {status}"
+
+    def _inside(self, *calls: tuple[Any, ...]) -> None:
+        left = ctypes.c_void_p()
+        self._ask("cuCtxPushCurrent_v2", self._context)
+        for call in calls:
+            self._ask(*call)
+        self._ask("cuCtxPopCurrent_v2", ctypes.byref(left))
+
+    def run_epoch(self, epoch: int) -> None:
+        self._inner.run_epoch(epoch)
+        fill = ("cuMemsetD8Async", self._memory, ctypes.c_ubyte(1), ctypes.c_size_t(self.BYTES), None)
+        self._inside(*[fill] * self.FILLS)
+
+    def read_params(self) -> Params:
+        self._inside(("cuCtxSynchronize",))
+        params: Params = self._inner.read_params()
+        return params
+
+
+SHORT_GRAPH = cuda_graph.STAGE.climb("short-graph", "Short graph", launch=_ShortGraph)
+SAME_BATCH_GRAPH = cuda_graph.STAGE.climb("same-batch-graph", "One batch", launch=_SameBatchGraph)
+TENSOR_CORES = Stage("tensor-cores", "TF32", "reference", "float32", ("torch-cuda",), _tensor_cores)
+SIDE_STREAM = Stage("side-stream", "Side stream", "reference", "float32", cuda_graph.STAGE.needs, _SideStream)
+OTHER_CONTEXT = Stage("other-context", "Context", "reference", "float32", cuda_graph.STAGE.needs, _OtherContext)

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import run_ladder
 from common.quartet import TRAIN_IMAGES
-from ladder.results import load
+from ladder.results import StageCode, load, save
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.idx_writer import quartet_arrays, write_files
@@ -34,7 +35,7 @@ OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
     "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
-    "--precision", "--time-cap",
+    "--precision", "--time-cap", "--lock-clocks",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -248,6 +249,15 @@ def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
     before = snapshot(here)
     assert main(["--resume", named, "--stages", "all"]) == 0  # `make ladder` says the latter
     assert snapshot(here) == before
+
+
+def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused: Refused) -> None:
+    earlier = load(here / "earlier")
+    (stage,) = earlier.stages
+    other = msgspec.structs.replace(stage, code=StageCode("0" * 64, None))
+    save(msgspec.structs.replace(earlier, stages=[other]), here / "earlier" / "results.json")
+    line = refused("--resume", "earlier")
+    assert line.endswith("earlier: numpy has other code by now than when it was measured; start anew\n")
 
 
 def test_exit_status_is_1_when_a_stage_fails_or_crashes(

@@ -197,7 +197,7 @@ def test_disturbed_processes_are_told_with_their_fate() -> None:
 
 
 def test_a_precision_that_was_not_reached_is_told() -> None:
-    run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 6))
+    run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 8))
     for precision, told in ((None, False), (0.2, False), (0.02, True)):
         asked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, precision=precision))
         wide = [text for text in texts(asked) if "--precision" in text]

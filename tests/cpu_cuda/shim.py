@@ -77,9 +77,9 @@ class Shim:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
         Blocks run one after the other, or all at once if it is `cooperative`. If it is `dependent`, it has begun while
-        the kernel before it still runs: each block has to wait for that, before it touches any tensor. The order of its threads and blocks
-        follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for arguments that do not
-        fit its signature.
+        the kernel before it still runs: each block has to wait for that, before it touches any tensor. The order of its
+        threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
+        arguments that do not fit its signature.
         """
         kernel = self._kernels[name]
         _check(kernel, args)

@@ -285,7 +285,10 @@ class Runner:
         """Hold a row's time against what this GPU can do at best."""
         if self._results.limits is not None:
             stage = row.entry.stage
-            design = design_of(row.profile, self._steps) if stage.recipe and row.profile else None
+            design = None
+            if stage.recipe and row.profile:
+                early = getattr(stage.recipe.launch, "are_dependents", False)
+                design = design_of(row.profile, self._steps, are_dependents=early)
             row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))
 
     def _measure_limits(self, scratch: Path) -> None:

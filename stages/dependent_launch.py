@@ -28,7 +28,7 @@ class DependentEpoch(GraphEpoch):
     """A captured epoch whose kernels start early and wait by themselves."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    node: ClassVar[str] = "graph_node_dependent"
+    are_dependents: ClassVar[bool] = True  # its kernels, so that less than a node lies between them
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         with setup.device.dependent():

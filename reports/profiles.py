@@ -80,7 +80,7 @@ def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def overlap(profile: Profile) -> str:
-    """That kernels overlap, if they do, as the end of a sentence: then their times are more than the step's together."""
+    """That kernels overlap, if they do, as the end of a sentence: their times are then more than a step's together."""
     if profile.overlap_us <= OVERLAP * profile.seen.kernels_us:
         return ""
     return (

@@ -228,8 +228,8 @@ bool release_blocks() {
     return false;
 }
 
-// End the kernel before a dependent launch, since no thread can run; whether it was what they waited for. All threads have to
-// wait there or have ended: one at a barrier would go on to touch what is not known to be there for it.
+// End the kernel before a dependent launch, since no thread can run; whether it was what they waited for. All threads
+// have to wait there or have ended: one at a barrier would go on to touch what is not known to be there for it.
 bool end_previous() {
     if (!previous_runs) return false;
     bool any = false, all = true;
@@ -293,8 +293,8 @@ std::string launch(bool cooperative, void* dynamic_shared, std::size_t shared_by
     if (const int signal = sigsetjmp(escape, 1)) {
         const uint3 at = threadIdx;
         const bool early = previous_runs && (signal == SIGSEGV || signal == SIGBUS);
-        fault = std::string(early ? "touched before it waited for the kernel before" : describe(signal)) + ", thread (" + std::to_string(at.x) + ", " + std::to_string(at.y) +
-                ", " + std::to_string(at.z) + ")";
+        fault = std::string(early ? "touched before it waited for the kernel before" : describe(signal)) + ", thread (" +
+                std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
     } else {
         try {
             if (cooperative) {
@@ -340,8 +340,8 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
 }
 
 // Launch a kernel; null, or what went wrong and (if it was an access) where. `shared` is the dynamic shared memory, of
-// one block or, if it is cooperative, of each after the other. It is a dependent launch if there are pages of tensors, an
-// address and a size each.
+// one block or, if it is cooperative, of each after the other. It is a dependent launch if there are pages of tensors,
+// an address and a size each.
 extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
                                      void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
                                      unsigned limit_s, const std::uint64_t* pages, std::size_t page_count,
@@ -352,7 +352,9 @@ extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, cons
     blockDim = {block[0], block[1], block[2]};
     random_order.seed(seed);
     tensors.clear();
-    for (std::size_t i = 0; i < page_count; ++i) tensors.push_back({reinterpret_cast<void*>(pages[2 * i]), pages[2 * i + 1]});
+    for (std::size_t i = 0; i < 2 * page_count; i += 2) {
+        tensors.push_back({reinterpret_cast<void*>(pages[i]), pages[i + 1]});
+    }
     const std::size_t at_once = cooperative ? grid[0] * grid[1] * grid[2] : 1;
     stacks.reset(new char[at_once * threads_per_block() * STACK_BYTES]);
     fault_address = nullptr;

@@ -10,7 +10,7 @@ itself until the one before is complete. Products of cuBLASLt keep ordinary edge
 
 Expect: such a node of one block takes 0.51 us, 0.35 less, in `run_ladder.py limits`; with as many blocks as products
 have it should save more, up to 0.9 of the 1.41. Softmax regression has three nodes a step: 1.0 to 2.0 us less than the
-9.1 of fused-bias. 784-256-10 has six, if none of its products is the library's: 2 to 4 us of 24.3. 784-128x3-10 with
+8.6 of fused-bias. 784-256-10 has six, if none of its products is the library's: 2 to 4 us of 24.3. 784-128x3-10 with
 batches of 32 has twelve, all ours and small: 4 to 6 us of 34.0. Nothing where products take tens of us each.
 """
 

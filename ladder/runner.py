@@ -89,7 +89,7 @@ class Runner:
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
         known = {stage.name: stage for stage in results.stages}
-        self._seconds_before, self._began = results.seconds, time.monotonic()
+        self._began = time.monotonic() - results.seconds
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
@@ -222,7 +222,7 @@ class Runner:
             self._kept.mkdir(exist_ok=True)
             shutil.move(folder / TRACE, self._kept / f"{name}.cupti.{TRACE}")
         shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
-        self._save()
+        self._save(measured=True)
         observer.finish(name, row.status or "crashed", row.summary())
 
     def _watch_all(self, tool: Path | None, scratch: Path, observer: Observer) -> None:
@@ -261,7 +261,7 @@ class Runner:
             self._judge_speed(row)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
-        self._save()
+        self._save(measured=True)
         observer.finish(name, row.status or "crashed", text)
 
     def _job(self, row: Row, round_: int, dataset: Path) -> Job:
@@ -333,8 +333,9 @@ class Runner:
         recorded = self._oracles[run_number(0, 0)].curve if self._settings.curve_steps else None
         self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve, recorded))
 
-    def _save(self) -> None:
+    def _save(self, *, measured: bool = False) -> None:
+        """Write what is known by now; time counts only where something was measured in it."""
         stages: list[StageResult] = [row.result() for row in self._rows]
-        seconds = self._seconds_before + time.monotonic() - self._began
+        seconds = time.monotonic() - self._began if measured else self._results.seconds
         self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds)
         save(self._results, self._folder / "results.json")

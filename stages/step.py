@@ -95,10 +95,13 @@ class Evaluation:
         self._launch = launch(setup, self._forward, self._metrics)
         self.images = len(setup.tensors.batches) * problem.batch_size
 
-    def __call__(self) -> EpochMetrics:
-        """Loss and accuracy, once all is done."""
+    def enqueue(self) -> None:
+        """Enqueue the pass."""
         self._metrics.begin_epoch()
         self._launch(with_metrics=True)
+
+    def result(self) -> EpochMetrics:
+        """Loss and accuracy, once it is done."""
         return self._metrics.end_epoch()
 
 
@@ -149,7 +152,9 @@ class RecipeTrainer:
 
     def validate(self) -> EpochMetrics:
         """Loss and accuracy on the test images."""
-        return mean_of([(evaluate(), evaluate.images) for evaluate in self._evaluations])
+        for evaluation in self._evaluations:
+            evaluation.enqueue()
+        return mean_of([(evaluation.result(), evaluation.images) for evaluation in self._evaluations])
 
     def read_params(self) -> Params:
         """The parameters as they are now."""

@@ -102,8 +102,8 @@ class JaxScanTrainer:
     def validate(self) -> EpochMetrics:
         """Loss and accuracy on the test images."""
         totals = [evaluate(self._layers, images, labels) for evaluate, images, labels in self._evaluations]
-        loss_sum, correct = (sum(float(np.asarray(part[index])) for part in totals) for index in range(2))
-        return EpochMetrics(loss_sum / self._test_images, correct / self._test_images)
+        losses, corrects = zip(*self._jax.device_get(totals), strict=True)
+        return EpochMetrics(float(sum(losses)) / self._test_images, int(sum(corrects)) / self._test_images)
 
     def last_metrics(self) -> EpochMetrics | None:
         """The metrics of the last epoch, if it was due."""

@@ -43,6 +43,7 @@ from ladder.verify import (
     verify_validation,
 )
 from stages.registry import Entry
+from stages.stage import Stage
 
 SCRATCH = "scratch-"
 PROFILES = "profiles"  # the folder of the run in which traces are kept
@@ -73,6 +74,13 @@ class Observer(Protocol):
         """All is done."""
 
 
+def cannot_run(stage: Stage) -> str | None:
+    """Why a stage cannot run here; where nothing but the GPU's age is the reason, with the rung below, which can."""
+    reason = missing(stage.needs)
+    ageless = [need for need in stage.needs if not need.startswith("sm_")]
+    return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
+
+
 class Runner:
     """One run of the ladder into one folder."""
 
@@ -98,7 +106,7 @@ class Runner:
         tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:
             stage = row.entry.stage
-            reason = missing(stage.needs) or stage.misfit(self._problem, self._steps)
+            reason = cannot_run(stage) or stage.misfit(self._problem, self._steps)
             if stage.needs and reason is None:
                 validated = len(self._dataset.test.images) if self._problem.validate_every else 0
                 images = len(self._dataset.train.images) + validated
@@ -321,7 +329,10 @@ class Runner:
         """Hold a row's time against what this GPU can do at best."""
         if self._results.limits is not None:
             stage = row.entry.stage
-            design = design_of(row.profile, self._steps) if stage.recipe and row.profile else None
+            design = None
+            if stage.recipe and row.profile:
+                early = getattr(stage.recipe.launch, "are_dependents", False)
+                design = design_of(row.profile, self._steps, are_dependents=early)
             row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))
 
     def _measure_limits(self, scratch: Path) -> None:

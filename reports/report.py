@@ -67,8 +67,8 @@ def report(results: Results, figures: Collection[str]) -> str:
         table(("What", "Value"), _flat(results.environment)),
         "## Made by",
         f"```\n{results.command}\n```",
-        f"Recorded {results.created}{_took(results)}. Everything here is a rendering of the `results.json` beside it, and is made "
-        "again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
+        f"Recorded {results.created}{_took(results)}. Everything here is a rendering of the `results.json` beside it, "
+        "and is made again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
     ]
     return "\n\n".join(blocks) + "\n"
 

@@ -253,6 +253,23 @@ def test_report_renders_a_copied_run_byte_for_byte(here: Path, capsys: pytest.Ca
     assert "NumPy" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("argv", "variable", "what"),
+    [
+        (["--stage-file=~no-such-user/mine.py"], "UNUSED", "--stage-file ~no-such-user/mine.py"),
+        (["--stages=numpy"], "LADDER_DATA_DIR", "$LADDER_DATA_DIR ~no-such-user"),
+        (["--doctor"], "LADDER_CACHE_DIR", "$LADDER_CACHE_DIR ~no-such-user"),
+    ],
+)
+def test_a_home_of_nobody_is_said_in_a_line(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, argv: list[str], variable: str, what: str
+) -> None:
+    monkeypatch.setenv(variable, "~no-such-user")
+    if variable == "LADDER_CACHE_DIR":
+        monkeypatch.delenv("LADDER_DATA_DIR")
+    assert refused(*argv) == f"run_ladder.py: {what}: nobody has that home; write the whole path\n"
+
+
 @pytest.mark.parametrize("named", ["earlier", "earlier/results.json"])
 def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
     before = snapshot(here)

@@ -39,9 +39,10 @@ NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare s
 OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --metrics-every --rounds --repeats --warmups
 --budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
---config --max-steps --curve-steps --lock-clocks --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
+--validate-every --config --max-steps --curve-steps --lock-clocks
+--max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
 COMMANDS = ("study", "compare", "profile", "report", "limits", "readme")
-WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "\n", "reference:h200", "1%"]
+WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
 
 FILES = {"results.json", "given.toml", INDEX}  # what targets leave behind; nothing else may
 

@@ -222,3 +222,13 @@ def test_a_time_is_shown_as_a_multiple_of_both_floors() -> None:
     reference = row(sample.results(), "jax-scan")
     assert reference.times_own_floor is None
     assert reference.times_physical_floor is not None
+
+
+def test_locked_clocks_are_told_and_who_ran_otherwise() -> None:
+    run = sample.results()
+    for mhz, otherwise in ((1980, False), (1500, True)):
+        locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=mhz))
+        (text,) = (text for text in texts(locked) if "--lock-clocks" in text)
+        assert text.startswith(f"The GPU's SM clock was locked at {mhz:,} MHz (--lock-clocks)")
+        assert ("async at 1,980 MHz" in text) == otherwise
+    assert not any("--lock-clocks" in text for text in texts(run))

@@ -289,7 +289,11 @@ class Runner:
         """Hold a row's time against what this GPU can do at best."""
         if self._results.limits is not None:
             stage = row.entry.stage
-            design = design_of(row.profile, self._steps) if stage.recipe and row.profile else None
+            design = None
+            if stage.recipe and row.profile:
+                chip = self._results.limits.chip
+                exchanges = stage.exchanges(self._problem, self._steps, chip.multiprocessors, chip.block_shared_bytes)
+                design = design_of(row.profile, self._steps, exchanges)
             row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))
 
     def _measure_limits(self, scratch: Path) -> None:

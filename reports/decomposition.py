@@ -154,14 +154,19 @@ def changes(results: Results) -> list[Change]:
 
 
 def chain(results: Results) -> list[Change]:
-    """The longest way up the ladder on which every change is known; the first of several that are as long.
+    """The longest way up the ladder on which every change is known; of several that are as long, that to the fastest.
 
     A way to a side rung is one only where there is no other.
     """
     ways: dict[str, list[Change]] = {}
     for change in changes(results):  # the rung below comes before the rungs that climb from it
         ways[change.rung.stage.name] = [*ways.get(change.below.stage.name, []), change]
-    return max(ways.values(), key=lambda way: (way[-1].rung.stage.group not in SIDES, len(way)), default=[])
+
+    def rank(way: list[Change]) -> tuple[bool, int, float]:
+        last = way[-1].rung
+        return last.stage.group not in SIDES, len(way), -last.step_us
+
+    return max(ways.values(), key=rank, default=[])
 
 
 def verdict(results: Results) -> str:

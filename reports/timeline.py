@@ -78,14 +78,17 @@ def stage_timeline(stage: StageResult, results: Results) -> Figure:
         axes.set_xlim(0, end)
         axes.set_ylim(2.05, -0.05)
         for row, (name, top, thick) in {"host": ("host", 0.1, 0.75), "gpu": ("GPU", 1.1, 0.85)}.items():
-            axes.broken_barh([(0, end)], (top, thick), facecolor=IDLE)
             if not _runs_many_steps(shown):
+                axes.broken_barh([(0, end)], (top, thick), facecolor=IDLE)
                 spans = [span for span in shown.profile.timeline if span.row == row]
                 _bars(axes, spans, top, thick)
                 _names(axes, spans, top + thick / 2, (WIDTH - left - right) * 72 / end)
             elif row == "gpu":
                 _hatched(axes, end, top, thick)
                 _say(axes, _many_steps(shown), end, end, top + thick / 2)
+            else:
+                launches = _an_epoch(shown, shown.profile.launches_per_step, "launch", "es")
+                _say(axes, launches, end, end, top + thick / 2)
             axes.annotate(
                 name, (0, top + thick / 2), (-8, 0), textcoords="offset points", ha="right", va="center",
                 annotation_clip=False,
@@ -148,10 +151,15 @@ def _runs_many_steps(one: Profiled) -> bool:
 
 def _many_steps(one: Profiled) -> str:
     """What stands at such a kernel's bar."""
-    timing = one.stage.timing
-    kernels = round(one.profile.kernels_per_step * timing.steps_per_epoch) if timing else 1
-    count = "one kernel" if kernels <= 1 else format.count(kernels, "kernel")
-    return f"{count} an epoch: {format.microseconds(one.step_us)} us a step"
+    return (
+        f"{_an_epoch(one, one.profile.kernels_per_step, 'kernel', 's')}: {format.microseconds(one.step_us)} us a step"
+    )
+
+
+def _an_epoch(one: Profiled, per_step: float, what: str, plural: str) -> str:
+    """So many of something that is rarer than steps are: `one kernel an epoch`."""
+    count = round(per_step * one.stage.timing.steps_per_epoch) if one.stage.timing else 1
+    return f"one {what} an epoch" if count <= 1 else f"{count:,} {what}{plural} an epoch"
 
 
 def _length_us(one: Profiled) -> float:
@@ -169,8 +177,8 @@ def _pair(axes: Axes, one: Profiled, place: float, end: float) -> None:
     """The two rows of a stage, its name to the left and its time to the right."""
     length = _length_us(one)
     for row, top, thick in (("host", place + 0.12, 0.2), ("gpu", place + 0.36, 0.5)):
-        axes.broken_barh([(0, min(length, end))], (top, thick), facecolor=IDLE)
         if not _runs_many_steps(one):
+            axes.broken_barh([(0, min(length, end))], (top, thick), facecolor=IDLE)
             _bars(axes, [span for span in one.profile.timeline if span.row == row], top, thick)
         elif row == "gpu":
             _hatched(axes, length, top, thick)
@@ -253,7 +261,8 @@ def _legend(figure: Figure, found: Sequence[Profiled]) -> None:
     keys = [Patch(color=colour, label=text) for kind, (colour, text) in KINDS.items() if kind in kinds]
     if any(map(_runs_many_steps, found)):
         keys.append(Patch(facecolor=BACKGROUND, edgecolor=HATCHED, hatch=HATCH, label="many steps in one kernel"))
-    keys.append(Patch(color=IDLE, label="idle; host: its own code"))
+    if kinds:
+        keys.append(Patch(color=IDLE, label="idle; host: its own code"))
     columns = len(keys) if len(keys) <= 8 else (len(keys) + 1) // 2
     figure.legend(
         handles=keys, loc="lower center", ncols=columns, frameon=False, fontsize=8, handlelength=1.0,

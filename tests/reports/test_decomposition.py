@@ -158,6 +158,12 @@ def test_a_rung_without_a_profile_breaks_the_way_and_the_longest_piece_is_taken(
     assert chain(sample.unprofiled_results()) == []
 
 
+@pytest.mark.parametrize(("cublas_us", "top"), [(30.0, "cublas"), (50.0, "bf16-gemm")])
+def test_of_two_ways_as_long_the_one_to_the_faster_rung_is_taken(cublas_us: float, top: str) -> None:
+    forked = sample.replace_stage(with_step(sample.results(), "cublas", cublas_us), "bf16-gemm", below="async")
+    assert [change.rung.stage.name for change in chain(forked)] == ["async", top]
+
+
 def test_where_two_rungs_climb_from_one_the_longer_way_is_taken() -> None:
     branched = sample.replace_stage(sample.results(), "async", below=None)
     branched = sample.replace_stage(branched, "bf16-gemm", below="naive")

@@ -52,7 +52,7 @@ class KernelFault(Exception):  # noqa: N818
 
 
 class Toolchain:
-    """Compiles kernels into a folder, no text twice however many processes share it, and has them executed."""
+    """Compiles kernels into a folder, whose libraries all processes that share it use, and has them executed."""
 
     def __init__(self, build: Path) -> None:
         self._build = build
@@ -73,20 +73,19 @@ class Toolchain:
         hashed = hashlib.sha256(translated.encode())
         for file in local_sources(source):
             hashed.update(file.read_bytes())
-        unit = self._build / f"{source.stem}-{hashed.hexdigest()[:16]}.cpp"
+        name = f"{source.stem}-{hashed.hexdigest()[:16]}"
+        unit = self._build / f"{os.getpid()}-{name}.cpp"
+        unit.write_text(translated)
         include = ["-include", "cuda_shim.h", f"-I{source.parent}"]
-        if not unit.with_suffix(".so").exists():
-            unit.write_text(translated)
-        return self._made(f"{unit.stem}.so", [*FLAGS, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime)])
+        return self._made(f"{name}.so", [*FLAGS, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime)])
 
     def _made(self, name: str, arguments: list[str]) -> Path:
         made, under_way = self._build / name, self._build / f"{os.getpid()}-{name}"
         if not made.exists():
-            done = subprocess.run(
-                ["g++", *arguments, "-o", str(under_way)], capture_output=True, text=True, check=False
-            )
+            command = ["g++", *arguments, "-o", str(under_way)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                raise RuntimeError(f"{shlex.join(done.args)}\n{done.stderr}")
+                raise RuntimeError(f"{shlex.join(command)}\n{done.stderr}")
             under_way.rename(made)
         return made
 

@@ -78,6 +78,7 @@ class Process(msgspec.Struct, frozen=True):
     disturbed: list[str] = []  # by what, as `ladder.disturbance` judges it; never by the times themselves
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
+    took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
 
 
 class Timing(msgspec.Struct, frozen=True):

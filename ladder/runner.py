@@ -178,7 +178,11 @@ class Runner:
         job = self._job(row, round_, scratch / "dataset")
         observer.step("preparing, warming up, measuring")
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
+        began = time.monotonic()
         report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
+        if report.process is not None:
+            took = report.process.took_s
+            took["start and end"] = time.monotonic() - began - sum(took.values())
         if report.error is None:
             observer.step("checking against the oracle")
             try:

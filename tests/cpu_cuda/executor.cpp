@@ -25,6 +25,7 @@ struct Request {
     bool cooperative;
     unsigned seed, limit_s;
     std::vector<std::uintptr_t> guards;    // where a page begins that must not be touched
+    std::vector<std::uintptr_t> pages;     // of a dependent launch's tensors, an address and a size each
     std::vector<std::uint64_t> arguments;  // of which each takes as many bytes as its type has
 };
 
@@ -43,6 +44,7 @@ bool read(Request& request) {
     for (unsigned& size : request.block) std::cin >> size;
     std::cin >> request.shared >> request.shared_bytes >> request.cooperative >> request.seed >> request.limit_s;
     read(request.guards);
+    read(request.pages);
     read(request.arguments);
     return true;
 }
@@ -60,14 +62,15 @@ Function* find(void* library, const char* name) {
 void launch(Request& request, void* library, char* memory) {
     using Kernel = void(void**);
     using Launch = void(Kernel*, void**, const unsigned*, const unsigned*, void*, std::size_t, bool, unsigned, unsigned,
-                        char*);
+                        const std::uintptr_t*, std::size_t, char*);
     const long page = sysconf(_SC_PAGESIZE);
     for (std::uintptr_t guard : request.guards) mprotect(reinterpret_cast<void*>(guard), page, PROT_NONE);
     std::vector<void*> arguments;
     for (std::uint64_t& argument : request.arguments) arguments.push_back(&argument);
     find<Launch>(library, "launch_on_cpu")(find<Kernel>(library, request.kernel.c_str()), arguments.data(), request.grid,
                                            request.block, reinterpret_cast<void*>(request.shared), request.shared_bytes,
-                                           request.cooperative, request.seed, request.limit_s, memory);
+                                           request.cooperative, request.seed, request.limit_s, request.pages.data(),
+                                           request.pages.size() / 2, memory);
 }
 
 }  // namespace

@@ -35,13 +35,15 @@ class Request:
     seed: int
     limit_s: int
     guards: Sequence[int]  # where a page begins that must not be touched
+    pages: Sequence[int]  # of a dependent launch's tensors, an address and a size each
     arguments: Sequence[bytes]
 
     def text(self) -> str:
         """As executor.cpp reads it."""
         how = (self.shared_at, self.shared_bytes, int(self.cooperative), self.seed, self.limit_s)
         values = [int.from_bytes(argument, sys.byteorder) for argument in self.arguments]
-        numbers = (*self.grid, *self.block, *how, len(self.guards), *self.guards, len(values), *values)
+        lists = [number for each in (self.guards, self.pages, values) for number in (len(each), *each)]
+        numbers = (*self.grid, *self.block, *how, *lists)
         return f"{self.library}\n{self.kernel} {' '.join(map(str, numbers))}\n"
 
 

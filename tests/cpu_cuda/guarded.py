@@ -52,6 +52,11 @@ class Guarded:
         """Of the first element, in bytes from the memory's start."""
         return self._first + self._start
 
+    @property
+    def pages(self) -> tuple[int, int]:
+        """Where the pages begin that it lies in, in bytes from the memory's start, and their size."""
+        return self._first, len(self._bytes)
+
     def offset(self, place: int) -> int | None:
         """How many bytes after its start the place lies; None if it is not in this array's pages."""
         return place - self.place if self.guards[0] <= place < self.end else None

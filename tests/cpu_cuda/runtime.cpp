@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ constexpr std::size_t STACK_BYTES = 64 * 1024;
 constexpr std::size_t REPORT_BYTES = 4096;  // and
 constexpr int FAULT = 3;                    // as executor.py has them
 
-enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, done };
+enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, before_previous, done };
 
 struct Thread {
     ucontext_t context;
@@ -59,6 +60,19 @@ Thread* running;
 void (*kernel)(void**);
 void** arguments;
 char* report;
+
+// Of a dependent launch: the pages of its tensors, which the kernel before may be using until it has ended.
+struct Pages {
+    void* begin;
+    std::size_t bytes;
+};
+std::vector<Pages> tensors;
+bool previous_runs;
+
+void set_previous_runs(bool runs) {
+    previous_runs = runs;
+    for (const Pages& pages : tensors) mprotect(pages.begin, pages.bytes, runs ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
 
 bool waits_in_warp(const Thread& thread) {
     return thread.state == State::in_shuffle || thread.state == State::in_ballot;
@@ -224,7 +238,27 @@ bool release_blocks() {
     return false;
 }
 
+// End the kernel before a dependent launch, since no thread can run; whether it was what they waited for. All threads
+// have to wait there or have ended: one at a barrier would go on to touch what is not known to be there for it.
+bool end_previous() {
+    if (!previous_runs) return false;
+    bool any = false, all = true;
+    for (Thread& thread : threads) {
+        any |= thread.state == State::before_previous;
+        all &= thread.state == State::before_previous || thread.state == State::done;
+    }
+    if (!all && any) fail(nullptr, "some threads wait for the kernel before, others for threads");
+    if (!any && all) fail(nullptr, "ended without waiting for the kernel before");
+    if (!any) return false;
+    for (Thread& thread : threads) {
+        if (thread.state == State::before_previous) thread.state = State::ready;
+    }
+    set_previous_runs(false);
+    return true;
+}
+
 void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::size_t shared_bytes) {
+    set_previous_runs(!tensors.empty());
     if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
@@ -235,7 +269,7 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);
     do {
         while (run_ready_threads()) release_warps();
-    } while (release_blocks());
+    } while (end_previous() || release_blocks());
 }
 
 const char* describe(int signal) {
@@ -249,7 +283,10 @@ const char* describe(int signal) {
 
 void on_signal(int signal, siginfo_t* info, void*) {
     char what[200];
-    std::snprintf(what, sizeof what, "%s, thread (%u, %u, %u)", describe(signal), threadIdx.x, threadIdx.y, threadIdx.z);
+    const bool early = previous_runs && (signal == SIGSEGV || signal == SIGBUS);
+    std::snprintf(what, sizeof what, "%s, thread (%u, %u, %u)",
+                  early ? "touched before it waited for the kernel before" : describe(signal), threadIdx.x, threadIdx.y,
+                  threadIdx.z);
     fail(info->si_addr, what);
 }
 
@@ -267,6 +304,10 @@ void tell_of_faults(unsigned limit_s) {
 }  // namespace
 
 void cpu_cuda::sleep(int line) { wait(State::asleep, "__nanosleep", line); }
+
+void cpu_cuda::wait_for_previous(int line) {
+    if (previous_runs) wait(State::before_previous, "wait_for_previous", line);
+}
 
 void cpu_cuda::barrier(int line) { wait(State::at_barrier, "__syncthreads", line); }
 
@@ -288,16 +329,19 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
 }
 
 // Run a launch of a kernel; a fault ends the process. `shared` is the dynamic shared memory, of one block or, if it is
-// cooperative, of each after the other.
+// cooperative, of each after the other. It is a dependent launch if there are pages of tensors, an address and a size each.
 extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
                               void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
-                              unsigned limit_s, char* report_to) {
+                              unsigned limit_s, const std::uintptr_t* pages, std::size_t page_count, char* report_to) {
     kernel = function;
     arguments = args;
     report = report_to;
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     random_order.seed(seed);
+    for (std::size_t i = 0; i < page_count; ++i) {
+        tensors.push_back({reinterpret_cast<void*>(pages[2 * i]), pages[2 * i + 1]});
+    }
     std::vector<uint3> blocks;
     for (unsigned z = 0; z < gridDim.z; ++z)
         for (unsigned y = 0; y < gridDim.y; ++y)

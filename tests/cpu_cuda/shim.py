@@ -107,13 +107,15 @@ class Shim:
         seed: int = 0,
         shared_bytes: int = 0,
         cooperative: bool = False,
+        dependent: bool = False,
         limit_s: int = LIMIT_S,
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
-        Blocks run one after the other, or all at once if it is `cooperative`. The order of its threads and blocks
-        follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for arguments that do not
-        fit its signature.
+        Blocks run one after the other, or all at once if it is `cooperative`. If it is `dependent`, it has begun while
+        the kernel before it still runs: each block has to wait for that, before it touches any tensor. The order of its
+        threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
+        arguments that do not fit its signature.
         """
         kernel = self._kernels[name]
         _check(kernel, args)
@@ -125,7 +127,8 @@ class Shim:
             if isinstance(array, np.ndarray) and id(array) not in tensors:
                 tensors[id(array)] = Guarded(array, memory, end)
                 end = tensors[id(array)].end
-        shared = tensors[id(shared_array)]
+        shared = tensors.pop(id(shared_array))
+        pages = [tensor.pages for tensor in tensors.values()] if dependent else []
 
         values: list[NDArray[Any]] = [
             np.full((), executor.base + tensors[id(arg)].place, np.uint64)
@@ -144,7 +147,8 @@ class Shim:
                 cooperative,
                 seed,
                 limit_s,
-                [executor.base + guard for tensor in tensors.values() for guard in tensor.guards],
+                [executor.base + guard for tensor in (*tensors.values(), shared) for guard in tensor.guards],
+                [number for begin, size in pages for number in (executor.base + begin, size)],
                 [value.tobytes() for value in values],
             )
         )

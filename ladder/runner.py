@@ -33,7 +33,15 @@ from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
 from ladder.spec import gpu_has_no_room
-from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero, verify_timer, verify_trips
+from ladder.verify import (
+    tested,
+    verify_final,
+    verify_first_update,
+    verify_from_zero,
+    verify_timer,
+    verify_trips,
+    verify_validation,
+)
 from stages.registry import Entry
 from stages.stage import Stage
 
@@ -89,7 +97,7 @@ class Runner:
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
         known = {stage.name: stage for stage in results.stages}
-        self._seconds_before, self._began = results.seconds, time.monotonic()
+        self._began = time.monotonic() - results.seconds
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
@@ -100,7 +108,9 @@ class Runner:
             stage = row.entry.stage
             reason = cannot_run(stage) or stage.misfit(self._problem, self._steps)
             if stage.needs and reason is None:
-                reason = gpu_has_no_room(self._problem, len(self._dataset.train.images), self._gpu_memory_mib)
+                validated = len(self._dataset.test.images) if self._problem.validate_every else 0
+                images = len(self._dataset.train.images) + validated
+                reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib)
             if reason is not None and not row.processes:
                 row.skip(reason)
         todo = [(round_, row) for round_ in rounds for row in self._rows if row.wants(round_)]
@@ -210,7 +220,9 @@ class Runner:
         if report.process is not None:
             took = report.process.took_s
             took["start and end"] = time.monotonic() - began - sum(took.values())
-        if report.error is None:
+        if report.misfit:
+            row.skip(report.misfit)
+        elif report.error is None:
             observer.step("checking against the oracle")
             try:
                 self._judge(row, job, report, folder)
@@ -222,7 +234,7 @@ class Runner:
             self._kept.mkdir(exist_ok=True)
             shutil.move(folder / TRACE, self._kept / f"{name}.cupti.{TRACE}")
         shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
-        self._save()
+        self._save(measured=True)
         observer.finish(name, row.status or "crashed", row.summary())
 
     def _watch_all(self, tool: Path | None, scratch: Path, observer: Observer) -> None:
@@ -261,7 +273,7 @@ class Runner:
             self._judge_speed(row)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
-        self._save()
+        self._save(measured=True)
         observer.finish(name, row.status or "crashed", text)
 
     def _job(self, row: Row, round_: int, dataset: Path) -> Job:
@@ -304,9 +316,10 @@ class Runner:
         checks.append(verify_timer(report.share_outside))
         final = load_params(folder / "final.npz", problem)
         oracle = self._oracles[run_number(job.round, 0)]
-        accuracy = accuracy_of(final, test.images, test.labels)
-        images = (len(test.images), len(train.images))
-        checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy, *images)
+        evaluated, epochs = tested(final, test.images, test.labels), report.plan.epochs
+        accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
+        checks += verify_final(problem, precision, epochs, final, report.metrics, oracle, accuracy, *images)
+        checks += verify_validation(problem, precision, epochs, report.validations, oracle, evaluated, len(test.images))
         checks += verify_trips(report.trips, report.plan, oracle)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
         if report.device == "gpu":
@@ -329,12 +342,13 @@ class Runner:
 
     def _note_oracle(self, oracle: OracleRun) -> None:
         curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
-        accuracy = oracle.test_accuracies[-1] if len(oracle.epochs) == self._problem.epochs else None
+        accuracy = oracle.tested[-1].accuracy if len(oracle.epochs) == self._problem.epochs else None
         recorded = self._oracles[run_number(0, 0)].curve if self._settings.curve_steps else None
         self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve, recorded))
 
-    def _save(self) -> None:
+    def _save(self, *, measured: bool = False) -> None:
+        """Write what is known by now; time counts only where something was measured in it."""
         stages: list[StageResult] = [row.result() for row in self._rows]
-        seconds = self._seconds_before + time.monotonic() - self._began
+        seconds = time.monotonic() - self._began if measured else self._results.seconds
         self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds)
         save(self._results, self._folder / "results.json")

@@ -174,7 +174,7 @@ def test_of_a_kernel_that_runs_an_epoch_three_steps_are_shown() -> None:
 
 
 def test_two_epochs_stand_for_a_whole_run() -> None:
-    def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, int], tuple[float, float]]:
+    def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         problem = Problem(inputs=4, classes=2, batch_size=1, epochs=epochs, metrics_every=metrics_every)
         found = sample_of(problem, epochs)
         assert [problem.metrics_due(epoch) for epoch in found.epochs] == [metrics_every == 1, True]
@@ -184,6 +184,17 @@ def test_two_epochs_stand_for_a_whole_run() -> None:
     assert weights(7, 20) == ((5, 6), (0.9, 0.1))
     assert weights(1, 20) == ((0, 1), (0.5, 0.5))
     assert weights(30, 20) == ((28, 29), (1.0, 0.0))
+
+
+def test_epochs_with_and_without_validation_stand_for_a_whole_run() -> None:
+    def sample(metrics_every: int, validate_every: int) -> dict[int, float]:
+        problem = Problem(4, 2, epochs=20, metrics_every=metrics_every, validate_every=validate_every)
+        found = sample_of(problem, 20)
+        return dict(zip(found.epochs, found.weights, strict=True))
+
+    assert sample(10, 1) == {8: 0.9, 9: 0.1}
+    assert sample(10, 5) == {0: 0.8, 4: 0.1, 9: 0.1}
+    assert sample(1, 20) == {0: 0.95, 19: 0.05}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from stages.tiles import TileProducts
 from stages.workspace import Array, Setup
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.numpy_parts import RECIPE, HostDevice
-from tests.stages.test_step import random_split
+from tests.stages.test_step import assert_validates, random_split
 
 pytestmark = requires_compiler
 
@@ -147,3 +147,13 @@ def test_first_updates_are_the_oracle_s(
         )
         assert [check for check in checks if not check.passed] == []
         assert {"first 2 updates, loss", "first 2 updates, accuracy"} <= {check.what for check in checks} or epoch == 0
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((5, 3, 4), 8)], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_validation_is_by_the_parts_that_train(
+    recipe: Recipe, hidden: tuple[int, ...], batch: int, device: ShimDevice
+) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch)
+    trainer = RecipeTrainer(recipe, problem, random_split(STEPS * batch, 17, 10), device)
+    assert_validates(trainer, problem, random_split(2 * batch + 3, 17, 10, seed=1))

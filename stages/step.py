@@ -16,7 +16,7 @@ def set_up(recipe: Recipe, problem: Problem, train: Split, device: Device) -> Se
     """What the parts of a recipe are made from; ValueError where a tensor would be too large for the kernels."""
     check_sizes(problem, problem.steps(len(train.images)))
     memory, batches = recipe.memory(device), recipe.data(device, problem, train)
-    return Setup(problem, device, Workspace(device, problem, memory, batches))
+    return Setup(problem, device, Workspace(device, problem, memory, batches), recipe.shapes(device))
 
 
 class Step:

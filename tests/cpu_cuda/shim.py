@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import re
 import shutil
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from common.cuda.compile import Macros
 from tests.cpu_cuda.guarded import Guarded
 from tests.cpu_cuda.sources import Kernel, parse
 
@@ -60,7 +62,7 @@ class Shim:
         self._build = build
         self._runtime = runtime
         self._kernels = {kernel.name: kernel for source in sources for kernel in parse(source)}
-        self._libraries: dict[Path, ctypes.CDLL] = {}
+        self._libraries: dict[tuple[Path, Macros], ctypes.CDLL] = {}
 
     def launch(
         self,
@@ -72,6 +74,7 @@ class Shim:
         shared_bytes: int = 0,
         cooperative: bool = False,
         limit_s: int = LIMIT_S,
+        macros: Macros = (),
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
@@ -90,7 +93,7 @@ class Shim:
             else np.full((), arg, DTYPES[parameter.type])
             for arg, parameter in zip(args, kernel.parameters, strict=True)
         ]
-        library = self._library(kernel.source)
+        library = self._library(kernel.source, macros)
         fault_at = ctypes.c_void_p()
         fault = library.launch_on_cpu(
             library[f"call_{name}"],
@@ -115,19 +118,20 @@ class Shim:
             if parameter.is_written and isinstance(arg, np.ndarray):
                 arg[...] = tensors[id(arg)].array
 
-    def _library(self, source: Path) -> ctypes.CDLL:
-        if source not in self._libraries:
-            library = ctypes.CDLL(str(self._compile(source)))
+    def _library(self, source: Path, macros: Macros) -> ctypes.CDLL:
+        if (source, macros) not in self._libraries:
+            library = ctypes.CDLL(str(self._compile(source, macros)))
             library.launch_on_cpu.restype = ctypes.c_char_p
-            self._libraries[source] = library
-        return self._libraries[source]
+            self._libraries[source, macros] = library
+        return self._libraries[source, macros]
 
-    def _compile(self, source: Path) -> Path:
-        unit = self._build / f"{source.stem}.cpp"
+    def _compile(self, source: Path, macros: Macros) -> Path:
+        unit = self._build / ("-".join([source.stem, *itertools.chain.from_iterable(macros)]) + ".cpp")
         unit.write_text(translate(source))
         library = unit.with_suffix(".so")
         include = ["-include", "cuda_shim.h", f"-I{source.parent}"]
-        _run(["g++", *FLAGS, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime), "-o", str(library)])
+        defined = [f"-D{name}={text}" for name, text in macros]
+        _run(["g++", *FLAGS, *defined, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime), "-o", str(library)])
         return library
 
 

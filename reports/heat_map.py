@@ -78,7 +78,8 @@ def _panel(axes: Axes, kernel: TunedKernel) -> None:
         axes.add_patch(Rectangle(at, 1, 1, facecolor=colour, edgecolor=BACKGROUND, linewidth=0.8, hatch=hatch))
         text = format.microseconds(shape.time_us.median) if shape.time_us else "-"
         ink = BACKGROUND if colour in WHITE_ON else INK
-        axes.text(at[0] + 0.5, at[1] + 0.5, text, size=6.5, color=ink, ha="center", va="center_baseline")
+        centre = (at[0] + 0.5, at[1] + 0.5)
+        axes.text(*centre, text, size=6.5, color=ink, ha="center", va="center_baseline", in_layout=False)
         if index in (0, kernel.chosen):
             axes.add_patch(_frame(at, chosen=index == kernel.chosen))
     axes.set_xlim(-0.55, len(across) - 0.45)

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,7 @@ from ladder.rows import Row
 from ladder.spec import gpu_has_no_room
 from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero, verify_timer, verify_trips
 from stages.registry import Entry
+from stages.stage import Stage
 
 SCRATCH = "scratch-"
 PROFILES = "profiles"  # the folder of the run in which traces are kept
@@ -64,6 +66,13 @@ class Observer(Protocol):
         """All is done."""
 
 
+def cannot_run(stage: Stage) -> str | None:
+    """Why a stage cannot run here; where nothing but the GPU's age is the reason, with the rung below, which can."""
+    reason = missing(stage.needs)
+    ageless = [need for need in stage.needs if not need.startswith("sm_")]
+    return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
+
+
 class Runner:
     """One run of the ladder into one folder."""
 
@@ -80,6 +89,7 @@ class Runner:
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
         known = {stage.name: stage for stage in results.stages}
+        self._seconds_before, self._began = results.seconds, time.monotonic()
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
@@ -88,7 +98,7 @@ class Runner:
         tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:
             stage = row.entry.stage
-            reason = missing(stage.needs) or stage.misfit(self._problem, self._steps)
+            reason = cannot_run(stage) or stage.misfit(self._problem, self._steps)
             if stage.needs and reason is None:
                 reason = gpu_has_no_room(self._problem, len(self._dataset.train.images), self._gpu_memory_mib)
             if reason is not None and not row.processes:
@@ -113,10 +123,13 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
-                self._train_oracles(rounds, scratch, observer)
-                self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                first = todo[0][0]
+                with closing(self._nurseries(first, self._wanting(first))) as importing:
+                    self._train_oracles(rounds, scratch, observer)
+                    self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                    self._round(first, self._wanting(first), scratch, observer, nurseries=importing)
                 for round_ in rounds:
-                    self._round(round_, [row for row in self._rows if row.wants(round_)], scratch, observer)
+                    self._round(round_, self._wanting(round_), scratch, observer)
             self._measure_again(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
@@ -124,11 +137,25 @@ class Runner:
         observer.end()
         return self._results
 
+    def _wanting(self, round_: int) -> list[Row]:
+        """The rows that are still to be measured in this round."""
+        return [row for row in self._rows if row.wants(round_)]
+
+    def _nurseries(self, round_: int, rows: Sequence[Row]) -> Nurseries:
+        """Those that these rows' processes of the round come from, importing from now on."""
+        return Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_)
+
     def _round(
-        self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer, ends: float = math.inf
+        self,
+        round_: int,
+        rows: Sequence[Row],
+        scratch: Path,
+        observer: Observer,
+        ends: float = math.inf,
+        nurseries: Nurseries | None = None,
     ) -> None:
         """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
-        with Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_) as nurseries:
+        with nurseries or self._nurseries(round_, rows) as nurseries:
             for row in rows:
                 if time.monotonic() < ends:
                     self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
@@ -289,7 +316,10 @@ class Runner:
         """Hold a row's time against what this GPU can do at best."""
         if self._results.limits is not None:
             stage = row.entry.stage
-            design = design_of(row.profile, self._steps) if stage.recipe and row.profile else None
+            design = None
+            if stage.recipe and row.profile:
+                early = getattr(stage.recipe.launch, "are_dependents", False)
+                design = design_of(row.profile, self._steps, are_dependents=early)
             row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))
 
     def _measure_limits(self, scratch: Path) -> None:
@@ -305,5 +335,6 @@ class Runner:
 
     def _save(self) -> None:
         stages: list[StageResult] = [row.result() for row in self._rows]
-        self._results = msgspec.structs.replace(self._results, stages=stages)
+        seconds = self._seconds_before + time.monotonic() - self._began
+        self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds)
         save(self._results, self._folder / "results.json")

@@ -1,5 +1,6 @@
 // What a fully connected layer does besides its matrix products. Row-major, float32.
 
+#include "dependent.cuh"
 #include "elements.cuh"
 
 // add_bias: output[row][col] += bias[col].
@@ -9,6 +10,8 @@
 // Needs:  any architecture; rows * cols <= 2^30.
 // Order:  one addition an element; repeats bit for bit.
 extern "C" __global__ void add_bias(float* output, const float* bias, int rows, int cols) {
+    let_next_begin();
+    wait_for_previous();
     const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
     for (int e = 0; e < ELEMENTS; ++e) {
         const int i = first + e * blockDim.x;
@@ -22,6 +25,8 @@ extern "C" __global__ void add_bias(float* output, const float* bias, int rows, 
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu(float* output, int count) {
+    let_next_begin();
+    wait_for_previous();
     const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
     for (int e = 0; e < ELEMENTS; ++e) {
         const int i = first + e * blockDim.x;
@@ -36,6 +41,8 @@ extern "C" __global__ void relu(float* output, int count) {
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu_backward(float* doutput, const float* output, int count) {
+    let_next_begin();
+    wait_for_previous();
     const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
     for (int e = 0; e < ELEMENTS; ++e) {
         const int i = first + e * blockDim.x;
@@ -73,6 +80,8 @@ __device__ float column_sum(const float* doutput, int col, int rows, int cols) {
 // Needs:  any architecture; rows * cols < 2^31.
 // Order:  each thread adds its rows in order, and one thread the partial sums in order; repeats bit for bit.
 extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int rows, int cols) {
+    let_next_begin();
+    wait_for_previous();
     const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
     const float sum = column_sum(doutput, col, rows, cols);
     if (threadIdx.y == 0 && col < cols) dbias[col] = sum;
@@ -85,6 +94,8 @@ extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int
 // Needs:  any architecture; rows * cols < 2^31.
 // Order:  as in bias_gradient, then one subtraction; repeats bit for bit.
 extern "C" __global__ void bias_update(const float* doutput, float* bias, float learning_rate, int rows, int cols) {
+    let_next_begin();
+    wait_for_previous();
     const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
     const float sum = column_sum(doutput, col, rows, cols);
     if (threadIdx.y == 0 && col < cols) bias[col] -= learning_rate * sum;

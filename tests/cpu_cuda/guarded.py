@@ -54,6 +54,11 @@ class Guarded:
         """Of the first element."""
         return self._base + self._start
 
+    @property
+    def pages(self) -> tuple[int, int]:
+        """Where the pages begin that it lies in, and their size in bytes."""
+        return self._base, len(self._bytes)
+
     def offset(self, address: int) -> int | None:
         """How many bytes after its start the address lies; None if it is not in this array's pages."""
         inside = self._base - mmap.PAGESIZE <= address < self._base + len(self._bytes) + mmap.PAGESIZE

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ namespace {
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
 
-enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, done };
+enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, before_previous, done };
 
 struct Thread {
     ucontext_t context;
@@ -57,6 +58,19 @@ ucontext_t scheduler;
 Thread* running;
 void (*kernel)(void**);
 void** arguments;
+
+// Of a dependent launch: the pages of its tensors, which the kernel before may be using until it has ended.
+struct Pages {
+    void* begin;
+    std::size_t bytes;
+};
+std::vector<Pages> tensors;
+bool previous_runs;
+
+void set_previous_runs(bool runs) {
+    previous_runs = runs;
+    for (const Pages& pages : tensors) mprotect(pages.begin, pages.bytes, runs ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
 
 bool waits_in_warp(const Thread& thread) {
     return thread.state == State::in_shuffle || thread.state == State::in_ballot;
@@ -214,7 +228,27 @@ bool release_blocks() {
     return false;
 }
 
+// End the kernel before a dependent launch, since no thread can run; whether it was what they waited for. All threads
+// have to wait there or have ended: one at a barrier would go on to touch what is not known to be there for it.
+bool end_previous() {
+    if (!previous_runs) return false;
+    bool any = false, all = true;
+    for (Thread& thread : threads) {
+        any |= thread.state == State::before_previous;
+        all &= thread.state == State::before_previous || thread.state == State::done;
+    }
+    if (!all && any) throw std::runtime_error("some threads wait for the kernel before, others for threads");
+    if (!any && all) throw std::runtime_error("ended without waiting for the kernel before");
+    if (!any) return false;
+    for (Thread& thread : threads) {
+        if (thread.state == State::before_previous) thread.state = State::ready;
+    }
+    set_previous_runs(false);
+    return true;
+}
+
 void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::size_t shared_bytes) {
+    set_previous_runs(!tensors.empty());
     if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
@@ -225,7 +259,7 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);
     do {
         while (run_ready_threads()) release_warps();
-    } while (release_blocks());
+    } while (end_previous() || release_blocks());
 }
 
 // A fault in a kernel must not take the tests with it: the handler jumps back to the launch.
@@ -258,8 +292,9 @@ std::string launch(bool cooperative, void* dynamic_shared, std::size_t shared_by
     std::string fault;
     if (const int signal = sigsetjmp(escape, 1)) {
         const uint3 at = threadIdx;
-        fault = std::string(describe(signal)) + ", thread (" + std::to_string(at.x) + ", " + std::to_string(at.y) +
-                ", " + std::to_string(at.z) + ")";
+        const bool early = previous_runs && (signal == SIGSEGV || signal == SIGBUS);
+        fault = std::string(early ? "touched before it waited for the kernel before" : describe(signal)) + ", thread (" +
+                std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
     } else {
         try {
             if (cooperative) {
@@ -271,6 +306,7 @@ std::string launch(bool cooperative, void* dynamic_shared, std::size_t shared_by
             fault = error.what();
         }
     }
+    set_previous_runs(false);
     if (fault.empty()) return fault;
     return fault + " of block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
            std::to_string(blockIdx.z) + ")";
@@ -279,6 +315,10 @@ std::string launch(bool cooperative, void* dynamic_shared, std::size_t shared_by
 }  // namespace
 
 void cpu_cuda::sleep(int line) { wait(State::asleep, "__nanosleep", line); }
+
+void cpu_cuda::wait_for_previous(int line) {
+    if (previous_runs) wait(State::before_previous, "wait_for_previous", line);
+}
 
 void cpu_cuda::barrier(int line) { wait(State::at_barrier, "__syncthreads", line); }
 
@@ -300,15 +340,21 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
 }
 
 // Launch a kernel; null, or what went wrong and (if it was an access) where. `shared` is the dynamic shared memory, of
-// one block or, if it is cooperative, of each after the other.
+// one block or, if it is cooperative, of each after the other. It is a dependent launch if there are pages of tensors,
+// an address and a size each.
 extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
                                      void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
-                                     unsigned limit_s, void** fault_at) {
+                                     unsigned limit_s, const std::uint64_t* pages, std::size_t page_count,
+                                     void** fault_at) {
     kernel = function;
     arguments = args;
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     random_order.seed(seed);
+    tensors.clear();
+    for (std::size_t i = 0; i < 2 * page_count; i += 2) {
+        tensors.push_back({reinterpret_cast<void*>(pages[i]), pages[i + 1]});
+    }
     const std::size_t at_once = cooperative ? grid[0] * grid[1] * grid[2] : 1;
     stacks.reset(new char[at_once * threads_per_block() * STACK_BYTES]);
     fault_address = nullptr;

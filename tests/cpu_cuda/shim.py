@@ -73,18 +73,21 @@ class Shim:
         seed: int = 0,
         shared_bytes: int = 0,
         cooperative: bool = False,
+        dependent: bool = False,
         limit_s: int = LIMIT_S,
         macros: Macros = (),
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
-        Blocks run one after the other, or all at once if it is `cooperative`. The order of its threads and blocks
-        follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for arguments that do not
-        fit its signature.
+        Blocks run one after the other, or all at once if it is `cooperative`. If it is `dependent`, it has begun while
+        the kernel before it still runs: each block has to wait for that, before it touches any tensor. The order of its
+        threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
+        arguments that do not fit its signature.
         """
         kernel = self._kernels[name]
         _check(kernel, args)
         tensors = {id(arg): Guarded(arg) for arg in args if isinstance(arg, np.ndarray)}
+        pages = [number for tensor in tensors.values() for number in tensor.pages] if dependent else []
         shared = Guarded(np.zeros(shared_bytes * (math.prod(_three(grid)) if cooperative else 1), np.uint8))
 
         values: list[NDArray[Any]] = [
@@ -105,6 +108,8 @@ class Shim:
             ctypes.c_bool(cooperative),
             ctypes.c_uint(seed),
             ctypes.c_uint(limit_s),
+            (ctypes.c_uint64 * len(pages))(*pages),
+            ctypes.c_size_t(len(pages) // 2),
             ctypes.byref(fault_at),
         )
         named = {p.name: tensors[id(arg)] for p, arg in zip(kernel.parameters, args, strict=True) if p.is_tensor}

@@ -18,6 +18,7 @@ from ladder.profile.occupancy import occupancy
 from ladder.profile.summary import summarise, without_tool
 from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
 from ladder.profile_data import CallUse, CopyUse, Split
+from reports.profiles import overlap
 
 H200 = Multiprocessor(
     count=132, threads=2048, shared_bytes=233472, registers=65536, blocks=32, reserved_shared_bytes=1024
@@ -108,6 +109,28 @@ def test_what_a_tool_costs_comes_out_of_idle_time_first() -> None:
     assert without_tool(seen, 9.5) == Split(6, 1, 0.5, 1, 1)
     assert without_tool(seen, 3.5) == Split(3, 0.5, 0, 0, 0)
     assert without_tool(Split(0, 0, 0, 1, 3), 8) == Split(0, 0, 0, 2, 6)
+
+
+def test_kernels_that_start_early_count_once_in_the_parts() -> None:
+    # Two steps of three kernels: each starts 1 us after the one before it did, and ends 4 us after that one has ended.
+    names = 2 * ["tile_product_f32", "softmax_xent", "bias_update"]
+    kernels = [Kernel(name, 1000 * at, 4000 * (at + 1), 1) for at, name in enumerate(names)]
+    calls = [Call("cudaGraphLaunch", 0, 0, 1, 7), Call("cuCtxSynchronize", 0, 24_000, 2, 7)]
+    trace = Trace(windows=[Window(0, 0, 24_000)], kernels=kernels, calls=calls)
+    profile = summarise(trace, (1.0,), 2, "cupti", 12.0, H200)
+    assert profile.seen == Split(12, 0, 0, 0, 0)
+    assert profile.busy_share == 1
+    assert [kernel.place for kernel in profile.kernels] == [0, 1, 2]
+    assert profile.overlap_us == sum(kernel.us_per_step for kernel in profile.kernels) - 12
+    assert "overlap by 22.5 us" in overlap(profile)
+    bars, length_us = excerpt(trace, 2)
+    assert len(bars) > len(names)
+    assert all(bar.duration_us >= 0 and bar.start_us + bar.duration_us <= length_us for bar in bars)
+
+
+def test_kernels_that_do_not_overlap_say_so(trace: Trace) -> None:
+    profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0, H200)
+    assert (profile.overlap_us, overlap(profile)) == (0, "")
 
 
 def test_kernels_are_summed_up_by_name_where_steps_differ() -> None:

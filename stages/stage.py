@@ -14,7 +14,7 @@ from common.trainer import Trainer
 from stages.recipe import Choice, Precision, Recipe, changes
 from stages.step import RecipeTrainer
 
-Group = Literal["reference", "ladder", "beyond", "memory", "data", "devices"]
+Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
 Build = Callable[[Problem, Split], Trainer]
 
 

@@ -45,6 +45,7 @@ try:
     from ladder.tune_data import TUNING, TuningRecord, load_tuning, save_tuning
     from reports.compare import print_comparison
     from reports.console import print_doctor, print_results, print_stage_list
+    from reports.earlier_limits import update_limits
     from reports.explain import ExplainError, print_explain
     from reports.limits import print_limits
     from reports.live import LiveView
@@ -295,14 +296,18 @@ def compare_runs(argv: list[str]) -> int:
 
 
 def readme(argv: list[str]) -> int:
-    """Bring README.md up to date with the recorded runs."""
-    parser = OneLineParser(prog="run_ladder.py readme", description="Write the recorded runs into README.md.")
+    """Bring README.md, and the limits of docs/method.md, up to date with the recorded runs."""
+    parser = OneLineParser(
+        prog="run_ladder.py readme", description="Write the recorded runs into README.md and docs/method.md."
+    )
     parser.parse_args(argv)
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
     reference = ROOT / "results" / "reference"
     changed = update_readme(ROOT / "README.md", reference)
     changed |= update_published(ROOT / "README.md", reference, plans)
-    print("README.md is now up to date" if changed else "README.md was up to date")
+    changed |= update_limits(ROOT / "docs" / "method.md", ROOT / "README.md", reference)
+    documents = "README.md and docs/method.md"
+    print(f"{documents} are now up to date" if changed else f"{documents} were up to date")
     return 0
 
 

@@ -29,8 +29,8 @@ HOW_TO_READ = (
     "vs naive only in naive's own precision."
 )
 FLOORS = (
-    "x own floor: its time as a multiple of what its own launches, kernels and waits take at least on this GPU; "
-    "x physical floor: of what the problem takes at least, however it is written."
+    "x own floor: its time as a multiple of what its own launches, kernels, exchanges and waits take at least on this "
+    "GPU; x physical floor: of what the problem takes at least, however it is written."
 )
 
 

@@ -414,7 +414,7 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         logit = 4 * UNIT * (8 + max(inputs, *hidden, 0) ** 0.5)
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
         totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
-        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
+        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
         case = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds)
         yield replace(case, cooperative=True, shared_bytes=plan.shared_bytes)
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.cost import Exchanges
 from common.problem import Problem
+from stages import cuda_graph
 from stages.grid_plan import GridPlan, make_plan, pitch_of
 from stages.persistent_grid import STAGE
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
@@ -117,6 +119,15 @@ def test_a_schedule_made_wrong_is_caught(
         return case.mismatch(args) == ""
 
     assert not all(is_right(case) for case in all_cases("persistent_grid", np.random.default_rng(0)))
+
+
+def test_the_floor_knows_the_barriers_of_a_step() -> None:
+    multiprocessors, shared_bytes = H200
+    for hidden, batch, barriers in (((), 128, 2), ((256,), 128, 2), ((784,) * 4, 64, 14)):
+        problem = Problem(784, 10, hidden, batch_size=batch)
+        assert STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges(grid_barriers=barriers)
+        assert STAGE.exchanges(problem, 100, multiprocessors, 0).grid_barriers == 2
+    assert cuda_graph.STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges()
 
 
 def test_what_does_not_fit_is_told() -> None:

@@ -25,6 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from common.cost import Exchanges
 from common.problem import Problem
 from stages import cuda_graph
 from stages.grid_plan import THREADS, GridPlan, make_plan
@@ -68,6 +69,13 @@ class GridEpoch:
         """Why a problem of so many steps an epoch does not fit every GPU, and what to try; empty if it does."""
         reason = _misfit(problem, steps)
         return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
+
+    @staticmethod
+    def exchanges(problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
+        """The barriers of a step; as few as there can be where no plan fits what is known of the GPU."""
+        places = [0] * len(problem.layers)
+        plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes)
+        return Exchanges(grid_barriers=plan.barriers if plan else 2)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -15,9 +15,9 @@ from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
 from common.cuda import dependent
-from common.cuda.compile import Macros, cached_cubin
+from common.cuda.compile import Macros, cached_cubin, source_key
 from common.cuda.memory import Lender, Tensor
-from common.cuda.trials import Trials
+from common.cuda.trials import Trials, sweep
 
 Grid = int | tuple[int, ...]
 
@@ -164,6 +164,14 @@ class Gpu:
     def trials(self, subject: str) -> Trials:
         """What is the fastest of several ways on this GPU, remembered as about this subject."""
         return Trials(self, f"{subject} on {self.name}")
+
+    def samples(self, candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
+        """The seconds of a launch of each, in some turns; each has been called before and may be repeated."""
+        return sweep(self, candidates)
+
+    def source_key(self, source: Path) -> str:
+        """Another one whenever a `.cu` file, a header of its own, or the compiler makes other machine code."""
+        return source_key(source, f"sm_{self._device.arch}")[:16]
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.

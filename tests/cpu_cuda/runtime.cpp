@@ -7,18 +7,17 @@
 #include "cuda_shim.h"
 
 #include <algorithm>
-#include <csetjmp>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -33,6 +32,8 @@ namespace {
 
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
+constexpr std::size_t REPORT_BYTES = 4096;  // and
+constexpr int FAULT = 3;                    // as executor.py has them
 
 enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, before_previous, done };
 
@@ -58,6 +59,7 @@ ucontext_t scheduler;
 Thread* running;
 void (*kernel)(void**);
 void** arguments;
+char* report;
 
 // Of a dependent launch: the pages of its tensors, which the kernel before may be using until it has ended.
 struct Pages {
@@ -74,6 +76,14 @@ void set_previous_runs(bool runs) {
 
 bool waits_in_warp(const Thread& thread) {
     return thread.state == State::in_shuffle || thread.state == State::in_ballot;
+}
+
+// End the process, which runs this one launch: what was wrong, and where if it was an access, is left in `report`.
+[[noreturn]] void fail(const void* address, const char* what) {
+    std::memcpy(report, &address, sizeof address);
+    std::snprintf(report + sizeof address, REPORT_BYTES - sizeof address, "%s of block (%u, %u, %u)", what, blockIdx.x,
+                  blockIdx.y, blockIdx.z);
+    _exit(FAULT);
 }
 
 void wait(State state, const char* what, int line) {
@@ -199,7 +209,7 @@ bool release_barrier(Thread* block) {
         blockIdx = block->block;
         std::string message = "threads of one block wait for each other for ever:";
         for (const std::string& place : places) message += " some at " + place + ",";
-        throw std::runtime_error(message);
+        fail(nullptr, message.c_str());
     }
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state == State::at_barrier) block[i].state = State::ready;
@@ -237,8 +247,8 @@ bool end_previous() {
         any |= thread.state == State::before_previous;
         all &= thread.state == State::before_previous || thread.state == State::done;
     }
-    if (!all && any) throw std::runtime_error("some threads wait for the kernel before, others for threads");
-    if (!any && all) throw std::runtime_error("ended without waiting for the kernel before");
+    if (!all && any) fail(nullptr, "some threads wait for the kernel before, others for threads");
+    if (!any && all) fail(nullptr, "ended without waiting for the kernel before");
     if (!any) return false;
     for (Thread& thread : threads) {
         if (thread.state == State::before_previous) thread.state = State::ready;
@@ -262,54 +272,33 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     } while (end_previous() || release_blocks());
 }
 
-// A fault in a kernel must not take the tests with it: the handler jumps back to the launch.
-constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGALRM};
-sigjmp_buf escape;
-void* fault_address;
-
-void on_signal(int signal, siginfo_t* info, void*) {
-    fault_address = info->si_addr;
-    siglongjmp(escape, signal);
-}
-
 const char* describe(int signal) {
     switch (signal) {
         case SIGILL: return "undefined behaviour: index outside an array, null or misaligned pointer, integer overflow";
         case SIGFPE: return "integer division by zero";
-        case SIGALRM: return "still running when its time was up";
+        case SIGPROF: return "still running when its time was up";
         default: return "access out of bounds";
     }
 }
 
-std::string launch(bool cooperative, void* dynamic_shared, std::size_t shared_bytes) {
-    // Declared before the jump is armed, since a jump back runs no destructors.
-    std::vector<uint3> blocks;
-    for (unsigned z = 0; z < gridDim.z; ++z)
-        for (unsigned y = 0; y < gridDim.y; ++y)
-            for (unsigned x = 0; x < gridDim.x; ++x) blocks.push_back({x, y, z});
-    std::shuffle(blocks.begin(), blocks.end(), random_order);
+void on_signal(int signal, siginfo_t* info, void*) {
+    char what[200];
+    const bool early = previous_runs && (signal == SIGSEGV || signal == SIGBUS);
+    std::snprintf(what, sizeof what, "%s, thread (%u, %u, %u)",
+                  early ? "touched before it waited for the kernel before" : describe(signal), threadIdx.x, threadIdx.y,
+                  threadIdx.z);
+    fail(info->si_addr, what);
+}
 
-    std::string fault;
-    if (const int signal = sigsetjmp(escape, 1)) {
-        const uint3 at = threadIdx;
-        const bool early = previous_runs && (signal == SIGSEGV || signal == SIGBUS);
-        fault = std::string(early ? "touched before it waited for the kernel before" : describe(signal)) + ", thread (" +
-                std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
-    } else {
-        try {
-            if (cooperative) {
-                run_blocks(blocks, dynamic_shared, shared_bytes);
-            } else {
-                for (const uint3& block : blocks) run_blocks({block}, dynamic_shared, shared_bytes);
-            }
-        } catch (const std::runtime_error& error) {
-            fault = error.what();
-        }
-    }
-    set_previous_runs(false);
-    if (fault.empty()) return fault;
-    return fault + " of block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
-           std::to_string(blockIdx.z) + ")";
+void tell_of_faults(unsigned limit_s) {
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO;
+    for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGPROF}) sigaction(signal, &action, nullptr);
+    // The processor's time, which a busy machine takes no more of; the clock's only ends what no longer runs at all.
+    const itimerval limit = {{}, {limit_s, 0}};
+    setitimer(ITIMER_PROF, &limit, nullptr);
+    alarm(limit_s + 60);
 }
 
 }  // namespace
@@ -339,37 +328,31 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
     return static_cast<unsigned>(self->received);
 }
 
-// Launch a kernel; null, or what went wrong and (if it was an access) where. `shared` is the dynamic shared memory, of
-// one block or, if it is cooperative, of each after the other. It is a dependent launch if there are pages of tensors,
-// an address and a size each.
-extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
-                                     void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
-                                     unsigned limit_s, const std::uint64_t* pages, std::size_t page_count,
-                                     void** fault_at) {
+// Run a launch of a kernel; a fault ends the process. `shared` is the dynamic shared memory, of one block or, if it is
+// cooperative, of each after the other. It is a dependent launch if there are pages of tensors, an address and a size each.
+extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
+                              void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
+                              unsigned limit_s, const std::uintptr_t* pages, std::size_t page_count, char* report_to) {
     kernel = function;
     arguments = args;
+    report = report_to;
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     random_order.seed(seed);
-    tensors.clear();
-    for (std::size_t i = 0; i < 2 * page_count; i += 2) {
-        tensors.push_back({reinterpret_cast<void*>(pages[i]), pages[i + 1]});
+    for (std::size_t i = 0; i < page_count; ++i) {
+        tensors.push_back({reinterpret_cast<void*>(pages[2 * i]), pages[2 * i + 1]});
     }
-    const std::size_t at_once = cooperative ? grid[0] * grid[1] * grid[2] : 1;
-    stacks.reset(new char[at_once * threads_per_block() * STACK_BYTES]);
-    fault_address = nullptr;
+    std::vector<uint3> blocks;
+    for (unsigned z = 0; z < gridDim.z; ++z)
+        for (unsigned y = 0; y < gridDim.y; ++y)
+            for (unsigned x = 0; x < gridDim.x; ++x) blocks.push_back({x, y, z});
+    std::shuffle(blocks.begin(), blocks.end(), random_order);
+    stacks.reset(new char[(cooperative ? blocks.size() : 1) * threads_per_block() * STACK_BYTES]);
 
-    struct sigaction ours = {}, theirs[std::size(SIGNALS)];
-    ours.sa_sigaction = on_signal;
-    ours.sa_flags = SA_SIGINFO;
-    for (std::size_t i = 0; i < std::size(SIGNALS); ++i) sigaction(SIGNALS[i], &ours, &theirs[i]);
-    alarm(limit_s);
-
-    static std::string fault;
-    fault = launch(cooperative, shared, shared_bytes);
-
-    alarm(0);
-    for (std::size_t i = 0; i < std::size(SIGNALS); ++i) sigaction(SIGNALS[i], &theirs[i], nullptr);
-    *fault_at = fault_address;
-    return fault.empty() ? nullptr : fault.c_str();
+    tell_of_faults(limit_s);
+    if (cooperative) {
+        run_blocks(blocks, shared, shared_bytes);
+    } else {
+        for (const uint3& one : blocks) run_blocks({one}, shared, shared_bytes);
+    }
 }

@@ -26,6 +26,7 @@ from stages.cluster_mlp import THREADS as MLP_THREADS
 from stages.cluster_mlp import Plan, matrices
 from stages.grid_plan import THREADS as GRID_THREADS
 from stages.grid_plan import make_plan
+from stages.launch_shapes import PLAIN, Shape
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent_grid import slices_of
@@ -98,6 +99,13 @@ def all_cases(kernel: str, random: Generator) -> Iterator[Case]:
     if builder is None or not hasattr(doubles, kernel):
         raise LookupError(f"{kernel}: has no cases in tests/kernels/cases.py or no double in tests/kernels/doubles.py")
     yield from builder(random)
+
+
+def in_shape(case: Case, shape: Shape) -> Case:
+    """The same launch of a plain kernel in another shape; its sizes are its whole numbers."""
+    tunable = PLAIN[case.kernel]
+    sizes = tuple(value for value in case.args.values() if isinstance(value, int))
+    return replace(case, grid=tunable.grid(shape, sizes), block=shape.block, macros=tunable.macros(shape))
 
 
 def gemm_naive(random: Generator) -> Iterator[Case]:
@@ -406,7 +414,7 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         logit = 4 * UNIT * (8 + max(inputs, *hidden, 0) ** 0.5)
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
         totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
-        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
+        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
         case = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds)
         yield replace(case, cooperative=True, shared_bytes=plan.shared_bytes)
 

@@ -9,7 +9,7 @@ import pytest
 
 from common.cuda.compile import compile_cubin, local_sources
 from common.cuda.dependent import MACROS, waits
-from tests.cpu_cuda.shim import KernelFault, Shim, compile_runtime, requires_compiler
+from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER, STAND_INS, Kernel, kernels_in, parse
 from tests.kernels.cases import all_cases
 from tests.nvrtc import requires_nvrtc
@@ -17,16 +17,6 @@ from tests.nvrtc import requires_nvrtc
 SOURCES = [source for source in sorted(KERNELS_FOLDER.glob("*.cu")) if waits(source)]
 KERNELS = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.source in SOURCES]
 DEPENDENTS = (90, 100, 120)
-
-
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_runtime(tmp_path_factory.mktemp("runtime"))
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory, runtime: Path) -> Shim:
-    return Shim(SOURCES, tmp_path_factory.mktemp("shim"), runtime)
 
 
 def test_the_kernels_of_a_step_are_among_them() -> None:
@@ -47,11 +37,11 @@ def test_a_dependent_launch_touches_nothing_before_its_wait(kernel: Kernel, shim
 
 @requires_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, runtime: Path) -> None:
+def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, toolchain: Toolchain) -> None:
     for file in local_sources(kernel.source):
         if not (STAND_INS / file.name).exists():
             (tmp_path / file.name).write_text(file.read_text().replace("wait_for_previous();", ""))
-    broken = Shim([tmp_path / kernel.source.name], tmp_path, runtime)
+    broken = Shim([tmp_path / kernel.source.name], toolchain)
     case = next(iter(all_cases(kernel.name, np.random.default_rng())))
     with pytest.raises(KernelFault, match="before it waited for the kernel before"):
         broken.launch(case.kernel, case.grid, case.block, *case.copy_args().values(), dependent=True, **case.how)

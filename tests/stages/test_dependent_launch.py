@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +18,7 @@ from stages.fused_epilogue import FusedEpilogue
 from stages.fused_head import FusedHead
 from stages.step import RecipeTrainer, Step, set_up
 from stages.workspace import Array
-from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.numpy_parts import RECIPE
 from tests.stages.test_parallel_branches import RacingDevice, RecordedGemm, Work
 from tests.stages.test_parts_on_cpu import AnyCut, ShimDevice
@@ -126,10 +124,9 @@ class DependentShim(ShimDevice):
         super()._launch(name, {**how, "dependent": self.is_dependent}, grid, block, *args)
 
 
-@pytest.fixture(scope="module")
-def device(tmp_path_factory: pytest.TempPathFactory) -> DependentShim:
-    build = tmp_path_factory.mktemp("shim")
-    return DependentShim(Shim(sorted(Path(KERNELS_FOLDER).glob("*.cu")), build, compile_runtime(build)))
+@pytest.fixture
+def device(shim: Shim) -> DependentShim:
+    return DependentShim(shim)
 
 
 @requires_compiler

@@ -28,8 +28,7 @@ from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer
 from stages.tiles import TileProducts
 from stages.workspace import Array, Setup
-from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.numpy_parts import RECIPE, HostDevice
 from tests.stages.test_step import assert_validates, random_split
 
@@ -118,17 +117,15 @@ class ShimDevice(HostDevice):
         self, source: Path, name: str, cluster: int | None = None, macros: Macros = (), **how: Any
     ) -> Callable[..., None]:
         assert cluster is None, "the shim runs no clusters"
-        assert not macros, "the shim has compiled the kernels already"
-        return partial(self._launch, name, how)
+        return partial(self._launch, name, {**how, "macros": macros})
 
     def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
         self._shim.launch(name, grid, block, *args, **how)
 
 
-@pytest.fixture(scope="module")
-def device(tmp_path_factory: pytest.TempPathFactory) -> ShimDevice:
-    build = tmp_path_factory.mktemp("shim")
-    return ShimDevice(Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build)))
+@pytest.fixture
+def device(shim: Shim) -> ShimDevice:
+    return ShimDevice(shim)
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((), 1), ((35,), 8), ((5, 3, 4), 33), ((4, 1, 3), 5)], ids=str)

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.cost import Exchanges
 from common.problem import Problem
+from stages import cuda_graph
 from stages.grid_plan import GridPlan, make_plan, pitch_of
 from stages.persistent_grid import STAGE
-from tests.cpu_cuda.shim import KernelFault, Shim, compile_runtime, requires_compiler
+from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.kernels.cases import Case, all_cases
 
@@ -74,11 +76,6 @@ def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None
     assert (deep.sizes.wide, deep.sizes.held) == (4, 1)
 
 
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_runtime(tmp_path_factory.mktemp("runtime"))
-
-
 @requires_compiler
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
@@ -103,13 +100,15 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("row_tail.cuh", "logf(sum) + ", ""),
     ],
 )
-def test_a_schedule_made_wrong_is_caught(file: str, right: str, wrong: str, tmp_path: Path, runtime: Path) -> None:
+def test_a_schedule_made_wrong_is_caught(
+    file: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain
+) -> None:
     folder = tmp_path / "kernels"
     shutil.copytree(KERNELS_FOLDER, folder)
     text = (folder / file).read_text()
     assert text.count(right) == 1
     (folder / file).write_text(text.replace(right, wrong))
-    shim = Shim([folder / "persistent_grid.cu"], tmp_path, runtime)
+    shim = Shim([folder / "persistent_grid.cu"], toolchain)
 
     def is_right(case: Case) -> bool:
         args = case.copy_args()
@@ -120,6 +119,15 @@ def test_a_schedule_made_wrong_is_caught(file: str, right: str, wrong: str, tmp_
         return case.mismatch(args) == ""
 
     assert not all(is_right(case) for case in all_cases("persistent_grid", np.random.default_rng(0)))
+
+
+def test_the_floor_knows_the_barriers_of_a_step() -> None:
+    multiprocessors, shared_bytes = H200
+    for hidden, batch, barriers in (((), 128, 2), ((256,), 128, 2), ((784,) * 4, 64, 14)):
+        problem = Problem(784, 10, hidden, batch_size=batch)
+        assert STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges(grid_barriers=barriers)
+        assert STAGE.exchanges(problem, 100, multiprocessors, 0).grid_barriers == 2
+    assert cuda_graph.STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges()
 
 
 def test_what_does_not_fit_is_told() -> None:

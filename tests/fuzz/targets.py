@@ -34,14 +34,14 @@ NASTY = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
 VALUES = (
     "0 1 -1 1e999 nan inf 999999999999999999999 0x10 1,2 , .. naive.. all ladder references none auto nsys cupti,nsys"
 )
-NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study gone.py . / /dev/null gone é -h
+NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study tune gone.py . / /dev/null gone é -h
 --help -- - gone.toml study.json results.json"""
 OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --metrics-every --rounds --repeats --warmups
 --budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
 --validate-every --config --max-steps --curve-steps --lock-clocks
---max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
-COMMANDS = ("study", "compare", "profile", "report", "limits", "readme")
+--again --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
+COMMANDS = ("study", "compare", "profile", "report", "limits", "readme", "tune")
 WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
 
 FILES = {"results.json", "given.toml", INDEX}  # what targets leave behind; nothing else may
@@ -238,7 +238,15 @@ def nothing_is_begun() -> Iterator[None]:
         raise UsageError("so far, so good")
 
     with contextlib.ExitStack() as patched:
-        for name in ("load_dataset", "doctor", "measure_limits", "update_readme", "render_all", "print_results"):
+        for name in (
+            "load_dataset",
+            "open_gpu",
+            "doctor",
+            "measure_limits",
+            "update_readme",
+            "render_all",
+            "print_results",
+        ):
             patched.enter_context(mock.patch.object(run_ladder, name, refuse))
         for name in ("print_stage_list", "print_explain"):
             patched.enter_context(mock.patch.object(run_ladder, name))

@@ -34,8 +34,8 @@ NASTY = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
 VALUES = (
     "0 1 -1 1e999 nan inf 999999999999999999999 0x10 1,2 , .. naive.. all ladder references none auto nsys cupti,nsys"
 )
-NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study tune gone.py . / /dev/null gone é -h
---help -- - gone.toml study.json results.json"""
+NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study tune gone.py . / /dev/null gone é
+-h --help -- - gone.toml study.json results.json"""
 OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --metrics-every --rounds --repeats --warmups
 --budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json

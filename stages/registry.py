@@ -37,6 +37,8 @@ SOURCES = (
     "stages.bf16:STAGE",
     "stages.fp16:STAGE",
     "stages.exact_u8:STAGE",
+    "stages.streamed:EXACT",
+    "stages.streamed:BFLOAT16",
     "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
     "stages.alloc_cudamalloc:STAGE",

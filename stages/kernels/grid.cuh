@@ -1,5 +1,6 @@
 // What the phases of persistent_grid share: the plan, the barrier of all blocks, and copies into shared memory.
 #pragma once
+#include "async_copies.cuh"
 
 constexpr int WARP = 32;
 constexpr int THREADS = 512;
@@ -83,23 +84,6 @@ class GridBarrier {
     unsigned* arrived;
     unsigned complete = 0;
 };
-
-// Asynchronous where the architecture can; what is copied is there after wait_for_copies() and a barrier of the block.
-// Past the first-level cache, which other blocks' writes do not reach.
-__device__ inline void copy_four(float* to, const float* from) {
-#if __CUDA_ARCH__ >= 800
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-#else
-    *reinterpret_cast<float4*>(to) = __ldcg(reinterpret_cast<const float4*>(from));
-#endif
-}
-
-__device__ inline void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 
 // A tile (rows, cols) with pitch_of(cols), cols a multiple of 4; by all threads.
 __device__ inline void copy_tile(float* to, const float* from, int stride, int rows, int cols) {

@@ -19,7 +19,7 @@ and 75 instead of 94. Nothing for networks of one hidden layer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -52,7 +52,7 @@ class StreamedGemm(TileGemm):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         file, forward, back = self.streamed
-        self._forward, self._back = (partial(setup.kernel, file, name) for name in (forward, back))
+        self._forward, self._back = (lru_cache(partial(setup.kernel, file, name)) for name in (forward, back))
         self._no_mask = setup.device.empty((1,), np.uint8)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
@@ -101,7 +101,7 @@ class StreamedGemm(TileGemm):
         assert fusion is not None
         assert (trans_a, trans_b, alpha, beta) == (False, False, 1.0, 0.0)
         (rows, inputs), outputs = a.shape, b.shape[1]
-        kernel = self._forward(cluster=split if split > 1 else None, shared_bytes=shared_bytes(rows, warps))
+        kernel = self._forward(split if split > 1 else None, shared_bytes(rows, warps))
         mask = self._no_mask if fusion.mask is None else fusion.mask
         grid = (blocks(rows, MOST_ROWS), blocks(outputs, OWN))
         sizes = (rows, inputs, outputs, mask.shape[-1], FUSIONS[fusion.kind])
@@ -158,7 +158,7 @@ class StreamedGemm(TileGemm):
         assert how.fusion is not None
         rows, outputs = doutputs.shape
         size = own_bytes(rows) + shared_bytes(rows, warps)
-        kernel = self._back(cluster=split if split > 1 else None, shared_bytes=size)
+        kernel = self._back(split if split > 1 else None, size)
         mask = passed.fusion.mask
         arrays = (inputs, doutputs, weights, how.fusion.bias, dinputs, mask)
         sizes = (rows, weights.shape[0], outputs, mask.shape[-1])

@@ -59,9 +59,10 @@ class GpuState(msgspec.Struct, frozen=True):
 class HostState(msgspec.Struct, frozen=True):
     """What others took of the host during a run."""
 
-    waited_s: float  # for a core that another process had, all threads together
+    waited_s: float  # for a core, all threads together
     stolen_s: float  # by other virtual machines, all cores together
     others: float = 0.0  # the share of the machine's cores that other processes kept busy
+    idle_cores: float = 0.0  # of those that it may use, how many had nothing to do; 0 where the system does not say
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ class Process(msgspec.Struct, frozen=True):
     disturbed: list[str] = []  # by what, as `ladder.disturbance` judges it; never by the times themselves
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
+    took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -247,6 +249,7 @@ class Results(msgspec.Struct, frozen=True):
     stages: list[StageResult]  # in ladder order, never speed order
     oracle: OracleRecord | None = None
     limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without one
+    seconds: float = 0.0  # that it took, all its resumptions together
     schema_version: int = SCHEMA_VERSION
 
 

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -80,6 +81,7 @@ class Runner:
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
         known = {stage.name: stage for stage in results.stages}
+        self._seconds_before, self._began = results.seconds, time.monotonic()
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
@@ -113,10 +115,13 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
-                self._train_oracles(rounds, scratch, observer)
-                self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                first = todo[0][0]
+                with closing(self._nurseries(first, self._wanting(first))) as importing:
+                    self._train_oracles(rounds, scratch, observer)
+                    self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                    self._round(first, self._wanting(first), scratch, observer, nurseries=importing)
                 for round_ in rounds:
-                    self._round(round_, [row for row in self._rows if row.wants(round_)], scratch, observer)
+                    self._round(round_, self._wanting(round_), scratch, observer)
             self._measure_again(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
@@ -124,11 +129,25 @@ class Runner:
         observer.end()
         return self._results
 
+    def _wanting(self, round_: int) -> list[Row]:
+        """The rows that are still to be measured in this round."""
+        return [row for row in self._rows if row.wants(round_)]
+
+    def _nurseries(self, round_: int, rows: Sequence[Row]) -> Nurseries:
+        """Those that these rows' processes of the round come from, importing from now on."""
+        return Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_)
+
     def _round(
-        self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer, ends: float = math.inf
+        self,
+        round_: int,
+        rows: Sequence[Row],
+        scratch: Path,
+        observer: Observer,
+        ends: float = math.inf,
+        nurseries: Nurseries | None = None,
     ) -> None:
         """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
-        with Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_) as nurseries:
+        with nurseries or self._nurseries(round_, rows) as nurseries:
             for row in rows:
                 if time.monotonic() < ends:
                     self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
@@ -178,7 +197,11 @@ class Runner:
         job = self._job(row, round_, scratch / "dataset")
         observer.step("preparing, warming up, measuring")
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
+        began = time.monotonic()
         report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
+        if report.process is not None:
+            took = report.process.took_s
+            took["start and end"] = time.monotonic() - began - sum(took.values())
         if report.error is None:
             observer.step("checking against the oracle")
             try:
@@ -301,5 +324,6 @@ class Runner:
 
     def _save(self) -> None:
         stages: list[StageResult] = [row.result() for row in self._rows]
-        self._results = msgspec.structs.replace(self._results, stages=stages)
+        seconds = self._seconds_before + time.monotonic() - self._began
+        self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds)
         save(self._results, self._folder / "results.json")

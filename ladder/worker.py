@@ -43,7 +43,7 @@ from ladder.jobs import (
     save_params,
 )
 from ladder.lifetime import die_with_parent
-from ladder.measure import measure, plan_within, read_late, run_numbers, share_outside, timed_run
+from ladder.measure import Clock, measure, plan_within, read_late, run_numbers, share_outside, timed_run
 from ladder.profile import chrome, cupti
 from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
@@ -84,16 +84,19 @@ def do(job: Job, folder: Path) -> Report:
     """
     originals = Originals((time, cuda_clock, measuring, jobs, sys.modules[__name__]))
     wait, now = fence, time.perf_counter
+    laps = Laps(now)
     stage = load_entry(job.source).stage
     train = Dataset.load_saved(Path(job.dataset)).train
     monitor = GpuMonitor()  # closed by the end of the process
     memory = GpuMemory(monitor)
     import_packages(stage.needs)
+    laps.end("load")
 
     begin = now()
     trainer = stage.build(job.problem, train)
     wait()
     prepare_s = now() - begin
+    laps.end("prepare")
 
     def params_of(run: int) -> Params:
         return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
@@ -113,6 +116,7 @@ def do(job: Job, folder: Path) -> Report:
     late_s: list[float] = []
     trips: dict[int, Trip] = {}
     numbers = run_numbers(plan)
+    laps.end("first epochs")
 
     def after_run(number: int) -> None:
         host_states.extend(host.read())
@@ -139,9 +143,12 @@ def do(job: Job, folder: Path) -> Report:
     )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", *judged)
+    laps.end("measure")
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
+    laps.end("first updates")
     curve, no_curve = _curve(job, stage, params_of(0))
+    laps.end("curve")
     report = Report(
         detail=trainer.detail,
         device=trainer.device,
@@ -155,6 +162,7 @@ def do(job: Job, folder: Path) -> Report:
             gpu_states=states,
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
             host_states=host_states,
+            took_s=laps.seconds,
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),
@@ -180,7 +188,22 @@ def do(job: Job, folder: Path) -> Report:
             (folder / REPORT).unlink()
             report = msgspec.structs.replace(report, profile=profile)
     trainer.close()
+    laps.end("profile and close")
     return report
+
+
+class Laps:
+    """How long each part of the work took, in seconds: the rest of a process's time is its start and its end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.seconds: dict[str, float] = {}
+        self._clock = clock
+        self._begin = clock()
+
+    def end(self, part: str) -> None:
+        """A part of this name ends, and the next begins."""
+        self._begin, begin = self._clock(), self._begin
+        self.seconds[part] = self._begin - begin
 
 
 def show(job: Job) -> Report:

@@ -66,10 +66,18 @@ def report(results: Results, figures: Collection[str]) -> str:
         table(("What", "Value"), _flat(results.environment)),
         "## Made by",
         f"```\n{results.command}\n```",
-        f"Recorded {results.created}. Everything here is a rendering of the `results.json` beside it, and is made "
+        f"Recorded {results.created}{_took(results)}. Everything here is a rendering of the `results.json` beside it, and is made "
         "again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _took(results: Results) -> str:
+    """How long measuring took, and how much of that was preparing; nothing where that was not kept."""
+    if not results.seconds:
+        return ""
+    preparing = sum(process.took_s.get("prepare", 0.0) for stage in results.stages for process in stage.processes)
+    return f"; it took {results.seconds:.0f} s, in {preparing:.0f} s of which stages prepared, compiled above all"
 
 
 def _stage_section(stage: StageResult, results: Results, figures: Collection[str]) -> Iterator[str]:

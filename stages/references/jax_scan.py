@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
 
+from common.cache import cache_folder
 from common.dataset import Split
 from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
@@ -49,6 +51,9 @@ class JaxScanTrainer:
         self._problem = problem
         self.device: Literal["cpu", "gpu"] = "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
         self.detail = "CPU" if self.device == "cpu" else ""
+        if self.device == "gpu" and jax.config.jax_compilation_cache_dir is None:
+            # PyTorch's compiler keeps what it has compiled by itself; JAX wants to be told where.
+            jax.config.update("jax_compilation_cache_dir", str(cache_folder("jax")))
 
         batch, self._steps = problem.batch_size, problem.steps(len(train.images))
         seen = train.first(self._steps * batch)
@@ -58,10 +63,13 @@ class JaxScanTrainer:
         epoch = jax.jit(
             _epoch(problem, unroll or UNROLL[self.device]), static_argnames="with_totals", donate_argnames="layers"
         )
-        self._epochs = {
-            due: epoch.lower(self._layers, self._images, self._labels, with_totals=due).compile(compiler_options)
-            for due in (False, True)
-        }
+
+        def compiled(due: bool) -> Any:
+            lowered = epoch.lower(self._layers, self._images, self._labels, with_totals=due)
+            return lowered.compile(compiler_options)
+
+        with ThreadPoolExecutor() as pool:
+            self._epochs = dict(zip((False, True), pool.map(compiled, (False, True)), strict=True))
         self._last: EpochMetrics | None = None
 
     def load_params(self, params: Params) -> None:

@@ -36,7 +36,7 @@ class How(NamedTuple):
 
 
 Key = tuple[tuple[int, ...], tuple[int, ...], bool, How]
-Way = tuple[Callable[..., None], bool]  # what enqueues a product, and whether from what `own` gave
+Way = tuple[Callable[..., None], bool]  # what enqueues a product, and whether it is ours
 
 
 class TileGemm:
@@ -99,24 +99,19 @@ class TileGemm:
         enqueue(left if ours else a, b, out, *how)
 
     def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
-        """What measures fastest of all ways, on a copy of what it writes."""
+        """What measures fastest of our cuts and the library, on a copy of what it writes."""
         scratch, trial = out.copy(), how.for_trial()
-        ways = self._ways(tiles, a, b, scratch, trial)
+        ways: list[Way] = [(partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])]
+        if self.precision != "float16":  # there it scales no gradients
+            with suppress(RuntimeError):  # it has no algorithm
+                self._by_library(a, b, scratch, *trial)  # which looks for its fastest
+                ways.append((self._by_library, False))
         candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
         for candidate in candidates:
             candidate()  # loads what it needs
         purpose = f"{out.shape} {a.shape} {b.shape} {left is a} {how[:4]} {how.kind}"
         fastest: int = self._trials.fastest(purpose, candidates)
         return ways[fastest]
-
-    def _ways(self, tiles: TileProducts, a: Array, b: Array, out: Array, how: How) -> list[Way]:
-        """Our cuts and the library, which writes to `out` to look for its fastest."""
-        ways: list[Way] = [(partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])]
-        if self.precision != "float16":  # there it scales no gradients
-            with suppress(RuntimeError):  # it has no algorithm
-                self._by_library(a, b, out, *how)
-                ways.append((self._by_library, False))
-        return ways
 
     def _by_library(
         self,

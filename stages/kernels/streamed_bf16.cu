@@ -4,26 +4,6 @@
 #include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"
 #include "streamed_back.cuh"
-#include "streamed_forward.cuh"
-
-// streamed_forward_bf16: outputs = inputs @ weights + bias, for fusion 2 cut off at 0.
-//   inputs   (batch, fan_in)      f32  in
-//   weights  (fan_in, fan_out)    f32  in
-//   bias     (fan_out,)           f32  in
-//   outputs  (batch, fan_out)     f32  out
-//   mask     (batch, mask_bytes)  u8   out; bit col % 8 of byte col / 8: where an output is more than 0; with fusion 2
-// Launch: grid (rows in groups of 64, tiles of 32 outputs) of clusters, or of blocks; 1 to 8 warps, each with 20,480 bytes of
-//   shared memory where a batch is 32 at most, else 24,576.
-// Needs:  sm_80 (clusters: sm_90); fan_in a multiple of 16, fan_out of 4, each matrix aligned to 16 bytes and under 2^30
-//   elements.
-// Order:  each warp adds its share of inputs from first to last, then warps and blocks in order; repeats bit for bit.
-extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP) streamed_forward_bf16(
-    const float* inputs, const float* weights, const float* bias, float* outputs, unsigned char* mask, int batch, int fan_in,
-    int fan_out, int mask_bytes, int fusion) {
-    extern __shared__ __align__(16) float memory[];
-    streamed_forward<BFloat16>(Product<float>{inputs, weights, outputs, const_cast<float*>(bias), mask, batch, fan_out,
-                                                 fan_in, mask_bytes, fusion, 1.0f, 0.0f, 1.0f}, memory);
-}
 
 // streamed_back_bf16: dinputs = doutputs @ weights^T where the mask is set, else 0; then weights -= learning_rate *
 // inputs^T @ doutputs and bias -= learning_rate * (column sums of doutputs).
@@ -33,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP) streamed_forward
 //   bias      (fan_out,)           f32  in, out
 //   dinputs   (batch, fan_in)      f32  out
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
-// Launch: grid (1, tiles of 32 inputs) of clusters, or of blocks; 1 to 8 warps; shared memory as above, and 4,096 bytes or 8,192
-//   for the block.
+// Launch: grid (1, tiles of 32 inputs) of clusters, or of blocks; 1 to 8 warps; shared memory 4,096 bytes and 20,480 a warp
+//   where a batch is 32 at most, else 8,192 and 24,576.
 // Needs:  sm_80 (clusters: sm_90); batch <= 64, fan_out a multiple of 16, each matrix aligned to 16 bytes and under 2^30
 //   elements.
 // Order:  each warp adds its share of outputs from first to last, then warps and blocks in order; repeats bit for bit.

@@ -15,7 +15,7 @@ struct LayerSizes {
     int batch, fan_in, fan_out;
 };
 
-// What a warp needs for a step, as in stages/streamed.py, which counts the bytes.
+// What a warp needs for a step, as in stages/streamed_gemm.py, which counts the bytes.
 template <int CHUNKS>
 struct Stage {
     static constexpr int COUNT = CHUNKS == 1 ? 4 : 3;

@@ -29,8 +29,7 @@ from stages.grid_plan import make_plan
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent_grid import slices_of
-from stages.streamed import MOST_ROWS as STREAMED_ROWS
-from stages.streamed import OWN, own_bytes, shared_bytes
+from stages.streamed_gemm import OWN, shared_bytes
 from stages.tiles import MOST_WARPS, SHAPES
 from stages.workspace import ParameterMemory
 from tests.kernels import doubles
@@ -202,35 +201,6 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             yield Case(kernel, tiles, (WARP * warps,), args, bounds)
 
 
-def streamed_forward_bf16(random: Generator) -> Iterator[Case]:
-    yield from _ways_forward("streamed_forward_bf16", random, bits=8)
-
-
-def streamed_forward_split(random: Generator) -> Iterator[Case]:
-    yield from _ways_forward("streamed_forward_split", random, bits=22)
-
-
-def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
-    """A layer's outputs, with and without a ReLU; as many as a tile has, fewer and more, rows in chunks and groups."""
-    sizes = [(1, 16, 4), (32, 16, 32), (31, 48, 36), (33, 80, 28), (64, 208, 40), (129, 32, 64), (17, 160, 68)]
-    for (batch, fan_in, fan_out), fusion in zip(sizes, itertools.cycle((2, 1)), strict=False):
-        inputs, weights = _normal(random, (batch, fan_in)), _normal(random, (fan_in, fan_out))
-        bias, mask_bytes = _normal(random, (fan_out,)), mask_shape(batch, fan_out)[1]
-        mask = random.integers(0, 256, (batch, mask_bytes), np.uint8)
-        rounding = 2.0 * 2.0**-bits + (2 * fan_in + 6) * UNIT
-        bound = rounding * np.abs(inputs).astype(np.float64) @ np.abs(weights) + 2 * UNIT * np.abs(bias)
-        near = np.abs(inputs.astype(np.float64) @ weights + bias) <= bound  # of the corner of its ReLU
-        bias[near.any(axis=0)] += np.float32(40 * np.sqrt(fan_in))
-        bound = bound + 4 * UNIT * np.abs(bias)
-        args: Args = {"inputs": inputs, "weights": weights, "bias": bias, "outputs": _poison((batch, fan_out))}
-        args |= {"mask": mask, "batch": batch, "fan_in": fan_in, "fan_out": fan_out, "mask_bytes": mask_bytes}
-        args |= {"fusion": fusion}
-        warps = int(random.integers(1, MOST_WARPS + 1))
-        grid = (_blocks(batch, STREAMED_ROWS), _blocks(fan_out, OWN))
-        bounds: dict[str, Array | float] = {"outputs": bound, "mask": 0.0}
-        yield Case(kernel, grid, (WARP * warps,), args, bounds, shared_bytes=shared_bytes(batch, warps))
-
-
 def streamed_back_bf16(random: Generator) -> Iterator[Case]:
     yield from _ways_back("streamed_back_bf16", random, bits=8)
 
@@ -259,9 +229,7 @@ def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         bounds: dict[str, Array | float] = {"dinputs": back, "weights": updated, "bias": moved}
         warps = int(random.integers(1, MOST_WARPS + 1))
         grid = (1, _blocks(fan_in, OWN))
-        yield Case(
-            kernel, grid, (WARP * warps,), args, bounds, shared_bytes=own_bytes(batch) + shared_bytes(batch, warps)
-        )
+        yield Case(kernel, grid, (WARP * warps,), args, bounds, shared_bytes=shared_bytes(batch, warps))
 
 
 def add_bias(random: Generator) -> Iterator[Case]:

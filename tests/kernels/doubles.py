@@ -94,28 +94,6 @@ def streamed_back_split(
 streamed_back_bf16 = streamed_back_split
 
 
-def streamed_forward_split(
-    inputs: Array,
-    weights: Array,
-    bias: Array,
-    outputs: Array,
-    mask: NDArray[np.uint8],
-    batch: int,
-    fan_in: int,
-    fan_out: int,
-    mask_bytes: int,
-    fusion: int,
-) -> Outputs:
-    sums = inputs @ weights + bias
-    if fusion == 1:
-        return {"outputs": sums, "mask": mask}
-    bits = np.packbits(sums > 0, axis=1, bitorder="little")
-    return {"outputs": np.maximum(sums, 0), "mask": np.hstack([bits, mask[:, bits.shape[1] :]])}
-
-
-streamed_forward_bf16 = streamed_forward_split
-
-
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
     return {"output": output + bias}
 

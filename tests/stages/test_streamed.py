@@ -17,7 +17,9 @@ from stages.fused_bias import FusedBias
 from stages.fused_epilogue import FusedEpilogue
 from stages.naive import STAGE as NAIVE
 from stages.step import RecipeTrainer, set_up
-from stages.streamed import BFloat16Streamed, ExactStreamed, StreamedGemm
+from stages.streamed import ExactStreamed
+from stages.streamed_bf16 import BFloat16Streamed
+from stages.streamed_gemm import StreamedGemm
 from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.stages.numpy_parts import RECIPE

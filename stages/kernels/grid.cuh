@@ -101,10 +101,26 @@ __device__ inline void copy_tile(float* to, const float* from, int stride, int r
     }
 }
 
-// The sum of so many numbers, `apart` from each other, in order; some are under way at once.
-__device__ inline float sum_of(const float* first, int count, int apart) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int i = 0; i < count; ++i) sum += __ldcg(first + i * apart);
+__device__ inline void add(float& sum, float number) { sum += number; }
+__device__ inline void add(float2& sum, float2 number) {
+    sum.x += number.x;
+    sum.y += number.y;
+}
+
+// The sum of so many numbers, or pairs of them, `apart` from each other, in order. All of up to 16 are under way at once:
+// a loop unrolled by the compiler waits for each of those that are left over.
+template <class Number>
+__device__ inline Number sum_of(const Number* first, int count, int apart) {
+    constexpr int AT_ONCE = 16;
+    Number sum = {};
+    for (int begin = 0; begin < count; begin += AT_ONCE) {
+        Number numbers[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            numbers[i] = begin + i < count ? __ldcg(first + (begin + i) * apart) : Number{};
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) add(sum, numbers[i]);
+    }
     return sum;
 }

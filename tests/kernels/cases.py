@@ -403,20 +403,21 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:
-    # Hidden layers, batch, inputs, blocks, KiB of shared memory: with tiles that are held and that are not, a tail with
-    # its weights in shared memory and without, and more than one wide layer.
-    sizes: list[tuple[tuple[int, ...], int, int, int, int]] = [
-        ((), 1, 1, 1, 32),
-        ((), 37, 17, 3, 32),
-        ((33,), 20, 49, 3, 40),
-        ((5, 3, 4), 33, 17, 2, 40),
-        ((100, 100), 16, 60, 4, 30),
-        ((70, 40, 50), 70, 49, 3, 24),
-        ((300, 300), 16, 20, 3, 220),
+    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory: with tiles that are held and that are not, a
+    # tail with its weights in shared memory and without, more than one wide layer, and more classes than go at once.
+    sizes: list[tuple[tuple[int, ...], int, int, int, int, int]] = [
+        ((), 10, 1, 1, 1, 32),
+        ((), 10, 37, 17, 3, 32),
+        ((33,), 10, 20, 49, 3, 40),
+        ((5, 3, 4), 10, 33, 17, 2, 40),
+        ((100, 100), 10, 16, 60, 4, 30),
+        ((70, 40, 50), 10, 70, 49, 3, 24),
+        ((300, 300), 10, 16, 20, 3, 220),
+        ((40,), 50, 7, 20, 2, 40),
     ]
     steps, rate = 2, 0.125
-    for with_totals, (hidden, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
-        problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
+    for with_totals, (hidden, classes, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
+        problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
         memory = ParameterMemory(HostDevice().empty, problem)
         memory.flat[...] = 0
         drawn = initial_params(problem, run=int(random.integers(1000)))
@@ -424,12 +425,12 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
             weight[...] = values / 4
         for bias in memory.biases[:-1]:  # far from zero, so that no rounding moves a unit through its ReLU's corner
             bias[...] = random.choice([-2.0, 2.0], bias.shape)
-        memory.biases[-1][...] = _normal(random, (10,))
+        memory.biases[-1][...] = _normal(random, (classes,))
         plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10)
         assert plan is not None
         pixels = _pixels(random, (steps, batch, inputs))
         args: Args = {"images": slices_of(HostDevice(), list(pixels), plan)}
-        args |= {"labels": random.integers(0, 10, (steps, batch), np.int32), "plan": plan.numbers}
+        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32), "plan": plan.numbers}
         args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
         args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
         args |= {"arrived": np.zeros(1, np.uint32), "learning_rate": rate, "with_totals": with_totals}

@@ -119,7 +119,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class LossPoint(msgspec.Struct, frozen=True):
-    """Mean training loss over one epoch, counted from 1."""
+    """Mean loss and accuracy of one epoch, counted from 1: over its training, or on the test images after it."""
 
     epoch: int
     loss: float | None
@@ -132,6 +132,7 @@ class Metrics(msgspec.Struct, frozen=True):
     test_accuracy: float | None  # share of test images right, 0 to 1
     final_loss: float | None  # mean training loss of the last epoch that computed it
     loss_curve: list[LossPoint]
+    validation: list[LossPoint] = []  # on the test images after these epochs, as the stage itself said in its run
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
@@ -207,6 +208,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     seed: int
     metrics_every: int
     max_steps: int | None = None  # where an epoch was cut to so many steps; null: all images
+    validate_every: int = 0  # after every so many epochs a look at the test images, within the time; 0: never
 
     @property
     def network(self) -> str:

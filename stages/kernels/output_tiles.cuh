@@ -9,8 +9,8 @@
 // a lane takes them as one vector; columns likewise. Of a step's k, lane t takes 4t, 4t+1, 4t+2, 4t+3 of either factor:
 // which k meets which is all that counts.
 //
-// Include blocks_together.cuh before this, and tensor_cores.cuh before an arithmetic that needs it: the tests have
-// stand-ins for those two.
+// Include blocks_together.cuh and dependent.cuh before this, and tensor_cores.cuh before an arithmetic that needs it: the
+// tests have stand-ins for those three.
 #pragma once
 
 constexpr int WARP = 32;
@@ -414,11 +414,13 @@ class Outputs {
 // The tile of this block: shape 0 of 16 by 16 outputs, 1 of 32 by 32; transposes 0 none, 1 a, 2 b.
 template <class Arithmetic, class Number>
 __device__ inline void tile_product(const Product<Number>& product, int shape, int transposes) {
+    let_next_begin();
     __shared__ float4 memory[SHARED / 4];
     float* shared = reinterpret_cast<float*>(memory);
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     const int height = shape == 0 ? 16 : 32, row_bits = 2 + shape;
     const Tile tile = {group_of_blocks() * height, static_cast<int>(blockIdx.y) * (4 << row_bits), height, row_bits};
+    wait_for_previous();
     const Outputs<Number> outputs(product, tile);
     const int share = rank_of_block() * warps + warp, shares = blocks_together() * warps;
     switch (shape) {

@@ -113,6 +113,7 @@ template <class Arithmetic, int CHUNKS>
 __device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, float* memory) {
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const Tile tile = {0, static_cast<int>(blockIdx.y) * OWN, CHUNKS * CHUNK, 3};
+    wait_for_previous();
     const Outputs<float> outputs(product, tile);
     OwnInputs<CHUNKS>& inputs = *reinterpret_cast<OwnInputs<CHUNKS>*>(memory);
     Stage<CHUNKS>* ring = reinterpret_cast<Stage<CHUNKS>*>(&inputs + 1) + warp * Stage<CHUNKS>::COUNT;
@@ -136,6 +137,7 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
 
 template <class Arithmetic>
 __device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, float* memory) {
+    let_next_begin();
     if (layer.sizes.batch <= CHUNK) {
         streamed_back<Arithmetic, 1>(layer, product, memory);
     } else {

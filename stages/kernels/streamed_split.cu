@@ -1,5 +1,6 @@
 // A layer's products with its weights streamed, float32 in two parts of tf32. All matrices are row-major, dense.
 #include "blocks_together.cuh"
+#include "dependent.cuh"
 #include "tensor_cores.cuh"
 #include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"

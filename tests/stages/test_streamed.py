@@ -20,8 +20,7 @@ from stages.step import RecipeTrainer, set_up
 from stages.streamed import ExactStreamed
 from stages.streamed_bf16 import BFloat16Streamed
 from stages.streamed_gemm import StreamedGemm
-from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.numpy_parts import RECIPE
 from tests.stages.test_parts_on_cpu import ShimDevice
 from tests.stages.test_step import random_split
@@ -30,12 +29,6 @@ from tests.stages.test_tiles import ChosenBefore, Library
 pytestmark = requires_compiler
 
 PROBLEM = Problem(inputs=20, classes=10, hidden=(19, 32, 16), batch_size=17, metrics_every=1)
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
-    build = tmp_path_factory.mktemp("shim")
-    return Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build))
 
 
 @pytest.fixture

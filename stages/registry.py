@@ -39,6 +39,8 @@ SOURCES = (
     "stages.bf16:STAGE",
     "stages.fp16:STAGE",
     "stages.exact_u8:STAGE",
+    "stages.streamed:STAGE",
+    "stages.streamed_bf16:STAGE",
     "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
     "stages.alloc_cudamalloc:STAGE",

@@ -82,6 +82,7 @@ class Gpu:
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
         self._programs: dict[tuple[Path, Macros], Any] = {}
+        self._shared_bytes: dict[tuple[Path, Macros, str], int] = {}  # the most that a kernel was asked for with
         properties = self._device.properties
         self.multiprocessors: int = properties.multiprocessor_count
         self.block_shared_bytes: int = properties.max_shared_memory_per_block_optin  # at most, for a kernel that asks
@@ -148,7 +149,9 @@ class Gpu:
             self._ask_for(code, allowed, 1, f"clusters of {cluster} blocks")
         if shared_bytes:
             most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
+            asked = (source, macros, name)  # never for less than before, which launches in graphs may still need
+            self._shared_bytes[asked] = max(shared_bytes, self._shared_bytes.get(asked, 0))
+            self._ask_for(code, most, self._shared_bytes[asked], f"{shared_bytes:,} bytes of shared memory a block")
         shape = {"cluster": cluster, "shmem_size": shared_bytes, "is_cooperative": cooperative}
         that_waits = None
         if dependent.waits(source) and not set(dependent.MACROS) & set(macros):

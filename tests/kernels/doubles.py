@@ -70,6 +70,30 @@ def tile_product_u8(a: NDArray[np.uint8], *rest: Any, **named: Any) -> Outputs:
     return tile_product_f32(a / 256, *rest, **named)
 
 
+def streamed_back_split(
+    inputs: Array,
+    doutputs: Array,
+    weights: Array,
+    bias: Array,
+    dinputs: Array,
+    mask: NDArray[np.uint8],
+    batch: int,
+    fan_in: int,
+    fan_out: int,
+    mask_bytes: int,
+    learning_rate: float,
+) -> Outputs:
+    passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]
+    return {
+        "dinputs": np.where(passed, doutputs @ weights.T, 0),
+        "weights": weights - learning_rate * inputs.T @ doutputs,
+        "bias": bias - learning_rate * doutputs.sum(axis=0),
+    }
+
+
+streamed_back_bf16 = streamed_back_split
+
+
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
     return {"output": output + bias}
 

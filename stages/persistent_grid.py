@@ -13,10 +13,9 @@ Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference
 0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with batches
 of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 
-Found: 14, 29, 25 and 87 us on an H200, in a trial of the first version that is not among the recorded runs. The rows
-took up to six times as long as expected, and tensor cores seem to need twice the cycles for tf32. A second version
-gained nothing where it was measured, 14.5 us for 784-256-10; a third one, with rows that wait less, is not yet measured
-(docs/notes.md).
+Found: 13.4, 23.9, 19.3 and 74 us on an H200, in a trial of the third version; the first took 14, 29, 25 and 87. Rows take
+two thirds of what they took, and still four times as long as expected; tensor cores seem to need twice the cycles for
+tf32; barriers are as expected (docs/notes.md).
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class GridEpoch:
         for own, (_, others) in zip(labels, tensors.batches, strict=True):
             own[...] = others
         workspace = device.empty((plan.workspace,), np.float32)
-        self._arrived = device.empty((2,), np.uint32)
+        self._arrived = device.empty((1,), np.uint32)
         device.zero(workspace)
         block_totals = device.empty((self._blocks, 2), np.float64)
         self._args = (images, labels, device.upload(plan.numbers), tensors.parameters.flat, workspace, block_totals)

@@ -13,23 +13,9 @@ class RowTail {
                        float* workspace)
         : plan(plan), layers(layers), memory(memory), labels(labels), parameters(parameters), workspace(workspace) {}
 
-    // Those weights that are kept in shared memory, anew in every step: other blocks have updated them. Asynchronous. Up
-    // to three numbers after the last are copied, too, which parameters has.
-    __device__ void fetch_weights() {
-        if (blockIdx.x >= plan.batch) return;
-        for (int l = plan.wide; l < plan.layers; ++l) {
-            const Layer& layer = layers[l];
-            if (layer.weight_at < 0) continue;
-            const int count = layer.inputs * layer.outputs;
-            for (int i = 4 * threadIdx.x; i < count; i += 4 * THREADS) {
-                copy_four(memory + layer.weight_at + i, parameters + layer.weight + i);
-            }
-        }
-    }
-
-    // A step, with the weights of its fetch_weights().
     __device__ void run(int step, bool with_totals) {
         if (blockIdx.x >= plan.batch) return;
+        fetch_weights();
         const int last = plan.layers - 1;
         for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
             float* values = memory + plan.vectors_at;
@@ -63,6 +49,19 @@ class RowTail {
 
   private:
     static constexpr int GROUP = 16;  // logits at once: each warp's sums fit twice in THREADS numbers
+
+    // Those that are kept in shared memory, anew in every step: other blocks have updated them. Up to three numbers
+    // after the last are copied, too, which parameters has.
+    __device__ void fetch_weights() {
+        for (int l = plan.wide; l < plan.layers; ++l) {
+            const Layer& layer = layers[l];
+            if (layer.weight_at < 0) continue;
+            const int count = layer.inputs * layer.outputs;
+            for (int i = 4 * threadIdx.x; i < count; i += 4 * THREADS) {
+                copy_four(memory + layer.weight_at + i, parameters + layer.weight + i);
+            }
+        }
+    }
 
     // The last wide layer's outputs, from their parts, two a thread.
     __device__ void add_up(int row, float* values) {
@@ -114,10 +113,9 @@ class RowTail {
             float logit = has_one ? __ldcg(parameters + layer.bias + first + lane) : 0.0f;
             float own[GROUP] = {};
             for (int k = threadIdx.x; k < layer.inputs; k += THREADS) {
-                const float input = inputs[k];
                 const float* row = weights + k * classes + first;
 #pragma unroll
-                for (int i = 0; i < GROUP; ++i) own[i] += first + i < classes ? input * row[i] : 0.0f;
+                for (int i = 0; i < GROUP; ++i) own[i] += first + i < classes ? inputs[k] * row[i] : 0.0f;
             }
             const float sum = sum_over_lanes(own);
             if (lane % 2 == 0) sums[warp * GROUP + lane / 2] = sum;
@@ -170,22 +168,18 @@ class RowTail {
         const int lane = threadIdx.x, classes = layer.outputs;
         const float share = 1.0f / static_cast<float>(plan.batch);
         float largest = logits[0];
-#pragma unroll 1
         for (int c = lane; c < classes; c += WARP) largest = fmaxf(largest, logits[c]);
 #pragma unroll
         for (int flip = WARP / 2; flip > 0; flip /= 2) largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
         float sum = 0.0f;
-#pragma unroll 1
         for (int c = lane; c < classes; c += WARP) sum += doutputs[c] = expf(logits[c] - largest);
 #pragma unroll
         for (int flip = WARP / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
-#pragma unroll 1
         for (int c = lane; c < classes; c += WARP) {
             keep(doutputs, layer.doutput, layer, row, c, (doutputs[c] / sum - (c == label ? 1.0f : 0.0f)) * share);
         }
         if (!with_totals) return;
         bool beaten = false;
-#pragma unroll 1
         for (int c = lane; c < classes; c += WARP) {
             beaten |= logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
         }

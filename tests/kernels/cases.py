@@ -441,7 +441,7 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         args |= {"labels": random.integers(0, classes, (steps, batch), np.int32), "plan": plan.numbers}
         args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
         args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
-        args |= {"arrived": np.zeros(2, np.uint32), "learning_rate": rate, "with_totals": with_totals}
+        args |= {"arrived": np.zeros(1, np.uint32), "learning_rate": rate, "with_totals": with_totals}
         # Activations are below 4, and all weights of a unit together below 8: that is what a logit is rounded by, term
         # by term, and an update is a mean of gradients times activations.
         logit = 4 * UNIT * (8 + max(inputs, *hidden, 0) ** 0.5)

@@ -20,8 +20,8 @@
 
 // cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
 // step, biases too.
-//   images      (steps, group_tiles, pairs, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8
-//               by 8, first those of images 0-7; zeros for images and features that there are not
+//   images      (steps, 2 group_tiles, 2 pairs, 8, 8)  f16  in: matrices of 8 images by 8 features, those of the same
+//               features side by side; zeros for images and features that there are not
 //   labels      (steps, batch)  i32  in, each 0 <= label < classes
 //   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, where PLAN says
 //   totals      (2,)            f64  in, out: grows by the summed loss and the number right, with with_totals

@@ -2,6 +2,7 @@
 #include "mlp_first_layer.cuh"
 #include "mlp_head.cuh"
 #include "mlp_layer.cuh"
+#include "mlp_warpgroups.cuh"
 
 // The phases of a step in order, and what has to be waited for between them.
 class Epoch {
@@ -32,7 +33,9 @@ class Epoch {
         if (block.warp == 0) head.load(step);
         wait_for(block.barriers.fetched[parity], step / 2 % 2);
         // Others may still be reading what they received in the last step.
-        forward_first(block, batch, [&] { if (step > 0) hear_cluster(); });
+        const auto wait_to_send = [&] { if (step > 0) hear_cluster(); };
+        if constexpr (BY_WARPGROUPS) forward_by_warpgroups(block, batch, wait_to_send);
+        else forward_first(block, batch, wait_to_send);
         if (SPLIT == 1) __syncthreads();
         else receive(block.barriers.parts[0], bytes_of_parts(0));
         collect<0>(block);
@@ -42,13 +45,15 @@ class Epoch {
 
         if (block.has_head()) {
             receive(block.barriers.parts[LAST], bytes_of_parts(LAST));
-            if (block.warp == 0) head.run(with_totals);
+            if (block.warp == 0) head.run();
             __syncthreads();
             head.share();
+            if (with_totals && block.warp == 0) head.add_to_totals();
         }
         receive(block.barriers.doutputs[LAST], bytes_of_doutputs(LAST));
         backward_from<LAST>();
-        update_first(block, batch, WEIGHT_SCALE * rate);
+        if constexpr (BY_WARPGROUPS) update_by_warpgroups(block, batch, WEIGHT_SCALE * rate);
+        else update_first(block, batch, WEIGHT_SCALE * rate);
         update_biases<0>(block, rate);
         __syncthreads();
         tell_cluster();

@@ -18,19 +18,17 @@ class Head {
     }
 
     // GRADIENT_SCALE times dlogits, in halves, to where they belong in this block.
-    __device__ void run(bool with_totals) {
-        float logits[CLASS_CHUNKS][2];
-        add_up(logits);
+    __device__ void run() {
+        add_up();
         const int upper = block.lane / 4;
         float dlogits[CLASS_CHUNKS][2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float first = logits[0][i], second = logits[1][i];
-            const float largest = over_classes(fmaxf(first, second), [](float a, float b) { return fmaxf(a, b); });
-            const float powers[2] = {expf(first - largest), expf(second - largest)};
-            const float sum = over_classes(powers[0] + powers[1], [](float a, float b) { return a + b; });
-            if (with_totals) add_to_totals(first, second, largest, sum, wanted[i]);
-            const float scale = wanted[i] < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum);
+            largest[i] = over_classes(fmaxf(first, second), [](float a, float b) { return fmaxf(a, b); });
+            const float powers[2] = {expf(first - largest[i]), expf(second - largest[i])};
+            sum[i] = over_classes(powers[0] + powers[1], [](float a, float b) { return a + b; });
+            const float scale = wanted[i] < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum[i]);
 #pragma unroll
             for (int c = 0; c < CLASS_CHUNKS; ++c) {
                 dlogits[c][i] = powers[c] * scale - (upper + c * TILE == wanted[i] ? GRADIENT_SCALE : 0.0f);
@@ -52,6 +50,12 @@ class Head {
              address_in(shared_address(&block.barriers.doutputs[LAST]), block.warp), *part);
     }
 
+    // By the warp that ran last, while what was shared is on its way.
+    __device__ void add_to_totals() {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) add_to_totals(logits[0][i], logits[1][i], largest[i], sum[i], wanted[i]);
+    }
+
     // The first warp's sums, in its first lane.
     __device__ void add_up_totals() {
         for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
@@ -64,15 +68,15 @@ class Head {
 
   private:
     // What the senders sent, and the biases.
-    __device__ void add_up(float (&logits)[CLASS_CHUNKS][2]) const {
+    __device__ void add_up() {
         const float4* parts = block.at<float4>(plan.logits) + block.lane;
-        float4 sum = parts[0];
+        float4 all = parts[0];
 #pragma unroll
         for (int sender = 1; sender < BLOCKS; ++sender) {
             const float4 part = parts[sender * WARP];
-            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+            all.x += part.x, all.y += part.y, all.z += part.z, all.w += part.w;
         }
-        const float sums[CLASS_CHUNKS][2] = {{sum.x, sum.y}, {sum.z, sum.w}};
+        const float sums[CLASS_CHUNKS][2] = {{all.x, all.y}, {all.z, all.w}};
         const int upper = block.lane / 4;
 #pragma unroll
         for (int c = 0; c < CLASS_CHUNKS; ++c) {
@@ -115,4 +119,5 @@ class Head {
     const int* labels;
     const int image;  // the first of this lane's two
     int wanted[2];
+    float logits[CLASS_CHUNKS][2], largest[2], sum[2];  // of the step
 };

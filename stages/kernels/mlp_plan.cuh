@@ -24,8 +24,8 @@ struct Weights {
 // One layer of weights with its units, in chunks of eight. Offsets are bytes in shared memory, or floats of parameters.
 struct Layer {
     int units, slots, chunks;  // chunk c is in slot c / BLOCKS of block c % BLOCKS; classes have chunks but no slots
-    int weights;               // first: float4 (TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times; others: Weights (slots
-                               // below, chunks)
+    int weights;               // first: float2 (2 TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times, two of a unit's row;
+                               // others: Weights (slots below, chunks)
     int outputs;               // Matrix (slots, 2 PAIRS), OUTPUT_SCALE times the own units' outputs
     int biases;                // float (slots, 8); of the classes, in every block, (CLASS_CHUNKS, 8)
     int exchange;  // float4 (senders, slots, PAIRS, WARP), what the senders add to own units; then Matrix (chunks, 2

@@ -44,14 +44,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     __syncthreads();
     Epoch epoch(block, images, labels, steps, learning_rate);
     copy_parameters(block, parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
-    if (threadIdx.x == 0) epoch.begin();
+    if (threadIdx.x == THREADS - WARP) epoch.begin();
     wait_for_cluster();  // nobody sends to a block that has not begun
     for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
     epoch.end();
     copy_parameters(block, parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
     const double2 own = epoch.totals();
-    if (threadIdx.x == 0) {
+    if (epoch.has_head() && block.lane == 0) {
         const unsigned there = address_in(shared_address(&sums[block.rank]), 0);
         store_in(there, own.x);
         store_in(there + sizeof(double), own.y);

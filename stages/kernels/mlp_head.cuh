@@ -1,7 +1,7 @@
 #pragma once
 #include "mlp_plan.cuh"
 
-// The softmax of the eight images that a block has, by its first warp. With g = lane / 4 and t = lane % 4 a lane has
+// The softmax of the eight images that a block has, by the first warp of their crew. With g = lane / 4 and t = lane % 4 a lane has
 // classes g and g + 8 of images 2t and 2t + 1.
 class Head {
   public:
@@ -42,12 +42,13 @@ class Head {
         }
     }
 
-    // From there to the other blocks, each by a warp of its own.
+    // From there to the other blocks, by all warps of the crew.
     __device__ void share() const {
-        if (block.warp == block.rank) return;
         const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(block.lane / 16)) + block.lane % 16;
-        send(address_in(shared_address(part), block.warp),
-             address_in(shared_address(&block.barriers.doutputs[LAST]), block.warp), *part);
+        const unsigned own = shared_address(part), barrier = shared_address(&block.barriers.doutputs[LAST][block.crew]);
+        deal_out<BLOCKS>(block, [&](int reader) {
+            if (reader != block.rank) send(address_in(own, reader), address_in(barrier, reader), *part);
+        });
     }
 
     // By the warp that ran last, while what was shared is on its way.
@@ -56,7 +57,7 @@ class Head {
         for (int i = 0; i < 2; ++i) add_to_totals(logits[0][i], logits[1][i], largest[i], sum[i], wanted[i]);
     }
 
-    // The first warp's sums, in its first lane.
+    // That warp's sums, in its first lane.
     __device__ void add_up_totals() {
         for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
             loss += __shfl_xor_sync(~0u, loss, lanes);

@@ -15,7 +15,8 @@ constexpr bool HAS_WARPGROUPS = false;
 
 // A right factor that begins at `first`: from a matrix to the next in k, and to the next in columns, so many bytes.
 __device__ inline unsigned long long right_factor(const void* first, int along_k, int along_columns) {
-    return static_cast<unsigned long long>(shared_address(first) / 16) |
+    const unsigned offset = shared_address(first) % (1 << 18);  // above that is which block of the cluster it lies in
+    return static_cast<unsigned long long>(offset / 16) |
            static_cast<unsigned long long>(along_k / 16) << 16 |
            static_cast<unsigned long long>(along_columns / 16) << 32;
 }

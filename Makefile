@@ -20,8 +20,8 @@ help: ## this list
 ladder: ## set up, then run every stage; more options through ARGS="--hidden 256"
 	@$(SETUP) && .venv/bin/python run_ladder.py --stages all $(ARGS)
 
-test: ## set up, then run the tests; those that need a GPU are skipped where there is none
-	@$(SETUP) --dev && .venv/bin/python -m pytest $(ARGS)
+test: ## set up, then run the tests, two at a time; those that need a GPU are skipped where there is none
+	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 test-gpu: ## only the tests that need a GPU
 	@$(SETUP) --dev && .venv/bin/python -m pytest -m gpu $(ARGS)

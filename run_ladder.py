@@ -331,6 +331,7 @@ def _begun(
         epochs=options.epochs,
         seed=options.seed,
         metrics_every=options.metrics_every,
+        validate_every=options.validate_every,
     )
     folder: Path = options.out or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
     if (folder / "results.json").exists():
@@ -399,6 +400,7 @@ def _resumed(
         epochs=was.epochs,
         seed=was.seed,
         metrics_every=was.metrics_every,
+        validate_every=was.validate_every,
     )
     if describe_problem(problem, dataset).dataset_sha256 != was.dataset_sha256:
         raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")

@@ -58,6 +58,7 @@ class Design:
     launches: float  # calls by which the host hands kernels or graphs to the device
     waits: float = 0.0  # of the host for the device, without a copy
     read_backs: float = 0.0  # copies to the host that it waits for
+    are_dependents: bool = False  # kernels that start before the one in front of them has ended
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Rates:
     l2_size: int  # bytes
     on_chip_size: int  # bytes: shared memory and registers of all multiprocessors
     multiprocessors: int
+    dependent_node_us: float | None = None  # the same where the next one is in place already; None where there is none
+
+    def between_us(self, design: Design) -> float:
+        """From one kernel of a stage to the next at least."""
+        early = self.dependent_node_us if design.are_dependents else None
+        return self.node_us if early is None else min(early, self.node_us)
 
     def moving_us(self, size: float) -> float:
         """Moving so many bytes: all pass through L2, and what it cannot hold comes from memory."""
@@ -161,12 +168,12 @@ def kernels_floor(problem: Problem, design: Design, precision: Precision, rates:
     Where there are fewer, operations are fused, and which bytes still travel is not known: then the larger of all
     kernels' first time and all arithmetic.
     """
-    step = operations(problem)
+    step, node_us = operations(problem), rates.between_us(design)
     computing = [rates.computing_us(operation.flops, precision) for operation in step]
     if design.kernels < len(step):
-        return max(design.kernels * rates.node_us, sum(computing))
-    each = (max(rates.node_us, rates.moving_us(op.bytes), us) for op, us in zip(step, computing, strict=True))
-    return sum(each) + (design.kernels - len(step)) * rates.node_us
+        return max(design.kernels * node_us, sum(computing))
+    each = (max(node_us, rates.moving_us(op.bytes), us) for op, us in zip(step, computing, strict=True))
+    return sum(each) + (design.kernels - len(step)) * node_us
 
 
 def _gemm(name: str, layer: int, rows: int, inner: int, cols: int) -> Operation:

@@ -50,7 +50,8 @@ class Params:
 class Problem:
     """One training problem: softmax regression when `hidden` is empty, otherwise an MLP with ReLU.
 
-    Stages that compute loss and accuracy sparsely do so in every `metrics_every`-th epoch.
+    Stages that compute loss and accuracy sparsely do so in every `metrics_every`-th epoch. After every
+    `validate_every`-th, all look at the test images, within their time; 0 is never.
     Raises UsageError for sizes no network can have.
     """
 
@@ -62,6 +63,7 @@ class Problem:
     epochs: int = 20
     seed: int = 0
     metrics_every: int = 10
+    validate_every: int = 0
 
     def __post_init__(self) -> None:
         whole = {
@@ -74,6 +76,9 @@ class Problem:
         for name, value in whole.items():
             if value < 1:
                 raise UsageError(f"{name} {value}: must be 1 or more")
+        if not 0 <= self.validate_every <= self.epochs:
+            every = f"validate every {self.validate_every}"
+            raise UsageError(f"{every}: must be from 1 to the {self.epochs} epochs of a run, or 0 for never")
         for width in self.hidden:
             if width < 1:
                 raise UsageError(f"hidden layer of {width}: a layer has 1 unit or more, as in 256 or 128,128,128")
@@ -96,6 +101,10 @@ class Problem:
     def metrics_due(self, epoch: int) -> bool:
         """Whether a stage with sparse metrics computes them in this epoch, counted from 0."""
         return (epoch + 1) % self.metrics_every == 0
+
+    def validation_due(self, epoch: int) -> bool:
+        """Whether this epoch, counted from 0, is followed by a look at the test images."""
+        return self.validate_every > 0 and (epoch + 1) % self.validate_every == 0
 
     def steps(self, images: int) -> int:
         """Full batches in an epoch over so many images; the remainder is dropped by everyone."""

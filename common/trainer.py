@@ -6,18 +6,29 @@ captured. All that remains inside the timer is `run_epoch`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
+from common.dataset import Split
 from common.problem import Params
 
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """What training itself saw during one epoch, over all its steps: mean cross-entropy and the share right."""
+    """Mean cross-entropy and the share right, of what training saw in an epoch or of the test images after it."""
 
     mean_loss: float
     accuracy: float
+
+
+def mean_of(parts: Sequence[tuple[EpochMetrics, int]]) -> EpochMetrics:
+    """The metrics of several parts, each of so many images, as one."""
+    images = sum(count for _, count in parts)
+    return EpochMetrics(
+        sum(part.mean_loss * count for part, count in parts) / images,
+        sum(part.accuracy * count for part, count in parts) / images,
+    )
 
 
 class Trainer(Protocol):
@@ -49,3 +60,18 @@ class Trainer(Protocol):
 
     def close(self) -> None:
         """Give everything back; the trainer is not used again."""
+
+
+@runtime_checkable
+class ValidatingTrainer(Trainer, Protocol):
+    """A trainer that can look at the test images within a run, for `--validate-every`; others are skipped there."""
+
+    def prepare_validation(self, test: Split) -> None:
+        """Allocate, upload, compile and capture what `validate` takes. Once, after the trainer itself is prepared."""
+
+    def validate(self) -> EpochMetrics:
+        """Loss and accuracy on all test images, from the parameters as they are now. Within the timer, after an epoch.
+
+        By the stage's own forward pass, on its own device, in batches of the problem's size of which the last may be
+        smaller.
+        """

@@ -104,6 +104,7 @@ OPTIONS = {name: key for name, key in OPTIONS.items() if name not in NOT_IN_FILE
     "epochs": SIZE,
     "seed": whole(0),
     "metrics_every": SIZE,
+    "validate_every": whole(0),
     "max_steps": SIZE,
     "data_dir": Key("the text of a path", lambda value: isinstance(value, str) and value != "", Path),
     "rounds": SIZE,

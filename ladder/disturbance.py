@@ -16,6 +16,7 @@ CLOCK_DROP = 0.03  # of the highest clock that any of the stage's processes had
 WAITED = 0.05  # of the timed runs, by all threads together
 STOLEN = 0.05  # of them, by other virtual machines
 OTHERS = 0.10  # of the machine's cores, kept busy by other processes: they take caches, memory and clocks, too
+IDLE = 1.0  # cores: while so many have nothing to do, whoever waits waits for being woken, and nobody took his
 LEAST_S = 0.005  # a moment less than that is any kernel's housekeeping, and near the end of what it accounts for
 
 
@@ -41,7 +42,7 @@ def _reasons(process: Process, highest_mhz: int | None) -> list[str]:
     total_s = sum(process.runs_s)
     host = process.host_states[-runs:]
     for lost_s, limit, what in (
-        (sum(state.waited_s for state in host), WAITED, "waited for a core that others had"),
+        (sum(state.waited_s for state in host if state.idle_cores < IDLE), WAITED, "waited for a core that others had"),
         (sum(state.stolen_s for state in host), STOLEN, "other virtual machines took cores"),
     ):
         if lost_s > max(limit * total_s, LEAST_S):

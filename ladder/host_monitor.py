@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ class _Account(NamedTuple):
     stolen: float
     busy: float  # of all cores, by any process
     own: float  # of them, by this process
+    idle: float  # of the cores that this process may use
 
 
 class HostMonitor:
@@ -40,7 +42,8 @@ class HostMonitor:
         # A thread that ended has taken its account with it; and what is accounted in ticks may lag behind a little.
         others = max(passed.busy - passed.own, 0.0)
         share = others / (passed.at * (os.cpu_count() or 1)) if passed.at > 0 else 0.0
-        return [HostState(max(passed.waited, 0.0), max(passed.stolen, 0.0), share)]
+        idle_cores = passed.idle / passed.at if passed.at > 0 else 0.0
+        return [HostState(max(passed.waited, 0.0), max(passed.stolen, 0.0), share, max(idle_cores, 0.0))]
 
     def _now(self) -> _Account | None:
         waited_ns = 0
@@ -48,7 +51,7 @@ class HostMonitor:
             for task in self._tasks.iterdir():
                 with suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
                     waited_ns += int((task / "schedstat").read_text().split()[1])
-            fields = self._stat.read_text().split("\n", 1)[0].split()
+            fields, *cores = (line.split() for line in self._stat.read_text().splitlines())
             ticks = [int(field) for field in fields[1:GUEST]]  # a guest's time is counted as its host's, too
             stolen, idle = ticks[STEAL - 1], ticks[IDLE - 1] + ticks[IOWAIT - 1]
         except (OSError, ValueError, IndexError):
@@ -60,4 +63,11 @@ class HostMonitor:
             stolen=stolen / second,
             busy=(sum(ticks) - idle - stolen) / second,
             own=time.process_time(),
+            idle=_idle(cores) / second,
         )
+
+
+def _idle(cores: Iterable[Sequence[str]]) -> float:
+    """Ticks that the cores which this process may use have idled, of /proc/stat's lines."""
+    usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    return sum(int(line[IDLE]) + int(line[IOWAIT]) for line in cores if line and line[0] in usable)

@@ -54,6 +54,7 @@ class Report(msgspec.Struct, frozen=True):
     """What the process measured, or the one line of why it could not."""
 
     error: str | None = None
+    misfit: str = ""  # why it cannot do what it was asked for, which is no error
     detail: str = ""
     device: Literal["cpu", "gpu"] | None = None
     plan: Plan | None = None
@@ -64,6 +65,7 @@ class Report(msgspec.Struct, frozen=True):
     unprofiled: str = ""  # why there is none, though it was asked for
     profiling: bool = False  # all but the profile, left while that is taken; gone again once it is
     metrics: dict[int, EpochMetrics] = {}  # of the run that is judged, by epoch from 0
+    validations: dict[int, EpochMetrics] = {}  # of that run as well, on the test images
     share_outside: float = math.nan  # of the work, by what the timed runs take: see `ladder.measure.share_outside`
     trips: dict[int, Trip] = {}  # of the timed runs, by number
     curve: Curve | None = None

@@ -126,8 +126,8 @@ def floors(record: LimitsRecord, problem: Problem, precision: Precision, design:
     )
 
 
-def design_of(profile: Profile, steps: int) -> Design:
-    """What a stage was seen to do in a step, of epochs of so many steps.
+def design_of(profile: Profile, steps: int, *, are_dependents: bool = False) -> Design:
+    """What a stage was seen to do in a step, of epochs of so many steps, and whether it says that kernels start early.
 
     A read-back is two calls that wait: the copy, which is through when it returns, and the wait that makes sure of it.
     """
@@ -137,6 +137,7 @@ def design_of(profile: Profile, steps: int) -> Design:
         launches=profile.launches_per_step,
         waits=max(profile.syncs_per_epoch / steps - 2 * read_backs, 0.0),
         read_backs=read_backs,
+        are_dependents=are_dependents,
     )
 
 
@@ -151,6 +152,7 @@ def rates_of(record: LimitsRecord) -> Rates | None:
         return Rates(
             launch_us=best["launch"],
             node_us=best["graph_node"],
+            dependent_node_us=best.get("graph_node_dependent"),
             wait_us=max(best["launch_and_wait"] - best["launch"], 0.0),
             read_back_us=max(best["launch_and_read"] - best["launch"], 0.0),
             exchange_us=min(exchanges),

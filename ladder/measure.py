@@ -7,7 +7,7 @@ is half of what this ladder is about. CUDA events around the same run give the d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import Protocol
 
@@ -44,22 +44,38 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
+class Validation:
+    """A look at the test images within a run: how, and after which epochs, counted from 0."""
+
+    validate: Callable[[], EpochMetrics]
+    due: Callable[[int], bool]
+
+
+@dataclass(frozen=True)
 class Run:
-    """One whole training run: its time in seconds, and the metrics of the epochs (from 0) that computed them."""
+    """One whole training run: its time in seconds, and what it saw, by epoch from 0, in those that computed it."""
 
     seconds: float
     gpu_seconds: float | None
     metrics: dict[int, EpochMetrics]
     loading_s: float  # what `load_params` took before, the device's part included
+    validations: dict[int, EpochMetrics] = field(default_factory=dict)  # on the test images, after these epochs
 
 
 def timed_run(
-    trainer: Trainer, params: Params, epochs: int, *, fence: Fence, clock: Clock, events: Events | None = None
+    trainer: Trainer,
+    params: Params,
+    epochs: int,
+    *,
+    fence: Fence,
+    clock: Clock,
+    events: Events | None = None,
+    validation: Validation | None = None,
 ) -> Run:
     """Train from `params` for so many epochs; the parameters stay in the trainer for whoever verifies them."""
     loading = clock()
     trainer.load_params(params)
-    metrics = {}
+    metrics, validations = {}, {}
     fence()
     begin = clock()
     if events is not None:
@@ -69,11 +85,13 @@ def timed_run(
         seen = trainer.last_metrics()
         if seen is not None:
             metrics[epoch] = seen
+        if validation is not None and validation.due(epoch):
+            validations[epoch] = validation.validate()
     if events is not None:
         events.end()
     fence()
     seconds = clock() - begin
-    return Run(seconds, events.seconds() if events is not None else None, metrics, begin - loading)
+    return Run(seconds, events.seconds() if events is not None else None, metrics, begin - loading, validations)
 
 
 def read_late(trainer: Trainer, clock: Clock) -> tuple[Params, float]:
@@ -143,11 +161,16 @@ def measure(
     events: Events | None = None,
     numbers: Sequence[int],
     after_run: Callable[[int], None] = lambda number: None,  # noqa: ARG005
+    validation: Validation | None = None,
 ) -> tuple[list[Run], list[Run]]:
     """The warm-ups and the timed runs of one process, each from the parameters of its number, new to the trainer."""
     runs = []
     for number in numbers:
         epochs = plan.epochs if number < plan.repeats else warmup_epochs(plan.epochs, metrics_every)
-        runs.append(timed_run(trainer, params_of(number), epochs, fence=fence, clock=clock, events=events))
+        runs.append(
+            timed_run(
+                trainer, params_of(number), epochs, fence=fence, clock=clock, events=events, validation=validation
+            )
+        )
         after_run(number)
     return runs[: plan.warmups], runs[plan.warmups :]

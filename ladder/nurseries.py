@@ -18,7 +18,7 @@ from ladder.lifetime import kill_group
 
 ROOT = Path(__file__).parent.parent
 IMPORTS_S = 120.0  # the longest that a nursery may take before it answers
-REAPING_S = 10.0
+REAPING_S = 10.0  # for what it does by itself: forking, and telling of a child that was killed
 
 
 def family(needs: Iterable[str]) -> str | None:
@@ -45,18 +45,30 @@ class Nursery:
                 stderr=file,
                 start_new_session=True,
             )
+        self._ready = False
+
+    def wait(self) -> None:
+        """Until it has imported everything; one that does not come to that is closed."""
+        if not self._ready:
+            self._ready = True
+            try:
+                if self._answer(IMPORTS_S) is None:
+                    self.close()
+            except (OSError, ValueError, subprocess.TimeoutExpired):
+                self.close()
 
     def run(self, folder: Path, log: Path, timeout_s: float) -> int | None:
         """The exit code of a worker on the job in the folder; None where the nursery itself has ended.
 
         Raises subprocess.TimeoutExpired where the worker does not end; it is killed, and whatever it started.
         """
+        self.wait()
         errand = {"folder": str(folder), "log": str(log)}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(msgspec.json.encode(errand) + b"\n")
             self._process.stdin.flush()
-            child = self._answer(IMPORTS_S)
+            child = self._answer(REAPING_S)
         except (OSError, ValueError, subprocess.TimeoutExpired):  # it has died, was closed, or does not come to an end
             self.close()
             return None
@@ -72,8 +84,9 @@ class Nursery:
             kill_group(child)
 
     def close(self) -> None:
-        """End it."""
-        kill_group(self._process.pid)
+        """End it; it may have been ended before."""
+        if self._process.returncode is None:
+            kill_group(self._process.pid)
         with suppress(OSError, ValueError):  # what could not be written any more
             self._process.communicate()
 
@@ -95,27 +108,33 @@ class Nursery:
 
 
 class Nurseries:
-    """Those of one round, each begun when a first stage needs it; used as a context manager."""
+    """Those of one round, all begun at once.
+
+    As a context manager it waits until they are ready, so that nothing is measured while they import.
+    """
 
     def __init__(self, stages: Iterable[tuple[str, ...]], logs: Path, round_: int) -> None:
-        self._stages = list(stages)
-        self._logs = logs
-        self._round = round_
-        self._open: dict[str, Nursery] = {}
+        shared: dict[str, set[str]] = {}
+        for needs in stages:
+            if (name := family(needs)) is not None:
+                shared.setdefault(name, set()).update(needs)
+        self._open = {
+            name: Nursery(sorted(needs), logs / f"imports-{name}.{round_ + 1}.log") for name, needs in shared.items()
+        }
 
     def __enter__(self) -> Self:
+        for nursery in self._open.values():
+            nursery.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End them all."""
         for nursery in self._open.values():
             nursery.close()
 
     def of(self, needs: tuple[str, ...]) -> Nursery | None:
         """The one for a stage with these needs; None for a stage whose process is started by itself."""
-        name = family(needs)
-        if name is None:
-            return None
-        if name not in self._open:
-            shared = sorted({need for stage in self._stages if family(stage) == name for need in stage})
-            self._open[name] = Nursery(shared, self._logs / f"imports-{name}.{self._round + 1}.log")
-        return self._open[name]
+        return self._open.get(family(needs) or "")

@@ -38,6 +38,7 @@ def main(needs: list[str]) -> None:
     import_packages(needs)
     if driver.initialised():
         raise SystemExit("a library has initialised CUDA on being imported: no fork could use a device")
+    os.write(answers, b"0\n")  # ready
     gc.freeze()  # so that collecting garbage in one of the children does not copy every page
     for line in sys.stdin.buffer:
         errand = msgspec.json.decode(line, type=Errand)

@@ -80,6 +80,13 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--metrics-every", type=int, default=10, metavar="N", help="epochs between sparse metrics (default: 10)"
     )
     problem.add_argument(
+        "--validate-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="loss and accuracy on the test images after every so many epochs, within the time (default: 0, never)",
+    )
+    problem.add_argument(
         "--max-steps", type=int, metavar="N", help="steps in an epoch at most, of the first images (default: all)"
     )
     problem.add_argument(

@@ -43,7 +43,8 @@ class OracleRun:
     """
 
     epochs: list[OracleEpoch] = field(default_factory=list)
-    test_accuracies: list[float] = field(default_factory=list)
+    tested: list[OracleEpoch] = field(default_factory=list)
+    """On the test images."""
     params: list[Float64Params | None] = field(default_factory=list)
     trips: list[Trip] = field(default_factory=list)
     curve: Curve = field(default_factory=Curve)
@@ -66,7 +67,7 @@ def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float, c
         seen = [oracle.run_epoch(*part_of(data.train, problem, part)) for part in parts]
         done.epochs.append(_mean(seen, parts))
         tested = evaluate(oracle.weights, oracle.biases, data.test.images, data.test.labels)
-        done.test_accuracies.append(tested.accuracy)
+        done.tested.append(tested)
         for part, one in zip(parts, seen, strict=True):
             done.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
         done.curve.validation.append(point((epoch + 1) * steps, tested.mean_loss, tested.accuracy))

@@ -115,6 +115,7 @@ class Profile(msgspec.Struct, frozen=True):
     timeline: list[Span]  # of three steps in a row, in the middle of an epoch without metrics where there is one
     timeline_us: float  # how long they take
     processes: int = 1  # over which times and splits of a step are means
+    overlap_us: float = 0.0  # of a step: what kernels take by themselves, less the time in which any of them runs
     first_calls: FirstCalls | None = None  # of rungs that ask what memory costs
 
     @property

@@ -59,9 +59,10 @@ class GpuState(msgspec.Struct, frozen=True):
 class HostState(msgspec.Struct, frozen=True):
     """What others took of the host during a run."""
 
-    waited_s: float  # for a core that another process had, all threads together
+    waited_s: float  # for a core, all threads together
     stolen_s: float  # by other virtual machines, all cores together
     others: float = 0.0  # the share of the machine's cores that other processes kept busy
+    idle_cores: float = 0.0  # of those that it may use, how many had nothing to do; 0 where the system does not say
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ class Process(msgspec.Struct, frozen=True):
     disturbed: list[str] = []  # by what, as `ladder.disturbance` judges it; never by the times themselves
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
+    took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -117,7 +119,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class LossPoint(msgspec.Struct, frozen=True):
-    """Mean training loss over one epoch, counted from 1."""
+    """Mean loss and accuracy of one epoch, counted from 1: over its training, or on the test images after it."""
 
     epoch: int
     loss: float | None
@@ -130,6 +132,7 @@ class Metrics(msgspec.Struct, frozen=True):
     test_accuracy: float | None  # share of test images right, 0 to 1
     final_loss: float | None  # mean training loss of the last epoch that computed it
     loss_curve: list[LossPoint]
+    validation: list[LossPoint] = []  # on the test images after these epochs, as the stage itself said in its run
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
@@ -205,6 +208,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     seed: int
     metrics_every: int
     max_steps: int | None = None  # where an epoch was cut to so many steps; null: all images
+    validate_every: int = 0  # after every so many epochs a look at the test images, within the time; 0: never
 
     @property
     def network(self) -> str:
@@ -247,6 +251,7 @@ class Results(msgspec.Struct, frozen=True):
     stages: list[StageResult]  # in ladder order, never speed order
     oracle: OracleRecord | None = None
     limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without one
+    seconds: float = 0.0  # that it took, all its resumptions together
     schema_version: int = SCHEMA_VERSION
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 
 import msgspec
 
+from common.trainer import EpochMetrics
 from ladder.disturbance import judged
 from ladder.jobs import Report
 from ladder.limit_data import Floor
@@ -131,8 +133,10 @@ class Row:
             self._unprofiled["cupti"] = report.unprofiled
         if report.curve is not None or report.no_curve:
             self._curve, self._no_curve = report.curve, report.no_curve
-        curve = [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(report.metrics.items())]
-        self._metrics = Metrics(_finite(accuracy), curve[-1].loss if curve else None, curve)
+        curve = _points(report.metrics)
+        self._metrics = Metrics(
+            _finite(accuracy), curve[-1].loss if curve else None, curve, _points(report.validations)
+        )
         self._judge(checks)
 
     def _judge(self, checks: list[Check]) -> None:
@@ -192,6 +196,10 @@ class Row:
             curve=self._curve,
             no_curve=self._no_curve,
         )
+
+
+def _points(seen: Mapping[int, EpochMetrics]) -> list[LossPoint]:
+    return [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(seen.items())]
 
 
 def _finite(value: float) -> float | None:

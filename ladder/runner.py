@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -32,8 +33,17 @@ from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
 from ladder.spec import gpu_has_no_room
-from ladder.verify import accuracy_of, verify_final, verify_first_update, verify_from_zero, verify_timer, verify_trips
+from ladder.verify import (
+    tested,
+    verify_final,
+    verify_first_update,
+    verify_from_zero,
+    verify_timer,
+    verify_trips,
+    verify_validation,
+)
 from stages.registry import Entry
+from stages.stage import Stage
 
 SCRATCH = "scratch-"
 PROFILES = "profiles"  # the folder of the run in which traces are kept
@@ -64,6 +74,13 @@ class Observer(Protocol):
         """All is done."""
 
 
+def cannot_run(stage: Stage) -> str | None:
+    """Why a stage cannot run here; where nothing but the GPU's age is the reason, with the rung below, which can."""
+    reason = missing(stage.needs)
+    ageless = [need for need in stage.needs if not need.startswith("sm_")]
+    return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
+
+
 class Runner:
     """One run of the ladder into one folder."""
 
@@ -80,6 +97,7 @@ class Runner:
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
         known = {stage.name: stage for stage in results.stages}
+        self._began = time.monotonic() - results.seconds
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
@@ -88,9 +106,11 @@ class Runner:
         tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:
             stage = row.entry.stage
-            reason = missing(stage.needs) or stage.misfit(self._problem, self._steps)
+            reason = cannot_run(stage) or stage.misfit(self._problem, self._steps)
             if stage.needs and reason is None:
-                reason = gpu_has_no_room(self._problem, len(self._dataset.train.images), self._gpu_memory_mib)
+                validated = len(self._dataset.test.images) if self._problem.validate_every else 0
+                images = len(self._dataset.train.images) + validated
+                reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib)
             if reason is not None and not row.processes:
                 row.skip(reason)
         todo = [(round_, row) for round_ in rounds for row in self._rows if row.wants(round_)]
@@ -113,10 +133,13 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
-                self._train_oracles(rounds, scratch, observer)
-                self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                first = todo[0][0]
+                with closing(self._nurseries(first, self._wanting(first))) as importing:
+                    self._train_oracles(rounds, scratch, observer)
+                    self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                    self._round(first, self._wanting(first), scratch, observer, nurseries=importing)
                 for round_ in rounds:
-                    self._round(round_, [row for row in self._rows if row.wants(round_)], scratch, observer)
+                    self._round(round_, self._wanting(round_), scratch, observer)
             self._measure_again(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
@@ -124,11 +147,25 @@ class Runner:
         observer.end()
         return self._results
 
+    def _wanting(self, round_: int) -> list[Row]:
+        """The rows that are still to be measured in this round."""
+        return [row for row in self._rows if row.wants(round_)]
+
+    def _nurseries(self, round_: int, rows: Sequence[Row]) -> Nurseries:
+        """Those that these rows' processes of the round come from, importing from now on."""
+        return Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_)
+
     def _round(
-        self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer, ends: float = math.inf
+        self,
+        round_: int,
+        rows: Sequence[Row],
+        scratch: Path,
+        observer: Observer,
+        ends: float = math.inf,
+        nurseries: Nurseries | None = None,
     ) -> None:
         """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
-        with Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_) as nurseries:
+        with nurseries or self._nurseries(round_, rows) as nurseries:
             for row in rows:
                 if time.monotonic() < ends:
                     self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
@@ -178,8 +215,14 @@ class Runner:
         job = self._job(row, round_, scratch / "dataset")
         observer.step("preparing, warming up, measuring")
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
+        began = time.monotonic()
         report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
-        if report.error is None:
+        if report.process is not None:
+            took = report.process.took_s
+            took["start and end"] = time.monotonic() - began - sum(took.values())
+        if report.misfit:
+            row.skip(report.misfit)
+        elif report.error is None:
             observer.step("checking against the oracle")
             try:
                 self._judge(row, job, report, folder)
@@ -191,7 +234,7 @@ class Runner:
             self._kept.mkdir(exist_ok=True)
             shutil.move(folder / TRACE, self._kept / f"{name}.cupti.{TRACE}")
         shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
-        self._save()
+        self._save(measured=True)
         observer.finish(name, row.status or "crashed", row.summary())
 
     def _watch_all(self, tool: Path | None, scratch: Path, observer: Observer) -> None:
@@ -230,7 +273,7 @@ class Runner:
             self._judge_speed(row)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
-        self._save()
+        self._save(measured=True)
         observer.finish(name, row.status or "crashed", text)
 
     def _job(self, row: Row, round_: int, dataset: Path) -> Job:
@@ -273,9 +316,10 @@ class Runner:
         checks.append(verify_timer(report.share_outside))
         final = load_params(folder / "final.npz", problem)
         oracle = self._oracles[run_number(job.round, 0)]
-        accuracy = accuracy_of(final, test.images, test.labels)
-        images = (len(test.images), len(train.images))
-        checks += verify_final(problem, precision, report.plan.epochs, final, report.metrics, oracle, accuracy, *images)
+        evaluated, epochs = tested(final, test.images, test.labels), report.plan.epochs
+        accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
+        checks += verify_final(problem, precision, epochs, final, report.metrics, oracle, accuracy, *images)
+        checks += verify_validation(problem, precision, epochs, report.validations, oracle, evaluated, len(test.images))
         checks += verify_trips(report.trips, report.plan, oracle)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
         if report.device == "gpu":
@@ -285,7 +329,10 @@ class Runner:
         """Hold a row's time against what this GPU can do at best."""
         if self._results.limits is not None:
             stage = row.entry.stage
-            design = design_of(row.profile, self._steps) if stage.recipe and row.profile else None
+            design = None
+            if stage.recipe and row.profile:
+                early = getattr(stage.recipe.launch, "are_dependents", False)
+                design = design_of(row.profile, self._steps, are_dependents=early)
             row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))
 
     def _measure_limits(self, scratch: Path) -> None:
@@ -295,11 +342,13 @@ class Runner:
 
     def _note_oracle(self, oracle: OracleRun) -> None:
         curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
-        accuracy = oracle.test_accuracies[-1] if len(oracle.epochs) == self._problem.epochs else None
+        accuracy = oracle.tested[-1].accuracy if len(oracle.epochs) == self._problem.epochs else None
         recorded = self._oracles[run_number(0, 0)].curve if self._settings.curve_steps else None
         self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve, recorded))
 
-    def _save(self) -> None:
+    def _save(self, *, measured: bool = False) -> None:
+        """Write what is known by now; time counts only where something was measured in it."""
         stages: list[StageResult] = [row.result() for row in self._rows]
-        self._results = msgspec.structs.replace(self._results, stages=stages)
+        seconds = time.monotonic() - self._began if measured else self._results.seconds
+        self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds)
         save(self._results, self._folder / "results.json")

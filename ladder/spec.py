@@ -109,5 +109,6 @@ def describe_problem(problem: Problem, dataset: Dataset, max_steps: int | None =
         epochs=problem.epochs,
         seed=problem.seed,
         metrics_every=problem.metrics_every,
+        validate_every=problem.validate_every,
         max_steps=max_steps,
     )

@@ -99,4 +99,5 @@ def _check(options: argparse.Namespace) -> None:
         epochs=options.epochs,
         seed=options.seed,
         metrics_every=options.metrics_every,
+        validate_every=options.validate_every,
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.oracle import Float64Array, Oracle, test_accuracy
+from common.oracle import Float64Array, Oracle, OracleEpoch, evaluate
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure import Plan
@@ -49,6 +49,7 @@ STAYED = 0.999  # of two honest runs, one may go a hundred times as far in a net
 OUTSIDE = 0.5  # of a timed run: copying parameters to and fro is next to nothing of twenty epochs
 TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
 TRAINING_ACCURACY = 0.003  # absolute
+VALIDATION_LOSS = 0.2  # of an MLP, by the first epoch's; at one moment, where a training loss is a mean over an epoch
 # Of the images of a few batches, how many may fall on the other side: one at a tie, and those that rounding moves.
 MOVED_IMAGES: dict[Precision, float] = {"float32": 0.0, "tf32": 0.005, "bfloat16": 0.03, "float16": 0.005}
 
@@ -147,11 +148,8 @@ def verify_final(
     numbers = [*final.tensors().values(), *(np.array([m.mean_loss, m.accuracy]) for m in metrics.values())]
     finite = all(np.isfinite(number).all() for number in numbers)
     checks = [check("finite parameters and metrics", 0.0 if finite else math.nan, 0.0)]
-    reference_accuracy = oracle.test_accuracies[min(epochs, len(reached)) - 1]
-    # Two networks that err on other images differ by chance, too.
-    wrong = 0.0 if problem.is_logistic else 1.0 - reference_accuracy
-    chance = 3.0 * math.sqrt(wrong * (1.0 - wrong) / test_images)
-    test_limit = TEST_ACCURACY[kind] + chance + 2.0 / test_images
+    reference_accuracy = oracle.tested[min(epochs, len(reached)) - 1].accuracy
+    test_limit = _test_limit(problem, reference_accuracy, test_images)
     if epochs <= len(oracle.epochs):
         reference = oracle.params[epochs - 1]
         if problem.is_logistic and reference is not None:
@@ -175,6 +173,44 @@ def verify_final(
     return checks
 
 
+def verify_validation(
+    problem: Problem,
+    precision: Precision,
+    epochs: int,
+    validations: Mapping[int, EpochMetrics],
+    oracle: OracleRun,
+    final: OracleEpoch,
+    test_images: int,
+) -> list[Check]:
+    """Judge what the timed run itself said of the test images, by epoch from 0; none where no epoch is due.
+
+    After the last epoch, against `final`, the harness's forward pass over the very parameters, so that no chaos hides
+    a made-up number; after every epoch, against the oracle's own network.
+    """
+    due = [epoch for epoch in range(epochs) if problem.validation_due(epoch)]
+    if not due:
+        return []
+    limits = LIMITS[precision]
+    left_out = sum(epoch not in validations for epoch in due) / len(due)
+    checks = [check("validations left out, of those that are due", left_out, 0.0)]
+    first_loss = oracle.epochs[0].mean_loss  # as of the loss curve
+    last = validations.get(epochs - 1)
+    if last is not None:
+        loss_error = abs(last.mean_loss - final.mean_loss) / first_loss
+        checks.append(check("validation of the final parameters, loss", loss_error, limits.loss_curve[0]))
+        moved = MOVED_IMAGES[precision] + 2.0 / test_images
+        checks.append(check("validation of the final parameters, accuracy", abs(last.accuracy - final.accuracy), moved))
+    judged = [(validations[e], oracle.tested[e]) for e in due if e in validations and e < len(oracle.tested)]
+    if judged:
+        loss_error = _worst(abs(said.mean_loss - reference.mean_loss) for said, reference in judged) / first_loss
+        accuracy_error = _worst(abs(said.accuracy - reference.accuracy) for said, reference in judged)
+        accuracy_limit = max(_test_limit(problem, reference.accuracy, test_images) for _, reference in judged)
+        loss_limit = limits.loss_curve[0] if problem.is_logistic else VALIDATION_LOSS
+        checks.append(check("validation curve, loss", loss_error, loss_limit))
+        checks.append(check("validation curve, accuracy", accuracy_error, accuracy_limit))
+    return checks
+
+
 def verify_trips(trips: Mapping[int, Trip], plan: Plan, oracle: OracleRun) -> list[Check]:
     """Judge the way from the first parameters: of run 0 by the oracle's, and that the other timed runs went any."""
     judged = trips.get(0, NONE)
@@ -195,9 +231,9 @@ def verify_speed(physical_us: float, step_us: float) -> Check:
     return check("physical floor, as a share of the step's time", physical_us / step_us, 1.0)
 
 
-def accuracy_of(params: Params, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> float:
-    """The share of test images right, by the harness's own float64 forward pass."""
-    return test_accuracy(params.weights, params.biases, images, labels)
+def tested(params: Params, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
+    """Loss and the share right of the test images, by the harness's own float64 forward pass."""
+    return evaluate(params.weights, params.biases, images, labels)
 
 
 def worst_of(checks: Iterable[Check]) -> list[Check]:
@@ -211,6 +247,14 @@ def worst_of(checks: Iterable[Check]) -> list[Check]:
         if one.what not in worst or badness(one) > badness(worst[one.what]):
             worst[one.what] = one
     return list(worst.values())
+
+
+def _test_limit(problem: Problem, reference: float, test_images: int) -> float:
+    """How far an accuracy on the test images may be from the oracle's."""
+    # Two networks that err on other images differ by chance, too.
+    wrong = 0.0 if problem.is_logistic else 1.0 - reference
+    chance = 3.0 * math.sqrt(wrong * (1.0 - wrong) / test_images)
+    return TEST_ACCURACY[0 if problem.is_logistic else 1] + chance + 2.0 / test_images
 
 
 def _worst(errors: Iterable[float]) -> float:

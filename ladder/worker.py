@@ -6,11 +6,13 @@ profiler touches nothing else.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,8 +22,8 @@ from common.cuda import ranges
 from common.cuda.clock import EventPair, fence
 from common.cuda.driver import multiprocessor
 from common.dataset import Dataset, Split
-from common.problem import Params, initial_params, zero_params
-from common.trainer import Trainer
+from common.problem import Params, Problem, initial_params, zero_params
+from common.trainer import Trainer, ValidatingTrainer
 from ladder import jobs
 from ladder import measure as measuring
 from ladder.curves import record_curve
@@ -43,7 +45,7 @@ from ladder.jobs import (
     save_params,
 )
 from ladder.lifetime import die_with_parent
-from ladder.measure import measure, plan_within, read_late, run_numbers, share_outside, timed_run
+from ladder.measure import Clock, Validation, measure, plan_within, read_late, run_numbers, share_outside, timed_run
 from ladder.profile import chrome, cupti
 from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
@@ -57,12 +59,18 @@ from stages.registry import load_entry
 from stages.stage import Stage
 
 
+class CannotValidateError(Exception):
+    """A stage whose trainer has no `validate`, in a run that asks for it."""
+
+
 def main(folder: Path) -> int:
     """Do the job that lies in the folder and leave the report there."""
     die_with_parent()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
         report = show(job) if job.profile == "nsys" else do(job, folder)
+    except CannotValidateError as error:
+        report = Report(misfit=str(error))
     except Exception as error:  # whatever a stage raises becomes the reason in its row
         traceback.print_exc()
         report = Report(error=one_line(error))
@@ -84,28 +92,35 @@ def do(job: Job, folder: Path) -> Report:
     """
     originals = Originals((time, cuda_clock, measuring, jobs, sys.modules[__name__]))
     wait, now = fence, time.perf_counter
+    laps = Laps(now)
     stage = load_entry(job.source).stage
-    train = Dataset.load_saved(Path(job.dataset)).train
+    data = Dataset.load_saved(Path(job.dataset))
+    train = data.train
     monitor = GpuMonitor()  # closed by the end of the process
     memory = GpuMemory(monitor)
     import_packages(stage.needs)
+    laps.end("load")
 
     begin = now()
     trainer = stage.build(job.problem, train)
+    validation = _validation(trainer, job.problem, data.test)
     wait()
     prepare_s = now() - begin
+    laps.end("prepare")
 
     def params_of(run: int) -> Params:
         return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
 
     plan = job.wanted
     with memory.watched():
-        timed_run(trainer, params_of(COLD_RUN), 1, fence=wait, clock=now)
+        at_once = replace(validation, due=lambda _: True) if validation is not None else None
+        timed_run(trainer, params_of(COLD_RUN), 1, fence=wait, clock=now, validation=at_once)
     # Judged after another run, so that parameters kept from the run before are seen.
-    from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=wait, clock=now)
+    from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=wait, clock=now, validation=validation)
     save_params(folder / "from-zero.npz", trainer.read_params())
     if job.budget_s is not None:
-        plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, job.problem.metrics_every)
+        whole = math.lcm(job.problem.metrics_every, job.problem.validate_every or 1)
+        plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, whole)
 
     states: list[GpuState] = []
     host_states: list[HostState] = []
@@ -113,6 +128,7 @@ def do(job: Job, folder: Path) -> Report:
     late_s: list[float] = []
     trips: dict[int, Trip] = {}
     numbers = run_numbers(plan)
+    laps.end("first epochs")
 
     def after_run(number: int) -> None:
         host_states.extend(host.read())
@@ -136,12 +152,17 @@ def do(job: Job, folder: Path) -> Report:
         events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
         numbers=numbers,
         after_run=after_run,
+        validation=validation,
     )
     taken = memory.taken_mib()
     save_params(folder / "final.npz", *judged)
+    laps.end("measure")
     # After all is timed, since further trainers in this process would make its times another's.
     first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
+    laps.end("first updates")
     curve, no_curve = _curve(job, stage, params_of(0))
+    laps.end("curve")
+    judged_run = runs[numbers.index(0) - len(warmups)]
     report = Report(
         detail=trainer.detail,
         device=trainer.device,
@@ -155,10 +176,12 @@ def do(job: Job, folder: Path) -> Report:
             gpu_states=states,
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
             host_states=host_states,
+            took_s=laps.seconds,
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),
-        metrics=runs[numbers.index(0) - len(warmups)].metrics,
+        metrics=judged_run.metrics,
+        validations=judged_run.validations,
         share_outside=share_outside(runs, late_s[len(warmups) :], judged[0].nbytes),
         trips=trips,
         curve=curve,
@@ -172,7 +195,8 @@ def do(job: Job, folder: Path) -> Report:
             step_us = statistics.median(run.seconds for run in runs) / plan.epochs / steps * 1e6
             _hand_over(folder, msgspec.structs.replace(report, profiling=True))
             try:
-                profile = _profile(job, trainer, stage, train, plan.epochs, steps, step_us, folder)
+                profiled = Profiled(trainer, sample_of(job.problem, plan.epochs), wait, validation)
+                profile = _profile(job, profiled, stage, train, steps, step_us, folder)
             except Exception as error:  # CUPTI wants permissions, and a version that fits the driver
                 traceback.print_exc()
                 # Not closed: what it left of the process is not the stage's to answer for.
@@ -180,33 +204,60 @@ def do(job: Job, folder: Path) -> Report:
             (folder / REPORT).unlink()
             report = msgspec.structs.replace(report, profile=profile)
     trainer.close()
+    laps.end("profile and close")
     return report
+
+
+class Laps:
+    """How long each part of the work took, in seconds: the rest of a process's time is its start and its end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.seconds: dict[str, float] = {}
+        self._clock = clock
+        self._begin = clock()
+
+    def end(self, part: str) -> None:
+        """A part of this name ends, and the next begins."""
+        self._begin, begin = self._clock(), self._begin
+        self.seconds[part] = self._begin - begin
 
 
 def show(job: Job) -> Report:
     """Prepare, warm up, and run the two epochs that a profiler around this process is to record."""
     ranges.enable()
     stage = load_entry(job.source).stage
-    train = Dataset.load_saved(Path(job.dataset)).train
+    data = Dataset.load_saved(Path(job.dataset))
     import_packages(stage.needs)
-    trainer = stage.build(job.problem, train)
+    trainer = stage.build(job.problem, data.train)
+    validation = _validation(trainer, job.problem, data.test)
     trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
-    profiled = Profiled(trainer, sample_of(job.problem, job.wanted.epochs), fence)
+    profiled = Profiled(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
     profiled.warm_up()
     profiled.show(stage.name)
     trainer.close()
     return Report(device=trainer.device)
 
 
+def _validation(trainer: Trainer, problem: Problem, test: Split) -> Validation | None:
+    """How the trainer looks at the test images, prepared for that; None, and nothing done, where no run asks for it."""
+    if not problem.validate_every:
+        return None
+    if not isinstance(trainer, ValidatingTrainer):
+        raise CannotValidateError(
+            f"its trainer has no validate(), which --validate-every {problem.validate_every} asks for; leave that out"
+        )
+    trainer.prepare_validation(test)
+    return Validation(trainer.validate, problem.validation_due)
+
+
 def _profile(
-    job: Job, trainer: Trainer, stage: Stage, train: Split, epochs: int, steps: int, step_us: float, folder: Path
+    job: Job, profiled: Profiled, stage: Stage, train: Split, steps: int, step_us: float, folder: Path
 ) -> Profile:
-    """What CUPTI sees of runs of so many epochs of so many steps; raises whatever CUPTI raises."""
-    sample = sample_of(job.problem, epochs)
-    trace = Profiled(trainer, sample, fence).record()
+    """What CUPTI sees of epochs of so many steps; raises whatever CUPTI raises."""
+    trace = profiled.record()
     if job.round == 0:
         chrome.write(folder / TRACE, trace, stage.name, steps)
-    profile = summarise(trace, sample.weights, steps, "cupti", step_us, multiprocessor())
+    profile = summarise(trace, profiled.sample.weights, steps, "cupti", step_us, multiprocessor())
     if stage.group == "memory" and job.round == 0:  # another trainer, which for these alone is worth its time
         profile = msgspec.structs.replace(profile, first_calls=_first_calls(stage, job, train))
     return with_bytes(profile, job.problem) if stage.recipe else profile

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ladder.profile_data import KernelUse, Profile
 from reports import format
 from reports.decomposition import Profiled
-from reports.profiles import kernel_name, launch_us
+from reports.profiles import kernel_name, launch_us, overlap
 
 FEW_BLOCKS = 64  # a block runs on one multiprocessor, of which a V100 has 80, an A100 108 and an H100 132
 LOW_OCCUPANCY = 0.25  # with fewer warps than that, there is often none to run while the others wait for memory
@@ -28,8 +28,12 @@ def _kernels(profile: Profile, share: str) -> str:
     slowest = max(profile.kernels, key=lambda kernel: kernel.us_per_step)
     return (
         f"Kernels take {share}. The slowest is {kernel_name(slowest.name)} with "
-        f"{format.microseconds(slowest.us_per_step)} us a step: {_why_slow(slowest)}"
+        f"{format.microseconds(slowest.us_per_step)} us a step{_of_several(profile)}: {_why_slow(slowest)}"
     )
+
+
+def _of_several(profile: Profile) -> str:
+    return " (others run beside it, and it may only wait for them)" if overlap(profile) else ""
 
 
 def _why_slow(kernel: KernelUse) -> str:

@@ -21,7 +21,7 @@ MACHINE = (
     ("number of BLAS threads", ("blas", "threads")),
     ("Python", ("python",)),
 )
-PROBLEM = ("learning_rate", "epochs", "seed", "metrics_every", "dataset_sha256")
+PROBLEM = ("learning_rate", "epochs", "seed", "metrics_every", "validate_every", "dataset_sha256")
 
 
 def cannot_compare(base: Results, new: Results) -> str:

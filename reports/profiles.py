@@ -11,6 +11,7 @@ from ladder.results import StageResult
 from reports import format
 
 TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI"}
+OVERLAP = 0.05  # of the time in which any kernel runs; less is not worth a word
 BUSY_DISAGREEMENT = 0.05  # of the time that the device was busy in a step
 ELLIPSIS = "…"
 
@@ -68,7 +69,7 @@ def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     )
     if profile.graph_launches_per_epoch:
         yield "Graph launches", f"{format.per_step(profile.graph_launches_per_epoch)} an epoch"
-    yield "Kernels", f"{format.per_step(profile.kernels_per_step)} a step"
+    yield "Kernels", f"{format.per_step(profile.kernels_per_step)} a step{overlap(profile)}"
     yield "Synchronisations", _synchronisations(profile)
     for copy in profile.copies:
         what = "Fills" if copy.direction == "fill" else f"Copies, {copy.direction}"
@@ -76,6 +77,16 @@ def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     calls = [f"{name} {format.per_step(number)}" for name, number in profile.allocations_per_epoch.items() if number]
     yield "Allocations", f"{', '.join(calls)} an epoch" if calls else "none"
     yield "GPU busy", f"{format.share(profile.busy_share)} of the time under the tool"
+
+
+def overlap(profile: Profile) -> str:
+    """That kernels overlap, if they do, as the end of a sentence: their times are then more than a step's together."""
+    if profile.overlap_us <= OVERLAP * profile.seen.kernels_us:
+        return ""
+    return (
+        f", which overlap by {format.microseconds(profile.overlap_us)} us; one that starts early is seen to run while "
+        "it waits"
+    )
 
 
 def launch_us(profile: Profile) -> float:

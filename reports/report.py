@@ -35,6 +35,7 @@ from reports.summary import (
     reason,
     setbacks,
     table_order,
+    validated,
 )
 
 RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg", "curves.svg"}  # the others stand where what they show is told
@@ -66,10 +67,18 @@ def report(results: Results, figures: Collection[str]) -> str:
         table(("What", "Value"), _flat(results.environment)),
         "## Made by",
         f"```\n{results.command}\n```",
-        f"Recorded {results.created}. Everything here is a rendering of the `results.json` beside it, and is made "
-        "again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
+        f"Recorded {results.created}{_took(results)}. Everything here is a rendering of the `results.json` beside it, "
+        "and is made again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _took(results: Results) -> str:
+    """How long measuring took, and how much of that was preparing; nothing where that was not kept."""
+    if not results.seconds:
+        return ""
+    preparing = sum(process.took_s.get("prepare", 0.0) for stage in results.stages for process in stage.processes)
+    return f"; it took {results.seconds:.0f} s, in {preparing:.0f} s of which stages prepared, compiled above all"
 
 
 def _stage_section(stage: StageResult, results: Results, figures: Collection[str]) -> Iterator[str]:
@@ -114,6 +123,10 @@ def _measured(stage: StageResult, results: Results) -> str:
     parts.append(f"prepared in {format.duration(timing.prepare_s)}")
     if stage.metrics is not None:
         parts.append(f"training loss {format.loss(stage.metrics.final_loss)} at the end")
+        if stage.metrics.validation:
+            last = stage.metrics.validation[-1]
+            said = f"{format.loss(last.loss)} and accuracy {format.percent(last.accuracy)}"
+            parts.append(f"by its own validation after epoch {last.epoch} loss {said}")
     if timing.throttled:
         parts.append("throttled while it ran")
     return "; ".join(parts) + "."
@@ -155,6 +168,8 @@ def _problem_lines(results: Results) -> Iterator[tuple[str, str]]:
     yield "Batch", f"{problem.batch_size}"
     yield "Learning rate", f"{problem.learning_rate:g}"
     yield "Epochs", f"{problem.epochs}; sparse metrics every {problem.metrics_every}"
+    if problem.validate_every:
+        yield "Validation", f"on the images for testing, {validated(results).removeprefix('validation ')}, in the time"
     yield "Seed", f"{problem.seed}"
     yield (
         "Measured",

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from ladder.results import Results, StageResult
 from reports import format
 from reports.markdown import bullets, cell, line, notice_blocks, table
+from reports.nearness import nearness
 from reports.notices import notices
 from reports.provenance import provenance
 from reports.study import (
@@ -23,6 +24,7 @@ from reports.study import (
     step_us,
     value_text,
 )
+from reports.study_figures import seeds_of
 from reports.summary import heading
 
 CSV_COLUMNS = (
@@ -47,6 +49,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *(f"![{_title(name)}](figures/{name})" for name in sorted(figures) if name.endswith(".svg")),
         *(_step_times(results) if first else ()),
         *_best(results),
+        *_nearness(results),
         *([bullets(found)] if (found := not_passed(results)) else []),
         *_published(results),
         "## Points",
@@ -146,6 +149,34 @@ def _best(results: StudyResults) -> Iterator[str]:
         ],
         right=[False, False, False, True, False, True, True],
     )
+
+
+def _nearness(results: StudyResults) -> Iterator[str]:
+    groups = seeds_of(results)
+    if not groups:
+        return
+    yield "## How near the curves come to the oracle's"
+    yield (
+        "The largest distance in training loss at any point of any seed, by the oracle's loss in its first epoch; the "
+        "limit is the one that verification holds whole epochs to, whose means are steadier than a few steps'."
+    )
+    for name, points in groups.items():
+        found = nearness([results.runs[point.name] for point in points])
+        yield f"{cell(name or 'All points')}:"
+        yield table(
+            ("Stage", "Precision", "Largest distance", "Limit", "Within"),
+            [
+                (
+                    cell(name_of(one.stage)),
+                    format.precision(one.stage.precision),
+                    f"{one.worst:.1e}",
+                    "-" if one.limit is None else f"{one.limit:.1e}",
+                    {True: "yes", False: "**no**", None: "-"}[one.within],
+                )
+                for one in found
+            ],
+            right=[False, False, True, True, False],
+        )
 
 
 def _median(stage: StageResult) -> float | None:

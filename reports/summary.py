@@ -120,8 +120,14 @@ def heading(results: Results) -> str:
     return (
         f"{problem.network} on {dataset_name(results)}, batch {problem.batch_size}, "
         f"learning rate {problem.learning_rate:g}, {format.count(problem.epochs, 'epoch')}"
-        f"{steps}, seed {problem.seed}"
+        f"{steps}, seed {problem.seed}{f', {validated(results)}' if problem.validate_every else ''}"
     )
+
+
+def validated(results: Results) -> str:
+    """When stages looked at the test images within their time: `validation after every epoch`."""
+    every = results.problem.validate_every
+    return f"validation after every {'epoch' if every == 1 else f'{every} epochs'}"
 
 
 def dataset_name(results: Results) -> str:
@@ -132,9 +138,10 @@ def dataset_name(results: Results) -> str:
 
 def caption(results: Results) -> str:
     """How to read a table with every column."""
+    inside = f"The {validated(results)} is inside the times. " if results.problem.validate_every else ""
     return (
         "ms/epoch is the median of all runs, with the fastest and the slowest; prepare comes before and is not in it. "
-        f"{HOW_TO_READ} {yardsticks(results)}"
+        f"{inside}{HOW_TO_READ} {yardsticks(results)}"
     )
 
 

@@ -44,6 +44,7 @@ class ClusterEpoch:
     """An epoch by one cluster of blocks; raises ValueError for a problem that does not fit it."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    of_steps = cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):

@@ -39,6 +39,7 @@ class GridEpoch:
     """An epoch by one cooperative launch; raises ValueError for a problem that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
+    of_steps = cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors, device = setup.tensors, setup.device

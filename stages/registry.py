@@ -33,6 +33,7 @@ SOURCES = (
     "stages.parallel_branches:STAGE",
     "stages.skinny_gemm:STAGE",
     "stages.fused_bias:STAGE",
+    "stages.dependent_launch:STAGE",
     "stages.tf32:STAGE",
     "stages.bf16:STAGE",
     "stages.fp16:STAGE",

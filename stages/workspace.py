@@ -81,14 +81,19 @@ class Workspace:
     """The tensors of one trainer. B batch, I fan-in, O fan-out, C classes; all float32 unless said.
 
     `memory` and `batches` are a recipe's; parts that need further tensors of a step have them from `memory` as well.
+    The parameters are its own, zero, unless they are given.
     """
 
-    def __init__(self, device: Device, problem: Problem, memory: Any, batches: Any) -> None:
+    def __init__(
+        self, device: Device, problem: Problem, memory: Any, batches: Any, parameters: ParameterMemory | None = None
+    ) -> None:
         batch = problem.batch_size
         self.memory = memory
         self.batches = batches  # (B, I) f32 and (B,) i32 for each step
-        self.parameters = ParameterMemory(device.empty, problem)
-        device.zero(self.parameters.flat)
+        if parameters is None:
+            parameters = ParameterMemory(device.empty, problem)
+            device.zero(parameters.flat)
+        self.parameters = parameters
         self.weights, self.biases = self.parameters.weights, self.parameters.biases
         self.outputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]  # last: logits
         self.doutputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]

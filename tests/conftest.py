@@ -1,19 +1,52 @@
-"""Skips, with the reason, what this machine cannot run."""
+"""What holds for all tests: what is skipped here, what stays in one process, and kernels executed on the CPU."""
 
 from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from ladder.environment import missing
+from tests.cpu_cuda.shim import Shim, Toolchain
+from tests.cpu_cuda.sources import KERNELS_FOLDER
 
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
+def pytest_configure() -> None:
+    """Let the programs that tests start be interrupted where the tests themselves, run with `&`, cannot be."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that carries one of the markers in `NEEDS` and cannot run here as skipped."""
+    """Mark each test that carries one of the markers in `NEEDS` and cannot run here as skipped.
+
+    Of several workers one takes all tests of a file, which share what they set up; and one all that need the GPU.
+    """
+    for item in items:
+        together = "gpu" if item.get_closest_marker("gpu") else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(together))
     for marker, needs in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = missing(needs) if marked else None
         if reason:
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolchain]:
+    """What compiles and executes kernels; the workers of pytest-xdist share what is compiled."""
+    base = tmp_path_factory.getbasetemp()
+    with closing(Toolchain((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpu_cuda")) as toolchain:
+        yield toolchain
+
+
+@pytest.fixture(scope="session")
+def shim(toolchain: Toolchain) -> Shim:
+    """Every kernel that we have."""
+    return Shim(sorted(KERNELS_FOLDER.glob("*.cu")), toolchain)

@@ -104,6 +104,24 @@ def _fail_if_forked(problem: Problem, train: Split) -> NumpyTrainer:
     return NumpyTrainer(problem, train)
 
 
+class _NotToBeAsked(NumpyTrainer):
+    def prepare_validation(self, test: Split) -> None:
+        raise AssertionError("nobody asked for validation")
+
+
+class _CannotValidate:
+    """No more than a trainer has to do."""
+
+    device, cuda_stream, detail = "cpu", None, ""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        trainer = NumpyTrainer(problem, train)
+        self.load_params, self.run_epoch, self.read_params = trainer.load_params, trainer.run_epoch, trainer.read_params
+        self.last_metrics, self.close = trainer.last_metrics, trainer.close
+
+
+NOT_TO_BE_ASKED = _stage("not-to-be-asked", _NotToBeAsked)
+CANNOT_VALIDATE = _stage("cannot-validate", _CannotValidate)
 NO_PARTS = _stage("no-parts", _HasNoParts)
 HANGS = _stage("hangs", _hang)
 FORKED = _stage("forked", _fail_if_forked)

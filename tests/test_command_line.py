@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import run_ladder
 from common.quartet import TRAIN_IMAGES
-from ladder.results import load
+from ladder.results import load, save
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.idx_writer import quartet_arrays, write_files
@@ -34,7 +35,7 @@ OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
     "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
-    "--precision", "--time-cap",
+    "--precision", "--time-cap", "--validate-every",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -114,6 +115,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--precision 1% --time-cap 0", "time cap 0.0", "positive number of seconds"),
         ("--timeout nan", "timeout nan", "positive number of seconds"),
         ("--seed -1", "seed -1", "0 or more"),
+        ("--epochs 2 --validate-every 3", "validate every 3", "from 1 to the 2 epochs of a run, or 0 for never"),
         ("--metrics-every 0", "metrics every 0", "1 or more"),
         ("--epoch 3", "--epoch 3", "see --help"),
         ("--warmups", "--warmups: expected one argument", "see --help"),
@@ -199,7 +201,15 @@ def test_files_that_are_no_results_are_refused(refused: Refused, here: Path, com
 
 @pytest.mark.parametrize(
     "option",
-    ["--epochs 3", "--rounds 3", "--learning-rate 0.1", "--hidden 8,8", "--stages naive", "--out other"],
+    [
+        "--epochs 3",
+        "--validate-every 1",
+        "--rounds 3",
+        "--learning-rate 0.1",
+        "--hidden 8,8",
+        "--stages naive",
+        "--out other",
+    ],
 )  # some equal their default, and contradict the run all the same
 def test_a_resumed_run_keeps_its_settings(refused: Refused, option: str) -> None:
     line = refused("--resume", "earlier", *option.split())
@@ -248,6 +258,26 @@ def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
     before = snapshot(here)
     assert main(["--resume", named, "--stages", "all"]) == 0  # `make ladder` says the latter
     assert snapshot(here) == before
+
+
+def test_validation_is_said_beside_the_times_and_kept_when_resumed(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--stages", "numpy", *SMALL, "--validate-every", "1", "--out", "validated"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "seed 0, validation after every epoch" in shown
+    assert "The validation after every epoch is inside the times." in shown
+    written = (here / "validated" / "report.md").read_text()
+    assert "| Validation | on the images for testing, after every epoch, in the time |" in written
+    assert "by its own validation after epoch 2 loss " in written
+
+    results = load(here / "validated")
+    bare = msgspec.structs.replace(results.stages[0], processes=[], metrics=None)
+    save(msgspec.structs.replace(results, stages=[bare]), here / "validated" / "results.json")
+    assert main(["--resume", "validated"]) == 0
+    (stage,) = load(here / "validated").stages
+    assert stage.metrics is not None
+    assert [seen.epoch for seen in stage.metrics.validation] == [1, 2]
 
 
 def test_exit_status_is_1_when_a_stage_fails_or_crashes(

@@ -19,12 +19,14 @@ from ladder.verify import (
     LIMITS,
     TEST_ACCURACY,
     TRAINING_ACCURACY,
+    VALIDATION_LOSS,
     verify_final,
     verify_first_update,
     verify_from_zero,
     verify_speed,
     verify_timer,
     verify_trips,
+    verify_validation,
 )
 from tests.ladder.harness import small_dataset, small_problem
 
@@ -34,15 +36,16 @@ HEADER = "| precision | first update | scale | epoch from zeros | final paramete
 
 
 def test_the_checks_of_the_document_are_those_of_the_code() -> None:
-    problem, train = small_problem(), small_dataset().train
+    problem, train = small_problem(validate_every=1), small_dataset().train
     params, seen = initial_params(problem, 0), EpochMetrics(1.0, 0.5)
     tensors = [[tensor.astype(np.float64) for tensor in kind] for kind in (params.weights, params.biases)]
-    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [0.5], [(tensors[0], tensors[1])], [Trip(1.0, 1.0)])
+    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.5)], [(tensors[0], tensors[1])], [Trip(1.0, 1.0)])
     batch = train.images[: problem.batch_size], train.labels[: problem.batch_size]
     checks = [
         *verify_first_update(problem, "float32", 1, params, params, seen, *batch),
         *verify_from_zero(problem, "float32", params, seen, oracle),
         *verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
+        *verify_validation(problem, "float32", 1, {0: seen}, oracle, oracle.tested[0], 200),
         verify_timer(0.1),
         *verify_trips({0: Trip(1.0, 1.0)}, Plan(1, 1, 0), oracle),
         verify_speed(1.0, 2.0),
@@ -77,3 +80,5 @@ def test_the_limits_of_the_accuracies_are_in_the_document() -> None:
     assert (float(logistic), float(mlp)) == TEST_ACCURACY
     (training,) = re.findall(r"training accuracy by ([\d.]+)\.\s", METHOD)
     assert float(training) == TRAINING_ACCURACY
+    (loss,) = re.findall(r"validation's loss by ([\d.]+) for an MLP", METHOD)
+    assert float(loss) == VALIDATION_LOSS

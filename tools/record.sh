@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Measures on this machine's GPU what results/reference/<gpu>/<problem>/ keeps: the GPU tests, then each recorded
-# problem, or those that are named. Run it from a committed tree, look at the figures, then
-# `python run_ladder.py readme`, and commit. It ends with 1 when a stage failed or crashed; the record says so, too.
-# The last line of each problem, and of the tests, says how many seconds it took. Expected on an H200, not measured yet:
-# 1 minute for the tests, 4 to 5 for logistic, of which 2 are nsys's, 3 to 4 for hidden-256 and 5 to 7 for the deep one, a
-# third of them compilers and the oracle. What could still be saved would be rounds, and with them what noise is known.
+# Measures on this machine's GPU what results/reference/<gpu>/<problem>/ keeps: the GPU tests, then the first three
+# problems, or those that are named. Run it from a committed tree, look at the figures, then `python run_ladder.py readme`,
+# and commit. It ends with 1 when a stage failed or crashed; the record says so, too. The last line of each problem, and
+# of the tests, says how many seconds it took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # nsys takes a process of its own for every stage, and sees in all problems the same kinds of things: once is enough.
+# The wide networks: where the host has long stopped to matter, and what a batch or an epoch has to be cut to for them.
+beyond="--stages torch-graph,torch-graph-amp,jax-scan,cuda-graph..persistent-cluster"
 declare -A options=(
-    [logistic]="--profile nsys,cupti"
-    [hidden-256]="--hidden 256"
-    [hidden-128-128-128]="--hidden 128,128,128 --batch-size 32"
+    [logistic]="--stages all --profile nsys,cupti"
+    [hidden-256]="--stages all --hidden 256"
+    [hidden-128-128-128]="--stages all --hidden 128,128,128 --batch-size 32"
+    [hidden-1024]="$beyond --hidden 1024"
+    [hidden-784-784-784-784]="$beyond --hidden 784,784,784,784 --batch-size 64 --epochs 10"
+    [hidden-4096-4096-4096]="$beyond --hidden 4096,4096,4096 --batch-size 32 --learning-rate 0.01 --epochs 10 --max-steps 50"
 )
 [ $# -gt 0 ] || set -- logistic hidden-256 hidden-128-128-128
 for problem in "$@"; do
@@ -38,7 +41,7 @@ rm -rf "$measured"
 status=0
 for problem in "$@"; do
     read -ra extra <<<"${options[$problem]}"
-    "$python" run_ladder.py --stages all --out "$measured/$problem" "${extra[@]}" || {
+    "$python" run_ladder.py --out "$measured/$problem" "${extra[@]}" || {
         status=$?
         [ "$status" -eq 1 ] || exit "$status"
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cuda.bindings import driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
+from common.cuda import dependent
 from common.cuda.compile import Macros, cached_cubin
 from common.cuda.memory import Lender, Tensor
 from common.cuda.trials import Trials
@@ -35,21 +37,29 @@ class Kernel:
     which costs the host 3.6 us as CuPy's own launcher does, and can also launch clusters and cooperative grids.
     """
 
-    def __init__(
-        self, code: Any, gpu: Gpu, cluster: int | None = None, shared_bytes: int = 0, cooperative: bool = False
-    ) -> None:
+    def __init__(self, code: Any, gpu: Gpu, that_waits: Callable[[bool], Kernel] | None = None, **shape: Any) -> None:
         self._code = code
         self._gpu = gpu
-        self._shape = {"cluster": cluster, "shmem_size": shared_bytes, "is_cooperative": cooperative}
+        self._that_waits = that_waits  # the same kernel for a chain, to be launched early or not
+        self._shape = shape
         self._configs: dict[tuple[Grid, Grid], Any] = {}  # making one costs as much as a launch
 
     def __call__(self, grid: Grid, block: Grid, *args: Any) -> None:
         """Enqueue a launch of so many blocks (or clusters) of so many threads, sizes in CUDA's order (x, y, z)."""
+        chain = self._gpu.chain
+        if chain is not None and self._that_waits is not None:
+            self._that_waits(chain.goes_on())(grid, block, *args)
+            chain.extend()
+            return
         config = self._configs.get((grid, block))
         if config is None:
             config = self._configs[grid, block] = LaunchConfig(grid=grid, block=block, **self._shape)
         passed = [a.data.ptr if type(a) in ARRAYS else a for a in args]
         launch(self._gpu.launch_stream, config, self._code, *passed)
+
+    def early(self) -> Kernel:
+        """The same, launched before the kernel in front of it has ended: it has to wait by itself."""
+        return Kernel(self._code, self._gpu, **self._shape, programmatic_stream_serialization=True)
 
     def clusters_at_once(self, block: Grid) -> int:
         """How many of its clusters, of blocks of so many threads, the GPU has room for at the same time."""
@@ -70,6 +80,7 @@ class Gpu:
         self.has_clusters: bool = self._device.compute_capability.major >= 9
         # "a" for what only this one has, wgmma among it; a cubin runs nowhere else anyway.
         self._architecture = f"sm_{self._device.arch}{'a' if self._device.arch == '90' else ''}"
+        self.chain: dependent.Chain | None = None
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
         self._programs: dict[tuple[Path, Macros], Any] = {}
@@ -104,6 +115,15 @@ class Gpu:
         for stream in self._branches.values():
             self.stream.wait_event(_recorded(stream))
 
+    @contextmanager
+    def dependent(self) -> Iterator[None]:
+        """Capture kernels that can wait for the one before them as its programmatic dependents; needs sm_90."""
+        self.chain = dependent.Chain(lambda: dependent.captured_at(self.stream_handle))
+        try:
+            yield
+        finally:
+            self.chain = None
+
     def kernel(
         self,
         source: Path,
@@ -131,7 +151,12 @@ class Gpu:
         if shared_bytes:
             most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
-        return Kernel(code, self, cluster, shared_bytes, cooperative)
+        shape = {"cluster": cluster, "shmem_size": shared_bytes, "is_cooperative": cooperative}
+        that_waits = None
+        if dependent.waits(source) and not set(dependent.MACROS) & set(macros):
+            load = partial(self.kernel, source, name, cluster, shared_bytes, cooperative, macros + dependent.MACROS)
+            that_waits = cache(lambda early: load().early() if early else load())
+        return Kernel(code, self, that_waits, **shape)
 
     def _ask_for(self, code: Any, attribute: Any, value: int, what: str) -> None:
         (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))

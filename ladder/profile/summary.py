@@ -68,6 +68,7 @@ class _Means:
             calls=self._calls(),
             timeline=spans,
             timeline_us=span_us,
+            overlap_us=self._mean(map(_overlap_ns, self._epochs)) / NS / self._steps,
         )
 
     def _mean(self, values: Iterable[float]) -> float:
@@ -175,6 +176,13 @@ def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
     window = epoch.windows[0]
     alone = split.length(split.union(copies, window)) + split.length(split.union(epoch.kernels, window))
     return alone - split.length(split.union([*copies, *epoch.kernels], window))
+
+
+def _overlap_ns(epoch: Trace) -> int:
+    """What the kernels take by themselves, less the time in which any of them runs, in ns."""
+    return sum(split.length(split.union([k], epoch.windows[0])) for k in epoch.kernels) - split.length(
+        split.union(epoch.kernels, epoch.windows[0])
+    )
 
 
 def _called(epoch: Trace, word: str) -> list[Call]:

@@ -9,8 +9,8 @@
 // a lane takes them as one vector; columns likewise. Of a step's k, lane t takes 4t, 4t+1, 4t+2, 4t+3 of either factor:
 // which k meets which is all that counts.
 //
-// Include blocks_together.cuh before this, and tensor_cores.cuh before an arithmetic that needs it: the tests have
-// stand-ins for those two.
+// Include blocks_together.cuh and dependent.cuh before this, and tensor_cores.cuh before an arithmetic that needs it: the
+// tests have stand-ins for those three.
 #pragma once
 
 constexpr int WARP = 32;
@@ -363,6 +363,7 @@ __device__ inline float4 sum_of_blocks(const float* own, int blocks) {
 // The tile of this block: shape 0 of 16 by 16 outputs, 1 of 32 by 32; transposes 0 none, 1 a, 2 b.
 template <class Arithmetic, class Number>
 __device__ inline void tile_product(const Product<Number>& product, int shape, int transposes) {
+    let_next_begin();
     __shared__ float4 memory[SHARED / 4];
     float* shared = reinterpret_cast<float*>(memory);
     const int threads = blockDim.x, warp = threadIdx.x / WARP, warps = threads / WARP;
@@ -376,6 +377,7 @@ __device__ inline void tile_product(const Product<Number>& product, int shape, i
     // Each block of the cluster finishes some of the outputs, whole warps of them.
     const int part = blocks == 1 ? tile.quads() : (tile.quads() / WARP + blocks - 1) / blocks * WARP;
     const int begin = rank * part + threadIdx.x, end = min((rank + 1) * part, tile.quads());
+    wait_for_previous();
     float4 ahead[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i) {

@@ -1,5 +1,6 @@
 // The head of the network: softmax, cross-entropy, its gradient, and the totals that metrics are made of.
 // Row-major; one row an image, one column a class.
+#include "dependent.cuh"
 
 // softmax: probs[row] = exp(logits[row] - max) / sum, the form that cannot overflow.
 //   logits   (rows, classes)   f32  in
@@ -8,6 +9,8 @@
 // Needs:  any architecture; classes >= 1; rows * classes < 2^31.
 // Order:  each row is summed from the first class to the last; repeats bit for bit.
 extern "C" __global__ void softmax(const float* logits, float* probs, int rows, int classes) {
+    let_next_begin();
+    wait_for_previous();
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     logits += row * classes;
@@ -32,6 +35,8 @@ extern "C" __global__ void softmax(const float* logits, float* probs, int rows, 
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void softmax_xent_backward(const float* probs, const int* labels, float* dlogits, int rows,
                                                  int classes) {
+    let_next_begin();
+    wait_for_previous();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= rows * classes) return;
     const float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
@@ -53,6 +58,8 @@ constexpr int TOTALS_THREADS = 256;
 //   bit for bit.
 extern "C" __global__ void softmax_xent_totals(const float* logits, const int* labels, double* totals, int rows,
                                                int classes) {
+    let_next_begin();
+    wait_for_previous();
     __shared__ double losses[TOTALS_THREADS];
     __shared__ int corrects[TOTALS_THREADS];
 
@@ -106,6 +113,8 @@ constexpr int HEAD_WARPS = 32;
 //   warp adds its rows in order, and one thread the warps in order. No atomics, so that it repeats bit for bit.
 extern "C" __global__ void softmax_xent(const float* logits, const int* labels, float* dlogits, double* totals,
                                         int rows, int classes, int with_totals) {
+    let_next_begin();
+    wait_for_previous();
     __shared__ double losses[HEAD_WARPS];
     __shared__ int corrects[HEAD_WARPS];
     const int lane = threadIdx.x % WARP;

@@ -1,5 +1,6 @@
 // Matrix products by tiles, in float32. All matrices are row-major, dense.
 #include "blocks_together.cuh"
+#include "dependent.cuh"
 #include "output_tiles.cuh"
 
 // tile_product_f32: out = alpha * op(a) @ op(b), then what fusion says: 0 += beta * out, 1 += bias, 2 += bias and ReLU, 3

@@ -1,5 +1,6 @@
 // Matrix products by tiles, on tensor cores: TF32. All matrices are row-major, dense.
 #include "blocks_together.cuh"
+#include "dependent.cuh"
 #include "tensor_cores.cuh"
 #include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
 
+from common.cache import cache_folder
 from common.dataset import Split
 from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
@@ -49,6 +51,9 @@ class JaxScanTrainer:
         self._problem = problem
         self.device: Literal["cpu", "gpu"] = "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
         self.detail = "CPU" if self.device == "cpu" else ""
+        if self.device == "gpu" and jax.config.jax_compilation_cache_dir is None:
+            # PyTorch's compiler keeps what it has compiled by itself; JAX wants to be told where.
+            jax.config.update("jax_compilation_cache_dir", str(cache_folder("jax")))
 
         batch, self._steps = problem.batch_size, problem.steps(len(train.images))
         seen = train.first(self._steps * batch)
@@ -58,11 +63,17 @@ class JaxScanTrainer:
         epoch = jax.jit(
             _epoch(problem, unroll or UNROLL[self.device]), static_argnames="with_totals", donate_argnames="layers"
         )
-        self._epochs = {
-            due: epoch.lower(self._layers, self._images, self._labels, with_totals=due).compile(compiler_options)
-            for due in (False, True)
-        }
+
+        def compiled(due: bool) -> Any:
+            lowered = epoch.lower(self._layers, self._images, self._labels, with_totals=due)
+            return lowered.compile(compiler_options)
+
+        with ThreadPoolExecutor() as pool:
+            self._epochs = dict(zip((False, True), pool.map(compiled, (False, True)), strict=True))
         self._last: EpochMetrics | None = None
+        self._compiler_options = compiler_options
+        self._evaluations: list[tuple[Any, Any, Any]] = []
+        self._test_images = 0
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters."""
@@ -82,6 +93,26 @@ class JaxScanTrainer:
             seen = self._steps * self._problem.batch_size
             self._last = EpochMetrics(float(loss_sum) / self._steps, int(correct) / seen)
 
+    def prepare_validation(self, test: Split) -> None:
+        """Put the test images on the device, and compile a pass over full batches and one over the rest."""
+        jax, problem = self._jax, self._problem
+        whole = problem.steps(len(test.images)) * problem.batch_size
+        evaluate = jax.jit(_evaluation(problem))
+        self._test_images = len(test.images)
+        for rows, size in ((slice(whole), problem.batch_size), (slice(whole, None), len(test.images) - whole)):
+            part = Split(test.images[rows], test.labels[rows])
+            if len(part.images):
+                images = jax.device_put(part.pixels().reshape(-1, size, problem.inputs))
+                labels = jax.device_put(part.labels.astype(np.int32).reshape(-1, size))
+                compiled = evaluate.lower(self._layers, images, labels).compile(self._compiler_options)
+                self._evaluations.append((compiled, images, labels))
+
+    def validate(self) -> EpochMetrics:
+        """Loss and accuracy on the test images."""
+        totals = [evaluate(self._layers, images, labels) for evaluate, images, labels in self._evaluations]
+        losses, corrects = zip(*self._jax.device_get(totals), strict=True)
+        return EpochMetrics(float(sum(losses)) / self._test_images, int(sum(corrects)) / self._test_images)
+
     def last_metrics(self) -> EpochMetrics | None:
         """The metrics of the last epoch, if it was due."""
         return self._last
@@ -94,7 +125,36 @@ class JaxScanTrainer:
 
     def close(self) -> None:
         """Let go of the data and the compiled functions."""
-        del self._epochs, self._images, self._labels, self._layers
+        del self._epochs, self._evaluations, self._images, self._labels, self._layers
+
+
+def _losses_and_logits(problem: Problem, layers: Any, images: Any, labels: Any) -> Any:
+    """The loss of each image (B,), and logits (B, C), of images (B, I) and labels (B,)."""
+    import jax
+    import jax.numpy as jnp
+
+    outputs = images
+    for index, (weight, bias) in enumerate(layers):
+        inputs = jax.nn.relu(outputs) if index else outputs
+        outputs = jnp.dot(inputs, weight, precision=jax.lax.Precision.HIGHEST) + bias  # no TF32
+    wanted = jax.nn.one_hot(labels, problem.classes)
+    return -(wanted * jax.nn.log_softmax(outputs)).sum(axis=1), outputs
+
+
+def _evaluation(problem: Problem) -> Any:
+    """Summed loss and number right, of layers [(I, O), (O,)], images (batches, B, I) and labels (batches, B)."""
+    import jax
+    import jax.numpy as jnp
+
+    def evaluate(layers: Any, images: Any, labels: Any) -> Any:
+        def batch(_: None, one: Any) -> Any:
+            losses, logits = _losses_and_logits(problem, layers, *one)
+            return None, (losses.sum(), (logits.argmax(axis=1) == one[1]).sum())
+
+        _, seen = jax.lax.scan(batch, None, (images, labels))
+        return jax.tree.map(jnp.sum, seen)
+
+    return evaluate
 
 
 def _epoch(problem: Problem, unroll: int) -> Any:
@@ -103,12 +163,8 @@ def _epoch(problem: Problem, unroll: int) -> Any:
     import jax.numpy as jnp
 
     def loss_and_logits(layers: Any, images: Any, labels: Any) -> Any:
-        outputs = images
-        for index, (weight, bias) in enumerate(layers):
-            inputs = jax.nn.relu(outputs) if index else outputs
-            outputs = jnp.dot(inputs, weight, precision=jax.lax.Precision.HIGHEST) + bias  # no TF32
-        wanted = jax.nn.one_hot(labels, problem.classes)
-        return -(wanted * jax.nn.log_softmax(outputs)).sum(axis=1).mean(), outputs
+        losses, logits = _losses_and_logits(problem, layers, images, labels)
+        return losses.mean(), logits
 
     def epoch(layers: Any, images: Any, labels: Any, *, with_totals: bool) -> Any:
         def step(layers: Any, batch: Any) -> Any:

@@ -11,6 +11,7 @@ a hidden layer the products dominate, and cores begin to count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from common.dataset import Split
 from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics
 from stages.stage import Stage
+
+Labels = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 class NumpyTrainer:
@@ -42,6 +45,7 @@ class NumpyTrainer:
         self._outputs: list[Float32Array] = [np.empty((batch, la.fan_out), np.float32) for la in problem.layers]
         self._doutputs = [np.empty_like(output) for output in self._outputs]
         self._last: EpochMetrics | None = None
+        self._test: list[tuple[Float32Array, Labels]] = []
         self.detail = f"CPU, {blas_description()}"
 
     def load_params(self, params: Params) -> None:
@@ -55,9 +59,9 @@ class NumpyTrainer:
         due = self._problem.metrics_due(epoch)
         loss_sum, correct = 0.0, 0
         for images, labels in self._batches:
-            self._forward(images)
+            self._forward(images, self._outputs)
             if due:
-                loss, right = self._totals(labels)
+                loss, right = self._totals(self._outputs[-1], labels)
                 loss_sum += loss
                 correct += right
             self._head(labels)
@@ -65,23 +69,40 @@ class NumpyTrainer:
         seen = len(self._batches) * self._problem.batch_size
         self._last = EpochMetrics(loss_sum / seen, correct / seen) if due else None
 
-    def _forward(self, images: Float32Array) -> None:
+    def prepare_validation(self, test: Split) -> None:
+        """Cut the test images into batches, the last of which may be smaller."""
+        images, labels, batch = test.pixels(), test.labels.astype(np.intp), self._problem.batch_size
+        self._test = [(images[at : at + batch], labels[at : at + batch]) for at in range(0, len(images), batch)]
+
+    def validate(self) -> EpochMetrics:
+        """Loss and accuracy on the test images."""
+        loss_sum, correct = 0.0, 0
+        for images, labels in self._test:
+            outputs = [output[: len(images)] for output in self._outputs]
+            self._forward(images, outputs)
+            loss, right = self._totals(outputs[-1], labels)
+            loss_sum += loss
+            correct += right
+        seen = sum(len(labels) for _, labels in self._test)
+        return EpochMetrics(loss_sum / seen, correct / seen)
+
+    def _forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
         inputs = images
         for layer, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
-            output = self._outputs[layer]
+            output = outputs[layer]
             np.matmul(inputs, weight, out=output)
             output += bias
             if layer < len(self._weights) - 1:
                 np.maximum(output, 0.0, out=output)
             inputs = output
 
-    def _totals(self, labels: np.ndarray[tuple[int], np.dtype[np.intp]]) -> tuple[float, int]:
-        logits = self._outputs[-1]
+    def _totals(self, logits: Float32Array, labels: Labels) -> tuple[float, int]:
+        rows = self._rows[: len(labels)]
         best = logits.max(axis=1)
-        losses = np.log(np.exp(logits - best[:, None]).sum(axis=1)) + best - logits[self._rows, labels]
+        losses = np.log(np.exp(logits - best[:, None]).sum(axis=1)) + best - logits[rows, labels]
         return float(losses.sum(dtype=np.float64)), int((logits.argmax(axis=1) == labels).sum())
 
-    def _head(self, labels: np.ndarray[tuple[int], np.dtype[np.intp]]) -> None:
+    def _head(self, labels: Labels) -> None:
         dlogits = self._doutputs[-1]
         np.subtract(self._outputs[-1], self._outputs[-1].max(axis=1, keepdims=True), out=dlogits)
         np.exp(dlogits, out=dlogits)

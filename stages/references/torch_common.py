@@ -20,6 +20,8 @@ Batch = tuple[Tensor, Tensor]
 """Images (B, I) and labels (B,)."""
 RunEpoch = Callable[[bool], None]
 """Train on every full batch once, in order; add to the totals when the flag says that metrics are due."""
+Evaluate = Callable[[], None]
+"""Add all test images to the totals, each image's loss and not their mean: batches may differ in size."""
 
 
 class Totals:
@@ -64,15 +66,16 @@ class TorchSetup:
         self.totals = Totals(self.device)
         self._train = train.first(self.steps * problem.batch_size)
 
-    def host_tensors(self) -> tuple[Tensor, Tensor]:
-        """The images (N, I), float32, and labels (N,), int64, of all full batches, in the host's memory."""
+    def host_tensors(self, split: Split | None = None) -> tuple[Tensor, Tensor]:
+        """Images (N, I), float32, and labels (N,), int64, in the host's memory: by default of all full batches."""
         import torch
 
-        return torch.from_numpy(self._train.pixels()), torch.from_numpy(self._train.labels.astype(np.int64))
+        split = split or self._train
+        return torch.from_numpy(split.pixels()), torch.from_numpy(split.labels.astype(np.int64))
 
-    def resident_batches(self, dtype: Any = None) -> list[Batch]:
+    def resident_batches(self, dtype: Any = None, split: Split | None = None) -> list[Batch]:
         """Every batch on the device: images (B, I) in `dtype`, by default float32, and labels (B,)."""
-        images, labels = self.host_tensors()
+        images, labels = self.host_tensors(split)
         batch = self.problem.batch_size
         return [
             # Tensors of their own, since a slice need not begin where a compiled kernel's wide loads can.
@@ -81,10 +84,32 @@ class TorchSetup:
         ]
 
 
-class TorchTrainer:
-    """Trains by whatever `prepare` makes of the set-up; on the CPU where PyTorch sees no GPU."""
+def evaluate_eagerly(setup: TorchSetup, test: Split) -> Evaluate:
+    """The model over batches on the device, without gradients."""
+    import torch
 
-    def __init__(self, problem: Problem, train: Split, prepare: Callable[[TorchSetup], RunEpoch]) -> None:
+    batches = setup.resident_batches(split=test)
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            for images, labels in batches:
+                logits = setup.model(images)
+                loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+                setup.totals.add(loss, logits, labels)
+
+    return evaluate
+
+
+class TorchTrainer:
+    """Trains and validates by whatever these make of the set-up; on the CPU where PyTorch sees no GPU."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        train: Split,
+        prepare: Callable[[TorchSetup], RunEpoch],
+        prepare_evaluation: Callable[[TorchSetup, Split], Evaluate] = evaluate_eagerly,
+    ) -> None:
         import torch
 
         self._setup = TorchSetup(problem, train)
@@ -93,6 +118,9 @@ class TorchTrainer:
         self.detail = "" if on_gpu else f"CPU, {torch.get_num_threads()} threads"
         self.cuda_stream: int | None = torch.cuda.current_stream().cuda_stream if on_gpu else None
         self._run_epoch = prepare(self._setup)
+        self._prepare_evaluation = prepare_evaluation
+        self._evaluate: Evaluate | None = None
+        self._test_images = 0
         self._last: EpochMetrics | None = None
 
     def load_params(self, params: Params) -> None:
@@ -120,6 +148,18 @@ class TorchTrainer:
         """The metrics of the last epoch, if it was due."""
         return self._last
 
+    def prepare_validation(self, test: Split) -> None:
+        """Prepare to evaluate the test images."""
+        self._evaluate, self._test_images = self._prepare_evaluation(self._setup, test), len(test.images)
+
+    def validate(self) -> EpochMetrics:
+        """Loss and accuracy on the test images."""
+        assert self._evaluate is not None, "prepare_validation() comes before"
+        totals, seen = self._setup.totals, self._test_images
+        totals.clear()
+        self._evaluate()
+        return EpochMetrics(totals.loss_sum.item() / seen, totals.correct.item() / seen)
+
     def read_params(self) -> Params:
         """The parameters as they are now, turned to (I, O)."""
         linears = self._setup.linears
@@ -130,4 +170,4 @@ class TorchTrainer:
 
     def close(self) -> None:
         """Let go of the model, its data and whatever was captured."""
-        del self._run_epoch, self._setup
+        del self._run_epoch, self._evaluate, self._setup

@@ -24,8 +24,8 @@ from typing import Any
 from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
-from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import Linear, compile_steps, linear_or_sum, train_steps
+from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
 from stages.stage import Stage
 
 COMPILER: Mapping[str, Any] = {"mode": "reduce-overhead"}  # measured with tools/tune_references.py
@@ -53,9 +53,28 @@ def prepare(setup: TorchSetup, *, compiler: Mapping[str, Any] = COMPILER, linear
     return run_epoch
 
 
+def prepare_evaluation(setup: TorchSetup, test: Split) -> Evaluate:
+    """Compile the forward pass, for full batches and for the rest."""
+    import torch
+
+    steps = compile_steps(evaluation_steps(setup, amp=True), COMPILER)
+    batches = setup.resident_batches(torch.bfloat16, test)
+
+    def evaluate() -> None:
+        for batch in batches:
+            steps([batch])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's, as above
+        for _ in range(4):
+            for batch in {len(labels): (images, labels) for images, labels in batches}.values():
+                steps([batch])
+    return evaluate
+
+
 def build(problem: Problem, train: Split) -> Trainer:
     """A trainer with a compiled step."""
-    return TorchTrainer(problem, train, prepare)
+    return TorchTrainer(problem, train, prepare, prepare_evaluation)
 
 
 STAGE = Stage("torch-compile", "PyTorch compiled, AMP", "reference", "bfloat16", ("torch-cuda",), build)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
-from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.stage import Stage
 
 
@@ -47,9 +47,29 @@ def prepare(setup: TorchSetup) -> RunEpoch:
     return run_epoch
 
 
+def prepare_evaluation(setup: TorchSetup, test: Split) -> Evaluate:
+    """The validation loop of the tutorials, with a data loader of its own."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    model, totals, device = setup.model, setup.totals, setup.device
+    dataset = TensorDataset(*setup.host_tensors(test))
+    loader = DataLoader(dataset, setup.problem.batch_size, shuffle=False, pin_memory=setup.on_gpu)
+    criterion = torch.nn.CrossEntropyLoss(reduction="sum")
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            for host_images, host_labels in loader:
+                images, labels = host_images.to(device, non_blocking=True), host_labels.to(device, non_blocking=True)
+                logits = model(images)
+                totals.add(criterion(logits, labels), logits, labels)
+
+    return evaluate
+
+
 def build(problem: Problem, train: Split) -> Trainer:
     """A trainer that looks at loss and accuracy after every epoch, as most do."""
-    return TorchTrainer(replace(problem, metrics_every=1), train, prepare)
+    return TorchTrainer(replace(problem, metrics_every=1), train, prepare, prepare_evaluation)
 
 
 STAGE = Stage("torch-dataloader", "PyTorch eager, includes its data loader", "reference", "float32", ("torch",), build)

@@ -24,15 +24,15 @@ measured.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
-from stages.references.torch_common import Batch, RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import Linear, compile_steps, linear_or_sum, train_steps
+from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
 from stages.stage import Stage
 
 UNROLL = 8  # steps compiled together; measured with tools/tune_references.py
@@ -61,17 +61,7 @@ def prepare(
             steps(group, due)
 
     stream = torch.cuda.Stream()
-    graphs = {}
-    for due in (False, True):
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the compiler's, on choices of its own
-            epoch(due)  # compiles, and makes whatever libraries make when first called: none of it can be captured
-        torch.cuda.current_stream().wait_stream(stream)
-        graphs[due] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[due], stream=stream):
-            epoch(due)
-
+    graphs = {due: _captured(partial(epoch, due), stream) for due in (False, True)}
     return partial(_replay, graphs, groups)
 
 
@@ -80,9 +70,39 @@ def _replay(graphs: Mapping[bool, Any], groups: Sequence[list[Batch]], due: bool
     graphs[due].replay()
 
 
+def _captured(run: Callable[[], None], stream: Any) -> Any:
+    """A graph of what is run."""
+    import torch
+
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's, on choices of its own
+        run()  # compiles, and makes whatever libraries make when first called: none of it can be captured
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        run()
+    return graph
+
+
+def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate:
+    """Compile the forward pass, for full batches and for the rest, and capture it over all of them."""
+    import torch
+
+    steps = compile_steps(evaluation_steps(setup, amp=amp), COMPILER)
+    batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32, test)
+
+    def evaluate() -> None:
+        for batch in batches:
+            steps([batch])
+
+    graph = _captured(evaluate, torch.cuda.Stream())
+    return partial(_replay, {True: graph}, [batches], True)
+
+
 def build(problem: Problem, train: Split, *, amp: bool) -> Trainer:
     """A trainer whose epoch is one graph."""
-    return TorchTrainer(problem, train, partial(prepare, amp=amp))
+    return TorchTrainer(problem, train, partial(prepare, amp=amp), partial(prepare_evaluation, amp=amp))
 
 
 FLOAT32 = Stage(

@@ -8,7 +8,7 @@ the compiler fuses with all around it, while a matrix product is a kernel of its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from stages.references.torch_common import Batch, Tensor, TorchSetup
 
@@ -17,6 +17,9 @@ Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Inputs (B, I), weight (O, I) and bias (O,) to outputs (B, O)."""
 TrainSteps = Callable[[list[Batch], bool], None]
 """Train on these batches, in order; add to the totals when the flag says so."""
+EvaluationSteps = Callable[[list[Batch]], None]
+"""Add each image of these batches to the totals."""
+Steps = TypeVar("Steps", bound=Callable[..., None])
 
 
 def linear_or_sum(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -29,6 +32,32 @@ def linear_or_sum(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return (inputs[:, None, :] * weight.to(inputs.dtype)).sum(dim=2) + bias
 
 
+def forward(layers: list[tuple[Tensor, Tensor]], images: Tensor, linear: Linear) -> Tensor:
+    """Logits (B, C) of images (B, I), with ReLU between layers."""
+    from torch.nn.functional import relu
+
+    outputs = linear(images, *layers[0])
+    for weight, bias in layers[1:]:
+        outputs = linear(relu(outputs), weight, bias)
+    return outputs
+
+
+def evaluation_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum) -> EvaluationSteps:
+    """The forward pass of `train_steps`, not yet compiled either."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    device_type, totals, layers = setup.device.type, setup.totals, setup.layers
+
+    def steps(batches: list[Batch]) -> None:
+        for images, labels in batches:
+            with torch.autocast(device_type, torch.bfloat16, enabled=amp, cache_enabled=False):
+                logits = forward(layers, images, linear)
+                totals.add(cross_entropy(logits, labels, reduction="sum"), logits, labels)
+
+    return steps
+
+
 def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum) -> TrainSteps:
     """The step over the set-up's own parameters, not yet compiled; with `amp`, products are in bfloat16.
 
@@ -36,16 +65,14 @@ def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum)
     the update of one step with the beginning of the next.
     """
     import torch
-    from torch.nn.functional import cross_entropy, relu
+    from torch.nn.functional import cross_entropy
 
     rate, device_type, totals = setup.problem.learning_rate, setup.device.type, setup.totals
     layers = setup.layers
 
     def loss_and_logits(layers: list[tuple[Tensor, Tensor]], images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = linear(images, *layers[0])
-        for weight, bias in layers[1:]:
-            outputs = linear(relu(outputs), weight, bias)
-        return cross_entropy(outputs, labels), outputs
+        logits = forward(layers, images, linear)
+        return cross_entropy(logits, labels), logits
 
     def steps(batches: list[Batch], with_totals: bool) -> None:
         for images, labels in batches:
@@ -63,12 +90,12 @@ def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum)
     return steps
 
 
-def compile_steps(steps: TrainSteps, compiler: Mapping[str, Any]) -> TrainSteps:
+def compile_steps(steps: Steps, compiler: Mapping[str, Any]) -> Steps:
     """Compile for the shapes at hand with these arguments of `torch.compile`; it happens when first called."""
     import torch
 
     # It counts the sizes that this function is compiled for, and past its limit gives up on compiling.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.accumulated_recompile_limit = 1024
-    compiled: TrainSteps = torch.compile(steps, fullgraph=True, dynamic=False, **compiler)
+    compiled: Steps = torch.compile(steps, fullgraph=True, dynamic=False, **compiler)
     return compiled

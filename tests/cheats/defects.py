@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -130,11 +130,11 @@ class _Transformed(NumpyTrainer):
 class _LowerPrecision(NumpyTrainer):
     """Factors of the products are rounded to bfloat16, which the stage does not declare."""
 
-    def _forward(self, images: Float32Array) -> None:
+    def _forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
         exact = [weight.copy() for weight in self._weights]
         for weight in self._weights:
             weight.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
-        super()._forward(images)
+        super()._forward(images, outputs)
         for weight, whole in zip(self._weights, exact, strict=True):
             weight[:] = whole
 

@@ -225,6 +225,34 @@ class _NoMetrics(NumpyTrainer):
         return None
 
 
+class _MadeUpValidation(NumpyTrainer):
+    """Saves itself the trouble, and says what such networks reach."""
+
+    def validate(self) -> EpochMetrics:
+        return EpochMetrics(0.3, 0.92)
+
+
+class _ValidatesAFew(NumpyTrainer):
+    """A tenth of the test images will do."""
+
+    def prepare_validation(self, test: Split) -> None:
+        super().prepare_validation(test.first(len(test.images) // 10))
+
+
+class _ValidatesOnce(NumpyTrainer):
+    """After the first epoch of a run, and says so ever after."""
+
+    _said: EpochMetrics | None = None
+
+    def load_params(self, params: Params) -> None:
+        super().load_params(params)
+        self._said = None
+
+    def validate(self) -> EpochMetrics:
+        self._said = self._said or super().validate()
+        return self._said
+
+
 class _Clock(NumpyTrainer):
     """Time goes by ten times slower."""
 
@@ -286,6 +314,9 @@ READS_THE_ANSWER = wrong("reads-the-answer", _ReadsTheAnswer)
 HELPER_KILLED = wrong("helper-killed", _HelperKilled)
 MADE_UP_METRICS = wrong("made-up-metrics", _MadeUpMetrics)
 NO_METRICS = wrong("no-metrics", _NoMetrics)
+MADE_UP_VALIDATION = wrong("made-up-validation", _MadeUpValidation)
+VALIDATES_A_FEW = wrong("validates-a-few", _ValidatesAFew)
+VALIDATES_ONCE = wrong("validates-once", _ValidatesOnce)
 CLOCK = wrong("clock", _Clock)
 FENCE = wrong("fence", _Fence)
 FENCE_INSIDE = wrong("fence-inside", _FenceInside)

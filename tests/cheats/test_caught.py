@@ -47,6 +47,9 @@ FAILED_BY = {
     "frauds:HELPER_KILLED": WAY,
     "frauds:MADE_UP_METRICS": "first update, loss",
     "frauds:NO_METRICS": "metrics left out, of those that are due",
+    "frauds:MADE_UP_VALIDATION": "validation of the final parameters, loss",
+    "frauds:VALIDATES_A_FEW": "validation of the final parameters, loss",
+    "frauds:VALIDATES_ONCE": "validation of the final parameters, loss",
 }
 REFUSED_FOR = {
     "frauds:CLOCK": REPLACED.format("time.perf_counter"),
@@ -58,11 +61,13 @@ HONEST = (NUMPY, "tests.cheats.frauds:CLOCK_BETWEEN")
 SALT = 12345
 # In softmax regression it is the oracle's final parameters that tell.
 LOGISTIC = {name: "final parameters" for name, reason in FAILED_BY.items() if reason in (WAY, "loss curve")}
+LOGISTIC |= {name: "validation curve, loss" for name in FAILED_BY if "VALIDAT" in name}
 LOGISTIC |= {name: FAILED_BY[name] for name in ("defects:GRADIENT", "defects:FEWER_STEPS", "frauds:NO_METRICS")}
 
 
 def run(folder: Path, *sources: str, hidden: tuple[int, ...] = (16,), salt: int = SALT) -> dict[str, StageResult]:
-    problem = small_problem(hidden=hidden, batch_size=16)  # 32 steps: more than first updates are judged on
+    # 32 steps: more than first updates are judged on
+    problem = small_problem(hidden=hidden, batch_size=16, validate_every=1)
     results = prepare(folder, *sources, problem=problem, salt=salt).run(Watcher())
     return dict(zip(sources, results.stages, strict=True))
 

@@ -119,6 +119,14 @@ def test_fused_kernels_cost_their_nodes_or_all_arithmetic() -> None:
     assert cost.kernels_floor(LOGISTIC, Design(kernels=0.01, launches=0.01), "float32", RATES) == 120 / 50
 
 
+def test_kernels_that_start_early_cost_less_where_that_was_measured() -> None:
+    early, ordinary = Design(kernels=3, launches=1, are_dependents=True), Design(kernels=3, launches=1)
+    rates = dataclasses.replace(RATES, flops={"float32": 500.0}, dependent_node_us=0.5)
+    assert cost.kernels_floor(LOGISTIC, early, "float32", rates) == 1.5
+    assert cost.kernels_floor(LOGISTIC, ordinary, "float32", rates) == 3.0
+    assert cost.kernels_floor(LOGISTIC, early, "float32", dataclasses.replace(rates, dependent_node_us=None)) == 3.0
+
+
 def test_launches_and_waits() -> None:
     design = Design(kernels=8, launches=8, waits=2, read_backs=1)
     assert cost.launching_floor(design, RATES) == 32.0

@@ -63,6 +63,9 @@ void barrier(int line);
 // Let the others run, of other blocks too.
 void sleep(int line);
 
+// In a dependent launch, wait until no thread of the block can go on without the kernel before.
+void wait_for_previous(int line);
+
 // Wait until the lanes in `mask` have come to the same line; then give what lane `source` has sent.
 std::uint64_t shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line);
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 from typing import Any
 
@@ -19,51 +18,52 @@ _POISON: dict[np.dtype[Any], NDArray[Any]] = {
 }
 _OTHER_POISON: NDArray[Any] = np.array(0xFF, np.uint8)
 
-_PROT_NONE = 0
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 class Guarded:
-    """A copy of an array, up against a page that cannot be touched; one more such page lies before.
+    """A copy of an array, up against a page that a launch cannot touch; one more such page lies before.
 
     Reading or writing past the end faults at once (or, within the few bytes that alignment costs, like a small
     underrun: reads poison, and a write is seen by `damage`).
     """
 
-    def __init__(self, array: NDArray[Any]) -> None:
+    def __init__(self, array: NDArray[Any], memory: NDArray[np.uint8], begin: int) -> None:
+        """Take the pages of the memory (bytes) from `begin` to `self.end`."""
         page = mmap.PAGESIZE
         taken = -(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        pages = -(-taken // page)
-        self._memory = mmap.mmap(-1, (pages + 2) * page)
-        self._bytes = np.frombuffer(self._memory, np.uint8)[page:-page]
+        size = -(-taken // page) * page
+        self._first = begin + page
+        self.end = self._first + size + page
+        if self.end > len(memory):
+            raise MemoryError(f"the arrays of a launch take more than {len(memory) >> 20} MiB")
+        self.guards = (begin, self.end - page)
+        self._bytes = memory[self._first : self._first + size]
         poison = _POISON.get(array.dtype, _OTHER_POISON)
         self._bytes.view(poison.dtype)[:] = poison
-        self._untouched = self._bytes.copy()
-        self._start = pages * page - taken
+        self._start = size - taken
         self._end = self._start + array.nbytes
-        self._base = int(self._bytes.ctypes.data)
+        self._beside = {"before its start": self._bytes[: self._start], "past its end": self._bytes[self._end :]}
+        self._untouched = {where: beside.copy() for where, beside in self._beside.items()}
         self.nbytes = array.nbytes
         self.array: NDArray[Any] = self._bytes[self._start : self._end].view(array.dtype).reshape(array.shape)
         self.array[...] = array
-        for guard in (self._base - page, self._base + pages * page):
-            if _libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), _PROT_NONE) != 0:
-                raise OSError(ctypes.get_errno(), "mprotect")
 
     @property
-    def address(self) -> int:
-        """Of the first element."""
-        return self._base + self._start
+    def place(self) -> int:
+        """Of the first element, in bytes from the memory's start."""
+        return self._first + self._start
 
-    def offset(self, address: int) -> int | None:
-        """How many bytes after its start the address lies; None if it is not in this array's pages."""
-        inside = self._base - mmap.PAGESIZE <= address < self._base + len(self._bytes) + mmap.PAGESIZE
-        return address - self.address if inside else None
+    @property
+    def pages(self) -> tuple[int, int]:
+        """Where the pages begin that it lies in, in bytes from the memory's start, and their size."""
+        return self._first, len(self._bytes)
+
+    def offset(self, place: int) -> int | None:
+        """How many bytes after its start the place lies; None if it is not in this array's pages."""
+        return place - self.place if self.guards[0] <= place < self.end else None
 
     def damage(self) -> str:
         """Where something was written beside the array; empty if nothing was."""
-        changed = self._bytes != self._untouched
-        if changed[: self._start].any():
-            return "written before its start"
-        if changed[self._end :].any():
-            return "written past its end"
+        for where, beside in self._beside.items():
+            if (beside != self._untouched[where]).any():
+                return f"written {where}"
         return ""

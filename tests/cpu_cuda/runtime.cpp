@@ -7,17 +7,17 @@
 #include "cuda_shim.h"
 
 #include <algorithm>
-#include <csetjmp>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -32,8 +32,10 @@ namespace {
 
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
+constexpr std::size_t REPORT_BYTES = 4096;  // and
+constexpr int FAULT = 3;                    // as executor.py has them
 
-enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, done };
+enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, before_previous, done };
 
 struct Thread {
     ucontext_t context;
@@ -57,9 +59,31 @@ ucontext_t scheduler;
 Thread* running;
 void (*kernel)(void**);
 void** arguments;
+char* report;
+
+// Of a dependent launch: the pages of its tensors, which the kernel before may be using until it has ended.
+struct Pages {
+    void* begin;
+    std::size_t bytes;
+};
+std::vector<Pages> tensors;
+bool previous_runs;
+
+void set_previous_runs(bool runs) {
+    previous_runs = runs;
+    for (const Pages& pages : tensors) mprotect(pages.begin, pages.bytes, runs ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
 
 bool waits_in_warp(const Thread& thread) {
     return thread.state == State::in_shuffle || thread.state == State::in_ballot;
+}
+
+// End the process, which runs this one launch: what was wrong, and where if it was an access, is left in `report`.
+[[noreturn]] void fail(const void* address, const char* what) {
+    std::memcpy(report, &address, sizeof address);
+    std::snprintf(report + sizeof address, REPORT_BYTES - sizeof address, "%s of block (%u, %u, %u)", what, blockIdx.x,
+                  blockIdx.y, blockIdx.z);
+    _exit(FAULT);
 }
 
 void wait(State state, const char* what, int line) {
@@ -185,7 +209,7 @@ bool release_barrier(Thread* block) {
         blockIdx = block->block;
         std::string message = "threads of one block wait for each other for ever:";
         for (const std::string& place : places) message += " some at " + place + ",";
-        throw std::runtime_error(message);
+        fail(nullptr, message.c_str());
     }
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state == State::at_barrier) block[i].state = State::ready;
@@ -214,7 +238,27 @@ bool release_blocks() {
     return false;
 }
 
+// End the kernel before a dependent launch, since no thread can run; whether it was what they waited for. All threads
+// have to wait there or have ended: one at a barrier would go on to touch what is not known to be there for it.
+bool end_previous() {
+    if (!previous_runs) return false;
+    bool any = false, all = true;
+    for (Thread& thread : threads) {
+        any |= thread.state == State::before_previous;
+        all &= thread.state == State::before_previous || thread.state == State::done;
+    }
+    if (!all && any) fail(nullptr, "some threads wait for the kernel before, others for threads");
+    if (!any && all) fail(nullptr, "ended without waiting for the kernel before");
+    if (!any) return false;
+    for (Thread& thread : threads) {
+        if (thread.state == State::before_previous) thread.state = State::ready;
+    }
+    set_previous_runs(false);
+    return true;
+}
+
 void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::size_t shared_bytes) {
+    set_previous_runs(!tensors.empty());
     if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
@@ -225,60 +269,45 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);
     do {
         while (run_ready_threads()) release_warps();
-    } while (release_blocks());
-}
-
-// A fault in a kernel must not take the tests with it: the handler jumps back to the launch.
-constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGALRM};
-sigjmp_buf escape;
-void* fault_address;
-
-void on_signal(int signal, siginfo_t* info, void*) {
-    fault_address = info->si_addr;
-    siglongjmp(escape, signal);
+    } while (end_previous() || release_blocks());
 }
 
 const char* describe(int signal) {
     switch (signal) {
         case SIGILL: return "undefined behaviour: index outside an array, null or misaligned pointer, integer overflow";
         case SIGFPE: return "integer division by zero";
-        case SIGALRM: return "still running when its time was up";
+        case SIGPROF: return "still running when its time was up";
         default: return "access out of bounds";
     }
 }
 
-std::string launch(bool cooperative, void* dynamic_shared, std::size_t shared_bytes) {
-    // Declared before the jump is armed, since a jump back runs no destructors.
-    std::vector<uint3> blocks;
-    for (unsigned z = 0; z < gridDim.z; ++z)
-        for (unsigned y = 0; y < gridDim.y; ++y)
-            for (unsigned x = 0; x < gridDim.x; ++x) blocks.push_back({x, y, z});
-    std::shuffle(blocks.begin(), blocks.end(), random_order);
+void on_signal(int signal, siginfo_t* info, void*) {
+    char what[200];
+    const bool early = previous_runs && (signal == SIGSEGV || signal == SIGBUS);
+    std::snprintf(what, sizeof what, "%s, thread (%u, %u, %u)",
+                  early ? "touched before it waited for the kernel before" : describe(signal), threadIdx.x, threadIdx.y,
+                  threadIdx.z);
+    fail(info->si_addr, what);
+}
 
-    std::string fault;
-    if (const int signal = sigsetjmp(escape, 1)) {
-        const uint3 at = threadIdx;
-        fault = std::string(describe(signal)) + ", thread (" + std::to_string(at.x) + ", " + std::to_string(at.y) +
-                ", " + std::to_string(at.z) + ")";
-    } else {
-        try {
-            if (cooperative) {
-                run_blocks(blocks, dynamic_shared, shared_bytes);
-            } else {
-                for (const uint3& block : blocks) run_blocks({block}, dynamic_shared, shared_bytes);
-            }
-        } catch (const std::runtime_error& error) {
-            fault = error.what();
-        }
-    }
-    if (fault.empty()) return fault;
-    return fault + " of block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
-           std::to_string(blockIdx.z) + ")";
+void tell_of_faults(unsigned limit_s) {
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO;
+    for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGPROF}) sigaction(signal, &action, nullptr);
+    // The processor's time, which a busy machine takes no more of; the clock's only ends what no longer runs at all.
+    const itimerval limit = {{}, {limit_s, 0}};
+    setitimer(ITIMER_PROF, &limit, nullptr);
+    alarm(limit_s + 60);
 }
 
 }  // namespace
 
 void cpu_cuda::sleep(int line) { wait(State::asleep, "__nanosleep", line); }
+
+void cpu_cuda::wait_for_previous(int line) {
+    if (previous_runs) wait(State::before_previous, "wait_for_previous", line);
+}
 
 void cpu_cuda::barrier(int line) { wait(State::at_barrier, "__syncthreads", line); }
 
@@ -299,31 +328,31 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
     return static_cast<unsigned>(self->received);
 }
 
-// Launch a kernel; null, or what went wrong and (if it was an access) where. `shared` is the dynamic shared memory, of
-// one block or, if it is cooperative, of each after the other.
-extern "C" const char* launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
-                                     void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
-                                     unsigned limit_s, void** fault_at) {
+// Run a launch of a kernel; a fault ends the process. `shared` is the dynamic shared memory, of one block or, if it is
+// cooperative, of each after the other. It is a dependent launch if there are pages of tensors, an address and a size each.
+extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
+                              void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
+                              unsigned limit_s, const std::uintptr_t* pages, std::size_t page_count, char* report_to) {
     kernel = function;
     arguments = args;
+    report = report_to;
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     random_order.seed(seed);
-    const std::size_t at_once = cooperative ? grid[0] * grid[1] * grid[2] : 1;
-    stacks.reset(new char[at_once * threads_per_block() * STACK_BYTES]);
-    fault_address = nullptr;
+    for (std::size_t i = 0; i < page_count; ++i) {
+        tensors.push_back({reinterpret_cast<void*>(pages[2 * i]), pages[2 * i + 1]});
+    }
+    std::vector<uint3> blocks;
+    for (unsigned z = 0; z < gridDim.z; ++z)
+        for (unsigned y = 0; y < gridDim.y; ++y)
+            for (unsigned x = 0; x < gridDim.x; ++x) blocks.push_back({x, y, z});
+    std::shuffle(blocks.begin(), blocks.end(), random_order);
+    stacks.reset(new char[(cooperative ? blocks.size() : 1) * threads_per_block() * STACK_BYTES]);
 
-    struct sigaction ours = {}, theirs[std::size(SIGNALS)];
-    ours.sa_sigaction = on_signal;
-    ours.sa_flags = SA_SIGINFO;
-    for (std::size_t i = 0; i < std::size(SIGNALS); ++i) sigaction(SIGNALS[i], &ours, &theirs[i]);
-    alarm(limit_s);
-
-    static std::string fault;
-    fault = launch(cooperative, shared, shared_bytes);
-
-    alarm(0);
-    for (std::size_t i = 0; i < std::size(SIGNALS); ++i) sigaction(SIGNALS[i], &theirs[i], nullptr);
-    *fault_at = fault_address;
-    return fault.empty() ? nullptr : fault.c_str();
+    tell_of_faults(limit_s);
+    if (cooperative) {
+        run_blocks(blocks, shared, shared_bytes);
+    } else {
+        for (const uint3& one : blocks) run_blocks({one}, shared, shared_bytes);
+    }
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
+import hashlib
 import math
+import os
 import re
+import shlex
 import shutil
 import subprocess
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from common.cuda.compile import local_sources
+from tests.cpu_cuda.executor import REPORT_BYTES, Executor, Request
 from tests.cpu_cuda.guarded import Guarded
 from tests.cpu_cuda.sources import Kernel, parse
 
@@ -46,21 +51,52 @@ class KernelFault(Exception):  # noqa: N818
     """A launch that a GPU would have failed, hung in, or passed over in silence."""
 
 
-def compile_runtime(build: Path) -> Path:
-    """The object file that every shim links with."""
-    runtime = build / "runtime.o"
-    _run(["g++", *FLAGS, "-c", str(HERE / "runtime.cpp"), "-o", str(runtime)])
-    return runtime
+class Toolchain:
+    """Compiles kernels into a folder, whose libraries all processes that share it use, and has them executed."""
+
+    def __init__(self, build: Path) -> None:
+        self._build = build
+        build.mkdir(exist_ok=True)
+        self.executor = Executor(self._made("executor", ["-std=c++17", "-O1", str(HERE / "executor.cpp"), "-ldl"]))
+
+    def close(self) -> None:
+        """End the process that executes."""
+        self.executor.close()
+
+    @cached_property
+    def _runtime(self) -> Path:
+        return self._made("runtime.o", [*FLAGS, "-c", str(HERE / "runtime.cpp")])
+
+    def library(self, source: Path) -> Path:
+        """A `.cu` file as a shared library."""
+        translated = translate(source)
+        hashed = hashlib.sha256(translated.encode())
+        for file in local_sources(source):
+            hashed.update(file.read_bytes())
+        name = f"{source.stem}-{hashed.hexdigest()[:16]}"
+        unit = self._build / f"{os.getpid()}-{name}.cpp"
+        unit.write_text(translated)
+        include = ["-include", "cuda_shim.h", f"-I{source.parent}"]
+        return self._made(f"{name}.so", [*FLAGS, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime)])
+
+    def _made(self, name: str, arguments: list[str]) -> Path:
+        made, under_way = self._build / name, self._build / f"{os.getpid()}-{name}"
+        if not made.exists():
+            command = ["g++", *arguments, "-o", str(under_way)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise RuntimeError(f"{shlex.join(command)}\n{done.stderr}")
+            under_way.rename(made)
+        return made
 
 
 class Shim:
     """Kernels that can be launched by name; a file is compiled when one of its kernels is first asked for."""
 
-    def __init__(self, sources: list[Path], build: Path, runtime: Path) -> None:
-        self._build = build
-        self._runtime = runtime
+    def __init__(self, sources: list[Path], toolchain: Toolchain) -> None:
+        self._toolchain = toolchain
         self._kernels = {kernel.name: kernel for source in sources for kernel in parse(source)}
-        self._libraries: dict[Path, ctypes.CDLL] = {}
+        self._libraries: dict[Path, Path] = {}
 
     def launch(
         self,
@@ -71,64 +107,67 @@ class Shim:
         seed: int = 0,
         shared_bytes: int = 0,
         cooperative: bool = False,
+        dependent: bool = False,
         limit_s: int = LIMIT_S,
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
-        Blocks run one after the other, or all at once if it is `cooperative`. The order of its threads and blocks
-        follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for arguments that do not
-        fit its signature.
+        Blocks run one after the other, or all at once if it is `cooperative`. If it is `dependent`, it has begun while
+        the kernel before it still runs: each block has to wait for that, before it touches any tensor. The order of its
+        threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
+        arguments that do not fit its signature.
         """
         kernel = self._kernels[name]
         _check(kernel, args)
-        tensors = {id(arg): Guarded(arg) for arg in args if isinstance(arg, np.ndarray)}
-        shared = Guarded(np.zeros(shared_bytes * (math.prod(_three(grid)) if cooperative else 1), np.uint8))
+        executor = self._toolchain.executor
+        memory, end = np.frombuffer(executor.memory, np.uint8), REPORT_BYTES
+        tensors: dict[int, Guarded] = {}
+        shared_array: NDArray[Any] = np.zeros(shared_bytes * (math.prod(_three(grid)) if cooperative else 1), np.uint8)
+        for array in (*args, shared_array):
+            if isinstance(array, np.ndarray) and id(array) not in tensors:
+                tensors[id(array)] = Guarded(array, memory, end)
+                end = tensors[id(array)].end
+        shared = tensors.pop(id(shared_array))
+        pages = [tensor.pages for tensor in tensors.values()] if dependent else []
 
         values: list[NDArray[Any]] = [
-            np.full((), tensors[id(arg)].address, np.uint64)
+            np.full((), executor.base + tensors[id(arg)].place, np.uint64)
             if isinstance(arg, np.ndarray)
             else np.full((), arg, DTYPES[parameter.type])
             for arg, parameter in zip(args, kernel.parameters, strict=True)
         ]
-        library = self._library(kernel.source)
-        fault_at = ctypes.c_void_p()
-        fault = library.launch_on_cpu(
-            library[f"call_{name}"],
-            (ctypes.c_void_p * len(values))(*[value.ctypes.data for value in values]),
-            _three(grid),
-            _three(block),
-            ctypes.c_void_p(shared.address),
-            ctypes.c_size_t(shared_bytes),
-            ctypes.c_bool(cooperative),
-            ctypes.c_uint(seed),
-            ctypes.c_uint(limit_s),
-            ctypes.byref(fault_at),
+        fault = executor.execute(
+            Request(
+                self._library(kernel.source),
+                f"call_{name}",
+                _three(grid),
+                _three(block),
+                executor.base + shared.place,
+                shared_bytes,
+                cooperative,
+                seed,
+                limit_s,
+                [executor.base + guard for tensor in (*tensors.values(), shared) for guard in tensor.guards],
+                [number for begin, size in pages for number in (executor.base + begin, size)],
+                [value.tobytes() for value in values],
+            )
         )
         named = {p.name: tensors[id(arg)] for p, arg in zip(kernel.parameters, args, strict=True) if p.is_tensor}
         named["dynamic shared memory"] = shared
         if fault is not None:
-            raise KernelFault(f"{name}: {fault.decode()}{_where(fault_at.value, named)}")
-        for tensor, memory in named.items():
-            if damage := memory.damage():
+            where = "" if fault.address is None else _where(fault.address - executor.base, named)
+            raise KernelFault(f"{name}: {fault.what}{where}")
+        for tensor, copy in named.items():
+            if damage := copy.damage():
                 raise KernelFault(f"{name}: {tensor}: {damage}")
         for parameter, arg in zip(kernel.parameters, args, strict=True):
             if parameter.is_written and isinstance(arg, np.ndarray):
                 arg[...] = tensors[id(arg)].array
 
-    def _library(self, source: Path) -> ctypes.CDLL:
+    def _library(self, source: Path) -> Path:
         if source not in self._libraries:
-            library = ctypes.CDLL(str(self._compile(source)))
-            library.launch_on_cpu.restype = ctypes.c_char_p
-            self._libraries[source] = library
+            self._libraries[source] = self._toolchain.library(source)
         return self._libraries[source]
-
-    def _compile(self, source: Path) -> Path:
-        unit = self._build / f"{source.stem}.cpp"
-        unit.write_text(translate(source))
-        library = unit.with_suffix(".so")
-        include = ["-include", "cuda_shim.h", f"-I{source.parent}"]
-        _run(["g++", *FLAGS, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime), "-o", str(library)])
-        return library
 
 
 def translate(source: Path) -> str:
@@ -146,15 +185,9 @@ def translate(source: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
-
-
-def _three(size: Size) -> ctypes.Array[ctypes.c_uint]:
+def _three(size: Size) -> tuple[int, ...]:
     sizes = (size,) if isinstance(size, int) else size
-    return (ctypes.c_uint * 3)(*sizes, *[1] * (3 - len(sizes)))
+    return (*sizes, *[1] * (3 - len(sizes)))
 
 
 def _check(kernel: Kernel, args: tuple[Argument, ...]) -> None:
@@ -168,9 +201,9 @@ def _check(kernel: Kernel, args: tuple[Argument, ...]) -> None:
             raise TypeError(f"{kernel.name}: {parameter.name} is {parameter.type}, was given an array of {arg.dtype}")
 
 
-def _where(address: int | None, tensors: dict[str, Guarded]) -> str:
+def _where(place: int, tensors: dict[str, Guarded]) -> str:
     for name, memory in tensors.items():
-        offset = memory.offset(address) if address is not None else None
+        offset = memory.offset(place)
         if offset is not None:
             return f", at byte {offset} of {name} ({memory.nbytes} bytes)"
     return ""

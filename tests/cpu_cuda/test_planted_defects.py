@@ -176,6 +176,28 @@ extern "C" __global__ void f(float* y) {
     assert (y[16:] == 1).all()
 
 
+def test_what_a_kernel_does_to_its_process_stays_there(plant: Plant) -> None:
+    shim = plant("""
+extern "C" void* stdout;
+extern "C" __global__ void damage(float* x) {
+    for (long long* at = (long long*)stdout; at != (long long*)stdout + 20; ++at) *at = -1;
+    x[0] = 2.0f;
+}
+extern "C" __global__ void overflow(float* x) {
+    volatile char stack[1 << 24];
+    for (int i = (1 << 24) - 1; i >= 0; i -= 512) stack[i] = 1;
+    x[0] = stack[0];
+}
+extern "C" __global__ void right(float* x) { x[0] += 1.0f; }
+""")
+    x = np.zeros(1, np.float32)
+    shim.launch("damage", 1, 1, x)
+    with pytest.raises(KernelFault, match="overflow: ended by SIGSEGV"):
+        shim.launch("overflow", 1, 1, x)
+    shim.launch("right", 1, 1, x)
+    assert x[0] == 3
+
+
 def test_a_kernel_that_never_ends_is_stopped(plant: Plant) -> None:
     shim = plant("""
 extern "C" __global__ void f(int* flag) {

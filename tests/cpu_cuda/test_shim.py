@@ -118,9 +118,9 @@ def test_the_shim_can_be_used_after_a_fault(plant: Plant) -> None:
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 1024, 1025])
 def test_a_guarded_array_is_an_aligned_copy(count: int) -> None:
     values = np.arange(count, dtype=np.float64)
-    guarded = Guarded(values)
+    guarded = Guarded(values, np.zeros(1 << 15, np.uint8), 4096)
     np.testing.assert_array_equal(guarded.array, values)
-    assert guarded.address % ALIGNMENT == 0
+    assert guarded.place % ALIGNMENT == 0
     assert guarded.damage() == ""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from common.cuda.compile import local_sources
-from tests.cpu_cuda.shim import KernelFault, Shim, compile_runtime, requires_compiler
+from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER, STAND_INS, Kernel, kernels_in
 from tests.kernels import doubles
 from tests.kernels.cases import Case, all_cases
@@ -18,16 +18,6 @@ from tests.kernels.cases import Case, all_cases
 PLAIN = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.is_plain]
 
 pytestmark = requires_compiler
-
-
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_runtime(tmp_path_factory.mktemp("runtime"))
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory, runtime: Path) -> Shim:
-    return Shim(sorted(KERNELS_FOLDER.glob("*.cu")), tmp_path_factory.mktemp("shim"), runtime)
 
 
 @pytest.fixture
@@ -135,14 +125,14 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
     ],
 )
 def test_a_kernel_made_wrong_is_caught(
-    kernel: str, right: str, wrong: str, tmp_path: Path, runtime: Path, random: np.random.Generator
+    kernel: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain, random: np.random.Generator
 ) -> None:
     (source,) = {found.source for found in PLAIN if found.name == kernel}
     files = [file for file in local_sources(source) if not (STAND_INS / file.name).exists()]
     assert any(right in file.read_text() for file in files)
     for file in files:
         (tmp_path / file.name).write_text(file.read_text().replace(right, wrong))
-    shim = Shim([tmp_path / source.name], tmp_path, runtime)
+    shim = Shim([tmp_path / source.name], toolchain)
 
     def is_right(case: Case) -> bool:
         try:

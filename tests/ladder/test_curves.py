@@ -90,7 +90,7 @@ def test_the_oracles_epochs_are_the_same_in_parts(tmp_path: Path) -> None:
     for one, other in zip(whole.epochs, parts.epochs, strict=True):
         assert other.mean_loss == pytest.approx(one.mean_loss, rel=1e-12)
         assert other.accuracy == pytest.approx(one.accuracy, rel=1e-12)
-    assert whole.test_accuracies == parts.test_accuracies
+    assert whole.tested == parts.tested
     assert [seen.step for seen in whole.curve.training] == [16, 32]
 
 

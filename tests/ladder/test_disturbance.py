@@ -57,6 +57,8 @@ def test_what_befalls_the_host_disturbs_everyone(host: HostState, said: str, on_
     [
         (HostState(0.099, 0.099, 0.199), 0),  # of two runs of a second
         (HostState(0.101, 0.0, 0.0), 1),
+        (HostState(0.101, 0.0, 0.0, idle_cores=0.9), 1),
+        (HostState(0.101, 0.0, 0.0, idle_cores=1.1), 0),  # nobody had the core that it waited for
         (HostState(0.0, 0.101, 0.0), 1),
         (HostState(0.0, 0.0, 0.201), 1),
         (HostState(0.101, 0.101, 0.201), 3),

@@ -22,6 +22,7 @@ class Host:
         monkeypatch.setattr("time.monotonic", lambda: self.now_s)
         monkeypatch.setattr("time.process_time", lambda: self.own_s)
         monkeypatch.setattr("os.cpu_count", lambda: 4)
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2})
         self.thread("1", 0.0)
         self.write(0, 0, 0)
 
@@ -29,10 +30,11 @@ class Host:
         (self.tasks / name).mkdir(parents=True, exist_ok=True)
         (self.tasks / name / "schedstat").write_text(f"123 {int(waited_s * 1e9)} 7\n")
 
-    def write(self, user_s: float, system_s: float, stolen_s: float) -> None:
+    def write(self, user_s: float, system_s: float, stolen_s: float, *idle_s: float) -> None:
         user, system, stolen = (int(seconds * TICK) for seconds in (user_s, system_s, stolen_s))
         idle, guest = 10**6 + int(self.now_s * TICK), user
-        self.stat.write_text(f"cpu  {user} 0 {system} {idle} 55 0 0 {stolen} {guest} {guest}\ncpu0 1 2 3\n")
+        cores = "".join(f"cpu{core} 1 0 1 {int(seconds * TICK)} 0 0 0\n" for core, seconds in enumerate(idle_s))
+        self.stat.write_text(f"cpu  {user} 0 {system} {idle} 55 0 0 {stolen} {guest} {guest}\n{cores}intr 5\n")
 
     def monitor(self) -> HostMonitor:
         return HostMonitor(self.tasks, self.stat)
@@ -60,6 +62,14 @@ def test_what_this_process_does_is_no_disturbance(host: Host) -> None:
     host.now_s, host.own_s = 10.0, 40.1  # finer than ticks
     host.write(user_s=40.0, system_s=0.0, stolen_s=0.0)
     assert monitor.read() == [HostState(0.0, 0.0, 0.0)]
+
+
+def test_it_tells_which_cores_had_nothing_to_do(host: Host) -> None:
+    host.write(0, 0, 0, 1.0, 1.0, 1.0)
+    monitor = host.monitor()
+    host.now_s = 10.0
+    host.write(0, 0, 0, 6.0, 11.0, 8.0)
+    assert monitor.read()[0].idle_cores == pytest.approx(1.2)  # the second core is not for this process
 
 
 def test_a_thread_that_has_ended_takes_nothing_back(host: Host) -> None:

@@ -134,6 +134,11 @@ def test_floors_are_made_of_the_best_samples() -> None:
     assert found.design_us == pytest.approx(28 + 14)
     pixels_us = 128 * 784 / 6e6
     assert found.physical_us == pytest.approx((pixels_us + 0.24) / HEADROOM)
+    early = Design(kernels=3, launches=0.01, are_dependents=True)
+    dependents = limits.floors(record, Problem(784, 10), "float32", early)
+    assert dependents is not None
+    assert dependents.design is not None
+    assert dependents.design.kernels_us == pytest.approx(3 * 0.5)
     without = limits.floors(record, Problem(784, 10), "float32")
     assert without == Floor(found.physical_us, None)
     assert without.design_us is None

@@ -11,6 +11,7 @@ from common.trainer import EpochMetrics
 from ladder.measure import (
     Plan,
     Run,
+    Validation,
     measure,
     plan_within,
     read_late,
@@ -73,6 +74,28 @@ def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
     assert (run.loading_s, run.seconds) == (0.25, 4.0)
     assert run.metrics == {1: EpochMetrics(0.5, 0.9)}
     assert run.gpu_seconds is None
+
+
+def test_validation_is_inside_of_the_time_after_the_epochs_that_are_due() -> None:
+    trainer = FakeTrainer()
+
+    def validate() -> EpochMetrics:
+        trainer.log.append("validate")
+        trainer.fence()  # it reads what it says
+        trainer.now += 10.0
+        return EpochMetrics(0.25, 0.95)
+
+    run = timed_run(
+        trainer,
+        PARAMS,
+        4,
+        fence=trainer.fence,
+        clock=trainer.clock,
+        validation=Validation(validate, lambda epoch: epoch in (1, 3)),
+    )
+    assert run.seconds == 4 * 2.0 + 2 * 10.0
+    assert run.validations == {1: EpochMetrics(0.25, 0.95), 3: EpochMetrics(0.25, 0.95)}
+    assert [entry for entry in trainer.log if entry in ("validate", "epoch 2")] == ["validate", "epoch 2", "validate"]
 
 
 def test_every_run_starts_from_the_parameters_of_its_number() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -53,7 +52,7 @@ class Script:
             return dict.fromkeys(runs, "oracle")
 
         monkeypatch.setattr(runner, "run_job", run_job)
-        monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: nullcontext(self))
+        monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: self)
         monkeypatch.setattr(Runner, "_judge", judge)
         monkeypatch.setattr(Runner, "_note_oracle", lambda self, oracle: None)
         monkeypatch.setattr(runner, "compute_all", oracles)
@@ -61,6 +60,15 @@ class Script:
 
     def of(self, needs: object) -> None:
         """No nursery."""
+
+    def __enter__(self) -> Script:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 def rounds(stage: StageResult) -> list[int]:

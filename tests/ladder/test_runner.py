@@ -140,3 +140,21 @@ def test_a_stage_that_the_problem_does_not_fit_is_skipped_with_what_to_try(
     (stage,) = prepare(tmp_path, "stages.persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
     assert stage.status == "skipped"
     assert stage.reason == "hidden layers of 8,8,8,8,8: it takes 4 at most; try persistent-grid"
+
+
+@pytest.mark.parametrize(
+    ("source", "instead"), [("dependent_launch", "fused-bias"), ("persistent_cluster", "cuda-graph")]
+)
+def test_a_rung_for_newer_gpus_is_skipped_with_the_rung_below(
+    source: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_old = "needs sm_90 or newer, this GPU is sm_86"
+    monkeypatch.setattr(runner, "missing", lambda needs: too_old if "sm_90" in needs else None)
+    (stage,) = prepare(tmp_path, f"stages.{source}:STAGE").run(Watcher()).stages
+    assert (stage.status, stage.reason) == ("skipped", f"{too_old}; try {instead}")
+
+
+def test_a_rung_that_lacks_a_package_as_well_says_that_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "missing", lambda needs: "CuPy is not installed" if "cuda" in needs else None)
+    (stage,) = prepare(tmp_path, "stages.dependent_launch:STAGE").run(Watcher()).stages
+    assert stage.reason == "CuPy is not installed"

@@ -22,7 +22,9 @@ from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 PROBLEM = Problem(36, 4, (8,), batch_size=8, metrics_every=50)
-SHORT_ORACLE = OracleRun([OracleEpoch(1.0, 0.5)], [0.8], [None])  # it gave up after an epoch of twenty
+SHORT_ORACLE = OracleRun(
+    [OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.8)], [None]
+)  # it gave up after an epoch of twenty
 
 
 def failed(checks: list[Check]) -> set[str]:
@@ -58,7 +60,7 @@ def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
 
 @pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])
 def test_with_few_images_one_of_them_is_no_defect(correct: int, passes: bool) -> None:
-    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [0.8], [None])
+    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.8)], [None])
     params = initial_params(PROBLEM, 0)
     checks = verify_final(PROBLEM, "float32", 1, params, {}, oracle, correct / 50, 50, 300)
     assert ("test accuracy" not in failed(checks)) == passes

@@ -18,6 +18,7 @@ from ladder.profile.occupancy import occupancy
 from ladder.profile.summary import summarise, without_tool
 from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
 from ladder.profile_data import CallUse, CopyUse, Split
+from reports.profiles import overlap
 
 H200 = Multiprocessor(
     count=132, threads=2048, shared_bytes=233472, registers=65536, blocks=32, reserved_shared_bytes=1024
@@ -110,6 +111,28 @@ def test_what_a_tool_costs_comes_out_of_idle_time_first() -> None:
     assert without_tool(Split(0, 0, 0, 1, 3), 8) == Split(0, 0, 0, 2, 6)
 
 
+def test_kernels_that_start_early_count_once_in_the_parts() -> None:
+    # Two steps of three kernels: each starts 1 us after the one before it did, and ends 4 us after that one has ended.
+    names = 2 * ["tile_product_f32", "softmax_xent", "bias_update"]
+    kernels = [Kernel(name, 1000 * at, 4000 * (at + 1), 1) for at, name in enumerate(names)]
+    calls = [Call("cudaGraphLaunch", 0, 0, 1, 7), Call("cuCtxSynchronize", 0, 24_000, 2, 7)]
+    trace = Trace(windows=[Window(0, 0, 24_000)], kernels=kernels, calls=calls)
+    profile = summarise(trace, (1.0,), 2, "cupti", 12.0, H200)
+    assert profile.seen == Split(12, 0, 0, 0, 0)
+    assert profile.busy_share == 1
+    assert [kernel.place for kernel in profile.kernels] == [0, 1, 2]
+    assert profile.overlap_us == sum(kernel.us_per_step for kernel in profile.kernels) - 12
+    assert "overlap by 22.5 us" in overlap(profile)
+    bars, length_us = excerpt(trace, 2)
+    assert len(bars) > len(names)
+    assert all(bar.duration_us >= 0 and bar.start_us + bar.duration_us <= length_us for bar in bars)
+
+
+def test_kernels_that_do_not_overlap_say_so(trace: Trace) -> None:
+    profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0, H200)
+    assert (profile.overlap_us, overlap(profile)) == (0, "")
+
+
 def test_kernels_are_summed_up_by_name_where_steps_differ() -> None:
     trace = epoch_of(0, 0, totals=False)
     trace.kernels[3] = Kernel("other", 16_500, 18_500, 11)
@@ -151,7 +174,7 @@ def test_of_a_kernel_that_runs_an_epoch_three_steps_are_shown() -> None:
 
 
 def test_two_epochs_stand_for_a_whole_run() -> None:
-    def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, int], tuple[float, float]]:
+    def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         problem = Problem(inputs=4, classes=2, batch_size=1, epochs=epochs, metrics_every=metrics_every)
         found = sample_of(problem, epochs)
         assert [problem.metrics_due(epoch) for epoch in found.epochs] == [metrics_every == 1, True]
@@ -161,6 +184,17 @@ def test_two_epochs_stand_for_a_whole_run() -> None:
     assert weights(7, 20) == ((5, 6), (0.9, 0.1))
     assert weights(1, 20) == ((0, 1), (0.5, 0.5))
     assert weights(30, 20) == ((28, 29), (1.0, 0.0))
+
+
+def test_epochs_with_and_without_validation_stand_for_a_whole_run() -> None:
+    def sample(metrics_every: int, validate_every: int) -> dict[int, float]:
+        problem = Problem(4, 2, epochs=20, metrics_every=metrics_every, validate_every=validate_every)
+        found = sample_of(problem, 20)
+        return dict(zip(found.epochs, found.weights, strict=True))
+
+    assert sample(10, 1) == {8: 0.9, 9: 0.1}
+    assert sample(10, 5) == {0: 0.8, 4: 0.1, 9: 0.1}
+    assert sample(1, 20) == {0: 0.95, 19: 0.05}
 
 
 @pytest.mark.parametrize(

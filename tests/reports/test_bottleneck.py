@@ -27,6 +27,12 @@ def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
     assert "its 8 blocks keep at most 8 multiprocessors busy" in text
 
 
+def test_a_kernel_that_may_only_wait_for_others_is_not_blamed_without_saying_so() -> None:
+    seen = profile(BUSY, [kernel("quick", "layer", 30.0), kernel("slow", "gemm", 40.0, blocks=8)])
+    text = advice(msgspec.structs.replace(seen, overlap_us=10.0))
+    assert "with 40.0 us a step (others run beside it, and it may only wait for them): " in text
+
+
 @pytest.mark.parametrize(
     ("occupancy", "moved", "expected"),
     [

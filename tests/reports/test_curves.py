@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.results import save
+from ladder.results import Check, save
 from ladder.study_data import save_study
 from reports.curves import EXACT, band, curves_csv, distances, has_curves
 from reports.figures import figures
+from reports.nearness import nearness
 from reports.study import StudyResults, not_passed
 from reports.study_figures import seeds_of, study_figures
 from reports.study_render import render_study
@@ -79,6 +80,19 @@ def test_why_a_stage_has_no_curves_is_told() -> None:
     without = StudyResults(results.study, runs)
     assert "naive has no curves: RuntimeError: no" in not_passed(without)
     assert "- naive has no curves: RuntimeError: no" in study_report(without, [])
+
+
+def test_how_near_curves_come_is_told_beside_the_limit_of_verification() -> None:
+    results = curve_results()
+    runs = list(results.runs.values())[:3]
+    found = {one.stage.name: one for one in nearness(runs)}
+    assert found["numpy"].worst < 1e-9
+    assert 1e-4 < found["bf16-gemm"].worst < 1e-2
+    limited = [replace_stage(run, "bf16-gemm", checks=[Check("loss curve", 0.0, 1.0, passed=True)]) for run in runs]
+    assert {one.stage.name: one.within for one in nearness(limited)}["bf16-gemm"] is True
+    tight = [replace_stage(run, "bf16-gemm", checks=[Check("loss curve", 0.0, 1e-9, passed=True)]) for run in runs]
+    assert {one.stage.name: one.within for one in nearness(tight)}["bf16-gemm"] is False
+    assert "## How near the curves come to the oracle's" in study_report(results, [])
 
 
 def test_an_ordinary_run_shows_its_curves_where_it_has_some() -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from matplotlib.figure import Figure
 
 from ladder.results import Results, ResultsError, save
+from reports import timeline
 from reports.readme import BEGIN, END, ReadmeError, readme_is_current, recorded_runs, update_readme
 from reports.render import render_all
 from tests.reports import sample
@@ -28,7 +30,12 @@ def record(run: Results, readme: Path, name: str) -> Path:
     return reference
 
 
-def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(tmp_path: Path) -> None:
+def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Which figures there are is compared, not their bytes, which another version of matplotlib may draw in another way.
+    monkeypatch.setattr(timeline, "_width", len)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, text, **how: text.write("<svg/>"))
     readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
     runs = recorded_runs(readme, reference)
     if not runs:
@@ -43,7 +50,6 @@ def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(tmp_p
         recorded = (ROOT / folder / "report.md").read_text(encoding="utf-8")
         again = f"`python run_ladder.py report {folder}` writes it again"
         assert recorded == (rendered / "report.md").read_text(encoding="utf-8"), again
-        # Not their bytes, which another version of matplotlib may draw in another way.
         drawn, kept = ({file.name for file in (at / "figures").iterdir()} for at in (rendered, ROOT / folder))
         assert kept == drawn, again
 

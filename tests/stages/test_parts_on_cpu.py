@@ -28,10 +28,9 @@ from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer
 from stages.tiles import TileProducts
 from stages.workspace import Array, Setup
-from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.numpy_parts import RECIPE, HostDevice
-from tests.stages.test_step import random_split
+from tests.stages.test_step import assert_validates, random_split
 
 pytestmark = requires_compiler
 
@@ -125,10 +124,9 @@ class ShimDevice(HostDevice):
         self._shim.launch(name, grid, block, *args, **how)
 
 
-@pytest.fixture(scope="module")
-def device(tmp_path_factory: pytest.TempPathFactory) -> ShimDevice:
-    build = tmp_path_factory.mktemp("shim")
-    return ShimDevice(Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build)))
+@pytest.fixture
+def device(shim: Shim) -> ShimDevice:
+    return ShimDevice(shim)
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((), 1), ((35,), 8), ((5, 3, 4), 33), ((4, 1, 3), 5)], ids=str)
@@ -149,3 +147,13 @@ def test_first_updates_are_the_oracle_s(
         )
         assert [check for check in checks if not check.passed] == []
         assert {"first 2 updates, loss", "first 2 updates, accuracy"} <= {check.what for check in checks} or epoch == 0
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((5, 3, 4), 8)], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_validation_is_by_the_parts_that_train(
+    recipe: Recipe, hidden: tuple[int, ...], batch: int, device: ShimDevice
+) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch)
+    trainer = RecipeTrainer(recipe, problem, random_split(STEPS * batch, 17, 10), device)
+    assert_validates(trainer, problem, random_split(2 * batch + 3, 17, 10, seed=1))

@@ -25,8 +25,10 @@ PROBLEM = Problem(inputs=13, classes=3, hidden=(6, 5), batch_size=4)
 def trained(recipe: Recipe) -> Params:
     trainer = RecipeTrainer(recipe, PROBLEM, random_split(19, 13, 3), HostDevice())
     trainer.load_params(initial_params(PROBLEM, 0))
+    trainer.prepare_validation(random_split(7, 13, 3, seed=1))
     for epoch in range(3):
         trainer.run_epoch(epoch)
+        trainer.validate()
     return trainer.read_params()
 
 

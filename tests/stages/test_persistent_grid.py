@@ -13,7 +13,7 @@ import pytest
 from common.problem import Problem
 from stages.grid_plan import GridPlan, make_plan, pitch_of
 from stages.persistent_grid import STAGE
-from tests.cpu_cuda.shim import KernelFault, Shim, compile_runtime, requires_compiler
+from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.kernels.cases import Case, all_cases
 
@@ -74,11 +74,6 @@ def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None
     assert (deep.sizes.wide, deep.sizes.held) == (4, 1)
 
 
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_runtime(tmp_path_factory.mktemp("runtime"))
-
-
 @requires_compiler
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
@@ -103,13 +98,15 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("row_tail.cuh", "logf(sum) + ", ""),
     ],
 )
-def test_a_schedule_made_wrong_is_caught(file: str, right: str, wrong: str, tmp_path: Path, runtime: Path) -> None:
+def test_a_schedule_made_wrong_is_caught(
+    file: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain
+) -> None:
     folder = tmp_path / "kernels"
     shutil.copytree(KERNELS_FOLDER, folder)
     text = (folder / file).read_text()
     assert text.count(right) == 1
     (folder / file).write_text(text.replace(right, wrong))
-    shim = Shim([folder / "persistent_grid.cu"], tmp_path, runtime)
+    shim = Shim([folder / "persistent_grid.cu"], toolchain)
 
     def is_right(case: Case) -> bool:
         args = case.copy_args()

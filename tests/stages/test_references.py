@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from common.dataset import Split
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.results import Precision
 from ladder.verify import verify_first_update
 from stages.references import jax_scan, torch_dataloader, torch_eager
-from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import compile_steps, linear_or_sum, train_steps
-from tests.stages.test_step import random_split
+from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
+from tests.stages.test_step import assert_validates, random_split
 
 STEPS = 5
 SIZES = [((), 16), ((), 7), ((33,), 16), ((17, 5, 9), 31), ((8,), 1)]
@@ -68,6 +70,23 @@ def test_jax_however_unrolled(hidden: tuple[int, ...], batch: int, unroll: int |
     assert_trains(build, problem_of(hidden, batch))
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("hidden", [(), (17, 5)], ids=str)
+@pytest.mark.parametrize("stage", [torch_eager.STAGE, torch_dataloader.STAGE], ids=lambda stage: stage.name)
+def test_pytorch_validates_on_all_test_images(stage, hidden: tuple[int, ...]) -> None:  # type: ignore[no-untyped-def]
+    problem = problem_of(hidden, 16)
+    assert_validates(stage.build(problem, random_split(48, 49, 10)), problem, random_split(37, 49, 10, seed=1))
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("images", [32, 37, 5])
+@pytest.mark.parametrize("hidden", [(), (17, 5)], ids=str)
+def test_jax_validates_on_all_test_images(hidden: tuple[int, ...], images: int) -> None:
+    problem = problem_of(hidden, 16)
+    trainer = jax_scan.STAGE.build(problem, random_split(48, 49, 10))
+    assert_validates(trainer, problem, random_split(images, 49, 10, seed=1))
+
+
 @pytest.mark.jax
 def test_jax_on_a_cpu_says_so() -> None:
     import jax
@@ -106,6 +125,35 @@ def test_the_step_that_is_compiled(hidden: tuple[int, ...], batch: int, precisio
         )
 
     assert_trains(build, problem_of(hidden, batch), precision)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.parametrize("compiled", [False, True], ids=["as-written", "as-traced"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("hidden", [(), (33,)], ids=str)
+def test_the_forward_pass_that_is_compiled(hidden: tuple[int, ...], precision: Precision, compiled: bool) -> None:
+    amp = precision == "bfloat16"
+
+    def evaluation(setup: TorchSetup, test: Split) -> Evaluate:
+        import torch
+
+        steps = evaluation_steps(setup, amp=amp)
+        if compiled:
+            steps = compile_steps(steps, {"backend": "aot_eager"})
+        batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32, test)
+
+        def evaluate() -> None:
+            for batch in batches:
+                steps([batch])
+
+        return evaluate
+
+    problem = problem_of(hidden, 16)
+    prepare = partial(in_groups, amp=amp, compiled=False)
+    trainer = TorchTrainer(problem, random_split(48, 49, 10), prepare, evaluation)
+    test = random_split(37, 49, 10, seed=1)
+    assert_validates(trainer, problem, test, *((1e-2, 0.06) if amp else ()))
 
 
 @pytest.mark.torch

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from common.dataset import Split
-from common.oracle import Oracle
+from common.oracle import Oracle, evaluate
 from common.problem import Problem, initial_params
+from common.trainer import Trainer, ValidatingTrainer
+from stages.references.numpy_cpu import NumpyTrainer
 from stages.step import RecipeTrainer
 from stages.workspace import Array
 from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyGemm
@@ -49,6 +51,46 @@ def test_step_equals_the_oracle(hidden: tuple[int, ...], batch: int, images: int
     assert metrics is not None
     assert metrics.mean_loss == pytest.approx(seen.mean_loss, rel=1e-5)
     assert metrics.accuracy == seen.accuracy
+
+
+def assert_validates(trainer: Trainer, problem: Problem, test: Split, rel: float = 1e-5, moved: float = 0.0) -> None:
+    """What it says of the test images is what float64 makes of its parameters, after every epoch anew."""
+    assert isinstance(trainer, ValidatingTrainer)
+    trainer.prepare_validation(test)
+    trainer.load_params(initial_params(problem, run=0))
+    for epoch in range(2):
+        trainer.run_epoch(epoch)
+        for _ in range(2):  # it changes nothing
+            said, params = trainer.validate(), trainer.read_params()
+            expected = evaluate(params.weights, params.biases, test.images, test.labels)
+            assert said.mean_loss == pytest.approx(expected.mean_loss, rel=rel)
+            assert abs(said.accuracy - expected.accuracy) <= moved + 1e-9
+    trainer.close()
+
+
+@pytest.mark.parametrize("images", [24, 21, 5], ids=["whole-batches", "with-a-rest", "less-than-a-batch"])
+@pytest.mark.parametrize("hidden", [(), (5, 4)], ids=str)
+def test_validation_is_of_all_test_images(hidden: tuple[int, ...], images: int) -> None:
+    problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=8, learning_rate=0.3)
+    train = random_split(24, 13, 3)
+    for trainer in (RecipeTrainer(RECIPE, problem, train, HostDevice()), NumpyTrainer(problem, train)):
+        assert_validates(trainer, problem, random_split(images, 13, 3, seed=1))
+
+
+def test_training_is_the_same_bit_for_bit_with_validation() -> None:
+    problem, split = Problem(inputs=13, classes=3, hidden=(5,), batch_size=8), random_split(30, 13, 3)
+    trained = []
+    for validates in (False, True):
+        trainer = RecipeTrainer(RECIPE, problem, split, HostDevice())
+        if validates:
+            trainer.prepare_validation(random_split(11, 13, 3, seed=1))
+        trainer.load_params(initial_params(problem, run=0))
+        for epoch in range(3):
+            trainer.run_epoch(epoch)
+            if validates:
+                trainer.validate()
+        trained.append([tensor.tobytes() for tensor in trainer.read_params().tensors().values()])
+    assert trained[0] == trained[1]
 
 
 def test_metrics_are_none_in_an_epoch_that_is_not_due() -> None:

@@ -23,8 +23,7 @@ from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer, set_up
 from stages.tile_gemm import TileGemm, gradient_scale
 from stages.tiles import MOST_WARPS, SHAPES, STEP, cuts
-from tests.cpu_cuda.shim import Shim, compile_runtime, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.numpy_parts import RECIPE, NumpyGemm
 from tests.stages.test_parts_on_cpu import ShimDevice
 from tests.stages.test_step import random_split
@@ -93,12 +92,6 @@ class Library:
         else:
             assert fusion.kind != "bias_row", "no epilogue of the library's"
             self._multiply.fused(a, b, out, fusion, **how)
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
-    build = tmp_path_factory.mktemp("shim")
-    return Shim(sorted(KERNELS_FOLDER.glob("*.cu")), build, compile_runtime(build))
 
 
 @requires_compiler

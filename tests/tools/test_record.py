@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ladder.options import ladder_parser
+from stages.registry import load_all, select
 from tests.tools.machine import write_program
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +25,8 @@ case "$1" in
 -m) echo "$*" >> log ;;
 run_ladder.py)
     echo "$* with $(cat results/reference/*/*/results.json | grep -c new) kept" >> log
-    mkdir -p "$5/logs" "$5/profiles" && echo new > "$5/results.json" && touch "$5/profiles/naive.nsys-rep"
-    if [ "${5##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
+    mkdir -p "$3/logs" "$3/profiles" && echo new > "$3/results.json" && touch "$3/profiles/naive.nsys-rep"
+    if [ "${3##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
 esac
 """
 
@@ -69,12 +71,12 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     left_over.write_text("interrupted")
     ended = tree.run()
     assert ended.returncode == 0
-    run = "run_ladder.py --stages all --out runs/record/h200/"
+    run = "run_ladder.py --out runs/record/h200/"
     assert tree.log() == [
         "-m pytest -q -m gpu",
-        f"{run}logistic --profile nsys,cupti with 0 kept",
-        f"{run}hidden-256 --hidden 256 with 0 kept",
-        f"{run}hidden-128-128-128 --hidden 128,128,128 --batch-size 32 with 0 kept",
+        f"{run}logistic --stages all --profile nsys,cupti with 0 kept",
+        f"{run}hidden-256 --stages all --hidden 256 with 0 kept",
+        f"{run}hidden-128-128-128 --stages all --hidden 128,128,128 --batch-size 32 with 0 kept",
     ]
     assert re.sub(r"\d+", "N", ended.stdout).splitlines() == [
         f"record: {part} took N s" for part in ("the tests", *(re.sub(r"\d+", "N", problem) for problem in PROBLEMS))
@@ -83,6 +85,18 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     assert not list((tree.root / "results").rglob("logs"))
     assert not list((tree.root / "results").rglob("*.nsys-rep"))
     assert not list((tree.root / "runs").rglob("*.json"))
+
+
+def test_every_problem_there_is_can_be_asked_for() -> None:
+    script = (ROOT / "tools" / "record.sh").read_text()
+    beyond = re.search(r'beyond="(.*)"', script)
+    assert beyond is not None
+    problems = re.findall(r'^    \[(.*)\]="(.*)"$', script, re.MULTILINE)
+    assert len(problems) > len(PROBLEMS)
+    for problem, options in problems:
+        asked = ladder_parser().parse_args(options.replace("$beyond", beyond[1]).split())
+        assert select(asked.stages, load_all())
+        assert problem == ("hidden-" + "-".join(map(str, asked.hidden)) if asked.hidden else "logistic")
 
 
 def test_only_the_problems_that_are_named_are_replaced(tree: Tree) -> None:

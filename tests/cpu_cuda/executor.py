@@ -1,0 +1,98 @@
+"""Executes launches for the shim, each in a process of its own.
+
+A kernel, and a defect planted in one even more so, may write where it likes, crash, or never end. So it does this in
+a fork of a process that runs nothing else (executor.cpp): of the tests' own memory it sees the arrays that it was
+given, and no more. The tests' process is not forked, since the threads of PyTorch and JAX would not be in the fork.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MEMORY_BYTES = 1 << 30  # of addresses; a page is taken when it is first written
+REPORT_BYTES = 4096  # the first ones: the address of a fault, then what it was
+_FAULT = 3  # the exit status after a fault that is told in the report
+
+
+@dataclass(frozen=True)
+class Request:
+    """A launch; addresses are those in the executor."""
+
+    library: Path
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared_at: int
+    shared_bytes: int
+    cooperative: bool
+    seed: int
+    limit_s: int
+    guards: Sequence[int]  # where a page begins that must not be touched
+    pages: Sequence[int]  # of a dependent launch's tensors, an address and a size each
+    arguments: Sequence[bytes]
+
+    def text(self) -> str:
+        """As executor.cpp reads it."""
+        how = (self.shared_at, self.shared_bytes, int(self.cooperative), self.seed, self.limit_s)
+        values = [int.from_bytes(argument, sys.byteorder) for argument in self.arguments]
+        lists = [number for each in (self.guards, self.pages, values) for number in (len(each), *each)]
+        numbers = (*self.grid, *self.block, *how, *lists)
+        return f"{self.library}\n{self.kernel} {' '.join(map(str, numbers))}\n"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was wrong, and the address if it was an access."""
+
+    what: str
+    address: int | None = None
+
+
+class Executor:
+    """The process, and the memory that is shared with it, which begins at `base` there."""
+
+    def __init__(self, program: Path) -> None:
+        file = os.memfd_create("cpu_cuda")
+        os.ftruncate(file, MEMORY_BYTES)
+        self.memory = mmap.mmap(file, MEMORY_BYTES)
+        self._process = subprocess.Popen(
+            [program, str(file)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=[file],
+            start_new_session=True,  # so that Ctrl-C is told to the tests alone
+        )
+        os.close(file)
+        self.base = self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()  # it ends when there are no more requests
+
+    def execute(self, request: Request) -> Fault | None:
+        """Run a launch to its end; None if it had no fault."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(request.text())
+        self._process.stdin.flush()
+        status = self._answer()
+        if status == 0:
+            return None
+        if status == _FAULT:
+            what, _, _ = self.memory[8:REPORT_BYTES].partition(b"\0")
+            return Fault(what.decode(), int.from_bytes(self.memory[:8], sys.byteorder) or None)
+        return Fault(f"ended by {signal.Signals(-status).name}" if status < 0 else f"exited with {status}")
+
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the executor of kernels has ended, exit status {self._process.wait()}")
+        return int(answer)

@@ -1,0 +1,65 @@
+"""Kernels that can be launched as programmatic dependents wait for the kernel before them, and do the same as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.cuda.compile import compile_cubin, local_sources
+from common.cuda.dependent import MACROS, waits
+from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
+from tests.cpu_cuda.sources import KERNELS_FOLDER, STAND_INS, Kernel, kernels_in, parse
+from tests.kernels.cases import all_cases
+from tests.nvrtc import requires_nvrtc
+
+SOURCES = [source for source in sorted(KERNELS_FOLDER.glob("*.cu")) if waits(source)]
+KERNELS = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.source in SOURCES]
+DEPENDENTS = (90, 100, 120)
+
+
+def test_the_kernels_of_a_step_are_among_them() -> None:
+    assert {"tile_product_f32", "softmax_xent", "bias_update"} <= {kernel.name for kernel in KERNELS}
+
+
+@requires_compiler
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_dependent_launch_touches_nothing_before_its_wait(kernel: Kernel, shim: Shim) -> None:
+    for case in all_cases(kernel.name, np.random.default_rng()):
+        args, as_ever = case.copy_args(), case.copy_args()
+        shim.launch(case.kernel, case.grid, case.block, *args.values(), dependent=True, **case.how)
+        shim.launch(case.kernel, case.grid, case.block, *as_ever.values(), **case.how)
+        assert case.mismatch(args) == ""
+        for name, value in args.items():
+            assert np.asarray(value).tobytes() == np.asarray(as_ever[name]).tobytes(), f"{case}: {name}"
+
+
+@requires_compiler
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, toolchain: Toolchain) -> None:
+    for file in local_sources(kernel.source):
+        if not (STAND_INS / file.name).exists():
+            (tmp_path / file.name).write_text(file.read_text().replace("wait_for_previous();", ""))
+    broken = Shim([tmp_path / kernel.source.name], toolchain)
+    case = next(iter(all_cases(kernel.name, np.random.default_rng())))
+    with pytest.raises(KernelFault, match="before it waited for the kernel before"):
+        broken.launch(case.kernel, case.grid, case.block, *case.copy_args().values(), dependent=True, **case.how)
+
+
+@requires_nvrtc
+@pytest.mark.parametrize("arch", DEPENDENTS)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_it_compiles_with_the_wait_and_stays_in_registers(source: Path, arch: int) -> None:
+    cubin = compile_cubin(source, f"sm_{arch}", MACROS)
+    for kernel in parse(source):
+        used = cubin.resources[kernel.name]
+        assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0), kernel.name
+
+
+@requires_nvrtc
+@pytest.mark.parametrize(("arch", "is_there"), [(80, False), (89, False), (90, True)])
+def test_the_wait_is_compiled_in_from_sm_90_on(arch: int, is_there: bool) -> None:
+    source = KERNELS_FOLDER / "softmax.cu"
+    codes = {compile_cubin(source, f"sm_{arch}", macros).code for macros in ((), MACROS)}
+    assert len(codes) == 1 + is_there

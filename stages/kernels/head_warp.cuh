@@ -11,7 +11,9 @@ class HeadWarp {
         for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
     }
 
-    __device__ void run(bool with_totals) {
+    // Compiled for either, so that who wants no totals keeps nothing for them.
+    template <bool WITH_TOTALS>
+    __device__ void run() {
         if (!epoch.has_head(rank)) return;
         const float rate = epoch.rate();
         for (int step = 0; step < epoch.steps; ++step) {
@@ -32,7 +34,7 @@ class HeadWarp {
             send_dlogits(parity, dlogits);
             shared.leave_batch(step);
             // While messages are on their way, and by one warp, since all have the same.
-            if (with_totals && warp == 0) {
+            if (WITH_TOTALS && warp == 0) {
 #pragma unroll
                 for (int i = 0; i < 2; ++i) add_to_totals(logits[i], logits[i + 2], largest[i], sum[i], labels[i]);
             }

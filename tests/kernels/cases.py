@@ -364,8 +364,8 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         args |= {"plan": np.array(plan.numbers(memory.weight_begins, memory.bias_begins))}  # for the double
         # Terms are rounded to 2^-22 of outputs of about four, which mostly averages out, in every layer; weights that
         # small do not make it grow from layer to layer. An update is a mean over images, whose sum tensor cores do not
-        # round but cut off, term by term, at a place of the sum so far: outputs of a unit are alike for all images, and so
-        # are the errors, and nothing averages out. Parameters are rounded, too.
+        # round but cut off, term by term, where the largest number's bits end: outputs of a unit are about four for all
+        # images, so that the errors have one sign and do not average out. Parameters are rounded, too.
         error = len(problem.layers) * 16 * UNIT + 4 * batch * UNIT
         totals = np.array([steps * batch * error, 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))

@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ try:
     from ladder.limit_data import LimitsRecord
     from ladder.limits import measure_limits
     from ladder.lock import alone_in
-    from ladder.options import OneLineParser, compare_parser, ladder_parser, study_parser
+    from ladder.options import OneLineParser, compare_parser, ladder_parser, study_parser, tune_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
@@ -40,8 +41,11 @@ try:
     from ladder.study import measure_study, run_options
     from ladder.study_data import INDEX, Point, Study, load_study
     from ladder.study_file import read_study, with_settings
+    from ladder.tune import Tuning, name_of, open_gpu
+    from ladder.tune_data import TUNING, TuningRecord, load_tuning, save_tuning
     from reports.compare import print_comparison
     from reports.console import print_doctor, print_results, print_stage_list
+    from reports.earlier_limits import update_limits
     from reports.explain import ExplainError, print_explain
     from reports.limits import print_limits
     from reports.live import LiveView
@@ -52,6 +56,7 @@ try:
     from reports.render import render_all
     from reports.study_render import print_study, render_study
     from reports.summary import heading
+    from reports.tuning import outcome, print_tuning, render_tuning
     from reports.verdicts import CannotCompareError, compare
     from stages.registry import Entry, load_all, load_own, select
 except ModuleNotFoundError as missing:
@@ -80,6 +85,8 @@ def main(argv: list[str]) -> int:
             return readme(argv[1:])
         if argv[:1] == ["study"]:
             return study(argv[1:])
+        if argv[:1] == ["tune"]:
+            return tune(argv[1:])
         return ladder(argv)
     except (UsageError, ResultsError, ReadmeError, ExplainError, CannotCompareError) as error:
         print(f"run_ladder.py: {error}", file=sys.stderr)
@@ -134,10 +141,15 @@ def ladder(argv: list[str]) -> int:
 def report(argv: list[str]) -> int:
     """Render a results file again."""
     parser = OneLineParser(prog="run_ladder.py report", description="Render a results.json again; needs no GPU.")
-    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one, or a study")
+    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one, or a study or tuning")
     path: Path = parser.parse_args(argv).path
-    if path.name == INDEX:
+    if path.name in (INDEX, TUNING):
         path = path.parent
+    if (path / TUNING).exists():
+        tuning = load_tuning(path)
+        render_tuning(tuning, path)
+        print_tuning(tuning, path)
+        return 0
     if (path / INDEX).exists():
         print_study(render_study(path), path)
         return 0
@@ -228,6 +240,46 @@ def _limits_before(study_folder: Path) -> LimitsRecord | None:
     return next((limits for limits in found if limits is not None), None)
 
 
+def tune(argv: list[str]) -> int:
+    """Measure the launch shapes of a network's kernels, keep them, and draw what was measured."""
+    options = tune_parser().parse_args(argv)
+    # Checked before the data is looked for, which may take a download; its sizes are put in below.
+    asked = Problem(inputs=1, classes=1, hidden=options.hidden, batch_size=options.batch_size)
+    gpu = open_gpu()
+    folder: Path = options.out or Path("runs") / f"tune-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
+    with LiveView() as view:
+        dataset = load_dataset(data_dir=options.data_dir, seed=0, progress=view.download)
+        problem = replace(asked, inputs=dataset.train.images.shape[1], classes=dataset.classes)
+        check_fits(problem, dataset)
+        _make(folder)
+        tuning = Tuning(problem, dataset.train, gpu)
+        if tuning.damaged:
+            view.note(f"{tuning.damaged}: cannot be read; what it kept is measured again")
+        names = [name_of(operation) for operation in tuning.operations]
+        view.begin(len(names), names)
+        kernels = []
+        try:
+            for name, operation in zip(names, tuning.operations, strict=True):
+                view.start(name, 1, 1)
+                kernels.append(tuning.measure(operation, options.again))
+                view.finish(name, "kept" if kernels[-1].was_kept else "tuned", outcome(kernels[-1]))
+        except KeyboardInterrupt:
+            view.note(f"interrupted; {len(kernels)} of {len(names)} kernels are kept, the same command does the rest")
+            return INTERRUPTED
+    record = TuningRecord(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=shlex.join(["python", "run_ladder.py", *sys.argv[1:]]),
+        gpu=gpu.name,
+        network="-".join(map(str, (problem.inputs, *problem.hidden, problem.classes))),
+        batch_size=problem.batch_size,
+        kernels=kernels,
+    )
+    save_tuning(record, folder)
+    render_tuning(record, folder)
+    print_tuning(record, folder)
+    return 0
+
+
 def compare_runs(argv: list[str]) -> int:
     """Tell what became of each stage between two runs, or show several side by side."""
     options = compare_parser().parse_args(argv)
@@ -244,14 +296,18 @@ def compare_runs(argv: list[str]) -> int:
 
 
 def readme(argv: list[str]) -> int:
-    """Bring README.md up to date with the recorded runs."""
-    parser = OneLineParser(prog="run_ladder.py readme", description="Write the recorded runs into README.md.")
+    """Bring README.md, and the limits of docs/method.md, up to date with the recorded runs."""
+    parser = OneLineParser(
+        prog="run_ladder.py readme", description="Write the recorded runs into README.md and docs/method.md."
+    )
     parser.parse_args(argv)
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
     reference = ROOT / "results" / "reference"
     changed = update_readme(ROOT / "README.md", reference)
     changed |= update_published(ROOT / "README.md", reference, plans)
-    print("README.md is now up to date" if changed else "README.md was up to date")
+    changed |= update_limits(ROOT / "docs" / "method.md", ROOT / "README.md", reference)
+    documents = "README.md and docs/method.md"
+    print(f"{documents} are now up to date" if changed else f"{documents} were up to date")
     return 0
 
 

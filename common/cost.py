@@ -51,6 +51,14 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Exchanges:
+    """How often a step waits for other multiprocessors within a kernel, one after the other: no profile sees that."""
+
+    cluster_hops: int = 0  # data through the cluster's shared memory, which the next thing to do needs
+    grid_barriers: int = 0
+
+
+@dataclass(frozen=True)
 class Design:
     """What a stage does in a step, counted: means, since some of it does not happen in every step."""
 
@@ -58,6 +66,7 @@ class Design:
     launches: float  # calls by which the host hands kernels or graphs to the device
     waits: float = 0.0  # of the host for the device, without a copy
     read_backs: float = 0.0  # copies to the host that it waits for
+    exchanges: Exchanges = Exchanges()  # as the stage itself says
     are_dependents: bool = False  # kernels that start before the one in front of them has ended
 
 
@@ -76,6 +85,8 @@ class Rates:
     l2_size: int  # bytes
     on_chip_size: int  # bytes: shared memory and registers of all multiprocessors
     multiprocessors: int
+    cluster_hop_us: float | None = None  # None where the GPU has no clusters, or it was not measured
+    grid_barrier_us: float | None = None
     dependent_node_us: float | None = None  # the same where the next one is in place already; None where there is none
 
     def between_us(self, design: Design) -> float:
@@ -158,6 +169,16 @@ def launching_floor(design: Design, rates: Rates) -> float:
 def waiting_floor(design: Design, rates: Rates) -> float:
     """What the host's waits add to a step, in us: neither launching nor kernels go on meanwhile."""
     return design.waits * rates.wait_us + design.read_backs * rates.read_back_us
+
+
+def exchanging_floor(design: Design, rates: Rates) -> float:
+    """What the exchanges within its kernels take a step, in us: those that follow each other, and nothing between them.
+
+    One that was not measured counts as the cheapest that was.
+    """
+    measured = (rates.cluster_hop_us, rates.grid_barrier_us)
+    hop_us, barrier_us = (rates.exchange_us if us is None else us for us in measured)
+    return design.exchanges.cluster_hops * hop_us + design.exchanges.grid_barriers * barrier_us
 
 
 def kernels_floor(problem: Problem, design: Design, precision: Precision, rates: Rates) -> float:

@@ -36,6 +36,7 @@ class Chip(msgspec.Struct, frozen=True):
     multiprocessors: int
     l2_bytes: int
     on_chip_bytes: int  # shared memory and registers of all multiprocessors together
+    block_shared_bytes: int = 0  # that one block can have at most; 0 in records that lack it
 
 
 class LimitsRecord(msgspec.Struct, frozen=True):
@@ -56,12 +57,13 @@ class DesignFloor(msgspec.Struct, frozen=True):
 
     launching_us: float  # the host's time for its launches
     kernels_us: float  # the device's time for its kernels, which may overlap with launching
-    waiting_us: float  # what the host's waits add to the longer one of these
+    waiting_us: float  # what the host's waits add to the longest of the others
+    exchanging_us: float = 0.0  # what exchanges within its kernels take, during which kernels may compute
 
     @property
     def total_us(self) -> float:
         """The floor."""
-        return max(self.launching_us, self.kernels_us) + self.waiting_us
+        return max(self.launching_us, self.kernels_us, self.exchanging_us) + self.waiting_us
 
 
 class Floor(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from common import cost
-from common.cost import Design, Precision, Rates
+from common.cost import Design, Exchanges, Precision, Rates
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.environment import missing
@@ -72,7 +72,8 @@ PRIMITIVES = (
 )  # fmt: skip
 """In the order of the table."""
 
-EXCHANGES = ("cluster_hop_2", "cluster_hop_16", "grid_barrier")
+HOPS = ("cluster_hop_2", "cluster_hop_16")
+EXCHANGES = (*HOPS, "grid_barrier")
 """Whatever brings data from one multiprocessor to all others."""
 
 
@@ -102,7 +103,7 @@ def measure_limits(open_gpu: Callable[[], Primitives] = _first_gpu) -> LimitsRec
             limits.append(measured)
         else:
             skipped[primitive.title] = measured
-    chip = Chip(gpu.multiprocessors, gpu.l2_bytes, gpu.on_chip_bytes)
+    chip = Chip(gpu.multiprocessors, gpu.l2_bytes, gpu.on_chip_bytes, gpu.block_shared_bytes)
     return LimitsRecord(chip, limits, skipped, time.perf_counter() - begin)
 
 
@@ -122,12 +123,15 @@ def floors(record: LimitsRecord, problem: Problem, precision: Precision, design:
             launching_us=cost.launching_floor(design, rates),
             kernels_us=cost.kernels_floor(problem, design, precision, rates),
             waiting_us=cost.waiting_floor(design, rates),
+            exchanging_us=cost.exchanging_floor(design, rates),
         ),
     )
 
 
-def design_of(profile: Profile, steps: int, *, are_dependents: bool = False) -> Design:
-    """What a stage was seen to do in a step, of epochs of so many steps, and whether it says that kernels start early.
+def design_of(profile: Profile, steps: int, exchanges: Exchanges, *, are_dependents: bool) -> Design:
+    """What a stage was seen to do in a step, of epochs of so many steps, and what it says of itself.
+
+    That is whether its kernels start early, and what they exchange, which no profile sees.
 
     A read-back is two calls that wait: the copy, which is through when it returns, and the wait that makes sure of it.
     """
@@ -138,6 +142,7 @@ def design_of(profile: Profile, steps: int, *, are_dependents: bool = False) -> 
         waits=max(profile.syncs_per_epoch / steps - 2 * read_backs, 0.0),
         read_backs=read_backs,
         are_dependents=are_dependents,
+        exchanges=exchanges,
     )
 
 
@@ -156,6 +161,8 @@ def rates_of(record: LimitsRecord) -> Rates | None:
             wait_us=max(best["launch_and_wait"] - best["launch"], 0.0),
             read_back_us=max(best["launch_and_read"] - best["launch"], 0.0),
             exchange_us=min(exchanges),
+            cluster_hop_us=min((best[name] for name in HOPS if name in best), default=None),
+            grid_barrier_us=best.get("grid_barrier"),
             memory_bytes=best["memory_copy"] * 1e3,
             l2_bytes=best["l2_read"] * 1e3,
             flops=flops,

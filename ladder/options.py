@@ -15,6 +15,7 @@ other commands:
   profile         run stages briefly, and profile them: profile --stages cuda-graph --tool nsys
   study FILE      run a study, a TOML file that varies one or two settings: study experiments/hidden-size.toml
   compare A B     say what became faster or slower: results files, folders, or reference:h200; gates a CI
+  tune            measure the naive kernels' launch shapes for a network: tune --hidden 256; `--stages tuned` uses them
   limits          measure what the GPU's primitives cost: a launch, a graph's node, a barrier, bandwidths
   report PATH     render a run or a study again, by its folder or results.json: report.md, figures; needs no GPU
   readme          write the recorded runs' table and figures into README.md
@@ -48,7 +49,7 @@ def ladder_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--stages",
         default="all",
-        help="all, ladder, references, memory, data, NAME,NAME or FROM..TO (default: all, without memory and data)",
+        help="all, ladder, references, memory, data, shapes, NAME,NAME or FROM..TO (default: all but the side rungs)",
     )
     what.add_argument(
         "--stage-file",
@@ -200,6 +201,24 @@ def tools(text: str) -> list[Tool]:
     if any(tool not in known for tool in wanted):
         raise ValueError(f"must be {', '.join(known)}, auto or none")
     return [tool for tool in known if tool in wanted]
+
+
+def tune_parser() -> argparse.ArgumentParser:
+    """The options of `tune`."""
+    parser = OneLineParser(
+        prog="run_ladder.py tune",
+        description="Measure the hand-written kernels of the bottom rung in many launch shapes, for this GPU and the "
+        "sizes of this network, keep the times in the cache, where the rung `tuned` finds them, and draw a heat map.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--hidden", type=_hidden, default=(), metavar="N,...", help="hidden layers (default: none)")
+    parser.add_argument("--batch-size", type=int, default=128, metavar="N", help="images in a step (default: 128)")
+    parser.add_argument("--again", action="store_true", help="measure anew what is in the cache already")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the heat map goes (runs/tune-<time>)")
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="IDX files, as for an ordinary run; only their sizes count"
+    )
+    return parser
 
 
 def study_parser() -> argparse.ArgumentParser:

@@ -31,6 +31,11 @@ class Split(msgspec.Struct, frozen=True):
         """The step."""
         return self.kernels_us + self.copies_us + self.queued_us + self.launching_us + self.waiting_us
 
+    @property
+    def work_us(self) -> float:
+        """What the device works in it."""
+        return self.kernels_us + self.copies_us
+
     @classmethod
     def mean(cls, splits: Sequence[Split]) -> Split:
         """The mean of each part of at least one split."""
@@ -112,7 +117,7 @@ class Profile(msgspec.Struct, frozen=True):
     kernels: list[KernelUse]
     copies: list[CopyUse]
     calls: list[CallUse]
-    timeline: list[Span]  # of three steps in a row, in the middle of an epoch without metrics where there is one
+    timeline: list[Span]  # three steps in a row, in the middle of an epoch without metrics if any; none in one kernel
     timeline_us: float  # how long they take
     processes: int = 1  # over which times and splits of a step are means
     overlap_us: float = 0.0  # of a step: what kernels take by themselves, less the time in which any of them runs

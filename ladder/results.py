@@ -19,7 +19,7 @@ from ladder.profile_data import Profile, Split, Tool
 SCHEMA_VERSION = 1
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
-Group = Literal["reference", "ladder", "beyond", "memory", "data", "devices"]
+Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 PREFERRED: tuple[Tool, ...] = ("cupti", "nsys")
 

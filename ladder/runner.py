@@ -331,8 +331,10 @@ class Runner:
             stage = row.entry.stage
             design = None
             if stage.recipe and row.profile:
+                chip = self._results.limits.chip
                 early = getattr(stage.recipe.launch, "are_dependents", False)
-                design = design_of(row.profile, self._steps, are_dependents=early)
+                exchanges = stage.exchanges(self._problem, self._steps, chip.multiprocessors, chip.block_shared_bytes)
+                design = design_of(row.profile, self._steps, exchanges, are_dependents=early)
             row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))
 
     def _measure_limits(self, scratch: Path) -> None:

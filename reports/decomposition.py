@@ -1,8 +1,8 @@
 """Where the time of a step goes, and which part of it a rung changed.
 
-A profile splits the step of one stage into parts that add up. The difference of two neighbours is then the sum of the
-differences of their parts, plus what is not explained: the parts add up to the mean of what each process took, and the
-time of a stage is the median of all its runs.
+A profile splits the step of one stage into parts, which are fitted to what each process took without the tool. So the
+difference of two neighbours is the sum of the differences of their parts whatever the tool saw, and that it adds up
+proves nothing. What the profiles saw before they were fitted is therefore held against the timed difference as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 from ladder.profile_data import Profile, Split
 from ladder.results import Results, StageResult
+from ladder.statistics import ENOUGH as ENOUGH_PROCESSES
+from ladder.statistics import ratio_interval
 from reports import format
+from reports.peers import step_times_us
 from reports.summary import SIDES, table_order
 
 PARTS: dict[str, Callable[[Split], float]] = {
@@ -23,7 +26,8 @@ PARTS: dict[str, Callable[[Split], float]] = {
     "host waiting": lambda split: split.waiting_us,
 }
 NOISE = 0.02  # of the larger of two times; less is within what two recordings of one stage differ by
-ENOUGH = 0.95  # of a difference; a rung of which less is explained is named
+ENOUGH = 0.95  # of a difference; a rung of which the profiles saw less, or as much too much, is named
+SHOWN = 0.0005  # of a step's work; a smaller difference has no digit in a table
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,14 @@ class Profiled:
 
     @property
     def parts_us(self) -> dict[str, float]:
-        """Where its step goes, by the profile."""
+        """Where its step goes, by the profile and fitted to the time without it."""
         return {name: part(self.profile.split) for name, part in PARTS.items()}
+
+    @property
+    def is_scaled_down(self) -> bool:
+        """Whether the GPU was seen to work longer than the step takes, so that its work had to be fitted, too."""
+        seen, fitted = self.profile.seen.work_us, self.profile.split.work_us
+        return seen - fitted > SHOWN * seen
 
 
 @dataclass(frozen=True)
@@ -53,22 +63,76 @@ class Change:
         return self.rung.step_us - self.below.step_us
 
     @property
+    def slower_us(self) -> float:
+        """The longer of the two steps."""
+        return max(self.rung.step_us, self.below.step_us)
+
+    @property
     def parts_us(self) -> dict[str, float]:
-        """The difference of each part."""
+        """The difference of each part, as fitted."""
         below = self.below.parts_us
         return {name: us - below[name] for name, us in self.rung.parts_us.items()}
 
     @property
-    def unexplained_us(self) -> float:
-        """What the parts leave of the difference."""
+    def rest_us(self) -> float:
+        """What the parts leave: they add up to a mean over processes, and a time is the median of all runs."""
         return self.timed_us - sum(self.parts_us.values())
 
     @property
+    def seen_us(self) -> float:
+        """The difference of the steps under the tool: nothing of it is fitted."""
+        return self.rung.profile.seen.total_us - self.below.profile.seen.total_us
+
+    @property
+    def seen_work_us(self) -> float:
+        """The difference of the GPU's work alone, kernels and copies, of which a tool stretches next to nothing."""
+        return self.rung.profile.seen.work_us - self.below.profile.seen.work_us
+
+    @property
+    def seen_in_rounds_us(self) -> list[float]:
+        """The same as `seen_us` for each round of which both processes were profiled."""
+        below, rung = (
+            {process.round: process.seen.total_us for process in one.stage.processes if process.seen is not None}
+            for one in (self.below, self.rung)
+        )
+        return [rung[round_] - us for round_, us in below.items() if round_ in rung]
+
+    @property
+    def leaves_out_host(self) -> bool:
+        """Whether the GPU's work is what to hold against the timed difference, and not the whole step.
+
+        It is where the host hands over less than one launch a step in both rungs. Then what it idles under the tool is
+        the tool's own: some milliseconds for every graph, spread over its steps.
+        """
+        return max(self.rung.profile.launches_per_step, self.below.profile.launches_per_step) < 1
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the timed difference is one that processes of the same stage may have, too.
+
+        It is where it is less than `NOISE` of a step; where the times of the processes overlap; and, of processes that
+        are enough to tell, where their ratio may be 1.
+        """
+        if abs(self.timed_us) < NOISE * self.slower_us:
+            return True
+        below, rung = step_times_us(self.below.stage), step_times_us(self.rung.stage)
+        if min(len(below), len(rung)) >= ENOUGH_PROCESSES:
+            interval = ratio_interval(below, rung)
+            return interval.low <= 1 <= interval.high
+        return bool(below and rung) and min(below) <= max(rung) and min(rung) <= max(below)
+
+    @property
     def explained(self) -> float | None:
-        """The share that the parts explain, 0 to 1; None where the difference itself is within the noise."""
-        if abs(self.timed_us) < NOISE * max(self.rung.step_us, self.below.step_us):
+        """What the profiles saw of the timed difference, 1 being all of it; None where that is within the noise."""
+        if self.is_noise:
             return None
-        return max(0.0, 1 - abs(self.unexplained_us) / abs(self.timed_us))
+        return (self.seen_work_us if self.leaves_out_host else self.seen_us) / self.timed_us
+
+    @property
+    def is_explained(self) -> bool | None:
+        """Whether the profiles saw the difference as it was timed, to 5 %; None where that is within the noise."""
+        share = self.explained
+        return None if share is None else abs(1 - share) <= 1 - ENOUGH
 
 
 def profiled(stage: StageResult | None) -> Profiled | None:
@@ -90,27 +154,35 @@ def changes(results: Results) -> list[Change]:
 
 
 def chain(results: Results) -> list[Change]:
-    """The longest way up the ladder on which every change is known; the first of several that are as long.
+    """The longest way up the ladder on which every change is known; of several that are as long, that to the fastest.
 
     A way to a side rung is one only where there is no other.
     """
     ways: dict[str, list[Change]] = {}
     for change in changes(results):  # the rung below comes before the rungs that climb from it
         ways[change.rung.stage.name] = [*ways.get(change.below.stage.name, []), change]
-    return max(ways.values(), key=lambda way: (way[-1].rung.stage.group not in SIDES, len(way)), default=[])
+
+    def rank(way: list[Change]) -> tuple[bool, int, float]:
+        last = way[-1].rung
+        return last.stage.group not in SIDES, len(way), -last.step_us
+
+    return max(ways.values(), key=rank, default=[])
 
 
-def doubts(results: Results) -> list[str]:
-    """A sentence for each rung whose difference the parts do not explain well enough."""
+def verdict(results: Results) -> str:
+    """How many differences the profiles saw as they were timed, and which not; empty where there are none."""
+    found = changes(results)
+    known = [(change, share) for change in found if (share := change.explained) is not None]
+    noise = len(found) - len(known)
     told = []
-    for change in changes(results):
-        share = change.explained
-        if share is not None and share < ENOUGH:
-            beside = max(change.rung.step_us, change.below.step_us)
-            direction = "faster" if change.timed_us < 0 else "slower"
-            told.append(
-                f"{change.rung.stage.name} is {format.aligned(abs(change.timed_us), beside)} us/step {direction} than "
-                f"{change.below.stage.name}; the parts explain {format.share(share)} of that, "
-                f"and {format.change(change.unexplained_us, beside)} us are not explained."
-            )
-    return told
+    if noise:
+        are = "is" if noise == 1 else "are"
+        told.append(f"{noise} of {format.count(len(found), 'difference')} {are} within the noise.")
+    if known:
+        missed = [f"{c.rung.stage.name} ({format.share(share)})" for c, share in known if not c.is_explained]
+        told.append(
+            f"Of {f'the other {len(known)}' if noise else format.count(len(known), 'difference')}, the profiles saw "
+            f"{len(known) - len(missed)} to within {format.share(1 - ENOUGH)} of what was timed"
+            f"{', but not ' + format.listing(missed) if missed else ''}."
+        )
+    return " ".join(told)

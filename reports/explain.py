@@ -69,13 +69,23 @@ def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
             yield Text.assemble((f"{heading}: ", "bold"), " ".join(text.split()))
     yield Text("\nWhere a step's time goes, in us", "bold")
     yield _indented(_bars(one, change))
-    yield Text(f"  By {seen_by(one.profile)}.", "dim")
+    yield Text(f"  By {seen_by(one.profile)}; fitted to the time without it.", "dim")
+    if change is not None:
+        yield Text(f"  {_seen_of(change)}", "dim")
     if compared := agreement(stage):
         yield Text(f"  {compared}.", "dim")
     if one.profile.kernels:
         yield Text("\nThe kernels that take longest", "bold")
         yield _indented(_kernels(one.profile.kernels))
     yield Text.assemble(("\nNext: ", "bold"), next_step(one))
+
+
+def _seen_of(change: Change) -> str:
+    """What the profiles saw of the difference before they were fitted."""
+    if change.is_noise:
+        return "What differs from the rung below is within the noise."
+    whole, work = (format.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
+    return f"Before that, they saw {whole} of the difference from the rung below, and of the GPU's work alone {work}."
 
 
 def _bars(one: Profiled, change: Change | None) -> Table:
@@ -90,7 +100,7 @@ def _bars(one: Profiled, change: Change | None) -> Table:
         differs = format.change(change.parts_us[name], total) if change else ""
         table.add_row(name, bar, format.aligned(us, total), format.share(us / total), differs)
     if change is not None:
-        table.add_row("not explained", "", "", "", format.change(change.unexplained_us, total))
+        table.add_row("rest", "", "", "", format.change(change.rest_us, total))
     timed = format.change(change.timed_us, total) if change else ""
     table.add_row("timed", "", format.aligned(one.step_us, total), "", timed, style="bold")
     return table

@@ -57,6 +57,11 @@ def share(value: float | None) -> str:
     return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f}".removesuffix(".0") + "%"
 
 
+def rough_share(value: float) -> str:
+    """A share that may be far from all, or below zero: `96%`, `-738%`."""
+    return f"{value * 100:,.0f}%" if math.isfinite(value) else MISSING
+
+
 def bandwidth(octets: float, us: float) -> str:
     """Bytes moved in so many us, per second: `812 GB/s`."""
     return f"{_digits(octets / us / 1e3)} GB/s" if us > 0 else MISSING

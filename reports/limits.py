@@ -22,10 +22,12 @@ CAPTION = (
 HOW_FLOORS_ARE_MADE = """\
 Floors are made of the best sample of each primitive. *A stage's own*: the longer of what its launches cost the host and
 what its kernels take the GPU, and on top of it the host's waits. A kernel takes at least what the next node of a graph
-takes, what its bytes take from L2 or from memory, and what its arithmetic takes. *Physical*: the batch's pixels read
-once, or the arithmetic at the GPU's highest rate, whichever is longer, and one exchange between multiprocessors, or one
-multiprocessor without any; all of it less a third, lest a luckier machine be called a liar. A stage that is faster than
-that has failed. References have no floor of their own, since they fuse operations that nobody has counted."""
+takes, what its bytes take from L2 or from memory, and what its arithmetic takes; one that runs whole steps also what
+its exchanges take, hops of a cluster or barriers of the grid, that follow each other in a step. *Physical*: the batch's
+pixels read once, or the arithmetic at the GPU's highest rate, whichever is longer, and one exchange between
+multiprocessors, or one multiprocessor without any; all of it less a third, lest a luckier machine be called a liar. A
+stage that is faster than that has failed. References have no floor of their own, since they fuse operations that nobody
+has counted."""
 
 
 def limits_blocks(results: Results) -> Iterator[str]:
@@ -46,12 +48,12 @@ def limits_blocks(results: Results) -> Iterator[str]:
     floors = [(label(stage), stage.floor) for stage in table_order(results) if stage.floor and stage.floor.design]
     if floors:
         yield table(
-            ("Rung", "Launching", "Kernels", "Waiting", "Own floor, us/step", "Physical floor, us/step"),
+            ("Rung", "Launching", "Kernels", "Exchanging", "Waiting", "Own floor, us/step", "Physical floor, us/step"),
             [
                 (cell(name), *map(format.microseconds, _parts(floor)), format.microseconds(floor.physical_us))
                 for name, floor in floors
             ],
-            right=[False] + [True] * 5,
+            right=[False] + [True] * 6,
         )
 
 
@@ -85,4 +87,6 @@ def _numbers(limit: Limit) -> list[str]:
 def _parts(floor: Floor) -> list[float | None]:
     """What a stage's own floor is made of, and the floor."""
     design = floor.design
-    return [] if design is None else [design.launching_us, design.kernels_us, design.waiting_us, floor.design_us]
+    if design is None:
+        return []
+    return [design.launching_us, design.kernels_us, design.exchanging_us, design.waiting_us, floor.design_us]

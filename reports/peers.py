@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from ladder.results import Precision, Results, StageResult
 
@@ -41,6 +42,28 @@ def fastest_peer(stage: StageResult, candidates: Iterable[StageResult]) -> Stage
         if (one.device == "gpu") == on_gpu and precision_class(one) == precision_class(stage)
     ]
     return min(peers, key=lambda pair: pair[0])[1] if peers else None
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The fastest rung of a class of precision, and the fastest reference that it may be compared with."""
+
+    precision: str
+    rung: StageResult
+    reference: StageResult
+    speedup: float
+
+
+def winners(results: Results) -> Iterator[Winner]:
+    """Of every class of precision that has both."""
+    rungs = [stage for stage in results.stages if stage.group != "reference" and epoch_s(stage) is not None]
+    for precision in dict.fromkeys(CLASSES.values()):
+        peers = [rung for rung in rungs if precision_class(rung) == precision]
+        best = fastest_peer(peers[0], peers) if peers else None
+        reference = fastest_peer(best, references(results)) if best else None
+        factor = ratio(reference, best) if best and reference else None
+        if best and reference and factor is not None:
+            yield Winner(precision, best, reference, factor)
 
 
 def epoch_s(stage: StageResult | None) -> float | None:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from ladder.profile_data import KernelUse
 from ladder.results import Results, StageResult
 from reports import format
-from reports.decomposition import PARTS, Change, Profiled, all_profiled, changes, doubts, profiled
-from reports.markdown import bullets, cell, figure_links, line, table
+from reports.decomposition import PARTS, Change, Profiled, all_profiled, changes, profiled, verdict
+from reports.markdown import cell, figure_links, line, table
 from reports.profiles import agreement, grid, host_lines, kernel_names, seen_by
 from reports.summary import label
 from reports.timeline import timeline_name
@@ -18,14 +18,21 @@ HOW_TO_READ_PARTS = """\
 All numbers are us a step. *Kernels*: the GPU runs at least one. *Copies*: it copies or fills memory, and runs none.
 The other parts are idle time, by the work that ended it: *between queued kernels*, that work had been handed over
 already; *host launching*, the host had not handed it over yet; *host waiting*, it could not, since it was waiting for
-the GPU itself. The parts come from epochs that were profiled and not timed. What the tool itself cost is taken out of
-the idle parts, so that they add up to *sum*: what a step took in the timed runs of that same process, on average over
-the processes that were profiled. *Timed* is what the table above shows, over all processes. *Under the tool* is how
-much longer a step took in the profile."""
+the GPU itself. The parts come from epochs that were profiled and not timed, and are fitted: what a process took longer
+under the tool is taken out of its idle parts in proportion, so that they add up to *sum*, what a step took in its own
+timed runs, on average over the processes. Where the GPU alone was seen to work longer than the timed step takes, its
+work is scaled down, and what was seen stands beside it in brackets. *Timed* is what the table above shows, over all
+processes. *Under the tool* is how much longer a step took in the profile."""
 HOW_TO_READ_CHANGES = """\
-Each row is a rung less the rung below it, in us a step: below zero it became faster. *Not explained* is what the parts
-leave of the timed difference, *explained* the share that they do not leave; where the difference is within the noise,
-less than 2% of a step, there is nothing to explain."""
+Each row is a rung less the rung below it, in us a step: below zero it became faster. Since the parts of each process
+are fitted to its own time, they add up to the difference whatever was seen, and that they do proves nothing: *rest* is
+only how far the median of all runs lies from the mean of the processes' own medians."""
+HOW_TO_READ_SEEN = """\
+The same differences in the profiles themselves, of which nothing was fitted. *Whole step*: all of a step under the
+tool, with what the tool costs; of several processes also the least and the most that one round saw. *GPU's work*: its
+kernels and copies alone, which a tool stretches by a few per cent. A star marks the one that is held against the timed
+difference: the whole step, or the GPU's work where neither rung hands over a launch in every step, so that all idling
+is of the tool's making. *Within noise*: less than 2% of a step, or what processes of one stage differ by."""
 
 
 def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
@@ -46,14 +53,20 @@ def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
         return
     yield "## What each rung changed"
     yield table(
-        ("Rung", "Below", "Timed", *map(str.capitalize, PARTS), "Not explained", "Explained"),
+        ("Rung", "Below", "Timed", *map(str.capitalize, PARTS), "Rest"),
         map(_change_row, differences),
-        right=[False, False] + [True] * (len(PARTS) + 3),
+        right=[False, False] + [True] * (len(PARTS) + 2),
     )
     yield _paragraph(HOW_TO_READ_CHANGES)
-    if told := doubts(results):
-        yield bullets(told)
     yield from figure_links({"waterfall.svg"} & set(figures), "figures")
+    yield "### What the profiles saw of it"
+    yield table(
+        ("Rung", "Timed", "Whole step", "Of timed", "GPU's work", "Of timed", "Under the tool"),
+        map(_seen_row, differences),
+        right=[False] + [True] * 6,
+    )
+    yield _paragraph(HOW_TO_READ_SEEN)
+    yield verdict(results)
 
 
 def stage_profile_blocks(stage: StageResult, figures: Collection[str]) -> Iterator[str]:
@@ -78,22 +91,43 @@ def stage_profile_blocks(stage: StageResult, figures: Collection[str]) -> Iterat
 def _parts_row(one: Profiled) -> list[str]:
     parts = one.parts_us
     numbers = [*parts.values(), sum(parts.values()), one.step_us]
-    return [
-        cell(label(one.stage)),
-        *(format.aligned(number, one.step_us) for number in numbers),
-        f"{'+' if one.profile.slowdown > 0 else ''}{format.share(one.profile.slowdown)}",
-    ]
+    kernels, *others = (format.aligned(number, one.step_us) for number in numbers)
+    if one.is_scaled_down:
+        kernels += f" (seen {format.aligned(one.profile.seen.kernels_us, one.step_us)})"
+    return [cell(label(one.stage)), kernels, *others, _longer(one)]
+
+
+def _longer(one: Profiled) -> str:
+    return f"{'+' if one.profile.slowdown > 0 else ''}{format.share(one.profile.slowdown)}"
 
 
 def _change_row(change: Change) -> list[str]:
-    beside = max(change.rung.step_us, change.below.step_us)
-    numbers = [change.timed_us, *change.parts_us.values(), change.unexplained_us]
+    numbers = [change.timed_us, *change.parts_us.values(), change.rest_us]
     return [
         cell(label(change.rung.stage)),
         cell(label(change.below.stage)),
-        *(format.change(number, beside) for number in numbers),
-        "within noise" if change.explained is None else format.share(change.explained),
+        *(format.change(number, change.slower_us) for number in numbers),
     ]
+
+
+def _seen_row(change: Change) -> list[str]:
+    timed, seen, work = (
+        format.change(us, change.slower_us) for us in (change.timed_us, change.seen_us, change.seen_work_us)
+    )
+    shares = [_share(change, [change.seen_us]), _share(change, [change.seen_work_us])]
+    if len(change.seen_in_rounds_us) > 1 and not change.is_noise:
+        shares[0] += f" ({_share(change, change.seen_in_rounds_us)})"
+    if not change.is_noise:
+        shares[change.leaves_out_host] += "*"
+    return [cell(label(change.rung.stage)), timed, seen, shares[0], work, shares[1], _longer(change.rung)]
+
+
+def _share(change: Change, seen_us: Sequence[float]) -> str:
+    """What was seen of the timed difference, or from where to where."""
+    if change.is_noise:
+        return "within noise"
+    shares = sorted(us / change.timed_us for us in seen_us)
+    return " to ".join(format.rough_share(share) for share in dict.fromkeys((shares[0], shares[-1])))
 
 
 def _kernel_table(kernels: Sequence[KernelUse]) -> str:

@@ -5,12 +5,15 @@ A recorded run is a folder `results/reference/<gpu>/<problem>` with its `results
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from ladder.results import Results, load
-from reports.markdown import README_COLUMNS, figure_links, notice_blocks, stage_table
+from ladder.results import Results, StageResult, load
+from reports import format
+from reports.markdown import README_COLUMNS, figure_links, notice_blocks, stage_table, table
 from reports.notices import notices
+from reports.peers import winners
 from reports.provenance import provenance
 from reports.render import replace_text
 from reports.summary import HOW_TO_READ, heading, yardsticks
@@ -26,12 +29,12 @@ class ReadmeError(Exception):
 def readme_block(runs: list[tuple[str, Results]]) -> str:
     """What stands between the markers, of runs given as (folder relative to the README, results).
 
-    Each has its table; the figure is that of each GPU's first run, and the reports have the others.
+    Each GPU has a table of all its runs, then its first run whole, with figure; the reports have the others.
     """
-    blocks = [f"us/step is the median of all runs; preparation is not in it. {HOW_TO_READ}"] if runs else []
+    blocks = []
     for gpu, group in groupby(runs, key=_gpu):
-        for index, (folder, results) in enumerate(group):
-            blocks += _run_blocks(folder, results, gpu, with_figure=index == 0)
+        recorded = list(group)
+        blocks += [*_overview(gpu, recorded), *_run_blocks(*recorded[0], gpu)]
     return "\n\n".join(blocks)
 
 
@@ -84,13 +87,52 @@ def _gpu(run: tuple[str, Results]) -> str:
     return PurePosixPath(run[0]).parent.name.upper()
 
 
-def _run_blocks(folder: str, results: Results, gpu: str, *, with_figure: bool) -> list[str]:
+def _overview(gpu: str, runs: Sequence[tuple[str, Results]]) -> Iterator[str]:
+    """Who is the fastest in each run, among the rungs and among the references."""
+    yield f"### Every recorded network, on {gpu}"
+    yield (
+        "us/step, in each class of precision: the classic ladder's last rung, the fastest rung, and the fastest "
+        "reference of the same run."
+    )
+    yield from notice_blocks(list({loud.text: loud for _, run in runs for loud in notices(run) if loud.loud}.values()))
+    columns = ("Network, batch", "Precision", "cuda-graph", "Fastest rung", "us/step", "Fastest reference", "us/step")
+    lines = [(_link(folder, run), *cells) for folder, run in runs for cells in _winners(run)]
+    yield table((*columns, "vs"), lines, right=[False, False, True, False, True, False, True, True])
+
+
+def _link(folder: str, run: Results) -> str:
+    return f"[{run.problem.network}, {run.problem.batch_size}]({folder}/report.md)"
+
+
+def _winners(run: Results) -> list[tuple[str, ...]]:
+    """A line for each class of precision; one of dashes where there is nothing to compare."""
+    graph = {stage.precision: _step(stage) for stage in run.stages if stage.name == "cuda-graph"}
+    return [
+        (
+            winner.precision,
+            graph.get("float32", format.MISSING) if winner.precision == "float32" else "",
+            f"`{winner.rung.name}`",
+            _step(winner.rung),
+            f"`{winner.reference.name}`",
+            _step(winner.reference),
+            format.ratio(winner.speedup),
+        )
+        for winner in winners(run)
+    ] or [(format.MISSING,) * 7]
+
+
+def _step(stage: StageResult) -> str:
+    return format.microseconds(stage.timing.step_us if stage.timing else None)
+
+
+def _run_blocks(folder: str, results: Results, gpu: str) -> list[str]:
     timed = any(stage.status == "passed" for stage in results.stages)
     return [
         f"### {heading(results)}, on {gpu}",
+        f"us/step is the median of all runs; preparation is not in it. {HOW_TO_READ}",
         provenance(results),
         *notice_blocks(notices(results)),
-        *(figure_links(["epoch_time.svg"], f"{folder}/figures") if timed and with_figure else []),
+        *(figure_links(["epoch_time.svg"], f"{folder}/figures") if timed else []),
         stage_table(results, README_COLUMNS),
         f"{yardsticks(results)} [The whole report]({folder}/report.md) has ms/epoch with its spread, memory, "
         "preparation, every check and the figures.",

@@ -10,7 +10,7 @@ from typing import Any
 from ladder.results import Results, Spread, StageResult, load
 from ladder.study_data import Point, Study, load_study
 from reports import format
-from reports.peers import CLASSES, fastest_peer, precision_class, ratio, references
+from reports.peers import Winner, fastest_peer, ratio, references, winners
 from reports.summary import table_order
 
 
@@ -45,17 +45,6 @@ class StudyResults:
         """A stage at a point; None where the point has no results or another choice of stages."""
         run = self.runs.get(point.name)
         return next((stage for stage in run.stages if stage.name == name), None) if run else None
-
-
-@dataclass(frozen=True)
-class Race:
-    """The fastest rung of a class of precision at a point, and the fastest reference that it may be compared with."""
-
-    point: Point
-    precision: str
-    rung: StageResult
-    reference: StageResult
-    speedup: float
 
 
 def load_results(folder: Path) -> StudyResults:
@@ -97,18 +86,11 @@ def lead(run: Results, reference: StageResult | None) -> float | None:
     return ratio(reference, rung) if rung else None
 
 
-def races(results: StudyResults) -> Iterator[Race]:
+def races(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
     """Of every point and class of precision that has both, the fastest rung and the fastest reference."""
     for point in results.measured:
-        run = results.runs[point.name]
-        rungs = [stage for stage in run.stages if stage.group != "reference" and step_us(stage) is not None]
-        for precision in dict.fromkeys(CLASSES.values()):
-            peers = [rung for rung in rungs if precision_class(rung) == precision]
-            best = fastest_peer(peers[0], peers) if peers else None
-            reference = fastest_peer(best, references(run)) if best else None
-            factor = ratio(reference, best) if best and reference else None
-            if best and reference and factor is not None:
-                yield Race(point, precision, best, reference, factor)
+        for winner in winners(results.runs[point.name]):
+            yield point, winner
 
 
 def setting(key: str) -> str:

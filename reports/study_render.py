@@ -55,10 +55,10 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
     console.print()
     console.print(Text(results.study.title, "bold"), soft_wrap=True)
     console.print(_times(results))
-    for race in races(results):
+    for point, race in races(results):
         console.print(
             Text(
-                f"* {point_text(race.point)}, {race.precision}: {race.rung.name} {format.ratio(race.speedup)} "
+                f"* {point_text(point)}, {race.precision}: {race.rung.name} {format.ratio(race.speedup)} "
                 f"the speed of {race.reference.name}"
             ),
             soft_wrap=True,

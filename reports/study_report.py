@@ -137,7 +137,7 @@ def _best(results: StudyResults) -> Iterator[str]:
         ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Speed-up"),
         [
             (
-                cell(point_text(race.point)),
+                cell(point_text(point)),
                 race.precision,
                 cell(race.rung.name),
                 format.microseconds(_median(race.rung)),
@@ -145,7 +145,7 @@ def _best(results: StudyResults) -> Iterator[str]:
                 format.microseconds(_median(race.reference)),
                 format.ratio(race.speedup),
             )
-            for race in found
+            for point, race in found
         ],
         right=[False, False, False, True, False, True, True],
     )

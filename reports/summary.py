@@ -13,10 +13,15 @@ from reports.peers import fastest_peer, precision_class, ratio, torch_stages
 
 SLOWER = 1.02  # times the rung below: less than that is within what two recordings of one stage differ by
 
-# The blocks of a table, with their headings, in order: first the ladder itself, which needs none. In the last two each
-# rung is compared with the one before it, as in the first.
-BLOCKS: dict[Group, str] = {"reference": "References", "memory": "Side rungs: memory", "data": "Side rungs: data path"}
-SIDES: tuple[Group, ...] = ("memory", "data")
+# The blocks of a table, with their headings, in order: first the ladder itself, which needs none. In those of side
+# rungs each is compared with the one before it, as in the first.
+BLOCKS: dict[Group, str] = {
+    "reference": "References",
+    "memory": "Side rungs: memory",
+    "data": "Side rungs: data path",
+    "shapes": "Side rungs: launch shapes",
+}
+SIDES: tuple[Group, ...] = ("memory", "data", "shapes")
 
 HOW_TO_READ = (
     "Launches: what the host hands to the GPU a step, kernels or graphs. "
@@ -24,8 +29,8 @@ HOW_TO_READ = (
     "vs naive only in naive's own precision."
 )
 FLOORS = (
-    "x own floor: its time as a multiple of what its own launches, kernels and waits take at least on this GPU; "
-    "x physical floor: of what the problem takes at least, however it is written."
+    "x own floor: its time as a multiple of what its own launches, kernels, exchanges and waits take at least on this "
+    "GPU; x physical floor: of what the problem takes at least, however it is written."
 )
 
 

@@ -17,13 +17,14 @@ from reports.style import BACKGROUND, FAINT, INK, STYLE, WIDTH, tidy, title
 from reports.summary import label
 
 WHOLE = "#c3ccd6"
+REST = "rest"  # beside the parts
 COLOURS = {
     "kernels": "#0072b2",
     "copies": "#222222",
     "between queued kernels": "#56b4e9",
     "host launching": "#e8a33d",
     "host waiting": "#d55e00",
-    "not explained": BACKGROUND,
+    REST: BACKGROUND,
 }
 
 
@@ -61,7 +62,7 @@ def waterfall(results: Results) -> Figure:
             axes.plot([bar.end] * 2, [top + 0.02, below + 0.2], color=FAINT, linewidth=0.7, zorder=0.5)
         tidy(axes, "x")
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("us/step; a bar between two rungs is what one part of the step lost or gained")
+        axes.set_xlabel("us/step; between two rungs what each part, fitted to the timed step, lost or gained")
         title(figure, "What each rung changed", results)
     return figure
 
@@ -72,7 +73,7 @@ def bars(way: list[Change]) -> Iterator[Bar]:
     yield Bar(label(first.stage), 0.0, first.step_us, is_step=True)
     for change in way:
         at = change.below.step_us
-        for name, us in {**change.parts_us, "not explained": change.unexplained_us}.items():
+        for name, us in {**change.parts_us, REST: change.rest_us}.items():
             if format.change(us, first.step_us).strip("0.") != "":
                 yield Bar(name, at, at + us)
             at += us
@@ -81,15 +82,15 @@ def bars(way: list[Change]) -> Iterator[Bar]:
 
 def _draw(axes: Axes, bar: Bar, middle: float, thick: float, slowest: float) -> None:
     """A bar with its number: the time of a step, or the change with as many decimals as the slowest step."""
-    unexplained = bar.name == "not explained" and not bar.is_step
+    is_rest = bar.name == REST and not bar.is_step
     axes.barh(
         middle,
         abs(bar.end - bar.begin),
         thick,
         min(bar.begin, bar.end),
         facecolor=WHOLE if bar.is_step else COLOURS[bar.name],
-        edgecolor=FAINT if unexplained else "none",
-        hatch="////" if unexplained else None,
+        edgecolor=FAINT if is_rest else "none",
+        hatch="////" if is_rest else None,
         linewidth=0.6,
     )
     axes.annotate(

@@ -85,6 +85,11 @@ class Plan:
         return [*(slots * BLOCKS for slots in self.slots), MOST_CLASSES // CHUNK]
 
     @property
+    def hops(self) -> int:
+        """Exchanges of a step that follow each other: a layer's, one each way; the first one's only if it is split."""
+        return 2 * (len(self.problem.hidden) + (self.split > 1))
+
+    @property
     def shared_bytes(self) -> int:
         """Of each block."""
         return sum(sum(sizes) for sizes in self._sections().values())

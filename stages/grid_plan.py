@@ -87,6 +87,11 @@ class GridPlan:
     shared_bytes: int
 
     @property
+    def barriers(self) -> int:
+        """Of all blocks, in a step."""
+        return 4 * self.sizes.wide - 2
+
+    @property
     def images_shape(self) -> tuple[int, int, int, int]:
         """(steps, slices, rows, tile_k): the images as the first layer's tiles take them."""
         first = self.layers[0]

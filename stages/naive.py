@@ -15,6 +15,7 @@ product alone, and the host, which waits in every step, cannot hide it behind la
 
 from __future__ import annotations
 
+from stages.launch_shapes import FixedShapes
 from stages.plain import (
     AllocatedOnce,
     EpochTotals,
@@ -53,5 +54,6 @@ STAGE = rung(
         update=SeparateUpdate,
         metrics=MetricsEveryStep,
         launch=OneByOne,
+        shapes=FixedShapes,
     ),
 )

@@ -25,6 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from common.cost import Exchanges
 from common.problem import Problem
 from stages import cluster_mlp, cuda_graph
 from stages.plain import float32, int32
@@ -56,6 +57,15 @@ class ClusterEpoch:
         """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
         reason = (cluster_mlp.misfit if problem.hidden else _misfit)(problem, steps)
         return f"{reason}; try persistent-grid" if reason else ""
+
+    @staticmethod
+    def exchanges(problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG004
+        """The hops of a step, one after the other, whatever the GPU.
+
+        Softmax regression exchanges twice in each step, but one step ahead, so that a step waits for one of them.
+        """
+        plan = cluster_mlp.plan_for(problem) if problem.hidden else None
+        return Exchanges(cluster_hops=plan.hops if plan else 1)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

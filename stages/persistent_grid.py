@@ -14,8 +14,9 @@ Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference
 of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 
 Found: 14, 29, 25 and 87 us on an H200, in a trial of the first version that is not among the recorded runs. The rows
-took up to six times as long as expected, and tensor cores seem to need twice the cycles for tf32. What was changed for
-it since gained nothing where it was measured, 14.5 us for 784-256-10 (docs/notes.md).
+took up to six times as long as expected, and tensor cores seem to need twice the cycles for tf32. A second version
+gained nothing where it was measured, 14.5 us for 784-256-10; a third one, with rows that wait less, is not yet measured
+(docs/notes.md).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from common.cost import Exchanges
 from common.problem import Problem
 from stages import cuda_graph
 from stages.grid_plan import THREADS, GridPlan, make_plan
@@ -56,7 +58,7 @@ class GridEpoch:
         for own, (_, others) in zip(labels, tensors.batches, strict=True):
             own[...] = others
         workspace = device.empty((plan.workspace,), np.float32)
-        self._arrived = device.empty((1,), np.uint32)
+        self._arrived = device.empty((2,), np.uint32)
         device.zero(workspace)
         block_totals = device.empty((self._blocks, 2), np.float64)
         self._args = (images, labels, device.upload(plan.numbers), tensors.parameters.flat, workspace, block_totals)
@@ -68,6 +70,13 @@ class GridEpoch:
         """Why a problem of so many steps an epoch does not fit every GPU, and what to try; empty if it does."""
         reason = _misfit(problem, steps)
         return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
+
+    @staticmethod
+    def exchanges(problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
+        """The barriers of a step; as few as there can be where no plan fits what is known of the GPU."""
+        places = [0] * len(problem.layers)
+        plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes)
+        return Exchanges(grid_barriers=plan.barriers if plan else 2)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

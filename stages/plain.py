@@ -23,8 +23,7 @@ int32, float32 = cache(np.int32), cache(np.float32)
 
 Totals = NDArray[np.float64]
 
-THREADS = 256  # a block of the one-dimensional kernels; softmax_xent_totals relies on it (TOTALS_THREADS)
-GEMM_TILE = 16  # gemm.cu
+THREADS = 256  # a block of the one-dimensional kernels, and that of softmax_xent_totals (TOTALS_THREADS)
 BIAS_COLS, BIAS_ROWS = 32, 8  # layer.cu
 
 
@@ -72,7 +71,7 @@ class NaiveGemm:
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup) -> None:
-        self._gemm = setup.kernel("gemm.cu", "gemm_naive")
+        self._shapes = setup.shapes
 
     def __call__(
         self,
@@ -89,8 +88,8 @@ class NaiveGemm:
         m, n = out.shape
         k = a.shape[0] if trans_a else a.shape[1]
         sizes = (int32(m), int32(n), int32(k), int32(trans_a), int32(trans_b))
-        grid = (blocks(n, GEMM_TILE), blocks(m, GEMM_TILE))
-        self._gemm(grid, (GEMM_TILE, GEMM_TILE), a, b, out, *sizes, float32(alpha), float32(beta))
+        launch = self._shapes("gemm_naive", m, n, k, int(trans_a), int(trans_b))
+        launch(a, b, out, *sizes, float32(alpha), float32(beta))
 
 
 class SeparateEpilogue:
@@ -102,25 +101,22 @@ class SeparateEpilogue:
         self._gemm = gemm
         self._tensors = setup.tensors
         self._last = len(setup.problem.layers) - 1
-        self._add_bias = setup.kernel("layer.cu", "add_bias")
-        self._relu = setup.kernel("layer.cu", "relu")
-        self._relu_backward = setup.kernel("layer.cu", "relu_backward")
+        self._shapes = setup.shapes
 
     def forward(self, layer: int, inputs: Array) -> None:
         """outputs[layer] (B, O) = ReLU(inputs @ weight + bias); the logits keep their sign."""
         output = self._tensors.outputs[layer]
         rows, cols = output.shape
         self._gemm(inputs, self._tensors.weights[layer], output)
-        grid = blocks(output.size)
-        self._add_bias(grid, THREADS, output, self._tensors.biases[layer], int32(rows), int32(cols))
+        self._shapes("add_bias", rows, cols)(output, self._tensors.biases[layer], int32(rows), int32(cols))
         if layer < self._last:
-            self._relu(grid, THREADS, output, int32(output.size))
+            self._shapes("relu", output.size)(output, int32(output.size))
 
     def backward(self, layer: int) -> None:
         """doutputs[layer - 1] (B, I) = doutputs[layer] @ weight.T, cut off where ReLU was."""
         doutput, output = self._tensors.doutputs[layer - 1], self._tensors.outputs[layer - 1]
         self._gemm(self._tensors.doutputs[layer], self._tensors.weights[layer], doutput, trans_b=True)
-        self._relu_backward(blocks(doutput.size), THREADS, doutput, output, int32(doutput.size))
+        self._shapes("relu_backward", doutput.size)(doutput, output, int32(doutput.size))
 
 
 class SeparateHead:
@@ -133,23 +129,21 @@ class SeparateHead:
         rows, classes = setup.tensors.logits.shape
         self._rows, self._classes = int32(rows), int32(classes)
         self.probs = setup.tensors.memory.empty((rows, classes), np.float32)
-        self._softmax = setup.kernel("softmax.cu", "softmax")
-        self._backward = setup.kernel("softmax.cu", "softmax_xent_backward")
-        self._totals = setup.kernel("softmax.cu", "softmax_xent_totals")
+        self._shapes = setup.shapes
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
         """Logits (B, C) to dlogits (B, C); adds to the totals when asked."""
         logits, dlogits = self._tensors.logits, self._tensors.dlogits
         sizes = (self._rows, self._classes)
         self.softmax()
-        self._backward(blocks(logits.size), THREADS, self.probs, labels, dlogits, *sizes)
+        self._shapes("softmax_xent_backward", *logits.shape)(self.probs, labels, dlogits, *sizes)
         if with_totals:
-            self._totals(1, THREADS, logits, labels, self._tensors.totals, *sizes)
+            self._shapes("softmax_xent_totals", *logits.shape)(logits, labels, self._tensors.totals, *sizes)
 
     def softmax(self) -> None:
         """Logits (B, C) to probs (B, C)."""
-        rows, logits = int(self._rows), self._tensors.logits
-        self._softmax(blocks(rows), THREADS, logits, self.probs, self._rows, self._classes)
+        logits = self._tensors.logits
+        self._shapes("softmax", *logits.shape)(logits, self.probs, self._rows, self._classes)
 
 
 class SeparateUpdate:
@@ -164,21 +158,19 @@ class SeparateUpdate:
         self._gradients = ParameterMemory(setup.tensors.memory.empty, setup.problem)
         setup.tensors.memory.zero(self._gradients.flat)
         self._learning_rate = float32(setup.problem.learning_rate)
-        self._bias_gradient = setup.kernel("layer.cu", "bias_gradient")
-        self._sgd = setup.kernel("sgd.cu", "sgd_update")
+        self._shapes = setup.shapes
 
     def __call__(self, layer: int, inputs: Array) -> None:
         """Enqueue the gradients of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
         doutput, dbias = self._doutputs[layer], self._gradients.biases[layer]
         rows, cols = doutput.shape
         self._gemm(inputs, doutput, self._gradients.weights[layer], trans_a=True)
-        grid = blocks(cols, BIAS_COLS)
-        self._bias_gradient(grid, (BIAS_COLS, BIAS_ROWS), doutput, dbias, int32(rows), int32(cols))
+        self._shapes("bias_gradient", rows, cols)(doutput, dbias, int32(rows), int32(cols))
 
     def finish(self) -> None:
         """Enqueue the update of every parameter."""
         size = self._parameters.size
-        self._sgd(blocks(size), THREADS, self._parameters, self._gradients.flat, self._learning_rate, int32(size))
+        self._shapes("sgd_update", size)(self._parameters, self._gradients.flat, self._learning_rate, int32(size))
 
 
 class EpochTotals:

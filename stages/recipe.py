@@ -6,7 +6,7 @@ made from the trainer's `Setup` while preparing and does its work when called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
@@ -168,6 +168,15 @@ class Launch(Part, Protocol):
         """Enqueue every step of an epoch, in order."""
 
 
+class Shapes(Part, Protocol):
+    """The shapes in which plain kernels are launched: how many threads a block has, and outputs a thread."""
+
+    def __init__(self, device: Device) -> None: ...
+
+    def __call__(self, kernel: str, *sizes: int) -> Callable[..., None]:
+        """What launches a kernel for an operation of these sizes: call it with the kernel's arguments."""
+
+
 class Choice(TypedDict, total=False):
     """One choice of a recipe by its name, as `Stage.climb` takes it."""
 
@@ -179,6 +188,7 @@ class Choice(TypedDict, total=False):
     update: type[Update]
     metrics: type[Metrics]
     launch: type[Launch]
+    shapes: type[Shapes]
 
 
 @dataclass(frozen=True)
@@ -193,6 +203,7 @@ class Recipe:
     update: type[Update]
     metrics: type[Metrics]
     launch: type[Launch]
+    shapes: type[Shapes]
 
     def parts(self) -> dict[str, Any]:
         """Every choice by its name, in the order above."""

@@ -38,6 +38,8 @@ SOURCES = (
     "stages.bf16:STAGE",
     "stages.fp16:STAGE",
     "stages.exact_u8:STAGE",
+    "stages.streamed:STAGE",
+    "stages.streamed_bf16:STAGE",
     "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
     "stages.alloc_cudamalloc:STAGE",
@@ -49,16 +51,18 @@ SOURCES = (
     "stages.pinned_overlap:STAGE",
     "stages.resident_f32:STAGE",
     "stages.resident_u8:STAGE",
+    "stages.tuned:STAGE",
 )
 
 # Side rungs ask what the ladder takes for granted: `all` is without them.
-SIDES: tuple[Group, ...] = ("memory", "data")
+SIDES: tuple[Group, ...] = ("memory", "data", "shapes")
 GROUPS: dict[str, tuple[Group, ...]] = {
     "all": tuple(group for group in get_args(Group) if group not in SIDES),
     "ladder": ("ladder",),
     "references": ("reference",),
     "memory": ("memory",),
     "data": ("data",),
+    "shapes": ("shapes",),
 }
 
 
@@ -106,8 +110,8 @@ def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
 def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:
     """The stages that `--stages` asks for, in ladder order.
 
-    `all`, `ladder`, `references`, `memory`, `data`, names with commas between them, or `FROM..TO`; `all` is without the
-    side rungs, which are the last two. Raises UsageError for a name that is none, with the nearest ones.
+    `all`, `ladder`, `references`, `memory`, `data`, `shapes`, names with commas between them, or `FROM..TO`; `all` is
+    without the side rungs, which are the last three. Raises UsageError for a name that is none, with the nearest ones.
     """
     order = list(entries)
     chosen: set[str] = set()

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
+from common.cost import Exchanges
 from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
 from stages.recipe import Choice, Precision, Recipe, changes
 from stages.step import RecipeTrainer
 
-Group = Literal["reference", "ladder", "beyond", "memory", "data", "devices"]
+Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
 Build = Callable[[Problem, Split], Trainer]
 
 
@@ -42,6 +43,14 @@ class Stage:
         parts = self.recipe.parts().values() if self.recipe else (self.build,)
         choosy = (getattr(part, "misfit", None) for part in parts)
         return next((reason for ask in choosy if ask and (reason := ask(problem, steps))), None)
+
+    def exchanges(self, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
+        """How often a step waits for other blocks inside a kernel, on a GPU of this size, for its floor.
+
+        A launch whose kernel runs whole steps has a function of that name, since only its plan knows.
+        """
+        ask = getattr(self.recipe.launch, "exchanges", None) if self.recipe else None
+        return ask(problem, steps, multiprocessors, block_shared_bytes) if ask else Exchanges()
 
     def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
         """The next rung: this one with exactly one choice changed.

@@ -73,7 +73,7 @@ def cached_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
     An entry is found by a hash of all that decides the machine code. One that is damaged is compiled anew; a cache
     that cannot be read or written costs time and is no error.
     """
-    entry = cache_folder("kernels") / f"{source.stem}-{arch}-{_key(source, arch, macros)}.cubin"
+    entry = cache_folder("kernels") / f"{source.stem}-{arch}-{source_key(source, arch, macros)}.cubin"
     cubin = _load(entry)
     if cubin is None:
         cubin = compile_cubin(source, arch, macros)
@@ -134,7 +134,8 @@ def _options(source: Path) -> dict[str, list[str]]:
     return {"include_path": folders, "ptxas_options": ["-v"]}
 
 
-def _key(source: Path, arch: str, macros: Macros) -> str:
+def source_key(source: Path, arch: str, macros: Macros = ()) -> str:
+    """A hash of all that decides a file's machine code, as hexadecimal digits."""
     texts = [file.read_text() for file in local_sources(source)]
     everything = json.dumps([arch, macros, _options(source), nvrtc_version(), texts])
     return hashlib.sha256(everything.encode()).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -15,9 +15,9 @@ from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
 from common.cuda import dependent
-from common.cuda.compile import Macros, cached_cubin
+from common.cuda.compile import Macros, cached_cubin, source_key
 from common.cuda.memory import Lender, Tensor
-from common.cuda.trials import Trials
+from common.cuda.trials import Trials, sweep
 
 Grid = int | tuple[int, ...]
 
@@ -84,6 +84,7 @@ class Gpu:
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
         self._programs: dict[tuple[Path, Macros], Any] = {}
+        self._shared_bytes: dict[tuple[Path, Macros, str], int] = {}  # the most that a kernel was asked for with
         properties = self._device.properties
         self.multiprocessors: int = properties.multiprocessor_count
         self.block_shared_bytes: int = properties.max_shared_memory_per_block_optin  # at most, for a kernel that asks
@@ -150,7 +151,9 @@ class Gpu:
             self._ask_for(code, allowed, 1, f"clusters of {cluster} blocks")
         if shared_bytes:
             most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
+            asked = (source, macros, name)  # never for less than before, which launches in graphs may still need
+            self._shared_bytes[asked] = max(shared_bytes, self._shared_bytes.get(asked, 0))
+            self._ask_for(code, most, self._shared_bytes[asked], f"{shared_bytes:,} bytes of shared memory a block")
         shape = {"cluster": cluster, "shmem_size": shared_bytes, "is_cooperative": cooperative}
         that_waits = None
         if dependent.waits(source) and not set(dependent.MACROS) & set(macros):
@@ -166,6 +169,14 @@ class Gpu:
     def trials(self, subject: str) -> Trials:
         """What is the fastest of several ways on this GPU, remembered as about this subject."""
         return Trials(self, f"{subject} on {self.name}")
+
+    def samples(self, candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
+        """The seconds of a launch of each, in some turns; each has been called before and may be repeated."""
+        return sweep(self, candidates)
+
+    def source_key(self, source: Path) -> str:
+        """Another one whenever a `.cu` file, a header of its own, or the compiler makes other machine code."""
+        return source_key(source, f"sm_{self._device.arch}")[:16]
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph instead of running it; returns what replays it.

@@ -55,6 +55,7 @@ class Primitives:
         self.l2_bytes: int = properties.l2_cache_size
         shared, registers = properties.max_shared_memory_per_multiprocessor, properties.max_registers_per_multiprocessor
         self.on_chip_bytes: int = self.multiprocessors * (shared + 4 * registers)
+        self.block_shared_bytes = self._gpu.block_shared_bytes
         cubin = cached_cubin(SOURCE, f"sm_{self._device.arch}")
         self._program = ObjectCode.from_cubin(cubin.code, name=SOURCE.name)
         self._empty = self._gpu.kernel(SOURCE, "empty")

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 import cupy
 
-from common.cuda.tuning import Choices
+from common.cuda.tuning import CLEARLY, Choices
 
 LAUNCHES, TURNS = 20, 5  # of each candidate: so many in a graph, lest the host be what is timed, in so many turns
-CLEARLY = 0.98  # of the time of one that comes before it: less is noise, and would differ between processes
+TURN_S = 2e-3  # a turn of a sweep may take about so long, or a launch
+SWEEP_TURNS = 7
+HOPELESS = 4.0  # times the fastest: a launch that takes a turn by itself is not repeated then
 
 Enqueue = Callable[[], None]
 
@@ -49,15 +51,31 @@ class Trials:
 
 
 def seconds(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[float]:
-    """The best time of a launch of each, of several in a row on the device; in turns, so that clocks favour none."""
+    """The best time of a launch of each, of several in a row on the device."""
+    return [min(times) for times in samples(gpu, candidates, [LAUNCHES] * len(candidates), TURNS)]
 
-    def several(enqueue: Enqueue) -> None:
-        for _ in range(LAUNCHES):
+
+def sweep(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[list[float]]:
+    """The seconds of a launch of each in several turns, of which there is one for those that are slow by far."""
+    found = samples(gpu, candidates, [1] * len(candidates), 1)
+    rough = [time for (time,) in found]
+    hopeful = [i for i, time in enumerate(rough) if time < TURN_S or time < HOPELESS * min(rough)]
+    launches = [min(max(int(TURN_S / rough[i]), 1), LAUNCHES) for i in hopeful]
+    for i, times in zip(hopeful, samples(gpu, [candidates[i] for i in hopeful], launches, SWEEP_TURNS), strict=True):
+        found[i] = times
+    return found
+
+
+def samples(gpu: Capturing, candidates: Sequence[Enqueue], launches: Sequence[int], turns: int) -> list[list[float]]:
+    """The seconds of a launch of each, of so many in a row on the device; in turns, so that clocks favour none."""
+
+    def several(enqueue: Enqueue, count: int) -> None:
+        for _ in range(count):
             enqueue()
 
-    replays = [gpu.capture(partial(several, candidate)) for candidate in candidates]
-    times = [float("inf")] * len(replays)
-    for turn in range(-1, TURNS):  # one before they count, to warm up
+    replays = [gpu.capture(partial(several, *each)) for each in zip(candidates, launches, strict=True)]
+    times: list[list[float]] = [[] for _ in replays]
+    for turn in range(-1, turns):  # one before they count, to warm up
         for index, replay in enumerate(replays):
             begin, end = cupy.cuda.Event(), cupy.cuda.Event()
             begin.record(gpu.stream)
@@ -65,5 +83,5 @@ def seconds(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[float]:
             end.record(gpu.stream)
             end.synchronize()
             if turn >= 0:
-                times[index] = min(times[index], float(cupy.cuda.get_elapsed_time(begin, end)) / 1e3 / LAUNCHES)
+                times[index].append(float(cupy.cuda.get_elapsed_time(begin, end)) / 1e3 / launches[index])
     return times

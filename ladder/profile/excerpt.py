@@ -17,26 +17,20 @@ def excerpt(epoch: Trace, steps: int) -> tuple[list[Span], float]:
     """The bars of three steps in the middle of an epoch of so many steps, and how many us they take.
 
     They begin with the launch of the first step's first kernel, unless that lies more than a step back: a graph is
-    launched once for them all. Of a kernel that runs many steps three steps' time is shown, from the epoch's middle.
+    launched once for them all. Where a kernel runs many steps, there are none to be seen, and no bars.
     """
     kernels = epoch.kernels
     count = min(STEPS, steps)
     first = (steps - count) // 2
     at = [round(len(kernels) / steps * step) for step in (first, first + count)]
-    if not kernels:
-        return [], 0.0
-    window = epoch.windows[0]
     if len(kernels) < steps:
-        a_step = (window.end - window.start) / steps
-        begin = round(window.start + first * a_step)
-        end = round(begin + count * a_step)
-    else:
-        begin = kernels[at[0]].start
-        end = kernels[at[1]].start if at[1] < len(kernels) else window.end
-        launches = {call.correlation: call.start for call in epoch.calls}
-        launched = launches.get(kernels[at[0]].correlation, begin)
-        if begin - launched < (end - begin) / count:
-            begin = launched
+        return [], 0.0
+    begin = kernels[at[0]].start
+    end = kernels[at[1]].start if at[1] < len(kernels) else epoch.windows[0].end
+    launches = {call.correlation: call.start for call in epoch.calls}
+    launched = launches.get(kernels[at[0]].correlation, begin)
+    if begin - launched < (end - begin) / count:
+        begin = launched
 
     def span(row: Literal["host", "gpu"], name: str, kind: Kind, start: int, stop: int) -> Span:
         start, stop = max(start, begin), min(stop, end)

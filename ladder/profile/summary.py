@@ -144,7 +144,7 @@ def without_tool(seen: Split, plain_step_us: float) -> Split:
     What a tool costs is time of the host's, in calls that it watches, and time between a graph's nodes: so it is taken
     out of the idle parts, in proportion. Only where these do not have so much does the rest come out of the work.
     """
-    work = seen.kernels_us + seen.copies_us
+    work = seen.work_us
     idle = seen.total_us - work
     kept_idle = max(0.0, plain_step_us - work) / idle if idle else 0.0
     kept_work = min(1.0, plain_step_us / work) if work else 1.0

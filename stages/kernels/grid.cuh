@@ -1,5 +1,6 @@
 // What the phases of persistent_grid share: the plan, the barrier of all blocks, and copies into shared memory.
 #pragma once
+#include "async_copies.cuh"
 
 constexpr int WARP = 32;
 constexpr int THREADS = 512;
@@ -84,23 +85,6 @@ class GridBarrier {
     unsigned complete = 0;
 };
 
-// Asynchronous where the architecture can; what is copied is there after wait_for_copies() and a barrier of the block.
-// Past the first-level cache, which other blocks' writes do not reach.
-__device__ inline void copy_four(float* to, const float* from) {
-#if __CUDA_ARCH__ >= 800
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-#else
-    *reinterpret_cast<float4*>(to) = __ldcg(reinterpret_cast<const float4*>(from));
-#endif
-}
-
-__device__ inline void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
 // A tile (rows, cols) with pitch_of(cols), cols a multiple of 4; by all threads.
 __device__ inline void copy_tile(float* to, const float* from, int stride, int rows, int cols) {
     const int quads = cols / 4, pitch = pitch_of(cols);
@@ -117,10 +101,26 @@ __device__ inline void copy_tile(float* to, const float* from, int stride, int r
     }
 }
 
-// The sum of so many numbers, `apart` from each other, in order; some are under way at once.
-__device__ inline float sum_of(const float* first, int count, int apart) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int i = 0; i < count; ++i) sum += __ldcg(first + i * apart);
+__device__ inline void add(float& sum, float number) { sum += number; }
+__device__ inline void add(float2& sum, float2 number) {
+    sum.x += number.x;
+    sum.y += number.y;
+}
+
+// The sum of so many numbers, or pairs of them, `apart` from each other, in order. All of up to 16 are under way at once:
+// a loop unrolled by the compiler waits for each of those that are left over.
+template <class Number>
+__device__ inline Number sum_of(const Number* first, int count, int apart) {
+    constexpr int AT_ONCE = 16;
+    Number sum = {};
+    for (int begin = 0; begin < count; begin += AT_ONCE) {
+        Number numbers[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            numbers[i] = begin + i < count ? __ldcg(first + (begin + i) * apart) : Number{};
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) add(sum, numbers[i]);
+    }
     return sum;
 }

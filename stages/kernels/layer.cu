@@ -1,48 +1,61 @@
 // What a fully connected layer does besides its matrix products. Row-major, float32.
+
 #include "dependent.cuh"
+#include "elements.cuh"
 
 // add_bias: output[row][col] += bias[col].
 //   output   (rows, cols)   f32  in, out
 //   bias     (cols,)        f32  in
-// Launch: 1-D, at least rows * cols threads in all.
+// Launch: 1-D, at least rows * cols / ELEMENTS threads in all.
 // Needs:  any architecture; rows * cols <= 2^30.
 // Order:  one addition an element; repeats bit for bit.
 extern "C" __global__ void add_bias(float* output, const float* bias, int rows, int cols) {
     let_next_begin();
     wait_for_previous();
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < rows * cols) output[i] += bias[i % cols];
+    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
+    for (int e = 0; e < ELEMENTS; ++e) {
+        const int i = first + e * blockDim.x;
+        if (i < rows * cols) output[i] += bias[i % cols];
+    }
 }
 
 // relu: output = max(output, 0), in place. A NaN stays a NaN, so that a broken run is seen as one.
 //   output   (count,)   f32  in, out
-// Launch: 1-D, at least count threads in all.
+// Launch: 1-D, at least count / ELEMENTS threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu(float* output, int count) {
     let_next_begin();
     wait_for_previous();
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count && output[i] < 0.0f) output[i] = 0.0f;
+    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
+    for (int e = 0; e < ELEMENTS; ++e) {
+        const int i = first + e * blockDim.x;
+        if (i < count && output[i] < 0.0f) output[i] = 0.0f;
+    }
 }
 
 // relu_backward: doutput = 0 wherever the layer's output was cut off at 0, in place.
 //   doutput  (count,)   f32  in, out
 //   output   (count,)   f32  in: what relu left, so that `output > 0` says which side it was on
-// Launch: 1-D, at least count threads in all.
+// Launch: 1-D, at least count / ELEMENTS threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu_backward(float* doutput, const float* output, int count) {
     let_next_begin();
     wait_for_previous();
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
+    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
+    for (int e = 0; e < ELEMENTS; ++e) {
+        const int i = first + e * blockDim.x;
+        if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
+    }
 }
 
-// The block of bias_gradient and bias_update: so many columns, and so many threads for each. Both are launched with it
-// (stages/plain.py, stages/fused_update.py).
-constexpr int BIAS_COLS = 32;
-constexpr int BIAS_ROWS = 8;
+// The block of bias_gradient and bias_update: so many columns, and so many threads for each. bias_update is launched with
+// these (stages/plain.py), bias_gradient with others too, which it is compiled with then (stages/launch_shapes.py).
+#ifndef BIAS_COLS
+#define BIAS_COLS 32
+#define BIAS_ROWS 8
+#endif
 
 // The sum of a column of `doutput` (rows, cols), for the first of the BIAS_ROWS threads that share the column: each
 // takes every BIAS_ROWS-th row, so that neighbouring threads read neighbouring columns. The whole block must call it.

@@ -360,53 +360,72 @@ __device__ inline float4 sum_of_blocks(const float* own, int blocks) {
     return sum;
 }
 
+// A tile's outputs once all its sums are there, of which each block of the cluster finishes some: whole warps of quads.
+template <class Number>
+class Outputs {
+  public:
+    __device__ Outputs(const Product<Number>& product, const Tile& tile) : product(product), tile(tile) {
+        const unsigned long long addresses = reinterpret_cast<unsigned long long>(product.out) |
+                                             reinterpret_cast<unsigned long long>(product.bias);
+        wide = product.n % 4 == 0 && addresses % sizeof(float4) == 0;
+        const int blocks = blocks_together();
+        const int part = blocks == 1 ? tile.quads() : (tile.quads() / WARP + blocks - 1) / blocks * WARP;
+        begin = rank_of_block() * part + threadIdx.x;
+        end = min((rank_of_block() + 1) * part, tile.quads());
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            const int quad = begin + i * blockDim.x;
+            const int row = tile.first_row + tile.row(quad), col = tile.first_col + tile.col(quad);
+            ahead[i] = quad < end ? read_besides(product, row, col, wide) : float4{0, 0, 0, 0};
+        }
+    }
+
+    // `shared` has the sums of each warp, one tile after the other.
+    __device__ void write(float* shared) const {
+        const int threads = blockDim.x, warps = threads / WARP, blocks = blocks_together();
+        const int apart = tile.height * tile.stride();  // the sums of two warps
+        if (blocks > 1) {
+            for (int quad = threadIdx.x; quad < tile.quads(); quad += threads) {
+                float4* own = reinterpret_cast<float4*>(shared + tile.place(quad));
+                *own = sum_of_warps(shared + tile.place(quad), warps, apart);
+            }
+            meet_blocks();
+        }
+        int round = 0;
+        for (int quad = begin; quad < end; quad += threads, ++round) {
+            const float* own = shared + tile.place(quad);
+            const float4 sum = blocks > 1 ? sum_of_blocks(own, blocks) : sum_of_warps(own, warps, apart);
+            const int row = tile.first_row + tile.row(quad), col = tile.first_col + tile.col(quad);
+            const float4 besides =
+                round == 0 ? ahead[0] : round == 1 ? ahead[1] : read_besides(product, row, col, wide);
+            write_out(product, row, col, sum, besides, wide);
+        }
+        if (blocks > 1) meet_blocks();  // none leaves while another reads from it
+    }
+
+  private:
+    const Product<Number>& product;
+    const Tile& tile;
+    bool wide;
+    int begin, end;
+    float4 ahead[AHEAD];
+};
+
 // The tile of this block: shape 0 of 16 by 16 outputs, 1 of 32 by 32; transposes 0 none, 1 a, 2 b.
 template <class Arithmetic, class Number>
 __device__ inline void tile_product(const Product<Number>& product, int shape, int transposes) {
     let_next_begin();
     __shared__ float4 memory[SHARED / 4];
     float* shared = reinterpret_cast<float*>(memory);
-    const int threads = blockDim.x, warp = threadIdx.x / WARP, warps = threads / WARP;
-    const int blocks = blocks_together(), rank = rank_of_block();
+    const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     const int height = shape == 0 ? 16 : 32, row_bits = 2 + shape;
     const Tile tile = {group_of_blocks() * height, static_cast<int>(blockIdx.y) * (4 << row_bits), height, row_bits};
-    const unsigned long long addresses = reinterpret_cast<unsigned long long>(product.out) |
-                                         reinterpret_cast<unsigned long long>(product.bias);
-    const bool wide = product.n % 4 == 0 && addresses % sizeof(float4) == 0;
-
-    // Each block of the cluster finishes some of the outputs, whole warps of them.
-    const int part = blocks == 1 ? tile.quads() : (tile.quads() / WARP + blocks - 1) / blocks * WARP;
-    const int begin = rank * part + threadIdx.x, end = min((rank + 1) * part, tile.quads());
     wait_for_previous();
-    float4 ahead[AHEAD];
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-        const int quad = begin + i * threads;
-        const int row = tile.first_row + tile.row(quad), col = tile.first_col + tile.col(quad);
-        ahead[i] = quad < end ? read_besides(product, row, col, wide) : float4{0, 0, 0, 0};
-    }
-    const int share = rank * warps + warp, shares = blocks * warps;
+    const Outputs<Number> outputs(product, tile);
+    const int share = rank_of_block() * warps + warp, shares = blocks_together() * warps;
     switch (shape) {
         case 0: leave_sums_of<Arithmetic, 2, 2>(transposes, product, tile, share, shares, shared); break;
         default: leave_sums_of<Arithmetic, 4, 4>(transposes, product, tile, share, shares, shared);
     }
-
-    const int apart = height * tile.stride();  // the sums of two warps
-    if (blocks > 1) {
-        for (int quad = threadIdx.x; quad < tile.quads(); quad += threads) {
-            float4* own = reinterpret_cast<float4*>(shared + tile.place(quad));
-            *own = sum_of_warps(shared + tile.place(quad), warps, apart);
-        }
-        meet_blocks();
-    }
-    int round = 0;
-    for (int quad = begin; quad < end; quad += threads, ++round) {
-        const float* own = shared + tile.place(quad);
-        const float4 sum = blocks > 1 ? sum_of_blocks(own, blocks) : sum_of_warps(own, warps, apart);
-        const int row = tile.first_row + tile.row(quad), col = tile.first_col + tile.col(quad);
-        const float4 besides =
-            round == 0 ? ahead[0] : round == 1 ? ahead[1] : read_besides(product, row, col, wide);
-        write_out(product, row, col, sum, besides, wide);
-    }
-    if (blocks > 1) meet_blocks();  // none leaves while another reads from it
+    outputs.write(shared);
 }

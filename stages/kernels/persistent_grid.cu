@@ -6,7 +6,7 @@
 // barrier of the grid; for W wide layers a step has 4 W - 2 of them:
 //     the first layer's weights are updated from the step before, then its forward product; barrier;
 //     for every other wide layer: add the parts up; barrier; forward product; barrier;
-//     the tail; barrier;
+//     the tail, whose weights come while the last barrier is waited for; barrier;
 //     for every wide layer but the first, from the last: backward product; barrier, and while it is waited for, the
 //     layer's update; add the parts up; barrier.
 #include "row_tail.cuh"
@@ -21,7 +21,7 @@
 //   workspace     (size,)                        f32  in, out: zeros before the first launch; outputs, their gradients, parts
 //   block_totals  (blocks, 2)                    f64  out: each block's share of the totals, with with_totals
 //   totals        (2,)                           f64  in, out: grows by the summed loss and the number right, with with_totals
-//   arrived       (1,)                           u32  in, out: 0 before each launch; what the barrier counts
+//   arrived       (2,)                           u32  in, out: 0 before each launch; what the barriers count
 // Launch: cooperative, 1-D, blocks of THREADS, any number of them that plan was made for, with the shared memory that it
 //   says; learning_rate as a step's, for the mean over its images.
 // Needs:  any architecture with cooperative launch; fewer than 2^31 barriers times blocks.
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const f
     const Plan& sizes = *reinterpret_cast<const Plan*>(copied);
     const Layer* layers = reinterpret_cast<const Layer*>(copied + PLAN_INTS);
 
-    GridBarrier barrier(arrived);
+    GridBarrier barrier(arrived), updated(arrived + 1);  // updated: the tail's weights are
     WideLayers wide(sizes, layers, memory, images, parameters, workspace, learning_rate);
     RowTail tail(sizes, layers, memory, labels, parameters, workspace);
     wide.load_held();
@@ -50,16 +50,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const f
             wide.update_rest();
         }
         if (step == sizes.steps) break;
+        updated.arrive();
         wide.forward<true>(0, step);
         barrier.arrive();
         wide.fetch_images(step + 1);
-        barrier.wait();
         for (int l = 1; l < sizes.wide; ++l) {
+            barrier.wait();
             wide.add_up_forward(l - 1);
             barrier.pass();
             wide.forward<false>(l, step);
-            barrier.pass();
+            barrier.arrive();
         }
+        updated.wait();
+        tail.fetch_weights();
+        barrier.wait();
         tail.run(step, with_totals);
         barrier.pass();
         for (int l = sizes.wide - 1; l > 0; --l) {

@@ -34,8 +34,8 @@ class _ShortGraph(cuda_graph.GraphEpoch):
     """A graph that was captured one step too short."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
-        if len(setup.tensors.batches) > FEW:
-            setup.tensors.batches.pop()
+        batches = list(setup.tensors.batches)
+        setup.tensors.batches = batches[:-1] if len(batches) > FEW else batches
         super().__init__(setup, step, metrics)
 
 
@@ -43,8 +43,8 @@ class _SameBatchGraph(cuda_graph.GraphEpoch):
     """A graph that was captured for one batch, and is replayed for all."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
-        batches = setup.tensors.batches
-        batches[:] = [batches[0]] * len(batches)
+        batches = list(setup.tensors.batches)
+        setup.tensors.batches = [batches[0]] * len(batches)
         super().__init__(setup, step, metrics)
 
 

@@ -133,6 +133,14 @@ def test_launches_and_waits() -> None:
     assert cost.waiting_floor(design, RATES) == 16.0
 
 
+def test_exchanges_cost_what_was_measured_and_otherwise_the_cheapest_of_all() -> None:
+    design = Design(kernels=0.01, launches=0.01, exchanges=cost.Exchanges(cluster_hops=3, grid_barriers=2))
+    assert cost.exchanging_floor(Design(kernels=1, launches=1), RATES) == 0
+    assert cost.exchanging_floor(design, RATES) == 5 * 0.25
+    measured = dataclasses.replace(RATES, cluster_hop_us=0.5, grid_barrier_us=1.0)
+    assert cost.exchanging_floor(design, measured) == 3.5
+
+
 def test_the_physical_floor_is_work_and_one_exchange() -> None:
     # 15 bytes of pixels take 0.15 us, 120 flops at 200 per us 0.6 us; alone, a quarter of the chip would take 2.4 us.
     assert cost.physical_floor(LOGISTIC, "float32", RATES) == pytest.approx((0.6 + 0.25) / cost.HEADROOM)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.cuda.compile import local_sources
+from common.cuda.compile import Macros, local_sources
 from tests.cpu_cuda.executor import REPORT_BYTES, Executor, Request
 from tests.cpu_cuda.guarded import Guarded
 from tests.cpu_cuda.sources import Kernel, parse
@@ -67,17 +67,18 @@ class Toolchain:
     def _runtime(self) -> Path:
         return self._made("runtime.o", [*FLAGS, "-c", str(HERE / "runtime.cpp")])
 
-    def library(self, source: Path) -> Path:
-        """A `.cu` file as a shared library."""
+    def library(self, source: Path, macros: Macros = ()) -> Path:
+        """A `.cu` file as a shared library, compiled with these macros."""
         translated = translate(source)
-        hashed = hashlib.sha256(translated.encode())
+        defined = [f"-D{name}={text}" for name, text in macros]
+        hashed = hashlib.sha256("\0".join([translated, *defined]).encode())
         for file in local_sources(source):
             hashed.update(file.read_bytes())
         name = f"{source.stem}-{hashed.hexdigest()[:16]}"
         unit = self._build / f"{os.getpid()}-{name}.cpp"
         unit.write_text(translated)
         include = ["-include", "cuda_shim.h", f"-I{source.parent}"]
-        return self._made(f"{name}.so", [*FLAGS, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime)])
+        return self._made(f"{name}.so", [*FLAGS, *defined, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime)])
 
     def _made(self, name: str, arguments: list[str]) -> Path:
         made, under_way = self._build / name, self._build / f"{os.getpid()}-{name}"
@@ -96,7 +97,7 @@ class Shim:
     def __init__(self, sources: list[Path], toolchain: Toolchain) -> None:
         self._toolchain = toolchain
         self._kernels = {kernel.name: kernel for source in sources for kernel in parse(source)}
-        self._libraries: dict[Path, Path] = {}
+        self._libraries: dict[tuple[Path, Macros], Path] = {}
 
     def launch(
         self,
@@ -109,6 +110,7 @@ class Shim:
         cooperative: bool = False,
         dependent: bool = False,
         limit_s: int = LIMIT_S,
+        macros: Macros = (),
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
@@ -138,7 +140,7 @@ class Shim:
         ]
         fault = executor.execute(
             Request(
-                self._library(kernel.source),
+                self._library(kernel.source, macros),
                 f"call_{name}",
                 _three(grid),
                 _three(block),
@@ -164,10 +166,10 @@ class Shim:
             if parameter.is_written and isinstance(arg, np.ndarray):
                 arg[...] = tensors[id(arg)].array
 
-    def _library(self, source: Path) -> Path:
-        if source not in self._libraries:
-            self._libraries[source] = self._toolchain.library(source)
-        return self._libraries[source]
+    def _library(self, source: Path, macros: Macros) -> Path:
+        if (source, macros) not in self._libraries:
+            self._libraries[source, macros] = self._toolchain.library(source, macros)
+        return self._libraries[source, macros]
 
 
 def translate(source: Path) -> str:

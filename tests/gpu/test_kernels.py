@@ -27,14 +27,14 @@ def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
     seed = secrets.randbits(32)
     for case in all_cases(kernel.name, np.random.default_rng(seed)):
         function = gpu.kernel(kernel.source, kernel.name, case.cluster, macros=case.macros, **case.how)
-        first, second = (_launch(gpu, function, kernel, case) for _ in range(2))
+        first, second = (launched(gpu, function, kernel, case) for _ in range(2))
         assert case.mismatch(first) == "", f"seed {seed}"
         if kernel.claims_repeatable:
             for name, value in first.items():
                 assert np.asarray(value).tobytes() == np.asarray(second[name]).tobytes(), f"{case}: {name} varies"
 
 
-def _launch(gpu: Any, function: Any, kernel: Kernel, case: Case) -> dict[str, Any]:
+def launched(gpu: Any, function: Any, kernel: Kernel, case: Case) -> dict[str, Any]:
     """The arguments as a launch leaves them."""
     args: list[Any] = []
     for parameter in kernel.parameters:

@@ -26,9 +26,11 @@ from stages.cluster_mlp import THREADS as MLP_THREADS
 from stages.cluster_mlp import Plan, matrices
 from stages.grid_plan import THREADS as GRID_THREADS
 from stages.grid_plan import make_plan
+from stages.launch_shapes import PLAIN, Shape
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent_grid import slices_of
+from stages.streamed_gemm import OWN, shared_bytes
 from stages.tiles import MOST_WARPS, SHAPES
 from stages.workspace import ParameterMemory
 from tests.kernels import doubles
@@ -98,6 +100,13 @@ def all_cases(kernel: str, random: Generator) -> Iterator[Case]:
     if builder is None or not hasattr(doubles, kernel):
         raise LookupError(f"{kernel}: has no cases in tests/kernels/cases.py or no double in tests/kernels/doubles.py")
     yield from builder(random)
+
+
+def in_shape(case: Case, shape: Shape) -> Case:
+    """The same launch of a plain kernel in another shape; its sizes are its whole numbers."""
+    tunable = PLAIN[case.kernel]
+    sizes = tuple(value for value in case.args.values() if isinstance(value, int))
+    return replace(case, grid=tunable.grid(shape, sizes), block=shape.block, macros=tunable.macros(shape))
 
 
 def gemm_naive(random: Generator) -> Iterator[Case]:
@@ -198,6 +207,37 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             warps = int(random.integers(1, MOST_WARPS + 1))
             bounds = {"out": bound, "bias": bias_bound, "mask": 0.0}
             yield Case(kernel, tiles, (WARP * warps,), args, bounds)
+
+
+def streamed_back_bf16(random: Generator) -> Iterator[Case]:
+    yield from _ways_back("streamed_back_bf16", random, bits=8)
+
+
+def streamed_back_split(random: Generator) -> Iterator[Case]:
+    yield from _ways_back("streamed_back_split", random, bits=22)
+
+
+def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
+    """A layer's way back; as many inputs as a tile has, fewer and more, batches in one chunk and in two."""
+    sizes = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (33, 31, 80), (64, 40, 208), (17, 65, 160)]
+    for batch, fan_in, fan_out in sizes:
+        inputs, doutputs = _normal(random, (batch, fan_in)), _normal(random, (batch, fan_out))
+        weights, bias = _normal(random, (fan_in, fan_out)), _normal(random, (fan_out,))
+        mask_bytes = mask_shape(batch, fan_in)[1]
+        mask = random.integers(0, 256, (batch, mask_bytes), np.uint8)
+        rate = float(np.float32(0.125))
+        left, right = np.abs(inputs).astype(np.float64), np.abs(doutputs).astype(np.float64)
+        rounding = 2.0 * 2.0**-bits
+        back = (rounding + (2 * fan_out + 6) * UNIT) * right @ np.abs(weights).T + TINY
+        updated = rate * (rounding + (2 * batch + 6) * UNIT) * left.T @ right + 4 * UNIT * np.abs(weights)
+        moved = rate * (batch + 3) * UNIT * right.sum(axis=0) + 2 * UNIT * np.abs(bias)
+        args: Args = {"inputs": inputs, "doutputs": doutputs, "weights": weights, "bias": bias}
+        args |= {"dinputs": _poison((batch, fan_in)), "mask": mask, "batch": batch, "fan_in": fan_in}
+        args |= {"fan_out": fan_out, "mask_bytes": mask_bytes, "learning_rate": rate}
+        bounds: dict[str, Array | float] = {"dinputs": back, "weights": updated, "bias": moved}
+        warps = int(random.integers(1, MOST_WARPS + 1))
+        grid = (1, _blocks(fan_in, OWN))
+        yield Case(kernel, grid, (WARP * warps,), args, bounds, shared_bytes=shared_bytes(batch, warps))
 
 
 def add_bias(random: Generator) -> Iterator[Case]:
@@ -375,20 +415,21 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:
-    # Hidden layers, batch, inputs, blocks, KiB of shared memory: with tiles that are held and that are not, a tail with
-    # its weights in shared memory and without, and more than one wide layer.
-    sizes: list[tuple[tuple[int, ...], int, int, int, int]] = [
-        ((), 1, 1, 1, 32),
-        ((), 37, 17, 3, 32),
-        ((33,), 20, 49, 3, 40),
-        ((5, 3, 4), 33, 17, 2, 40),
-        ((100, 100), 16, 60, 4, 30),
-        ((70, 40, 50), 70, 49, 3, 24),
-        ((300, 300), 16, 20, 3, 220),
+    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory: with tiles that are held and that are not, a
+    # tail with its weights in shared memory and without, more than one wide layer, and more classes than go at once.
+    sizes: list[tuple[tuple[int, ...], int, int, int, int, int]] = [
+        ((), 10, 1, 1, 1, 32),
+        ((), 10, 37, 17, 3, 32),
+        ((33,), 10, 20, 49, 3, 40),
+        ((5, 3, 4), 10, 33, 17, 2, 40),
+        ((100, 100), 10, 16, 60, 4, 30),
+        ((70, 40, 50), 10, 70, 49, 3, 24),
+        ((300, 300), 10, 16, 20, 3, 220),
+        ((40,), 50, 7, 20, 2, 40),
     ]
     steps, rate = 2, 0.125
-    for with_totals, (hidden, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
-        problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
+    for with_totals, (hidden, classes, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
+        problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
         memory = ParameterMemory(HostDevice().empty, problem)
         memory.flat[...] = 0
         drawn = initial_params(problem, run=int(random.integers(1000)))
@@ -396,21 +437,21 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
             weight[...] = values / 4
         for bias in memory.biases[:-1]:  # far from zero, so that no rounding moves a unit through its ReLU's corner
             bias[...] = random.choice([-2.0, 2.0], bias.shape)
-        memory.biases[-1][...] = _normal(random, (10,))
+        memory.biases[-1][...] = _normal(random, (classes,))
         plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10)
         assert plan is not None
         pixels = _pixels(random, (steps, batch, inputs))
         args: Args = {"images": slices_of(HostDevice(), list(pixels), plan)}
-        args |= {"labels": random.integers(0, 10, (steps, batch), np.int32), "plan": plan.numbers}
+        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32), "plan": plan.numbers}
         args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
         args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
-        args |= {"arrived": np.zeros(1, np.uint32), "learning_rate": rate, "with_totals": with_totals}
+        args |= {"arrived": np.zeros(2, np.uint32), "learning_rate": rate, "with_totals": with_totals}
         # Activations are below 4, and all weights of a unit together below 8: that is what a logit is rounded by, term
         # by term, and an update is a mean of gradients times activations.
         logit = 4 * UNIT * (8 + max(inputs, *hidden, 0) ** 0.5)
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
         totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
-        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
+        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
         case = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds)
         yield replace(case, cooperative=True, shared_bytes=plan.shared_bytes)
 

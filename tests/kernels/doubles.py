@@ -70,6 +70,30 @@ def tile_product_u8(a: NDArray[np.uint8], *rest: Any, **named: Any) -> Outputs:
     return tile_product_f32(a / 256, *rest, **named)
 
 
+def streamed_back_split(
+    inputs: Array,
+    doutputs: Array,
+    weights: Array,
+    bias: Array,
+    dinputs: Array,
+    mask: NDArray[np.uint8],
+    batch: int,
+    fan_in: int,
+    fan_out: int,
+    mask_bytes: int,
+    learning_rate: float,
+) -> Outputs:
+    passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]
+    return {
+        "dinputs": np.where(passed, doutputs @ weights.T, 0),
+        "weights": weights - learning_rate * inputs.T @ doutputs,
+        "bias": bias - learning_rate * doutputs.sum(axis=0),
+    }
+
+
+streamed_back_bf16 = streamed_back_split
+
+
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
     return {"output": output + bias}
 
@@ -201,4 +225,7 @@ def persistent_grid(
         logits = network_step(weights, biases, x, wanted, learning_rate)
         if with_totals:
             totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
-    return {"parameters": parameters, "totals": totals}
+    wide, blocks = int(plan[1]), len(block_totals)
+    barriers = len(images) * (4 * wide - 2) + with_totals  # of one block there is nobody to wait for
+    came = np.array([blocks * barriers if blocks > 1 else 0], np.uint32)
+    return {"parameters": parameters, "totals": totals, "arrived": came}

@@ -31,7 +31,7 @@ def random() -> np.random.Generator:
 def launch(shim: Shim, case: Case, order: int) -> dict[str, np.ndarray | float]:
     """The arguments as a launch leaves them."""
     args = case.copy_args()
-    shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=order, **case.how)
+    shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=order, macros=case.macros, **case.how)
     return args
 
 
@@ -62,9 +62,8 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
     [
         ("gemm_naive", "i < k", "i < k - 1"),
         ("gemm_naive", "trans_a ? m : 1", "trans_a ? k : 1"),
-        ("gemm_naive", "row >= m || col >= n", "row > m || col >= n"),
-        ("gemm_naive", "beta == 0.0f ? alpha * sum : ", ""),
-        ("gemm_naive", "alpha * sum + beta", "1.001f * alpha * sum + beta"),
+        ("gemm_naive", "beta == 0.0f ? alpha * sums[r][c] : ", ""),
+        ("gemm_naive", "alpha * sums[r][c] + beta", "1.001f * alpha * sums[r][c] + beta"),
         ("add_bias", "bias[i % cols]", "bias[i / cols]"),
         ("add_bias", "i < rows * cols", "i <= rows * cols"),
         ("relu", "output[i] < 0.0f", "!(output[i] >= 0.0f)"),

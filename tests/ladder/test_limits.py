@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from common.cost import HEADROOM, Design
+from common.cost import HEADROOM, Design, Exchanges
 from common.errors import UsageError
 from common.problem import Problem
 from ladder import environment, limits
@@ -43,6 +43,7 @@ class FakePrimitives:
     multiprocessors = 132
     l2_bytes = 60 << 20
     on_chip_bytes = 132 * (228 + 256) << 10
+    block_shared_bytes = 227 << 10
 
     def __init__(self, **changed: list[float] | Exception) -> None:
         self._samples: dict[str, list[float] | Exception] = {**SAMPLES, **changed}
@@ -142,6 +143,21 @@ def test_floors_are_made_of_the_best_samples() -> None:
     without = limits.floors(record, Problem(784, 10), "float32")
     assert without == Floor(found.physical_us, None)
     assert without.design_us is None
+
+
+@pytest.mark.usefixtures("h200")
+def test_exchanges_within_a_kernel_are_a_floor_of_their_own() -> None:
+    design = Design(kernels=0.01, launches=0.01, exchanges=Exchanges(cluster_hops=4, grid_barriers=2))
+    found = limits.floors(measured(FakePrimitives()), Problem(784, 10), "float32", design)
+    assert found is not None
+    assert found.design is not None
+    assert found.design.exchanging_us == pytest.approx(4 * 0.24 + 2 * 0.91)
+    assert found.design_us == pytest.approx(found.design.exchanging_us)
+    no_clusters = measured(FakePrimitives(cluster_hop=RuntimeError("no")))
+    found = limits.floors(no_clusters, Problem(784, 10), "float32", design)
+    assert found is not None
+    assert found.design is not None
+    assert found.design.exchanging_us == pytest.approx(6 * 0.91)
 
 
 def test_a_design_is_never_faster_than_the_problem_allows() -> None:

@@ -166,11 +166,9 @@ def test_the_excerpt_begins_with_the_launch_of_a_step() -> None:
     assert sum(span.name == "gemm_naive" for span in spans) == 3
 
 
-def test_of_a_kernel_that_runs_an_epoch_three_steps_are_shown() -> None:
+def test_of_a_kernel_that_runs_an_epoch_no_steps_are_seen() -> None:
     epoch = Trace(windows=[Window(0, 1000, 41_000)], kernels=[Kernel("persistent_grid", 2000, 40_000, 1)])
-    spans, length_us = excerpt(epoch, 20)
-    assert length_us == pytest.approx(6)
-    assert [(span.name, span.start_us, span.duration_us) for span in spans] == [("persistent_grid", 0, 6)]
+    assert excerpt(epoch, 20) == ([], 0.0)
 
 
 def test_two_epochs_stand_for_a_whole_run() -> None:

@@ -107,6 +107,18 @@ def unprofiled_results() -> Results:
     )  # fmt: skip
 
 
+def with_processes(run: Results, name: str, steps_us: list[float], seen_us: list[float] | None = None) -> Results:
+    """The run with a stage's processes, by what a step took in each, and what a profile saw of it."""
+    timing = next(stage for stage in run.stages if stage.name == name).timing
+    assert timing is not None
+    steps = timing.epochs * timing.steps_per_epoch
+    seen = [Split(us, 0, 0, 0, 0) for us in seen_us] if seen_us else [None] * len(steps_us)
+    processes = [
+        Process(round_, 0.1, [], [us * steps / 1e6], None, [], seen=seen[round_]) for round_, us in enumerate(steps_us)
+    ]
+    return replace_stage(run, name, processes=processes)
+
+
 def deeper_results() -> Results:
     """The same on a deeper network, with nothing of PyTorch."""
     run = results()

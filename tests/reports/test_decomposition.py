@@ -5,7 +5,7 @@ import pytest
 
 from ladder.profile_data import Split
 from ladder.results import Results
-from reports.decomposition import all_profiled, chain, changes, doubts, profiled
+from reports.decomposition import Change, all_profiled, chain, changes, profiled, verdict
 from tests.reports import sample
 from tests.reports.profiles import own_kernels, profile
 
@@ -25,42 +25,106 @@ def pair(below_us: float, rung_us: float, below: Split, rung: Split) -> Results:
     return with_split(with_split(run, "naive", below), "async", rung)
 
 
+def seen(run: Results, name: str, split: Split, *, launches: float = 8.0) -> Results:
+    """The stage with what the tool saw, beside what was made of it."""
+    (shown,) = next(stage for stage in run.stages if stage.name == name).profiles
+    replaced = msgspec.structs.replace(shown, seen=split, step_us=split.total_us, launches_per_step=launches)
+    return sample.replace_stage(run, name, profiles=[replaced])
+
+
+def seen_pair(below: Split, rung: Split, *, launches: tuple[float, float] = (8.0, 8.0)) -> Results:
+    """80 and 50 us a step, with parts that add up to that and profiles that saw this."""
+    run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
+    return seen(seen(run, "naive", below, launches=launches[0]), "async", rung, launches=launches[1])
+
+
+def only_change(run: Results) -> Change:
+    (change,) = changes(run)
+    return change
+
+
 def test_a_difference_is_the_sum_of_its_parts_and_what_they_leave() -> None:
-    (change,) = changes(pair(80.0, 50.0, Split(30, 5, 10, 20, 15), Split(20, 0, 12, 18, 1)))
+    change = only_change(pair(80.0, 50.0, Split(30, 5, 10, 20, 15), Split(20, 0, 12, 18, 1)))
     assert change.timed_us == pytest.approx(-30)
     assert list(change.parts_us.values()) == pytest.approx([-10, -5, 2, -2, -14])
-    assert change.unexplained_us == pytest.approx(-1)
-    assert change.explained == pytest.approx(1 - 1 / 30)
-    assert sum(change.parts_us.values()) + change.unexplained_us == pytest.approx(change.timed_us)
+    assert change.rest_us == pytest.approx(-1)
+    assert sum(change.parts_us.values()) + change.rest_us == pytest.approx(change.timed_us)
 
 
-def test_parts_that_go_the_other_way_explain_nothing() -> None:
-    (change,) = changes(pair(80.0, 50.0, Split(30, 0, 0, 50, 0), Split(60, 0, 0, 50, 0)))
-    assert change.unexplained_us == pytest.approx(-60)
-    assert change.explained == 0
+def test_parts_that_add_up_explain_nothing_by_themselves() -> None:
+    change = only_change(seen_pair(Split(30, 0, 0, 60, 0), Split(30, 0, 0, 50, 0)))
+    assert change.rest_us == 0
+    assert change.explained == pytest.approx(1 / 3)
+    assert change.is_explained is False
 
 
-@pytest.mark.parametrize(("rung_us", "explained"), [(98.1, False), (97.9, True), (101.9, False), (102.2, True)])
-def test_a_difference_within_the_noise_has_nothing_to_explain(rung_us: float, explained: bool) -> None:
+@pytest.mark.parametrize(("launching_us", "explained"), [(31.6, False), (31.4, True), (28.6, True), (28.4, False)])
+def test_what_the_profiles_saw_of_a_difference_may_be_5_percent_less_or_more(
+    launching_us: float, explained: bool
+) -> None:
+    change = only_change(seen_pair(Split(30, 0, 0, 60, 0), Split(30, 0, 0, launching_us, 0)))
+    assert change.is_explained is explained
+
+
+def test_between_two_graphs_the_gpus_work_is_held_against_the_difference() -> None:
+    below, rung = Split(80, 1, 5, 40, 0), Split(51, 0, 4, 10, 0)
+    change = only_change(seen_pair(below, rung, launches=(1 / 468, 1 / 468)))
+    assert change.leaves_out_host
+    assert change.explained == pytest.approx(1)
+    assert change.seen_us == pytest.approx(-61)
+    one_by_one = only_change(seen_pair(below, rung, launches=(8.0, 1 / 468)))
+    assert not one_by_one.leaves_out_host
+    assert one_by_one.explained == pytest.approx(61 / 30)
+
+
+def test_the_gpus_work_is_scaled_down_where_it_was_seen_to_take_longer_than_the_step() -> None:
+    change = only_change(seen_pair(Split(81, 0, 5, 40, 0), Split(49, 0, 4, 10, 0)))
+    assert change.below.is_scaled_down
+    assert not change.rung.is_scaled_down
+
+
+@pytest.mark.parametrize(("rung_us", "is_noise"), [(98.1, True), (97.9, False), (101.9, True), (102.2, False)])
+def test_a_difference_of_less_than_2_percent_is_noise(rung_us: float, is_noise: bool) -> None:
     run = pair(100.0, rung_us, Split(50, 0, 0, 50, 0), Split(50, 0, 0, 10, 0))
-    (change,) = changes(run)
-    assert (change.explained is not None) == explained
-    assert bool(doubts(run)) == explained
+    assert only_change(run).is_noise == is_noise
+    assert (only_change(run).explained is None) == is_noise
 
 
-@pytest.mark.parametrize(("waiting_us", "named"), [(21.0, False), (22.0, True), (18.4, True)])
-def test_a_rung_is_named_when_less_than_95_percent_is_explained(waiting_us: float, named: bool) -> None:
-    told = doubts(pair(50.0, 30.0, Split(30, 0, 0, 20, 0), Split(30, 0, 0, 0, waiting_us - 20)))
-    assert bool(told) == named
+@pytest.mark.parametrize(
+    ("below_us", "rung_us", "is_noise"),
+    [
+        ([78.0, 82.0], [48.0, 52.0], False),
+        ([49.0, 82.0], [48.0, 52.0], True),  # one process of either was as fast as one of the other
+        ([80.0] * 9 + [49.0], [50.0] * 5 + [49.0] * 5, False),  # enough to tell that the one is an exception
+        ([80.0] * 5 + [49.0] * 5, [50.0] * 5 + [49.0] * 5, True),
+    ],
+)
+def test_what_processes_of_one_stage_may_differ_by_is_noise(
+    below_us: list[float], rung_us: list[float], is_noise: bool
+) -> None:
+    run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
+    run = sample.with_processes(sample.with_processes(run, "naive", below_us), "async", rung_us)
+    assert only_change(run).is_noise is is_noise
 
 
-def test_the_sentence_says_what_is_not_explained() -> None:
-    told = doubts(pair(80.0, 50.0, Split(30, 0, 0, 50, 0), Split(30, 0, 0, 30, 0)))
-    assert told == [
-        "async is 30.0 us/step faster than naive; the parts explain 66.7% of that, and -10.0 us are not explained."
-    ]
-    slower = doubts(pair(50.0, 80.0, Split(30, 0, 0, 20, 0), Split(30, 0, 0, 40, 0)))
-    assert slower[0].startswith("async is 30.0 us/step slower than naive; the parts explain 66.7%")
+def test_what_each_round_saw_is_known_where_both_processes_were_profiled() -> None:
+    run = seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))
+    assert only_change(run).seen_in_rounds_us == []
+    run = sample.with_processes(run, "naive", [80.0, 80.0, 80.0], [85.0, 95.0, 90.0])
+    run = sample.with_processes(run, "async", [50.0, 50.0], [62.0, 58.0])
+    assert only_change(run).seen_in_rounds_us == pytest.approx([-23, -37])
+
+
+def test_the_verdict_counts_and_names() -> None:
+    assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))) == (
+        "Of 1 difference, the profiles saw 1 to within 5% of what was timed."
+    )
+    assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(70, 0, 0, 0, 0))) == (
+        "Of 1 difference, the profiles saw 0 to within 5% of what was timed, but not async (66.7%)."
+    )
+    noise = verdict(pair(80.0, 80.0, Split(80, 0, 0, 0, 0), Split(80, 0, 0, 0, 0)))
+    assert noise == "1 of 1 difference is within the noise."
+    assert verdict(sample.unprofiled_results()) == ""
 
 
 def test_cupti_is_shown_before_nsys_whatever_their_order() -> None:
@@ -92,6 +156,12 @@ def test_a_rung_without_a_profile_breaks_the_way_and_the_longest_piece_is_taken(
     broken = sample.replace_stage(run, "async", profiles=[])
     assert [change.rung.stage.name for change in chain(broken)] == ["bf16-gemm"]
     assert chain(sample.unprofiled_results()) == []
+
+
+@pytest.mark.parametrize(("cublas_us", "top"), [(30.0, "cublas"), (50.0, "bf16-gemm")])
+def test_of_two_ways_as_long_the_one_to_the_faster_rung_is_taken(cublas_us: float, top: str) -> None:
+    forked = sample.replace_stage(with_step(sample.results(), "cublas", cublas_us), "bf16-gemm", below="async")
+    assert [change.rung.stage.name for change in chain(forked)] == ["async", top]
 
 
 def test_where_two_rungs_climb_from_one_the_longer_way_is_taken() -> None:

@@ -27,7 +27,8 @@ def test_a_stage_is_explained_from_its_docstring_to_what_to_try_next() -> None:
             "vs below",
             "host launching          ████████ ",
             "+11.3",
-            "By nsys, under which a step takes 10% longer.",
+            "By nsys, under which a step takes 10% longer; fitted to the time without it.",
+            "Before that, they saw",
             "sm80_xmma_gemm…",
             "Next: Kernels take 24.0 of 44.6 us",
         )
@@ -47,7 +48,7 @@ def test_bars_are_as_long_as_their_parts() -> None:
 def test_the_first_rung_has_nothing_below_it() -> None:
     told = text(sample.results(), "naive")
     assert "vs below" not in told
-    assert "not explained" not in told
+    assert "Before that" not in told
     assert "nsys and CUPTI agree" in told
 
 

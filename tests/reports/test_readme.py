@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ladder.results import Results, ResultsError, save
 from reports import timeline
+from reports.peers import winners
 from reports.readme import BEGIN, END, ReadmeError, readme_is_current, recorded_runs, update_readme
 from reports.render import render_all
 from tests.reports import sample
@@ -84,20 +85,38 @@ def test_the_smaller_network_comes_first(readme: Path) -> None:
     assert [folder.split("/")[-1] for folder, _ in recorded_runs(readme, reference)] == ["logistic", "hidden-256"]
     update_readme(readme, reference)
     text = readme.read_text()
-    assert text.index("784-10 on MNIST") < text.index("784-256-10 on MNIST")
+    assert text.index("[784-10, 128]") < text.index("[784-256-10, 128]") < text.index("### 784-10 on MNIST")
 
 
-def test_every_problem_has_its_table_and_the_first_of_a_gpu_its_figure(readme: Path) -> None:
+def test_every_gpu_has_a_table_of_all_its_runs_and_the_first_of_them_whole(readme: Path) -> None:
     record(sample.results(), readme, "h200/hidden-256")
     record(sample.results(), readme, "a100/hidden-256")
     reference = record(sample.deeper_results(), readme, "h200/hidden-128-128-128")
     update_readme(readme, reference)
     text = readme.read_text()
-    assert text.count("| Stage |") == text.count("NVIDIA H200, driver 580.65; recorded 2026-11-20") == 3
+    assert text.count("| Network, batch |") == text.count("| Stage |") == 2
+    assert text.count("NVIDIA H200, driver 580.65; recorded 2026-11-20") == 2
     for folder in ("h200/hidden-256", "a100/hidden-256"):
         assert f"](results/reference/{folder}/figures/epoch_time.svg)" in text
     assert text.count(".svg)") == 2
-    assert text.count("vs: how many times faster") == 1
+    of_h200 = text[text.index("### Every recorded network, on H200") :]
+    assert of_h200.index("h200/hidden-256/report.md") < of_h200.index("h200/hidden-128-128-128/report.md")
+
+
+def test_the_fastest_of_each_class_are_beside_each_other(readme: Path) -> None:
+    update_readme(readme, record(sample.results(), readme, "h200/hidden-256"))
+    lines = [line for line in readme.read_text().splitlines() if line.startswith("| [784-256-10, 128]")]
+    found = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
+    assert [cells[0] for cells in found] == [winner.precision for winner in winners(sample.results())]
+    for cells, winner in zip(found, winners(sample.results()), strict=True):
+        assert cells[2] == f"`{winner.rung.name}`"
+        assert cells[4] == f"`{winner.reference.name}`"
+
+
+def test_a_run_with_nothing_to_compare_is_in_the_table_all_the_same(readme: Path) -> None:
+    alone = msgspec.structs.replace(sample.results(), stages=sample.results().stages[:1])
+    update_readme(readme, record(alone, readme, "h200/hidden-256"))
+    assert "(results/reference/h200/hidden-256/report.md) | - | - |" in readme.read_text()
 
 
 def test_data_that_is_not_mnist_is_a_warning_there_too(readme: Path) -> None:

@@ -113,7 +113,7 @@ def test_limits_and_floors_have_a_section() -> None:
     text = report(sample.results(), [])
     assert "| graph node, 1 block | 0.860 | 0.850 | 0.875 | us |" in text
     assert "- not measured: cluster barrier, 2 blocks: needs sm_90" in text
-    assert "| Hand-written kernels | 40.0 | 12.5 | 10.0 | 50.0 | 0.500 |" in text
+    assert "| Hand-written kernels | 40.0 | 12.5 | 0.00 | 10.0 | 50.0 | 0.500 |" in text
     assert "| x own floor | x physical floor |" in text
     without = report(sample.unprofiled_results(), [])
     assert "at best" not in without

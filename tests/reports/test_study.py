@@ -34,7 +34,7 @@ def test_a_step_is_an_epoch_by_its_steps() -> None:
 
 
 def test_a_race_is_within_a_class_of_precision() -> None:
-    found = {(race.point.name, race.precision): race for race in races(study_results([64, 128, 256]))}
+    found = {(point.name, race.precision): race for point, race in races(study_results([64, 128, 256]))}
     assert list(found) == [("hidden-64", "float32"), ("hidden-64", "bf16/fp16"), ("hidden-128", "float32"),
                            ("hidden-128", "bf16/fp16")]  # fmt: skip
     single, half = found["hidden-64", "float32"], found["hidden-64", "bf16/fp16"]

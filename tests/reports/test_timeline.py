@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ladder.profile_data import Span
 from ladder.results import Results, StageResult
 from reports.style import STYLE
-from reports.timeline import KINDS, stage_timeline, timeline_name, timelines, with_timeline
+from reports.timeline import KINDS, left_out, stage_timeline, timeline_name, timelines, with_timeline
 from tests.reports import sample
 
 RUN = sample.results()
@@ -118,11 +118,36 @@ def test_a_stage_without_bars_has_no_timeline() -> None:
         stage_timeline(stage("torch-amp"), RUN)
 
 
-def test_a_kernel_of_a_whole_epoch_does_not_stretch_the_scale() -> None:
-    timing = stage("naive").timing
+def epoch_kernel(kernels_per_step: float) -> Results:
+    """The run with one stage whose kernel runs many steps; what a profile saw of that is no step."""
+    shown = msgspec.structs.replace(
+        stage("async").profiles[0], timeline=[], timeline_us=0.0, kernels_per_step=kernels_per_step
+    )
+    return sample.replace_stage(RUN, "async", profiles=[shown])
+
+
+@pytest.mark.parametrize(("kernels", "label"), [(1, "one kernel"), (2, "2 kernels")])
+def test_a_kernel_that_runs_an_epoch_is_a_hatched_bar_of_three_timed_steps(kernels: int, label: str) -> None:
+    run = epoch_kernel(kernels / 468)
+    assert "async" in [one.name for one in with_timeline(run)]
+    timing = stage("async", run).timing
     assert timing is not None
-    run = with_spans("naive", [Span("gpu", "persistent_grid", "fused", 10.0, 1e6)], 1e6)
-    figure = stage_timeline(stage("naive", run), run)
-    shown = figure.axes[0].get_xlim()[1]
-    assert shown == pytest.approx(9 * timing.step_us)
-    assert max(right for bar in bars(figure) for _, right in ends(bar)) == pytest.approx(shown)
+    alone, everyone = stage_timeline(stage("async", run), run), timelines(run)
+    assert alone.axes[0].get_xlim() == pytest.approx((0, 3 * timing.step_us))
+    for figure in (alone, everyone):
+        (hatched,) = [bar for bar in bars(figure) if bar.get_hatch()]
+        assert ends(hatched)[0] == pytest.approx((0.0, 3 * timing.step_us))
+        assert f"{label} an epoch: 42.7 us a step" in [text.get_text() for text in figure.axes[0].texts]
+        assert "many steps in one kernel" in [text.get_text() for text in figure.legends[0].get_texts()]
+        assert_texts_apart(figure)
+
+
+def test_who_is_left_out_is_said() -> None:
+    run = sample.replace_stage(RUN, "async", profiles=[], unprofiled={"cupti": "it crashed"})
+    assert "Asynchronous metrics (it crashed)" in left_out(run)
+    assert "NumPy (on the CPU)" in left_out(run)
+    assert not [one for one in left_out(run) if one.startswith("Hand-written")]
+    figure = timelines(run)
+    said = " ".join(figure.axes[0].get_xlabel().split())
+    assert f"not here: {', '.join(left_out(run))}" in said
+    assert_texts_apart(figure)

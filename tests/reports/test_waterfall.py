@@ -29,10 +29,10 @@ def test_one_walks_from_the_first_time_to_the_last_without_a_gap() -> None:
             assert after.begin == pytest.approx(before.end, abs=0.15)
 
 
-def test_a_part_that_did_not_change_has_no_bar_and_what_is_not_explained_has_one() -> None:
+def test_a_part_that_did_not_change_has_no_bar_and_the_rest_has_one() -> None:
     names = [bar.name for bar in bars(chain(RUN))]
     after = names[names.index("cuBLAS GEMM") :]
-    assert after == ["cuBLAS GEMM", "host launching", "not explained", "Tensor cores"]
+    assert after == ["cuBLAS GEMM", "host launching", "rest", "Tensor cores"]
 
 
 def test_bars_are_drawn_from_their_begin_to_their_end_and_labelled_with_the_change() -> None:
@@ -44,7 +44,7 @@ def test_bars_are_drawn_from_their_begin_to_their_end_and_labelled_with_the_chan
     words = [text.get_text() for text in axes.texts]
     assert words[:6] == ["85.5", "-2.0", "-1.0", "-2.0", "-17.5", "-19.9"]
     hatched = [patch.get_hatch() is not None for patch in axes.patches]
-    assert hatched == [bar.name == "not explained" for bar in found]
+    assert hatched == [bar.name == "rest" for bar in found]
 
 
 def test_no_text_lies_on_another_or_outside() -> None:

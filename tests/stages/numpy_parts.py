@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from common.cuda.fusion import Fusion
 from common.trainer import EpochMetrics
+from stages.launch_shapes import FixedShapes
 from stages.plain import AllocatedOnce, ResidentFloat32
 from stages.recipe import Gemm, Metrics, Precision, Recipe, RunStep
 from stages.workspace import Array, Setup
@@ -251,4 +252,5 @@ RECIPE = Recipe(
     NumpyUpdate,
     NumpyMetrics,
     NumpyLaunch,
+    FixedShapes,
 )

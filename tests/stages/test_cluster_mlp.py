@@ -79,6 +79,26 @@ def test_two_crews_without_one_of_their_waits_fail(left_out: str) -> None:
         train_until_it_fails()
 
 
+@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
+def test_the_floor_knows_the_hops_of_a_step(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
+    plan = Plan(Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch), split, ways=1)
+    split_up = random_split(batch, inputs, 10)
+    images, labels = split_up.pixels().reshape(1, batch, -1), split_up.labels.astype(np.int32).reshape(1, -1)
+    params = initial_params(plan.problem, run=1)
+    cluster = Cluster(plan, images, labels, last_barrier=False)
+    cluster.train(list(params.weights), list(params.biases), 0.1, np.random.default_rng(0))
+    assert cluster.told == [plan.hops] * 16  # the model waits for the whole cluster wherever messages are waited for
+
+
+def test_a_stage_counts_the_hops_of_its_plan() -> None:
+    def hops(*hidden: int, batch: int = 128) -> int:
+        return STAGE.exchanges(Problem(784, 10, hidden, batch_size=batch), 100, 132, 0).cluster_hops
+
+    assert hops() == 1
+    assert hops(256) == 4
+    assert hops(128, 128, 128, batch=32) == 6
+
+
 def test_it_is_the_same_bits_whoever_is_late() -> None:
     plan = Plan(Problem(inputs=49, classes=10, hidden=(130, 24), batch_size=24), split=2, ways=1)
     runs = [train(plan, 3, seed)[0] for seed in range(4)]

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.cost import Exchanges
 from common.problem import Problem
+from stages import cuda_graph
 from stages.grid_plan import GridPlan, make_plan, pitch_of
 from stages.persistent_grid import STAGE
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
@@ -79,8 +81,9 @@ def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None
     ("file", "right", "wrong"),
     [
         ("persistent_grid.cu", "tail.run(step, with_totals);\n        barrier.pass();", "tail.run(step, with_totals);"),
-        ("persistent_grid.cu", "        barrier.wait();\n        for", "        for"),
-        ("persistent_grid.cu", "            barrier.wait();\n", ""),
+        ("persistent_grid.cu", "        barrier.wait();\n        tail", "        tail"),
+        ("persistent_grid.cu", "barrier.wait();\n            wide.add_up_backward", "wide.add_up_backward"),
+        ("persistent_grid.cu", "        updated.wait();\n", ""),
         ("persistent_grid.cu", "if (step == sizes.steps) break;", "if (step == sizes.steps - 1) break;"),
         ("persistent_grid.cu", "wide.store_held();", ""),
         ("grid.cuh", "complete += gridDim.x;", "complete += 1;"),
@@ -90,8 +93,10 @@ def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None
         ("wide_layers.cuh", "weight[1] -= rate * b", "weight[1] -= rate * 1.001f * b"),
         ("wide_layers.cuh", "output <= 0.0f ? 0.0f : sum;", "sum;"),
         ("wide_layers.cuh", "task < (down + 1) * across", "task < down * across"),
-        ("row_tail.cuh", "inputs[col] <= 0.0f ? 0.0f : sum", "sum"),
-        ("row_tail.cuh", "is_hidden && sum < 0.0f ? 0.0f : sum);\n        };", "sum);\n        };"),
+        ("row_tail.cuh", "row, col, inputs[col] <= 0.0f ? 0.0f : sum", "row, col, sum"),
+        ("row_tail.cuh", "row, col, sum < 0.0f ? 0.0f : sum);", "row, col, sum);"),
+        ("row_tail.cuh", "is_hidden && sum.y < 0.0f ? 0.0f : sum.y", "sum.y"),
+        ("row_tail.cuh", "k, inputs[k] <= 0.0f ? 0.0f : sum", "k, sum"),
         ("row_tail.cuh", "row += gridDim.x", "row += gridDim.x + 1"),
         ("row_tail.cuh", "own + begin - length;", "own + begin - length + 1;"),
         ("row_tail.cuh", "i < count; i += 4 * THREADS", "i < count - 4; i += 4 * THREADS"),
@@ -117,6 +122,15 @@ def test_a_schedule_made_wrong_is_caught(
         return case.mismatch(args) == ""
 
     assert not all(is_right(case) for case in all_cases("persistent_grid", np.random.default_rng(0)))
+
+
+def test_the_floor_knows_the_barriers_of_a_step() -> None:
+    multiprocessors, shared_bytes = H200
+    for hidden, batch, barriers in (((), 128, 2), ((256,), 128, 2), ((784,) * 4, 64, 14)):
+        problem = Problem(784, 10, hidden, batch_size=batch)
+        assert STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges(grid_barriers=barriers)
+        assert STAGE.exchanges(problem, 100, multiprocessors, 0).grid_barriers == 2
+    assert cuda_graph.STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges()
 
 
 def test_what_does_not_fit_is_told() -> None:

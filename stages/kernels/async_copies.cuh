@@ -1,0 +1,36 @@
+// Copies into shared memory that are under way while a thread goes on, where the architecture has such.
+#pragma once
+
+// Four numbers; zeros, and nothing read, where there are none. Past the first-level cache, which other blocks' writes do
+// not reach. They are there after wait_for_copies() of the thread that asked, for others after a barrier.
+__device__ inline void copy_four(float* to, const float* from, bool are_there = true) {
+#if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(are_there ? 16 : 0)
+                 : "memory");
+#else
+    *reinterpret_cast<float4*>(to) =
+        are_there ? __ldcg(reinterpret_cast<const float4*>(from)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#endif
+}
+
+// What was asked for since the last time is one group.
+__device__ inline void end_group_of_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// For all groups but so many, the youngest.
+template <int YOUNGEST>
+__device__ inline void wait_for_older_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGEST) : "memory");
+#endif
+}
+
+__device__ inline void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}

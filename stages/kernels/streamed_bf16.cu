@@ -1,0 +1,30 @@
+// A layer's products with its weights streamed, in bfloat16. All matrices are row-major, dense.
+#include "blocks_together.cuh"
+#include "dependent.cuh"
+#include "tensor_cores.cuh"
+#include "output_tiles.cuh"
+#include "tensor_arithmetic.cuh"
+#include "streamed_back.cuh"
+
+// streamed_back_bf16: dinputs = doutputs @ weights^T where the mask is set, else 0; then weights -= learning_rate *
+// inputs^T @ doutputs and bias -= learning_rate * (column sums of doutputs).
+//   inputs    (batch, fan_in)      f32  in
+//   doutputs  (batch, fan_out)     f32  in
+//   weights   (fan_in, fan_out)    f32  in, out
+//   bias      (fan_out,)           f32  in, out
+//   dinputs   (batch, fan_in)      f32  out
+//   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
+// Launch: grid (1, tiles of 32 inputs) of clusters, or of blocks; 1 to 8 warps; shared memory 4,096 bytes and 20,480 a warp
+//   where a batch is 32 at most, else 8,192 and 24,576.
+// Needs:  sm_80 (clusters: sm_90); batch <= 64, fan_out a multiple of 16, each matrix aligned to 16 bytes and under 2^30
+//   elements.
+// Order:  each warp adds its share of outputs from first to last, then warps and blocks in order; repeats bit for bit.
+extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP) streamed_back_bf16(
+    const float* inputs, const float* doutputs, float* weights, float* bias, float* dinputs, const unsigned char* mask,
+    int batch, int fan_in, int fan_out, int mask_bytes, float learning_rate) {
+    extern __shared__ __align__(16) float memory[];
+    const BackLayer layer = {inputs, doutputs, weights, bias, {batch, fan_in, fan_out}, learning_rate};
+    const Product<float> product = {doutputs, weights, dinputs, bias, const_cast<unsigned char*>(mask), batch, fan_in, fan_out,
+                                    mask_bytes, RELU_BACKWARD, 1.0f, 0.0f, 1.0f};
+    streamed_back<BFloat16>(layer, product, memory);
+}

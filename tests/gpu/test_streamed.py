@@ -1,0 +1,70 @@
+"""A layer's way back in one pass: every way to divide it, clusters too, and who gets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.cuda.fusion import Fusion, mask_shape
+from common.problem import Problem
+from ladder.environment import missing
+from stages.naive import STAGE as NAIVE
+from stages.step import set_up
+from stages.streamed import ExactStreamed
+from stages.streamed_bf16 import BFloat16Streamed
+from stages.streamed_gemm import StreamedGemm
+from stages.tile_gemm import How
+from tests.stages.test_step import random_split
+
+NEEDS = ["cublas", "sm_80"]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(NEEDS) is not None, reason=str(missing(NEEDS)))]
+
+UNIT = 2.0**-24
+ROUNDING: dict[type[StreamedGemm], float] = {ExactStreamed: 2.0**-21, BFloat16Streamed: 2.0**-8}
+RATE = 2.0**-4
+
+
+SIZES = [(32, 784, 784), (64, 784, 784), (17, 65, 160), (32, 4096, 528)]
+
+
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), SIZES)
+@pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
+def test_every_way_is_right_and_always_the_same(
+    gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from common.cuda.gpu import Gpu
+
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
+    gpu = Gpu()
+    problem = Problem(inputs=49, classes=10, batch_size=batch)
+    assert NAIVE.recipe is not None
+    multiply, random = gemm(set_up(NAIVE.recipe, problem, random_split(batch, 49, 10), gpu)), np.random.default_rng()
+    inputs, doutputs = (random.standard_normal((batch, size), np.float32) for size in (fan_in, fan_out))
+    weights, bias = random.standard_normal((fan_in, fan_out), np.float32), random.standard_normal(fan_out, np.float32)
+    mask = random.integers(0, 256, mask_shape(batch, fan_in), np.uint8)
+    passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]
+    left, right = inputs.astype(np.float64), doutputs.astype(np.float64)
+    expected = (
+        np.where(passed, right @ weights.T, 0),
+        weights - RATE * left.T @ right,
+        bias - RATE * right.sum(axis=0),
+    )
+    factor = 2 * ROUNDING[gemm]  # for the bias half of it: tiles multiply a gradient rounded by 1
+    bounds = (
+        (factor + (2 * fan_out + 6) * UNIT) * np.abs(right) @ np.abs(weights).T,
+        RATE * (factor + (2 * batch + 6) * UNIT) * np.abs(left).T @ np.abs(right) + 4 * UNIT * np.abs(weights),
+        RATE * (factor / 2 + (2 * batch + 3) * UNIT) * np.abs(right).sum(axis=0) + 2 * UNIT * np.abs(bias),
+    )
+    x, d = gpu.upload(inputs), gpu.upload(doutputs)
+    for way in multiply.ways_back(d, gpu.upload(weights)):
+        results = []
+        for _ in range(2):
+            w, b, out = gpu.upload(weights), gpu.upload(bias), gpu.upload(np.full((batch, fan_in), np.nan, np.float32))
+            held, row = Fusion("relu_backward", mask=gpu.upload(mask)), Fusion("bias_row", b)
+            way((d, w, out, How(False, True, 1.0, 0.0, held)), (x, d, w, How(True, False, -RATE, 1.0, row)))
+            results.append([gpu.download(found) for found in (out, w, b)])
+        for found, again, wanted, bound in zip(*results, expected, bounds, strict=True):
+            assert (np.abs(found - wanted) <= bound + 1e-30).all(), way
+            assert found.tobytes() == again.tobytes(), way

@@ -1,0 +1,74 @@
+"""Who does a layer's way back, one kernel or two, and that no product is lost on the way. On the CPU."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.cuda.fusion import Fusion, mask_shape
+from common.problem import Problem, initial_params
+from ladder.verify import verify_first_update
+from stages.fused_bias import FusedBias
+from stages.fused_epilogue import FusedEpilogue
+from stages.naive import STAGE as NAIVE
+from stages.step import RecipeTrainer, set_up
+from stages.streamed import ExactStreamed
+from stages.streamed_bf16 import BFloat16Streamed
+from stages.streamed_gemm import StreamedGemm
+from tests.cpu_cuda.shim import Shim, requires_compiler
+from tests.stages.numpy_parts import RECIPE
+from tests.stages.test_parts_on_cpu import ShimDevice
+from tests.stages.test_step import random_split
+from tests.stages.test_tiles import ChosenBefore, Library
+
+pytestmark = requires_compiler
+
+PROBLEM = Problem(inputs=20, classes=10, hidden=(19, 32, 16), batch_size=17, metrics_every=1)
+
+
+@pytest.fixture
+def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
+    """One that has a library, and counts the launches of each kernel."""
+    fake = ModuleType("common.cuda.cublas")
+    monkeypatch.setattr(fake, "Matmul", Library, raising=False)
+    monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
+    return ShimDevice(shim)
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["two kernels", "one kernel"])
+@pytest.mark.parametrize("gemm", [ExactStreamed, BFloat16Streamed], ids=lambda gemm: gemm.__name__)
+def test_it_trains_as_the_oracle_does(
+    gemm: type[StreamedGemm], place: int, device: ShimDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(place), raising=False)
+    split = random_split(2 * 17, PROBLEM.inputs, PROBLEM.classes)
+    recipe = replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias)
+    trainer = RecipeTrainer(recipe, PROBLEM, split, device)
+    params = initial_params(PROBLEM, 0)
+    trainer.load_params(params)
+    trainer.run_epoch(0)
+    checks = verify_first_update(
+        PROBLEM, gemm.precision, 2, params, trainer.read_params(), trainer.last_metrics(), split.images, split.labels
+    )
+    assert [check for check in checks if not check.passed] == []
+
+
+def test_a_product_held_back_comes_before_any_other(device: ShimDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(0), raising=False)
+    assert NAIVE.recipe is not None
+    setup = set_up(NAIVE.recipe, PROBLEM, random_split(17, 20, 10), device)
+    multiply, random = ExactStreamed(setup), np.random.default_rng()
+    doutput, weight = random.standard_normal((17, 32), np.float32), random.standard_normal((19, 32), np.float32)
+    other = random.standard_normal((32, 4), np.float32)
+    dinput, product = np.full((17, 19), np.nan, np.float32), np.full((17, 4), np.nan, np.float32)
+    mask: Any = np.full(mask_shape(17, 19), 255, np.uint8)
+    multiply.fused(doutput, weight, dinput, Fusion("relu_backward", mask=mask), trans_b=True)
+    assert np.isnan(dinput).all()
+    multiply(doutput, other, product)
+    for found, left, right in ((dinput, doutput, weight.T), (product, doutput, other)):
+        assert np.abs(found - left.astype(np.float64) @ right).max() < 1e-4

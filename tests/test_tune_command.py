@@ -1,0 +1,154 @@
+"""`run_ladder.py tune` with kernels that are executed on the CPU, and times that are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+import run_ladder
+from ladder.tune_data import load_tuning
+from run_ladder import main
+from stages.launch_shapes import PLAIN
+from tests.common.idx_writer import quartet_arrays, write_files
+from tests.cpu_cuda.shim import Shim, requires_compiler
+from tests.stages.test_launch_shapes import TimingDevice
+
+pytestmark = requires_compiler
+SMALL = ["tune", "--batch-size=5", "--hidden=3"]
+OPERATIONS = 15  # of a step of 36-3-4
+
+
+@pytest.fixture
+def gpu(shim: Shim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimingDevice:
+    """Three shapes of every kernel, of which the last is the fastest; an empty cache, small images."""
+    device = TimingDevice(shim, lambda place: 9.0 - place)
+    for name, tunable in PLAIN.items():
+        monkeypatch.setitem(PLAIN, name, dataclasses.replace(tunable, shapes=tunable.shapes[:3]))
+    monkeypatch.setattr(run_ladder, "open_gpu", lambda: device)
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "digits", quartet_arrays(40, 10, (6, 6), 4))))
+    monkeypatch.chdir(tmp_path)
+    return device
+
+
+def test_it_tunes_keeps_prints_and_draws(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--out", "out"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    record = load_tuning(Path("out"))
+    assert (record.network, record.batch_size, record.gpu) == ("36-3-4", 5, gpu.name)
+    assert len(record.kernels) == gpu.swept == OPERATIONS
+    assert {kernel.chosen for kernel in record.kernels} == {2}
+    assert not any(kernel.was_kept for kernel in record.kernels)
+    assert "gemm_naive 5 x 3 over 36" in out
+    assert "tuned    4 x 8, 1 x 2: 7.07 us, 1.29x as fast as 16 x 16, 1 x 1" in out
+    assert "the heat map is out/heat_map.svg" in out
+    assert Path("out/heat_map.svg").read_text().startswith("<?xml")
+
+
+def test_what_is_kept_is_not_measured_again_unless_asked(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--out", "first"]) == 0
+    assert main([*SMALL, "--out", "second"]) == 0
+    assert gpu.swept == OPERATIONS
+    first, second = (load_tuning(Path(name)) for name in ("first", "second"))
+    assert all(kernel.was_kept for kernel in second.kernels)
+    assert [kernel.tried for kernel in first.kernels] == [kernel.tried for kernel in second.kernels]
+    assert main([*SMALL, "--again", "--out", "third"]) == 0
+    assert gpu.swept == 2 * OPERATIONS
+    assert main(["tune", "--batch-size=6", "--hidden=3", "--out", "other"]) == 0
+    assert gpu.swept > 2 * OPERATIONS
+    assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_keeps_what_was_measured(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    samples, allowed = gpu.samples, [4]
+
+    def interrupted(candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
+        if gpu.swept == allowed[0]:
+            raise KeyboardInterrupt
+        return samples(candidates)
+
+    gpu.samples = interrupted  # type: ignore[method-assign]
+    assert main([*SMALL, "--out", "out"]) == 130
+    allowed[0] = -1
+    assert main([*SMALL, "--out", "out"]) == 0
+    assert gpu.swept == OPERATIONS
+    kept = [kernel.was_kept for kernel in load_tuning(Path("out")).kernels]
+    assert kept == [True] * 4 + [False] * (OPERATIONS - 4)
+    said = capsys.readouterr().out
+    assert f"interrupted; 4 of {OPERATIONS} kernels are kept, the same command does the rest" in said.splitlines()
+
+
+def test_a_damaged_cache_is_one_line(gpu: TimingDevice, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--out", "out"]) == 0
+    (file,) = (tmp_path / "cache" / "tuning").iterdir()
+    file.write_text("{")
+    capsys.readouterr()
+    assert main([*SMALL, "--out", "out"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[0], err) == (f"{file}: cannot be read; what it kept is measured again", "")
+    assert gpu.swept == 2 * OPERATIONS
+
+
+def test_a_report_is_drawn_again_without_a_gpu(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--out", "out"]) == 0
+    drawn = Path("out/heat_map.svg").read_bytes()
+    printed = capsys.readouterr().out.partition("Launch shapes of")[2]
+    Path("out/heat_map.svg").unlink()
+    for named in ("out", "out/tuning.json"):
+        assert main(["report", named]) == 0
+        assert capsys.readouterr().out.partition("Launch shapes of")[2] == printed
+        assert Path("out/heat_map.svg").read_bytes() == drawn
+
+
+@pytest.mark.parametrize("content", ["", "[]", json.dumps({"gpu": 1})])
+def test_a_record_that_cannot_be_read_is_one_line(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tuning.json").write_text(content)
+    assert main(["report", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"run_ladder.py: {tmp_path}/tuning.json: is no tuning of this program")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--batch-size=41"], "batch size 41: digits has 40 training images; choose 40 or fewer"),
+        (["--batch-size=5", "--out=a-file"], "cannot be written to"),
+        (["--data-dir=nowhere"], "nowhere"),
+        (["--hidden=1073741824", "--batch-size=1"], "choose smaller layers"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_line(
+    argv: list[str], said: str, gpu: TimingDevice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a-file").touch()
+    assert main(["tune", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
+    assert gpu.swept == 0
+
+
+def test_a_gpu_that_breaks_is_one_line(
+    gpu: TimingDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
+        raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS\nand more")
+
+    monkeypatch.setattr(gpu, "samples", broken)
+    assert main([*SMALL, "--out", "out"]) == 2
+    err = capsys.readouterr().err
+    expected = (
+        "run_ladder.py: tune gemm_naive 5 x 3 over 36: RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS; what came before"
+    )
+    assert err.startswith(expected)
+    assert err.count("\n") == 1

@@ -28,6 +28,7 @@ try:
     from common.errors import UsageError
     from common.problem import Problem
     from ladder import environment
+    from ladder.clocks import locked_clocks
     from ladder.config import options_of
     from ladder.doctor import doctor
     from ladder.limit_data import LimitsRecord
@@ -37,6 +38,7 @@ try:
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
+    from ladder.sources import code_of
     from ladder.spec import check_fits, check_needs, check_settings, cut, describe_problem
     from ladder.study import measure_study, run_options
     from ladder.study_data import INDEX, Point, Study, load_study
@@ -187,12 +189,15 @@ def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: L
     plan = read_study(options.file, shlex.join(["python", "run_ladder.py", *sys.argv[1:]]), now)
     changed = {name: getattr(options, name) for name in ("stages", "rounds", "repeats", "budget")}
     plan = with_settings(plan, {name: value for name, value in changed.items() if value is not None})
-    for point in plan.points:
-        run_options(point, entries)
+    clocks = {run_options(point, entries).lock_clocks for point in plan.points}
     folder: Path = options.out or Path("runs") / f"{plan.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
     if (folder / INDEX).exists():
         raise UsageError(f"{folder}: holds a study; go on with study --resume {folder}, or choose another --out")
-    load_dataset(data_dir=options.data_dir, seed=0, progress=view.download)  # refused now, and not at every point
+    # Refused now, and not at every point.
+    load_dataset(data_dir=options.data_dir, seed=0, progress=view.download)
+    for mhz in clocks:
+        with locked_clocks(mhz, view.note):
+            pass
     _make(folder)
     return plan, folder
 
@@ -370,6 +375,7 @@ def _begun(
         remeasure=options.remeasure,
         precision=options.precision,
         curve_steps=options.curve_steps,
+        lock_clocks_mhz=options.lock_clocks,
         salt=secrets.randbits(31),
     )
     if options.time_cap is not None:
@@ -396,6 +402,8 @@ def _begun(
     problem = Problem(**{**asked.__dict__, "inputs": dataset.train.images.shape[1], "classes": dataset.classes})
     check_fits(problem, dataset)
     dataset = cut(dataset, problem.batch_size, options.max_steps)
+    with locked_clocks(settings.lock_clocks_mhz, view.note):
+        pass  # refused now or not at all
     _make(folder)  # last, so that a run that is refused leaves none behind
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -468,6 +476,9 @@ def _resumed(
             f"{folder}: measured {unknown[0]}, which this version does not have; start anew, or give its --stage-file"
         )
     chosen = [entries[stage.name] for stage in results.stages]
+    for stage, entry in zip(results.stages, chosen, strict=True):
+        if stage.processes and stage.code not in (None, code_of(entry.source)):
+            raise UsageError(f"{folder}: {stage.name} has other code by now than when it was measured; start anew")
     if "profile" in given:
         if options.profile != ["nsys"]:
             raise UsageError(

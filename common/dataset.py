@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from common.cache import cache_folder
 from common.errors import UsageError
+from common.paths import at_home
 from common.quartet import RANKS, TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS, Quartet, join, read_quartet
 from common.synthetic import synthetic_digits
 
@@ -104,7 +105,7 @@ def load_dataset(
     if data_dir is not None:
         return _own(data_dir, "--data-dir", seed)
     if from_environment:
-        return _own(Path(from_environment).expanduser(), "$LADDER_DATA_DIR", seed)
+        return _own(at_home(from_environment, "$LADDER_DATA_DIR"), "$LADDER_DATA_DIR", seed)
     try:
         quartet, source = _mnist(progress, offline)
     except DownloadError as error:

@@ -7,6 +7,7 @@ layers of `hidden` units each.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 import tomllib
@@ -113,6 +114,7 @@ OPTIONS = {name: key for name, key in OPTIONS.items() if name not in NOT_IN_FILE
     "budget": SECONDS,
     "timeout": SECONDS,
     "curve_steps": whole(0),
+    "lock_clocks": SIZE,
     "profile": Key('text such as "cupti", "nsys", "auto" or "none", or a list of tools', _is_words, _joined),
 }
 
@@ -136,7 +138,8 @@ class ConfigFile:
         Table `*` is any: the last that has the key.
         """
         line = self._line(key, table, nth)
-        return UsageError(f"{self.path}{f', line {line}' if line else ''}: {key}{what}")
+        name = key if key.isprintable() else shown(key)
+        return UsageError(f"{self.path}{f', line {line}' if line else ''}: {name}{what}")
 
     def _line(self, key: str, table: str, nth: int) -> int | None:
         """The line, counted from 1, on which the key begins, as far as one can tell without parsing TOML again."""
@@ -168,14 +171,21 @@ class ConfigFile:
         return dict(found)
 
     def check(self, key: str, value: object, wanted: Key, table: str = "", nth: int = 0) -> None:
-        """Raise UsageError for a value that does not fit; what a run takes of it is tried, too."""
-        if not wanted.fits(value):
-            raise self.refuse(key, f" = {shown(value)}: must be {wanted.allowed}", table, nth)
-        if key == "profile":
-            try:
-                tools(_joined(value))  # type: ignore[arg-type]
-            except ValueError as error:
-                raise self.refuse(key, f" = {shown(value)}: {error}", table, nth) from error
+        """Raise UsageError for a value that does not fit."""
+        if wrong := misfit(key, value, wanted):
+            raise self.refuse(key, wrong, table, nth)
+
+
+def misfit(key: str, value: Any, wanted: Key) -> str:
+    """What is wrong with a value, to stand behind its key; empty where it fits."""
+    if not wanted.fits(value):
+        return f" = {shown(value)}: must be {wanted.allowed}"
+    if key == "profile":
+        try:
+            tools(_joined(value))
+        except ValueError as error:
+            return f" = {shown(value)}: {error}"
+    return ""
 
 
 def shown(value: object) -> str:
@@ -183,7 +193,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return f'"{value}"'
+        return json.dumps(value, ensure_ascii=False)
     text = f"[{', '.join(map(shown, value))}]" if isinstance(value, list) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -6,13 +6,13 @@ import os
 import platform
 import re
 import tomllib
-from pathlib import Path
 from typing import NamedTuple
 
 from common.cache import cache_folder
 from common.cuda import driver
 from common.download import read_cache
 from common.errors import UsageError
+from common.paths import at_home
 from common.quartet import RANKS, read_quartet
 from ladder.environment import ROOT, libraries
 from ladder.profile import nsys
@@ -108,7 +108,7 @@ def _data() -> Finding:
     own = os.environ.get("LADDER_DATA_DIR")
     if own:
         try:
-            read_quartet(Path(own).expanduser())
+            read_quartet(at_home(own, "$LADDER_DATA_DIR"))
         except UsageError as error:
             return Finding("data", f"$LADDER_DATA_DIR cannot be used: {error}", "`unset LADDER_DATA_DIR` for MNIST")
         return Finding("data", f"$LADDER_DATA_DIR, {own}")

@@ -110,8 +110,11 @@ def _older_than(architecture: str) -> str | None:
 def describe() -> dict[str, Any]:
     """The machine and its libraries as plain data, with nothing in it that names the machine or its user."""
     commit, dirty = git_state()
+    with GpuMonitor() as monitor:
+        clocks = monitor.clocks()  # apart from the GPU, which stays the same
     return {
         "gpu": _describe_gpu(),
+        **({"gpu_clocks": clocks} if clocks else {}),
         "cpu": {"model": _cpu_model(), "cores_usable": cores_usable(), "machine": platform.machine()},
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release().split('-')[0]}"},

@@ -13,6 +13,10 @@ from ladder.results import GpuState
 LOOK_EVERY_S = 0.0005
 
 
+class ClockError(Exception):
+    """Clocks that cannot be locked or reset: why, in a few words."""
+
+
 class GpuMonitor:
     """NVML's view of the first visible GPU, opened once; says nothing where there is no NVML, or no permission."""
 
@@ -53,6 +57,32 @@ class GpuMonitor:
             "max_sm_mhz": self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
         }
 
+    def clocks(self) -> dict[str, Any]:
+        """The SM clock at this moment and the one that applications are given, in MHz; None for what is kept back."""
+        if self._handle is None:
+            return {}
+        nvml, handle = self._nvml, self._handle
+        return {
+            "sm_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            "application_sm_mhz": self._ask(nvml.nvmlDeviceGetApplicationsClock, handle, nvml.NVML_CLOCK_SM),
+        }
+
+    def lock_clocks(self, mhz: int) -> None:
+        """Hold the SM clock at a frequency until `reset_clocks`, by whichever process; raises ClockError."""
+        if self._handle is None:
+            raise ClockError(driver.no_device_reason() or "NVML does not open this GPU")
+        known = self._supported_mhz()
+        if known and mhz not in known:
+            nearest = min(known, key=lambda one: abs(one - mhz))
+            raise ClockError(f"this GPU has clocks from {known[0]} to {known[-1]} MHz, the nearest is {nearest}")
+        self._set_clocks(self._nvml.nvmlDeviceSetGpuLockedClocks, mhz, mhz)
+
+    def reset_clocks(self) -> None:
+        """Let the GPU choose its clocks again; raises ClockError."""
+        if self._handle is None:
+            raise ClockError("NVML does not open this GPU")
+        self._set_clocks(self._nvml.nvmlDeviceResetGpuLockedClocks)
+
     def memory_used_mib(self) -> float | None:
         """What all processes together hold of the GPU's memory; None where NVML does not say."""
         if self._handle is None:
@@ -63,6 +93,20 @@ class GpuMonitor:
     def _open(self, pci_bus_id: str) -> Any:
         self._nvml.nvmlInit()
         return self._nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+
+    def _supported_mhz(self) -> list[int]:
+        """The SM clocks that go with the fastest memory clock, the lowest first; empty where NVML does not say."""
+        nvml, handle = self._nvml, self._handle
+        memory = self._ask(nvml.nvmlDeviceGetSupportedMemoryClocks, handle)
+        return sorted(self._ask(nvml.nvmlDeviceGetSupportedGraphicsClocks, handle, max(memory)) or []) if memory else []
+
+    def _set_clocks(self, call: Callable[..., Any], *mhz: int) -> None:
+        try:
+            call(self._handle, *mhz)
+        except self._nvml.NVMLError as error:
+            denied = getattr(error, "value", None) == self._nvml.NVML_ERROR_NO_PERMISSION
+            why = "setting clocks takes an administrator's permission" if denied else "NVML refuses to set clocks"
+            raise ClockError(f"{why} ({error})") from error
 
     def _state(self) -> GpuState | None:
         if self._handle is None:

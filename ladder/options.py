@@ -123,6 +123,12 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--time-cap", type=float, metavar="S", help="seconds after which --precision adds no more rounds (600)"
     )
     how.add_argument(
+        "--lock-clocks",
+        type=int,
+        metavar="MHZ",
+        help="hold the GPU's SM clock there while the run lasts; takes an administrator's permission",
+    )
+    how.add_argument(
         "--profile",
         "--tool",
         type=_tools,
@@ -163,7 +169,9 @@ def compare_parser() -> argparse.ArgumentParser:
         "--format", choices=("text", "markdown", "json"), default="text", help="what to print (default: text)"
     )
     parser.add_argument(
-        "--strict", action="store_true", help="exit with 2 where a regression can neither be seen nor be ruled out"
+        "--strict",
+        action="store_true",
+        help="exit with 2 where a regression cannot be ruled out, or a stage of the first run is not in the new one",
     )
     return parser
 

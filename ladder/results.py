@@ -159,6 +159,13 @@ class StageDoc(msgspec.Struct, frozen=True):
     found: str = ""
 
 
+class StageCode(msgspec.Struct, frozen=True):
+    """Which code a stage was made of, as SHA-256 of files; see `ladder.sources`."""
+
+    sources: str  # its module and what it imports of ours
+    kernels: str | None  # the CUDA files that these name, with their headers; null where there are none
+
+
 class StageResult(msgspec.Struct, frozen=True):
     """One row: a stage that passed, failed a check, was skipped or crashed. Every stage asked for has one."""
 
@@ -173,6 +180,7 @@ class StageResult(msgspec.Struct, frozen=True):
     device: Literal["cpu", "gpu"] | None = None  # where it ran; null when it did not
     detail: str = ""  # what its row says beside the title, such as `CPU, 2 BLAS threads`
     doc: StageDoc | None = None
+    code: StageCode | None = None  # null in results that are older than this field
     timing: Timing | None = None  # null unless passed
     checks: list[Check] = []
     metrics: Metrics | None = None
@@ -230,6 +238,7 @@ class Settings(msgspec.Struct, frozen=True):
     time_cap_s: float = 600.0  # ... or so much time has passed
     salt: int = 0  # drawn for each run of the ladder; with the seed, it decides what parameters training begins from
     curve_steps: int = 0  # a point of the curves every so many steps; 0: none are recorded
+    lock_clocks_mhz: int | None = None  # what the GPU's SM clock was held at; null: it chose for itself
 
 
 class OracleRecord(msgspec.Struct, frozen=True):
@@ -267,12 +276,16 @@ def save(results: Results, path: Path) -> None:
 def write_whole(data: msgspec.Struct, path: Path) -> None:
     """Replace a file in one step, so that whoever reads it, or kills us, finds the old one or the new one whole."""
     temporary = path.with_suffix(".json.part")
-    with temporary.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(data), indent=1))
-        file.write(b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(data), indent=1))
+            file.write(b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:  # a full disk, above all, which needs no half of a file
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def load(path: Path) -> Results:

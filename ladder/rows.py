@@ -16,6 +16,7 @@ from ladder.measure import Plan
 from ladder.profile.averaged import averaged
 from ladder.profile_data import Profile, Tool
 from ladder.results import Check, Curve, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.sources import code_of
 from ladder.statistics import Interval, median_interval
 from ladder.verify import verify_speed, worst_of
 from stages.registry import Entry
@@ -31,6 +32,7 @@ class Row:
         self.plan: Plan | None = None
         self.processes: list[Process] = []
         self.set_aside: list[Process] = []
+        self._code = code_of(entry.source)
         self._steps = steps_per_epoch
         self._report = Report()
         self._checks: list[Check] = []
@@ -185,6 +187,7 @@ class Row:
             device=self._report.device,
             detail=self._report.detail,
             doc=StageDoc(doc.why, doc.change, doc.expect, doc.found),
+            code=self._code,
             timing=self._timing(),
             checks=self._checks,
             metrics=self._metrics,

@@ -19,6 +19,7 @@ import msgspec
 
 from common.dataset import Dataset
 from common.problem import Problem, initial_params
+from ladder.clocks import locked_clocks
 from ladder.environment import missing
 from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, drawn, load_params, run_number
 from ladder.limits import design_of, floors
@@ -101,7 +102,14 @@ class Runner:
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
-        """Measure what is still missing; the results are on disk after every process."""
+        """Measure what is still missing; the results are on disk after every process.
+
+        Raises UsageError where the GPU's clocks cannot be locked, or the oracle cannot be trained.
+        """
+        with locked_clocks(self._settings.lock_clocks_mhz, observer.note):
+            return self._run(observer)
+
+    def _run(self, observer: Observer) -> Results:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         for row in self._rows:

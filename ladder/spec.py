@@ -29,6 +29,8 @@ def check_settings(settings: Settings) -> None:
             raise UsageError(f"{name} {value}: must be from {least} to {MAX_RUNS}")
     if settings.curve_steps < 0:
         raise UsageError(f"curve steps {settings.curve_steps}: must be 0 or more")
+    if settings.lock_clocks_mhz is not None and settings.lock_clocks_mhz < 1:
+        raise UsageError(f"lock clocks {settings.lock_clocks_mhz}: must be 1 MHz or more, such as 1500")
     if settings.precision is not None and not 0 < settings.precision < 1:
         raise UsageError(f"precision {settings.precision:g}: must be a share above 0% and below 100%, such as 1%")
     seconds_of = {"budget": settings.budget_s, "timeout": settings.timeout_s, "time cap": settings.time_cap_s}

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from common.errors import UsageError
-from ladder.config import OPTIONS, ConfigFile, Key, Table, converted, shown
+from ladder.config import OPTIONS, ConfigFile, Key, Table, converted, misfit, shown
 from ladder.study_data import Point, Published, Study
 
 MOST_VARIED = 2
@@ -80,6 +80,11 @@ def point_options(point: Point) -> dict[str, Any]:
     def refuse(key: str, what: str) -> UsageError:
         return UsageError(f"{point.name}: {key}{what}")
 
+    for key, value in point.settings.items():  # which a study.json may have from anybody
+        if key not in SETTINGS:
+            raise refuse(shown(key), ": there is no such setting")
+        if wrong := misfit(key, value, SETTINGS[key]):
+            raise refuse(key, wrong)
     return converted({key: value for key, value in point.settings.items() if key != "precision"}, refuse)
 
 

@@ -68,7 +68,9 @@ def conclusion(found: Comparison) -> str:
         return f"Regression beyond {threshold}: {format.listing(found.regressions)}."
     counted = [f"{len(names)} {verdict}" for verdict in STYLES if (names := found.named(verdict))]
     text = f"No regression beyond {threshold} found: {format.listing(counted)}."
-    return f"{text} {format.listing(found.undecided)} may hide one." if found.undecided else text
+    if found.undecided:
+        text += f" {format.listing(found.undecided)} may hide one."
+    return f"{text} Not measured again: {format.listing(found.lost)}." if found.lost else text
 
 
 def notes(found: Comparison) -> list[str]:

@@ -37,7 +37,7 @@ def cannot_compare(base: Results, new: Results) -> str:
 
 def differences(base: Results, new: Results) -> list[str]:
     """One sentence for each thing that may be behind a difference in time, though no stage changed."""
-    return [*_problem(base, new), *_machine(base, new), *_libraries(base, new), *_code(base, new)]
+    return [*_problem(base, new), *_machine(base, new), *_clocks(base, new), *_libraries(base, new), *_code(base, new)]
 
 
 def _problem(base: Results, new: Results) -> Iterator[str]:
@@ -56,6 +56,16 @@ def _machine(base: Results, new: Results) -> Iterator[str]:
         then, now = (_at(run.environment, path) for run in (base, new))
         if then != now:
             yield f"The {words} differs: {_word(then)}, {_word(now)}."
+
+
+def _clocks(base: Results, new: Results) -> Iterator[str]:
+    then, now = (run.settings.lock_clocks_mhz for run in (base, new))
+    if then != now:
+        words = ("not locked" if mhz is None else f"locked at {mhz:,} MHz" for mhz in (then, now))
+        yield f"The GPU's clock differs: {', '.join(words)}."
+    given = [_at(run.environment, ("gpu_clocks", "application_sm_mhz")) for run in (base, new)]
+    if None not in given and given[0] != given[1]:
+        yield f"The clock that the GPU gives applications differs: {_word(given[0])}, {_word(given[1])} MHz."
 
 
 def _libraries(base: Results, new: Results) -> Iterator[str]:

@@ -38,6 +38,13 @@ def microseconds(value: float | None) -> str:
     return MISSING if value is None else _digits(value)
 
 
+def cycles(value: float | None) -> str:
+    """Cycles of a clock, which is known to a MHz or so: `71,300`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return _digits(float(f"{value:.3g}"))
+
+
 def aligned(value: float, beside: float) -> str:
     """A number with as many decimals as another, so that a column adds up: `0.6` beside 17.4."""
     if not (math.isfinite(value) and math.isfinite(beside)):

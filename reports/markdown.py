@@ -17,6 +17,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Precision": lambda row: format.precision(row.precision),
     "ms/epoch (min-max)": lambda row: row.times,
     "us/step": lambda row: format.microseconds(row.step_us),
+    "Cycles/step": lambda row: format.cycles(row.step_cycles),
     "Launches/step": lambda row: format.per_step(row.launches_per_step),
     "vs below": lambda row: format.ratio(row.versus_below),
     "vs naive": lambda row: format.ratio(row.versus_naive),
@@ -30,6 +31,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Checked accuracy": lambda row: row.accuracy if row.epoch_s else f"**{row.status}**",
 }
 REPORT_COLUMNS = tuple(name for name in COLUMNS if name != "Checked accuracy")
+CYCLE_COLUMNS = ("Cycles/step",)
 FLOOR_COLUMNS = ("x own floor", "x physical floor")
 README_COLUMNS = (
     "Stage", "What changed", "Precision", "us/step", "Launches/step", "vs below", "vs naive", "vs PyTorch",

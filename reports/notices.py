@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from ladder.results import Results, StageResult
 from ladder.statistics import median_interval
 from reports import format
-from reports.peers import step_times_us
+from reports.peers import sm_mhz, step_times_us
 from reports.summary import measured_runs, reason
 
 DISAGREEMENT = 0.05  # between a stage's processes; placement and clocks make them differ by a few per cent anyway
+OFF_THE_LOCK = 0.03  # of the clock that was asked for: a power cap wins over it, and so does whoever sets it after us
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def _data_notices(results: Results) -> Iterable[Notice]:
 def _gpu_notices(results: Results) -> Iterable[Notice]:
     if not any(stage.device == "gpu" for stage in results.stages):
         yield Notice("No stage of this run was measured on a GPU.")
+    if (locked := results.settings.lock_clocks_mhz) is not None:
+        read = {stage.name: mhz for stage in results.stages if (mhz := sm_mhz(stage)) is not None}
+        others = [f"{name} at {mhz:,.0f} MHz" for name, mhz in read.items() if abs(mhz / locked - 1) > OFF_THE_LOCK]
+        ran = f", and yet {format.listing(others)} ran otherwise" if others else ""
+        yield Notice(f"The GPU's SM clock was locked at {locked:,} MHz (--lock-clocks){ran}.")
 
 
 def _row_notices(results: Results) -> Iterable[Notice]:

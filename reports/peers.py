@@ -89,3 +89,17 @@ def step_times_us(stage: StageResult | None) -> list[float]:
         return []
     times = [statistics.median(process.runs_s) / steps * 1e6 for process in stage.processes if process.runs_s]
     return times if all(0 < time < math.inf for time in times) else []
+
+
+def sm_mhz(stage: StageResult) -> float | None:
+    """The GPU's SM clock after the timed runs, the median over all of them; None without one, or where NVML kept it."""
+    if stage.status != "passed" or stage.device != "gpu":
+        return None
+    clocks = [state.sm_mhz for process in stage.processes for state in process.gpu_states[-len(process.runs_s) :]]
+    return statistics.median(clocks) if clocks else None
+
+
+def step_cycles(stage: StageResult) -> float | None:
+    """What a step takes in cycles of that clock, which GPUs of one kind at different clocks may be compared by."""
+    clock = sm_mhz(stage)
+    return stage.timing.step_us * clock if stage.timing is not None and clock is not None else None

@@ -27,5 +27,9 @@ def render_all(results: Results, folder: Path) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Write a file so that a reader finds the old text or the new one, never a part of it."""
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    except OSError:  # a full disk, above all, which needs no half of a file
+        temporary.unlink(missing_ok=True)
+        raise

@@ -10,6 +10,7 @@ from ladder.statistics import ENOUGH, OF_A_MEDIAN, median_interval
 from reports import format
 from reports.limits import limits_blocks
 from reports.markdown import (
+    CYCLE_COLUMNS,
     FLOOR_COLUMNS,
     REPORT_COLUMNS,
     bullets,
@@ -21,11 +22,12 @@ from reports.markdown import (
     table,
 )
 from reports.notices import notices
-from reports.peers import fastest_peer, precision_class, ratio, references, step_times_us
+from reports.peers import fastest_peer, precision_class, ratio, references, sm_mhz, step_cycles, step_times_us
 from reports.profile_report import profile_blocks, stage_profile_blocks
 from reports.provenance import provenance
 from reports.sides import side_blocks
 from reports.summary import (
+    CYCLES,
     FLOORS,
     caption,
     dataset_name,
@@ -44,13 +46,23 @@ RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg", "curves.svg"}  # the others 
 def report(results: Results, figures: Collection[str]) -> str:
     """The whole report; `figures` are the files that lie in the folder `figures` beside it."""
     lost = setbacks(results)
+    unknown: list[str] = []
+    how_to_read = [caption(results)]
+    for known, sentence, columns in (
+        (any(sm_mhz(stage) is not None for stage in results.stages), CYCLES, CYCLE_COLUMNS),
+        (results.limits is not None, FLOORS, FLOOR_COLUMNS),
+    ):
+        if known:
+            how_to_read.append(sentence)
+        else:
+            unknown += columns
     blocks = [
         "# The optimisation ladder",
         heading(results) + ".",
         provenance(results),
         *notice_blocks(notices(results)),
-        stage_table(results, [name for name in REPORT_COLUMNS if results.limits or name not in FLOOR_COLUMNS]),
-        f"{caption(results)} {FLOORS}" if results.limits else caption(results),
+        stage_table(results, [name for name in REPORT_COLUMNS if name not in unknown]),
+        " ".join(how_to_read),
         *([bullets(lost)] if lost else []),
         *(
             figure_links(RUN_FIGURES & set(figures), "figures")
@@ -111,7 +123,7 @@ def _measured(stage: StageResult, results: Results) -> str:
     parts = [
         f"{format.spread_milliseconds(timing.epoch_s)} ms/epoch over {measured_runs(timing)}",
         *_known(stage, timing.steps_per_epoch),
-        f"{format.microseconds(timing.step_us)} us/step",
+        f"{format.microseconds(timing.step_us)} us/step{_in_cycles(stage)}",
         *_compared(stage, results),
     ]
     if timing.gpu_epoch_s is not None:
@@ -130,6 +142,12 @@ def _measured(stage: StageResult, results: Results) -> str:
     if timing.throttled:
         parts.append("throttled while it ran")
     return "; ".join(parts) + "."
+
+
+def _in_cycles(stage: StageResult) -> str:
+    """The same in cycles, and of which clock."""
+    clock, cycles = sm_mhz(stage), step_cycles(stage)
+    return "" if clock is None else f" ({format.cycles(cycles)} cycles at {clock:,.0f} MHz)"
 
 
 def _known(stage: StageResult, steps: int) -> Iterator[str]:
@@ -176,6 +194,8 @@ def _problem_lines(results: Results) -> Iterator[tuple[str, str]]:
         f"{format.count(settings.rounds, 'round')} of {format.count(settings.repeats, 'run')}, each process after "
         f"{format.count(settings.warmups, 'warm-up')}; {format.duration(settings.budget_s)} a stage",
     )
+    if settings.lock_clocks_mhz is not None:
+        yield "SM clock", f"locked at {settings.lock_clocks_mhz:,} MHz"
     if results.oracle is not None:
         yield "Oracle's test accuracy", format.percent(results.oracle.test_accuracy)
     for name, digest in problem.dataset_sha256.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ladder.results import Group, Precision, Results, Spread, StageResult, Status, Timing
 from reports import format
-from reports.peers import fastest_peer, precision_class, ratio, torch_stages
+from reports.peers import fastest_peer, precision_class, ratio, step_cycles, torch_stages
 
 SLOWER = 1.02  # times the rung below: less than that is within what two recordings of one stage differ by
 
@@ -28,6 +28,7 @@ HOW_TO_READ = (
     "vs: how many times faster than that row (above 1x is faster, below 1x slower); "
     "vs naive only in naive's own precision."
 )
+CYCLES = "Cycles/step: of the SM clock, as NVML read it after the timed runs."
 FLOORS = (
     "x own floor: its time as a multiple of what its own launches, kernels, exchanges and waits take at least on this "
     "GPU; x physical floor: of what the problem takes at least, however it is written."
@@ -48,6 +49,7 @@ class Row:
     verdict: str  # `passed`, or `failed: ` and the reason
     epoch_s: Spread | None
     step_us: float | None
+    step_cycles: float | None  # of the SM clock that was read after the timed runs
     launches_per_step: float | None  # what the host hands to the GPU, kernels or graphs
     times_own_floor: float | None  # its time as a multiple of what its own launches, kernels and waits take at least
     times_physical_floor: float | None  # and of what the problem takes at least, whatever the stage
@@ -216,6 +218,7 @@ def _row(
         verdict=stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
         epoch_s=timing.epoch_s if timing else None,
         step_us=timing.step_us if timing else None,
+        step_cycles=step_cycles(stage),
         launches_per_step=profile.launches_per_step if profile else None,
         times_own_floor=_times(timing, floor.design_us if floor else None),
         times_physical_floor=_times(timing, floor.physical_us if floor else None),

@@ -40,6 +40,7 @@ class StageVerdict(msgspec.Struct, frozen=True):
     base_processes: int = 0
     new_processes: int = 0
     regression: bool = False  # slower by more than the threshold, or passed no more
+    lost: Literal["", "skipped", "absent"] = ""  # how it comes that only the base has times, and nobody broke it
     remarks: list[str] = []
 
 
@@ -49,7 +50,7 @@ class Comparison(msgspec.Struct, frozen=True):
     base: str  # as the user named them
     new: str
     threshold: float
-    exit_code: int  # 0: no regression, 1: a regression, 2: with `strict`, and it cannot be told whether there is one
+    exit_code: int  # 0: no regression, 1: a regression, 2: it cannot be told; see `compare`
     warnings: list[str]
     stages: list[StageVerdict]
 
@@ -61,6 +62,11 @@ class Comparison(msgspec.Struct, frozen=True):
     def regressions(self) -> list[str]:
         """The stages that became worse."""
         return [stage.name for stage in self.stages if stage.regression]
+
+    @property
+    def lost(self) -> list[str]:
+        """The stages of the base that were not measured again."""
+        return [stage.name for stage in self.stages if stage.lost]
 
     @property
     def undecided(self) -> list[str]:
@@ -75,7 +81,12 @@ class CannotCompareError(Exception):
 def compare(
     base: Results, new: Results, names: tuple[str, str], *, threshold: float = THRESHOLD, strict: bool = False
 ) -> Comparison:
-    """The verdicts on all stages of both runs; raises CannotCompareError."""
+    """The verdicts on all stages of both runs; raises CannotCompareError.
+
+    The exit code is 1 for a regression. Otherwise it is 2 where a stage of the base was skipped in the new run, since a
+    machine that lost its GPU must pass no gate; and, with `strict`, where a stage of the base is absent, which may be
+    what the user asked for, or where an interval holds no difference as well as a regression.
+    """
     if obstacle := cannot_compare(base, new):
         raise CannotCompareError(f"{names[0]} and {names[1]}: {obstacle}")
     known = {stage.name: stage for stage in table_order(new)}
@@ -84,10 +95,11 @@ def compare(
     verdicts = [_stage(before, after, name, threshold) for before, after, name in pairs]
     if not any(one.verdict or one.regression for one in verdicts):
         raise CannotCompareError(f"{names[0]} and {names[1]}: no stage was timed in both; name runs that share one")
+    lost = {one.lost for one in verdicts}
     code = NO_REGRESSION
     if any(one.regression for one in verdicts):
         code = REGRESSION
-    elif strict and _undecided(verdicts, threshold):
+    elif "skipped" in lost or (strict and ("absent" in lost or _undecided(verdicts, threshold))):
         code = CANNOT_COMPARE
     return Comparison(*names, threshold, code, differences(base, new), verdicts)
 
@@ -107,8 +119,10 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
 
 
 def _stage(before: StageResult | None, after: StageResult | None, name: str, threshold: float) -> StageVerdict:
-    if before is None or after is None:
-        return StageVerdict(name, remarks=[f"only in the {'new' if before is None else 'first'} run"])
+    if after is None:
+        return StageVerdict(name, remarks=["only in the first run"], lost="absent" if step_times_us(before) else "")
+    if before is None:
+        return StageVerdict(name, remarks=["only in the new run"])
     base, new = step_times_us(before), step_times_us(after)
     known = StageVerdict(
         name,
@@ -119,7 +133,8 @@ def _stage(before: StageResult | None, after: StageResult | None, name: str, thr
         remarks=list(_remarks(before, after, len(base), len(new))),
     )
     if not base or not new:
-        return replace(known, regression=bool(base) and after.status in ("failed", "crashed"))
+        regression = bool(base) and after.status in ("failed", "crashed")
+        return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
     interval = ratio_interval(base, new)
     verdict = verdict_of(interval, threshold)
     return replace(
@@ -134,6 +149,12 @@ def _stage(before: StageResult | None, after: StageResult | None, name: str, thr
 
 def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:
     """What a reader must know about a stage's verdict, or about why it has none."""
+    if before.code and after.code and before.code != after.code:
+        pairs = {
+            "sources": (before.code.sources, after.code.sources),
+            "kernels": (before.code.kernels, after.code.kernels),
+        }
+        yield f"its {' and '.join(what for what, (then, now) in pairs.items() if then != now)} differ"
     for stage, times, which in ((before, base, "first"), (after, new, "new")):
         if not times:
             yield f"{stage.status} in the {which} run" + (

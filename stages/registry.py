@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from common.errors import UsageError
+from common.paths import at_home
 from stages.stage import Doc, Group, Stage
 from stages.stage_file import ATTRIBUTE, load_file
 
@@ -97,7 +98,7 @@ def load_all(sources: Iterable[str] = SOURCES) -> dict[str, Entry]:
 def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
     """The stages in a user's files by their names; UsageError where one is not to be had or its name is taken."""
     own: dict[str, Entry] = {}
-    for path in dict.fromkeys(path.expanduser().resolve() for path in paths):
+    for path in dict.fromkeys(at_home(path, "--stage-file").resolve() for path in paths):
         entry = load_entry(f"{path}:{ATTRIBUTE}")
         name = entry.stage.name
         if name in ours or name in own:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from common.cuda.compile import local_sources
 from common.cuda.fusion import Fusion
+from stages import tiles
 from stages.plain import BIAS_COLS, BIAS_ROWS, blocks, float32, int32
 from stages.recipe import Precision
 from stages.tiles import TileProducts
-from stages.workspace import Array, Setup
+from stages.workspace import KERNELS, Array, Setup
 
 
 class How(NamedTuple):
@@ -35,6 +39,13 @@ class How(NamedTuple):
         return self._replace(fusion=Fusion("bias_row", self.fusion.bias.copy()))
 
 
+def made_of() -> str:
+    """A hash of what decides which cuts there are, and how fast each is."""
+    kernels = (file for kernel in sorted(KERNELS.glob("tile_*.cu")) for file in local_sources(kernel))
+    files = dict.fromkeys([*kernels, Path(tiles.__file__), Path(__file__)])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
 Key = tuple[tuple[int, ...], tuple[int, ...], bool, How]
 Way = tuple[Callable[..., None], bool]  # what enqueues a product, and whether it is ours
 
@@ -53,7 +64,8 @@ class TileGemm:
         self._tiles = TileProducts(setup, *self.kernel, scale)
         self._library = Matmul(setup.device, self.precision)
         self._bias_update = setup.kernel("layer.cu", "bias_update")
-        self._trials = setup.device.trials(f"{self.kernel[1]} or cuBLASLt")
+        # A choice is a number, which means something else wherever there are other ways to choose from.
+        self._trials = setup.device.trials(f"{self.kernel[1]} {made_of()} or cuBLASLt {self._library.version}")
         self._chosen: dict[Key, Way] = {}
 
     def __call__(

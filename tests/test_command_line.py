@@ -15,7 +15,7 @@ import pytest
 
 import run_ladder
 from common.quartet import TRAIN_IMAGES
-from ladder.results import load, save
+from ladder.results import StageCode, load, save
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.idx_writer import quartet_arrays, write_files
@@ -35,7 +35,7 @@ OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
     "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
-    "--precision", "--time-cap", "--validate-every",
+    "--precision", "--time-cap", "--lock-clocks", "--validate-every",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -258,11 +258,37 @@ def test_report_renders_a_copied_run_byte_for_byte(here: Path, capsys: pytest.Ca
     assert "NumPy" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("argv", "variable", "what"),
+    [
+        (["--stage-file=~no-such-user/mine.py"], "UNUSED", "--stage-file ~no-such-user/mine.py"),
+        (["--stages=numpy"], "LADDER_DATA_DIR", "$LADDER_DATA_DIR ~no-such-user"),
+        (["--doctor"], "LADDER_CACHE_DIR", "$LADDER_CACHE_DIR ~no-such-user"),
+    ],
+)
+def test_a_home_of_nobody_is_said_in_a_line(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, argv: list[str], variable: str, what: str
+) -> None:
+    monkeypatch.setenv(variable, "~no-such-user")
+    if variable == "LADDER_CACHE_DIR":
+        monkeypatch.delenv("LADDER_DATA_DIR")
+    assert refused(*argv) == f"run_ladder.py: {what}: nobody has that home; write the whole path\n"
+
+
 @pytest.mark.parametrize("named", ["earlier", "earlier/results.json"])
 def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
     before = snapshot(here)
     assert main(["--resume", named, "--stages", "all"]) == 0  # `make ladder` says the latter
     assert snapshot(here) == before
+
+
+def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused: Refused) -> None:
+    earlier = load(here / "earlier")
+    (stage,) = earlier.stages
+    other = msgspec.structs.replace(stage, code=StageCode("0" * 64, None))
+    save(msgspec.structs.replace(earlier, stages=[other]), here / "earlier" / "results.json")
+    line = refused("--resume", "earlier")
+    assert line.endswith("earlier: numpy has other code by now than when it was measured; start anew\n")
 
 
 def test_validation_is_said_beside_the_times_and_kept_when_resumed(

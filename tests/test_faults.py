@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -16,6 +17,7 @@ import run_ladder
 from ladder import runner
 from ladder.lock import alone_in
 from ladder.results import load
+from ladder.study_data import load_study
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.idx_writer import quartet_arrays, write_files
@@ -31,6 +33,18 @@ SMALL = [
     "--profile=none",
     "--out=run",
 ]
+PLAN = """
+stages = "numpy"
+batch_size = 20
+epochs = 2
+rounds = 1
+repeats = 1
+budget = 1
+remeasure = 0
+profile = "none"
+[vary]
+hidden = [3, 5]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +96,57 @@ def test_a_full_disk_keeps_what_was_saved_and_resume_goes_on(
     after = load(here / "run")
     assert [stage.status for stage in after.stages] == ["passed", "passed"]
     assert after.stages[: saves - 1] == before.stages[: saves - 1]
+
+
+def no_space(files: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let so many files of a name be written whole, and only begin the next."""
+    left, opened = [files], Path.open
+
+    def full(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]:
+        if path.name == f"{name}.part" and "w" in mode:
+            left[0] -= 1
+            if left[0] < 0:
+                path.touch()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", full)
+
+
+@pytest.mark.parametrize("name", ["report.md", "epoch_time.svg"])
+def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(
+    here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as disk:
+        no_space(0, name, disk)
+        assert main(SMALL) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("run_ladder.py: ")
+    assert said.endswith(f"{name}.part: No space left on device\n")
+    assert [stage.status for stage in load(here / "run").stages] == ["passed", "passed"]
+    assert not list((here / "run").rglob("*.part"))
+    assert main(["report", "run"]) == 0
+    assert (here / "run" / "report.md").exists()
+
+
+@pytest.mark.parametrize("saves", [0, 1, 2, 4], ids=["at once", "first point", "after it", "after the last"])
+def test_a_disk_that_is_full_when_a_study_is_saved_loses_no_point(
+    here: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "plan.toml").write_text(PLAN)
+    with monkeypatch.context() as disk:
+        no_space(saves, "study.json", disk)
+        assert main(["study", "plan.toml", "--out=run"]) == 2
+    assert capsys.readouterr().err == "run_ladder.py: run/study.json.part: No space left on device\n"
+    assert not list((here / "run").rglob("*.part"))
+    if not saves:
+        assert list((here / "run").iterdir()) == []
+        return
+    before = {path: path.read_bytes() for path in (here / "run").glob("*/results.json")}
+    assert len(before) == saves // 2
+    assert main(["study", "--resume=run"]) == 0
+    assert [point.status for point in load_study(here / "run").points] == ["measured", "measured"]
+    assert all(path.read_bytes() == whole for path, whole in before.items())
 
 
 def test_a_worker_that_crashes_in_c_leaves_a_row_and_the_next_one_runs(tmp_path: Path) -> None:

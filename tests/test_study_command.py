@@ -154,7 +154,7 @@ def test_the_command_line_shortens_a_study(here: Path) -> None:
         (["--resume", "nowhere"], "nowhere/study.json: cannot be read"),
         (["small.toml", "--out", "out"], "out: holds a study; go on with study --resume out"),
         (["small.toml", "--stages", "nunpy"], "hidden-3: stage 'nunpy'"),
-        (["small.toml", "--repeats", "0"], "hidden-3: repeats 0: must be from 1 to 450"),
+        (["small.toml", "--repeats", "0"], "hidden-3: repeats = 0: must be a whole number of 1 or more"),
         (["small.toml", "--data-dir", "nowhere"], "nowhere: No such file or directory"),
         (["small.toml", "--repeat", "1"], "unrecognized arguments: --repeat"),
     ],

@@ -36,7 +36,7 @@ RECORDINGS, DOCUMENT = ROOT / "results" / "aa", ROOT / "docs" / "statistics.md"
 BEGIN, END = "<!-- aa:begin -->", "<!-- aa:end -->"
 SPLITS = 1000  # at most; 12 processes have 462
 DRAWS = 400
-SIDES = (2, 6, 12, 24)
+SIDES = (2, 6, 8, 12, 24)
 SLOWER_BY = (0.01, 0.02, 0.05)
 VERDICTS: tuple[Verdict, ...] = ("SAME", "AMBIGUOUS", "FASTER", "SLOWER")
 SEED = 0
@@ -48,7 +48,7 @@ LIKE: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
     "of two modes": lambda random, count: (random.random(count) < 0.5) + 0.1 * random.normal(size=count),
     "skewed (exponential)": lambda random, count: random.exponential(size=count),
 }
-SIDES_SIMULATED = ((2, 2), (5, 5), (6, 6), (6, 24), (12, 12), (24, 24))
+SIDES_SIMULATED = ((2, 2), (5, 5), (7, 7), (8, 8), (8, 24), (12, 12), (24, 24))
 SPREADS = {True: 0.10, False: 0.01}  # of few processes it is the expected spread that counts, so they have just that
 
 

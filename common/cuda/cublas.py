@@ -70,7 +70,8 @@ class Matmul:
     def __init__(self, gpu: Gpu, factors: str = "float32") -> None:
         self._compute = COMPUTE[factors]
         rounded = "" if factors == "float32" else f" in {factors}"
-        self._trials = Trials(gpu, f"cuBLASLt {cublasLt.get_version()}{rounded} on {gpu.name}")
+        self.version: int = cublasLt.get_version()
+        self._trials = Trials(gpu, f"cuBLASLt {self.version}{rounded} on {gpu.name}")
         self._gpu = gpu
         self._handle = cublasLt.create()
         self._workspaces: dict[int, Any] = {}  # by stream, since products on several may run at the same time

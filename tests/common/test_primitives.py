@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common.cuda.compile import compile_cubin
 from tests.cpu_cuda.sources import Kernel, parse
+from tests.kernels.primitives import launch_of
 from tests.kernels.test_kernels_compile import ARCHITECTURES
 from tests.nvrtc import requires_nvrtc
 
@@ -54,3 +56,13 @@ def test_what_kernel_and_launch_code_share_is_the_same() -> None:
     assert in_kernel is not None
     assert in_launch is not None
     assert in_kernel[1] == in_launch[1]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_every_primitive_is_launched_by_a_gpu_test_with_what_it_takes(kernel: Kernel) -> None:
+    given = launch_of(kernel.name, np.random.default_rng(0))
+    assert list(given.args) == [parameter.name for parameter in kernel.parameters]
+    assert {name for name in given.args if isinstance(given.args[name], np.ndarray)} == {
+        parameter.name for parameter in kernel.parameters if parameter.is_tensor
+    }
+    assert set(given.left) == {parameter.name for parameter in kernel.parameters if parameter.is_written}

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz TARGET COUNT [SEED]`: many random inputs for one of idx, results, command-line."""
+"""`python -m tests.fuzz TARGET COUNT [SEED]`: many random inputs for one of idx, results, command-line, toml, study."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.targets import run
+from tests.fuzz.targets import FILES, run
 
 if __name__ == "__main__":
     target, count, seed = sys.argv[1], int(sys.argv[2]), int((sys.argv[3:] or ["0"])[0])
@@ -16,7 +16,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         run(target, count, seed, Path(folder))
-        left = [path.name for path in Path(folder).iterdir() if path.name != "results.json"]
+        left = [path.name for path in Path(folder).iterdir() if path.name not in FILES]
     assert left == [], left
     sys.stdout.write(
         f"{target}: {count:,} inputs from seed {seed}, nothing broke, {time.perf_counter() - begin:.0f} s\n"

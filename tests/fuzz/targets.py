@@ -22,7 +22,11 @@ import numpy as np
 import run_ladder
 from common.errors import UsageError
 from common.idx import parse_idx
+from ladder.config import options_of
 from ladder.results import ResultsError, load
+from ladder.study import run_options
+from ladder.study_data import INDEX, Point, Study, load_study
+from ladder.study_file import TOP, VARIED, read_study
 from stages.registry import load_all
 from tests.reports.sample import unprofiled_results
 
@@ -30,13 +34,17 @@ NASTY = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
 VALUES = (
     "0 1 -1 1e999 nan inf 999999999999999999999 0x10 1,2 , .. naive.. all ladder references none auto nsys cupti,nsys"
 )
-NAMES = (
-    "numpy..cublas cuda-graph,naive report limits profile readme compare gone.py . / /dev/null gone é -h --help -- -"
-)
+NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study tune gone.py . / /dev/null gone é
+-h --help -- - gone.toml study.json results.json"""
 OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --metrics-every --rounds --repeats --warmups
 --budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
---epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json"""
-WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "\n", "reference:h200", "1%"]
+--epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
+--validate-every --config --max-steps --curve-steps --lock-clocks
+--again --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
+COMMANDS = ("study", "compare", "profile", "report", "limits", "readme", "tune")
+WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
+
+FILES = {"results.json", "given.toml", INDEX}  # what targets leave behind; nothing else may
 
 
 def mutated(random: Random, raw: bytes) -> bytes:
@@ -85,11 +93,15 @@ def idx(random: Random) -> None:
 RUN = unprofiled_results()
 SAMPLE = msgspec.json.encode(msgspec.structs.replace(RUN, stages=[RUN.stages[0], RUN.stages[-1]]))
 
+ENTRIES = load_all()
+PLAN = Point("seed-1", {"seed": 1}, {"seed": 1, "stages": "all", "hidden": [8], "budget": 2.5, "profile": ["cupti"]})
+STUDY = msgspec.json.encode(Study("plan", "Plan", "Why?", "2026-01-01", "command", ["seed"], [PLAN]))
+
 
 def results(random: Random, folder: Path) -> None:
     """A results file: read, and then written again as the same; or refused in a line."""
     path = folder / "results.json"
-    path.write_bytes(_other_json(random) if random.random() < 0.5 else mutated(random, SAMPLE))
+    path.write_bytes(_other_json(random, SAMPLE) if random.random() < 0.5 else mutated(random, SAMPLE))
     try:
         found = load(path)
     except ResultsError as error:
@@ -100,9 +112,9 @@ def results(random: Random, folder: Path) -> None:
     assert msgspec.json.encode(load(path)) == again
 
 
-def _other_json(random: Random) -> bytes:
+def _other_json(random: Random, sample: bytes) -> bytes:
     """The sample with one of its values being another."""
-    data = json.loads(SAMPLE)
+    data = json.loads(sample)
     here: Any = data
     while True:
         keys = list(here) if isinstance(here, dict) else list(range(len(here)))
@@ -114,9 +126,94 @@ def _other_json(random: Random) -> bytes:
         return json.dumps(data).encode()
 
 
+EXPERIMENTS = [path.read_bytes() for path in sorted((Path(run_ladder.__file__).parent / "experiments").glob("*.toml"))]
+TOML_VALUES = [
+    *(
+        "0",
+        "1",
+        "-1",
+        "1.5",
+        "1e999",
+        "nan",
+        "inf",
+        "99999999999999999999999",
+        "true",
+        "1979-05-27",
+        "",
+        '"two\\nlines"',
+    ),
+    *('""', '"a"', '"all"', '"none"', '"numpy..cublas"', '"float32"', '"nsys,cupti"', '["numpy"]', '["cupti"]'),
+    *(
+        "1979-05-27",
+        "[]",
+        "[0]",
+        "[1]",
+        "[1, 2]",
+        "[[1]]",
+        "[[1, 2], [3]]",
+        '["float32", "tf32"]',
+        "{}",
+        "{a=1}",
+        '"""two\nlines"""',
+    ),
+]
+
+
+def toml(random: Random, folder: Path) -> None:
+    """A study's file or a run's options: what they give can be told, or the file is refused in a line that names it."""
+    path = folder / "given.toml"
+    path.write_bytes(mutated(random, random.choice(EXPERIMENTS)) if random.random() < 0.4 else _other_toml(random))
+    read: list[Callable[[], object]] = [lambda: read_study(path, "", ""), lambda: options_of(path)]
+    for reader in read:
+        try:
+            found = reader()
+        except UsageError as error:
+            one_line(error, f"{path}")
+            continue
+        if isinstance(found, Study):
+            _options_of_points(found)
+
+
+def _options_of_points(found: Study) -> None:
+    """What a study would run at each of its points, or why it cannot."""
+    for point in found.points:
+        try:
+            run_options(point, ENTRIES)
+        except UsageError as error:
+            one_line(error, "")
+
+
+def _other_toml(random: Random) -> bytes:
+    """Keys that there are, with values that TOML has."""
+    keys = [*TOP, *VARIED, "no-such", '"a b"', "a.b"]
+    tables = ["", "[vary]", "[[where]]", "[[published]]", "[vary.seed]", "[other]"]
+    lines = []
+    for table in ["", *random.choices(tables, k=random.randint(0, 3))]:
+        lines.append(table)
+        lines += [f"{random.choice(keys)} = {random.choice(TOML_VALUES)}" for _ in range(random.randint(0, 3))]
+    return "\n".join(lines).encode()
+
+
+def study(random: Random, folder: Path) -> None:
+    """A study's index: read, and then written again as the same; or refused in a line."""
+    path = folder / INDEX
+    path.write_bytes(_other_json(random, STUDY) if random.random() < 0.5 else mutated(random, STUDY))
+    try:
+        found = load_study(folder)
+    except ResultsError as error:
+        one_line(error, f"{path}: ")
+        return
+    again = msgspec.json.encode(found)
+    path.write_bytes(again)
+    assert msgspec.json.encode(load_study(folder)) == again
+    _options_of_points(found)
+
+
 def command_line(random: Random) -> None:
     """Words in any order: a list, some help, or one line on stderr with exit code 2; nothing is measured or written."""
     argv = [random.choice(WORDS) for _ in range(random.randint(0, 6))]
+    if random.random() < 0.4:
+        argv.insert(0, random.choice(COMMANDS))
     if random.random() < 0.2 and argv:
         argv[random.randrange(len(argv))] = "".join(
             chr(random.randrange(1, 0x250)) for _ in range(random.randint(1, 9))
@@ -140,13 +237,20 @@ def nothing_is_begun() -> Iterator[None]:
     def refuse(*_: object, **__: object) -> None:
         raise UsageError("so far, so good")
 
-    entries = load_all()
     with contextlib.ExitStack() as patched:
-        for name in ("load_dataset", "doctor", "measure_limits", "update_readme", "render_all", "print_results"):
+        for name in (
+            "load_dataset",
+            "open_gpu",
+            "doctor",
+            "measure_limits",
+            "update_readme",
+            "render_all",
+            "print_results",
+        ):
             patched.enter_context(mock.patch.object(run_ladder, name, refuse))
         for name in ("print_stage_list", "print_explain"):
             patched.enter_context(mock.patch.object(run_ladder, name))
-        patched.enter_context(mock.patch.object(run_ladder, "load_all", side_effect=lambda: dict(entries)))
+        patched.enter_context(mock.patch.object(run_ladder, "load_all", side_effect=lambda: dict(ENTRIES)))
         yield
 
 
@@ -156,6 +260,8 @@ def run(target: str, count: int, seed: int, folder: Path) -> None:
         "idx": idx,
         "results": lambda random: results(random, folder),
         "command-line": command_line,
+        "toml": lambda random: toml(random, folder),
+        "study": lambda random: study(random, folder),
     }
     with nothing_is_begun():
         for number in range(seed, seed + count):

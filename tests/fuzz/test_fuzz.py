@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import run
+from tests.fuzz.targets import FILES, run
 
 
-@pytest.mark.parametrize(("target", "count"), [("idx", 20_000), ("results", 1_500), ("command-line", 400)])
+@pytest.mark.parametrize(
+    ("target", "count"), [("idx", 20_000), ("results", 1_500), ("command-line", 400), ("toml", 400), ("study", 1_500)]
+)
 def test_whatever_is_read_is_answered_or_refused_in_a_line(
     target: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(target, count, secrets.randbits(40), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} <= {"results.json"}
+    assert {path.name for path in tmp_path.iterdir()} <= FILES

@@ -35,6 +35,7 @@ class FakeNvml(ModuleType):
     """A pynvml that knows the given bus ids; each handle is its bus id. Calls named in `refused` raise."""
 
     NVML_CLOCK_SM = 1
+    NVML_ERROR_NO_PERMISSION = 4
     NVML_TEMPERATURE_GPU = 0
     nvmlClocksThrottleReasonSwPowerCap = SW_POWER_CAP  # noqa: N815, NVML's own spelling, here and below
     nvmlClocksThrottleReasonHwSlowdown = HW_SLOWDOWN  # noqa: N815
@@ -45,6 +46,8 @@ class FakeNvml(ModuleType):
     class NVMLError(Exception):
         """What pynvml raises."""
 
+        value = 4
+
     def __init__(self, *bus_ids: str, reasons: int = 0, refused: frozenset[str] = frozenset()) -> None:
         super().__init__("pynvml")
         self.bus_ids = bus_ids
@@ -53,6 +56,7 @@ class FakeNvml(ModuleType):
         self.open = 0
         self.computing = 1
         self.used_mib = 512
+        self.locked: list[tuple[int, int]] = []
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml") and name in super().__getattribute__("refused"):
@@ -80,6 +84,22 @@ class FakeNvml(ModuleType):
     def nvmlDeviceGetMaxClockInfo(self, handle: str, clock: int) -> int:  # noqa: N802
         assert clock == self.NVML_CLOCK_SM
         return 1980
+
+    def nvmlDeviceGetApplicationsClock(self, handle: str, clock: int) -> int:  # noqa: N802
+        assert clock == self.NVML_CLOCK_SM
+        return 1830
+
+    def nvmlDeviceGetSupportedMemoryClocks(self, handle: str) -> list[int]:  # noqa: N802
+        return [3201, 1593]
+
+    def nvmlDeviceGetSupportedGraphicsClocks(self, handle: str, memory: int) -> list[int]:  # noqa: N802
+        return list(range(1980, 344, -15)) if memory == 3201 else [345]
+
+    def nvmlDeviceSetGpuLockedClocks(self, handle: str, least: int, most: int) -> None:  # noqa: N802
+        self.locked.append((least, most))
+
+    def nvmlDeviceResetGpuLockedClocks(self, handle: str) -> None:  # noqa: N802
+        self.locked.clear()
 
     def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
         return SimpleNamespace(used=self.used_mib << 20)

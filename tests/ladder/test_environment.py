@@ -121,7 +121,9 @@ def test_describe_is_plain_data_that_names_no_one(monkeypatch: pytest.MonkeyPatc
 def test_describe_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200, RTX_3060)
     FakeNvml(RTX_3060.pci_bus_id, H200.pci_bus_id).install(monkeypatch)
-    assert environment.describe()["gpu"] == {
+    found = environment.describe()
+    assert found["gpu_clocks"] == {"sm_mhz": 1001, "application_sm_mhz": 1830}
+    assert found["gpu"] == {
         "name": "NVIDIA H200",
         "compute_capability": "9.0",
         "memory_mib": 141 << 10,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ladder.gpu_monitor import GpuMemory, GpuMonitor
+from ladder.gpu_monitor import ClockError, GpuMemory, GpuMonitor
 from ladder.results import GpuState
 from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
@@ -129,3 +129,49 @@ def test_memory_is_what_the_use_of_the_whole_device_grows_by(monkeypatch: pytest
         nvml.used_mib = 1012
         assert memory.taken_mib() == 500
     assert memory.taken_mib() is None
+
+
+def test_clocks_are_locked_and_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.clocks() == {"sm_mhz": 1000, "application_sm_mhz": 1830}
+        monitor.lock_clocks(1500)
+        assert nvml.locked == [(1500, 1500)]
+        monitor.reset_clocks()
+        assert nvml.locked == []
+
+
+@pytest.mark.parametrize(
+    ("mhz", "refused", "said"),
+    [
+        (1985, "", "this GPU has clocks from 345 to 1980 MHz, the nearest is 1980"),
+        (1499, "", "this GPU has clocks from 345 to 1980 MHz, the nearest is 1500"),
+        (1500, "nvmlDeviceSetGpuLockedClocks", "setting clocks takes an administrator's permission (Insufficient Perm"),
+        (1500, "nvmlInit", "NVML does not open this GPU"),
+    ],
+)
+def test_clocks_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, mhz: int, refused: str, said: str) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({refused}))
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor, pytest.raises(ClockError) as error:
+        monitor.lock_clocks(mhz)
+    assert str(error.value).startswith(said)
+    assert nvml.locked == []
+
+
+def test_a_clock_is_tried_where_nvml_does_not_tell_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetSupportedMemoryClocks"}))
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        monitor.lock_clocks(1499)
+    assert nvml.locked == [(1499, 1499)]
+
+
+def test_without_a_gpu_there_are_no_clocks_to_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.hide(monkeypatch)
+    with GpuMonitor() as monitor, pytest.raises(ClockError, match="no NVIDIA driver"):
+        monitor.lock_clocks(1500)

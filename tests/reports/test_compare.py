@@ -59,7 +59,7 @@ def test_the_conclusion_names_regressions_or_counts_verdicts(found: Comparison) 
 def test_stages_share_the_notes_that_hold_for_them(found: Comparison) -> None:
     assert notes(found) == [
         "cuda-graph: crashed in the new run (killed by SIGSEGV).",
-        "fused-head: fewer than 6 processes in a run tell large differences only.",
+        "fused-head: fewer than 8 processes in a run tell large differences only.",
         "gone: only in the first run.",
         "new: only in the new run.",
     ]

@@ -77,3 +77,12 @@ def test_another_network_or_batch_is_in_the_way() -> None:
     deeper, wider = with_problem(hidden=[128, 128]), with_problem(batch_size=256)
     assert "different networks (784-256-10, 784-128-128-10)" in cannot_compare(sample.results(), deeper)
     assert "different batch sizes (128, 256)" in cannot_compare(sample.results(), wider)
+
+
+def test_other_clocks_are_told() -> None:
+    run = sample.results()
+    locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=1500))
+    assert differences(run, locked) == ["The GPU's clock differs: not locked, locked at 1,500 MHz."]
+    then, now = (with_environment(gpu_clocks={"sm_mhz": 345, "application_sm_mhz": mhz}) for mhz in (1830, 1980))
+    assert differences(then, now) == ["The clock that the GPU gives applications differs: 1830, 1980 MHz."]
+    assert differences(run, now) == []

@@ -36,9 +36,9 @@ def test_figures_are_linked_where_they_were_drawn() -> None:
 
 def test_how_sure_a_median_is_is_told_where_there_are_processes_enough() -> None:
     few = recorded.run(recorded.stage("naive", recorded.times(50.0, processes=5)))
-    enough = recorded.run(recorded.stage("naive", [49.0, 49.0, 50.0, 50.0, 51.0, 51.0]))
+    enough = recorded.run(recorded.stage("naive", [49.0, 49.0, 49.0, 50.0, 50.0, 51.0, 51.0, 51.0]))
     assert "interval of the median" not in report(few, ())
-    assert "95% interval of the median 4.90-5.10 over 6 processes;" in report(enough, ())  # of 100 steps
+    assert "95% interval of the median 4.90-5.10 over 8 processes;" in report(enough, ())  # of 100 steps
 
 
 def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
@@ -46,7 +46,7 @@ def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
     for part in (
         "What async is expected to gain.",
         "20.0 (19.8-21.0) ms/epoch over 3 runs of 20 epochs",
-        "42.7 us/step",
+        "42.7 us/step (84,600 cycles at 1,980 MHz)",
     ):
         assert part in text
     for part in (
@@ -128,3 +128,16 @@ def test_what_could_not_be_profiled_is_told() -> None:
     text = report(run, [])
     assert "- naive and async not profiled with cupti: cupti-python is not installed" in text
     assert "- The GPU's limits were not measured" in text
+
+
+def test_cycles_are_told_where_a_clock_was_read() -> None:
+    assert "| Cycles/step |" in report(sample.results(), [])
+    for run in (sample.nothing_passed(), _without_clocks(sample.results())):
+        assert "ycles" not in report(run, [])
+
+
+def _without_clocks(run: Results) -> Results:
+    for stage in run.stages:
+        processes = [msgspec.structs.replace(process, gpu_states=[]) for process in stage.processes]
+        run = sample.replace_stage(run, stage.name, processes=processes)
+    return run

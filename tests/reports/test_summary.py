@@ -197,7 +197,7 @@ def test_disturbed_processes_are_told_with_their_fate() -> None:
 
 
 def test_a_precision_that_was_not_reached_is_told() -> None:
-    run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 6))
+    run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 8))
     for precision, told in ((None, False), (0.2, False), (0.02, True)):
         asked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, precision=precision))
         wide = [text for text in texts(asked) if "--precision" in text]
@@ -222,3 +222,13 @@ def test_a_time_is_shown_as_a_multiple_of_both_floors() -> None:
     reference = row(sample.results(), "jax-scan")
     assert reference.times_own_floor is None
     assert reference.times_physical_floor is not None
+
+
+def test_locked_clocks_are_told_and_who_ran_otherwise() -> None:
+    run = sample.results()
+    for mhz, otherwise in ((1980, False), (1500, True)):
+        locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=mhz))
+        (text,) = (text for text in texts(locked) if "--lock-clocks" in text)
+        assert text.startswith(f"The GPU's SM clock was locked at {mhz:,} MHz (--lock-clocks)")
+        assert ("async at 1,980 MHz" in text) == otherwise
+    assert not any("--lock-clocks" in text for text in texts(run))

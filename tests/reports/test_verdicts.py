@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ladder.results import Results
+from ladder.results import Results, StageCode
 from ladder.statistics import Interval
 from reports.verdicts import (
     CannotCompareError,
@@ -105,7 +105,7 @@ def test_a_slower_median_that_may_be_chance_is_no_regression() -> None:
 def test_strict_lets_pass_what_can_hide_no_regression() -> None:
     found = only(times(50.0), times(50.0), strict=True)
     assert (found.exit_code, found.undecided) == (0, [])
-    may_be_faster = only([50.0, 50.0, 50.0, 50.0, 50.0, 50.0], [50.0, 50.0, 50.0, 45.0, 45.0, 50.0], strict=True)
+    may_be_faster = only([50.0] * 8, [50.0] * 5 + [45.0] * 3, strict=True)
     assert verdict(may_be_faster, "naive").verdict == "AMBIGUOUS"
     assert may_be_faster.exit_code == 0
 
@@ -115,7 +115,7 @@ def test_few_processes_tell_large_differences_only(processes: int) -> None:
     base = times(50.0, processes=processes, scatter=0.0001)
     assert verdict(only(base, [time * 1.1 for time in base]), "naive").verdict == "AMBIGUOUS"
     assert verdict(only(base, [time * 2 for time in base]), "naive").verdict == "SLOWER"
-    assert "fewer than 6 processes" in " ".join(verdict(only(base, base), "naive").remarks)
+    assert "fewer than 8 processes" in " ".join(verdict(only(base, base), "naive").remarks)
 
 
 @pytest.mark.parametrize("status", ["failed", "crashed"])
@@ -128,11 +128,41 @@ def test_a_stage_that_no_longer_passes_is_a_regression(status: str) -> None:
     assert compare(new, base, NAMES).exit_code == 0  # and one that now passes is none
 
 
-def test_a_skipped_stage_is_no_regression() -> None:
+def test_a_stage_that_is_skipped_by_now_lets_no_gate_pass() -> None:
     base = run(stage("naive", times(50.0)), stage("async", times(40.0)))
     new = sample.replace_stage(base, "async", status="skipped", reason="no CUDA device", timing=None)
     found = compare(base, new, NAMES)
-    assert (found.exit_code, verdict(found, "async").verdict) == (0, None)
+    assert (found.exit_code, found.regressions, found.lost) == (2, [], ["async"])
+    assert verdict(found, "async").verdict is None
+    assert compare(new, base, NAMES, strict=True).exit_code == 0  # nothing is lost where there was nothing
+    slower = sample.replace_stage(new, "naive", processes=stage("naive", times(60.0)).processes)
+    assert compare(base, slower, NAMES).exit_code == 1
+
+
+def test_a_stage_that_nobody_asked_for_again_counts_where_all_is_to_be_compared() -> None:
+    base, new = run(stage("naive", times(50.0)), stage("async", times(40.0))), run(stage("naive", times(50.0)))
+    found = compare(base, new, NAMES)
+    assert (found.exit_code, found.lost) == (0, ["async"])
+    assert compare(base, new, NAMES, strict=True).exit_code == 2
+    assert compare(new, base, NAMES, strict=True).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        (StageCode("a", "b"), StageCode("a", "c"), "its kernels differ"),
+        (StageCode("a", None), StageCode("b", None), "its sources differ"),
+        (StageCode("a", "b"), StageCode("b", "c"), "its sources and kernels differ"),
+        (StageCode("a", "b"), StageCode("a", "b"), ""),
+        (None, StageCode("a", "b"), ""),
+    ],
+)
+def test_other_code_is_told(then: StageCode | None, now: StageCode, said: str) -> None:
+    base = run(stage("naive", times(50.0)))
+    base = sample.replace_stage(base, "naive", code=then)
+    for changes in ({}, {"status": "crashed", "timing": None}):
+        (found,) = compare(base, sample.replace_stage(base, "naive", code=now, **changes), NAMES).stages
+        assert [remark for remark in found.remarks if "differ" in remark] == ([said] if said else [])
 
 
 def test_what_a_verdict_is_to_be_read_with() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from common.cuda.fusion import Fusion
 from common.problem import Problem, initial_params
 from ladder.verify import verify_first_update
+from stages import tile_gemm
 from stages.exact_u8 import ExactGemm
 from stages.fp16 import Float16Gemm
 from stages.fused_bias import FusedBias
@@ -21,9 +24,10 @@ from stages.fused_epilogue import FusedEpilogue
 from stages.naive import STAGE as NAIVE
 from stages.skinny_gemm import SkinnyGemm
 from stages.step import RecipeTrainer, set_up
-from stages.tile_gemm import TileGemm, gradient_scale
+from stages.tile_gemm import TileGemm, gradient_scale, made_of
 from stages.tiles import MOST_WARPS, SHAPES, STEP, cuts
 from tests.cpu_cuda.shim import Shim, requires_compiler
+from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.stages.numpy_parts import RECIPE, NumpyGemm
 from tests.stages.test_parts_on_cpu import ShimDevice
 from tests.stages.test_step import random_split
@@ -69,6 +73,7 @@ class Library:
     """cuBLASLt in NumPy, which counts what it does for whom."""
 
     calls = 0
+    version = 130100
 
     def __init__(self, device: Any, factors: str) -> None:
         self._multiply = NumpyGemm(device)
@@ -92,6 +97,18 @@ class Library:
         else:
             assert fusion.kind != "bias_row", "no epilogue of the library's"
             self._multiply.fused(a, b, out, fusion, **how)
+
+
+def test_a_kept_choice_is_of_the_tiles_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = made_of()
+    shutil.copytree(KERNELS_FOLDER, tmp_path / "kernels")
+    monkeypatch.setattr(tile_gemm, "KERNELS", tmp_path / "kernels")
+    assert made_of() == before
+    for name, changes in (("softmax.cu", False), ("output_tiles.cuh", True), ("tile_u8.cu", True)):
+        was = made_of()
+        with (tmp_path / "kernels" / name).open("a") as file:
+            file.write("\n")
+        assert (made_of() != was) == changes
 
 
 @requires_compiler

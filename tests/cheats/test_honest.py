@@ -1,0 +1,61 @@
+"""Nobody honest is flagged: fifty runs, each of a seed and with parameters of its own, judged as any run is.
+
+In this process, so that they take seconds: what a process of its own changes is tried with one of them elsewhere. On a
+GPU, `python run_ladder.py study tests/cheats/honest.toml` does as much for every stage, in processes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common.problem import Problem
+from ladder import runner, worker
+from ladder.jobs import Job, Report, decoded, encoded
+from ladder.oracle_runs import OracleRun, compute
+from ladder.study_file import read_study
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
+
+RUNS = 50
+
+
+def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, nursery: object = None) -> Report:
+    """What a worker would report."""
+    return decoded(encoded(worker.do(job, folder)))
+
+
+def trained_here(
+    problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float, curve_steps: int = 0
+) -> dict[int | None, OracleRun]:
+    """What the oracle's processes would answer."""
+    return {run: compute(problem, dataset, run, budget_s, curve_steps) for run in runs}
+
+
+@pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])
+def test_no_honest_stage_is_flagged(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "run_job", in_this_process)
+    monkeypatch.setattr(runner, "compute_all", trained_here)
+    nobody = SimpleNamespace(of=lambda needs: None)
+    monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: nullcontext(nobody))
+    flagged = {}
+    for seed in range(RUNS):
+        salt = secrets.randbits(31)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        problem = small_problem(hidden=hidden, batch_size=16, seed=seed)  # 32 steps: more than first updates have
+        (stage,) = prepare(folder, NUMPY, problem=problem, salt=salt).run(Watcher()).stages
+        assert len(stage.checks) > 5
+        if stage.status != "passed":
+            flagged[seed, salt] = stage.reason
+    assert flagged == {}
+
+
+def test_the_study_for_a_gpu_has_as_many_runs_of_every_stage() -> None:
+    plan = read_study(Path(__file__).with_name("honest.toml"), "", "")
+    assert [point.values["seed"] for point in plan.points] == list(range(RUNS))
+    assert {point.settings["stages"] for point in plan.points} == {"all"}

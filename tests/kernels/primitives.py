@@ -1,0 +1,64 @@
+"""How each kernel of the primitives is launched once, and what it leaves: they are measured, so nobody else looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+Array = NDArray[np.uint32]
+BLOCKS, THREADS = 4, 256
+CLUSTER = 8  # blocks
+READS_AT_ONCE = 8  # primitives.cu
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Arguments in the kernel's order, and those tensors that it changes as it is to leave them."""
+
+    grid: int = BLOCKS  # in clusters where there is one
+    block: int = THREADS
+    args: Mapping[str, Array | int] = field(default_factory=dict)
+    left: Mapping[str, Array] = field(default_factory=dict)
+    cluster: int | None = None
+    cooperative: bool = False
+
+
+def launch_of(kernel: str, random: Generator) -> Launch:
+    """The launch of a primitive; LookupError for one that nobody has written one for."""
+    value = random.integers(0, 1 << 31, BLOCKS * THREADS, dtype=np.uint32)
+    data = np.zeros((2 * READS_AT_ONCE * BLOCKS * THREADS, 4), np.uint32)  # two rounds of reads, then all over again
+    data[THREADS + 1, 2] = 1  # one thread's sum is what makes it write
+    order = random.permutation(1000).astype(np.uint32)
+    following = np.empty_like(order)
+    following[order] = np.roll(order, -1)
+    steps = 700
+    start = int(np.flatnonzero(order == 0)[0])
+    end = order[(start + steps) % len(order)]
+    launches = {
+        "empty": Launch(),
+        "pass_on": Launch(args={"value": value}, left={"value": value + 1}),
+        "pass_on_early": Launch(args={"value": value}, left={"value": value + 1}),
+        "block_barrier": Launch(args={"rounds": 5}),
+        "grid_barrier": Launch(
+            args={"arrived": _words(0), "rounds": 5}, left={"arrived": _words(5 * BLOCKS)}, cooperative=True
+        ),
+        "cluster_barrier": Launch(1, args={"rounds": 5}, cluster=CLUSTER),
+        "cluster_hop": Launch(1, args={"rounds": 5}, cluster=CLUSTER),
+        "follow_chain": Launch(
+            1, 1, args={"next": following, "end": _words(0), "steps": steps}, left={"end": _words(int(end))}
+        ),
+        "read_repeatedly": Launch(
+            args={"data": data, "sink": _words(0), "count": len(data), "batches": 2}, left={"sink": _words(1)}
+        ),
+    }
+    if kernel not in launches:
+        raise LookupError(f"{kernel}: has no launch in tests/kernels/primitives.py")
+    return launches[kernel]
+
+
+def _words(word: int) -> Array:
+    return np.full(1, word, np.uint32)

@@ -152,7 +152,7 @@ __device__ void update(const Block& block, float rate) {
         const uint4* outputs = block.at<uint4>(below.outputs) + slot * PAIRS * WARP + block.crossed_lane();
         const uint4* doutputs = block.at<uint4>(layer.exchange) + chunk * PAIRS * WARP + block.lane;
         float sums[2][4] = {};  // by half of the outputs
-#pragma unroll 2
+#pragma unroll
         for (int pair = 0; pair < PAIRS; ++pair) {
             const uint4 d = load_rows(doutputs + pair * WARP), x = load_rows(outputs + pair * WARP);
             const unsigned factor[4] = {d.x, d.y, d.z, d.w};

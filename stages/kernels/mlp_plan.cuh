@@ -68,7 +68,7 @@ constexpr bool BY_WARPGROUPS = HAS_WARPGROUPS && plan.depth == 2 && GROUP_CHUNKS
 constexpr int CREWS = BY_WARPGROUPS ? 2 : 1;
 constexpr int CREW_WARPS = WARPS / CREWS, CREW_PAIRS = PAIRS / CREWS;
 // Names of barriers; the first two are each crew's, from here on.
-enum { CREW_MEETS = 1, CREW_IS_BACK = CREW_MEETS + CREWS, FIRST_CREW_HAS_SPLIT = CREW_IS_BACK + CREWS };
+enum { CREW_MEETS = 1, CREW_IS_BACK = CREW_MEETS + CREWS, FIRST_CREW_HAS_BEGUN = CREW_IS_BACK + CREWS };
 
 // What messages to a block are awaited at, those about each crew's images: parts of the sums of a layer's own units, and
 // doutputs of all its units. Logits are of one crew, and have the first of two.

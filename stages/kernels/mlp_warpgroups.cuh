@@ -4,28 +4,34 @@
 // The first layer's two passes by warpgroups: each warp has a chunk of units, and each crew a half of what these are
 // multiplied by, images forward and features in the update.
 
-// As forward_first. The second crew begins when the first has split its weights: it splits while the other multiplies, and
-// multiplies while the other sends.
+// As forward_first. The second crew begins when the first has all its products under way: what one finishes is sent while
+// the other multiplies.
 template <class Wait>
 __device__ void forward_by_warpgroups(const Block& block, const uint4* images, Wait wait_to_send) {
+    // Tiles, whose weights are split while those before are multiplied: more of them have fewer fences, each of which waits
+    // for the products before it, but all of them at once leave the tensor cores nothing to do while the first are split.
+    constexpr int AT_A_TIME = 4;
     const int chunk = block.crew_warp, owner = block.owner_in_group(chunk);
     const float2* weights = block.at<float2>(plan.layers[0].weights) + block.lane;
     const uint4* x = images + 2 * block.first_pair() * NEXT_IMAGES;
     float sums[OWN_IMAGES][4] = {};
-    // All of them at once, since whatever is split after products have begun makes the next ones wait for these.
     unsigned factors[TILES][4];
-    if (block.crew == 1) wait_for_warps(FIRST_CREW_HAS_SPLIT, THREADS);
+    if (block.crew == 1) wait_for_warps(FIRST_CREW_HAS_BEGUN, THREADS);
 #pragma unroll
-    for (int tile = 0; tile < TILES; ++tile) split_weights(weights, tile, chunk, factors[tile]);
-    if (block.crew == 0) tell_warps(FIRST_CREW_HAS_SPLIT, THREADS);
-    begin_products();
+    for (int first = 0; first < TILES; first += AT_A_TIME) {
+        const int end = min(first + AT_A_TIME, TILES);
 #pragma unroll
-    for (int tile = 0; tile < TILES; ++tile) {
-        multiply_add_async(sums, factors[tile],
-                           right_factor(x + 2 * tile * NEXT_FEATURES, NEXT_FEATURES * sizeof(uint4),
-                                        NEXT_IMAGES * sizeof(uint4)));
+        for (int tile = first; tile < end; ++tile) split_weights(weights, tile, chunk, factors[tile]);
+        begin_products();
+#pragma unroll
+        for (int tile = first; tile < end; ++tile) {
+            multiply_add_async(sums, factors[tile],
+                               right_factor(x + 2 * tile * NEXT_FEATURES, NEXT_FEATURES * sizeof(uint4),
+                                            NEXT_IMAGES * sizeof(uint4)));
+        }
     }
     end_products();
+    if (block.crew == 0) tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
     wait_for_products();
     wait_to_send();
     const unsigned barrier = address_in(shared_address(&block.barriers.parts[0][block.crew]), owner);

@@ -161,9 +161,9 @@ def misfit(problem: Problem, steps: int) -> str:
 
 
 def matrices(device: Device, batches: Sequence[Array], tiles: int) -> Array:
-    """Batches of images (B, I) as matrices of 16 images by 16 features, each as four of 8 by 8.
+    """Batches of images (B, I) as matrices of 8 images by 8 features, those of the same features side by side.
 
-    Returns float16 (steps, tiles, pairs, 2, 2, 8, 8); zeros where there is no image or no feature.
+    Returns float16 (steps, 2 tiles, 2 pairs, 8, 8); zeros where there is no image or no feature.
     """
     steps, (batch, inputs) = len(batches), batches[0].shape
     pairs = -(-batch // EDGE)
@@ -171,7 +171,7 @@ def matrices(device: Device, batches: Sequence[Array], tiles: int) -> Array:
     images[...] = 0
     for own, pixels in zip(images, batches, strict=True):
         own[:batch, :inputs] = pixels
-    split = images.reshape(steps, pairs, 2, CHUNK, tiles, 2, CHUNK).transpose(0, 4, 1, 2, 5, 3, 6)
+    split = images.reshape(steps, 2 * pairs, CHUNK, 2 * tiles, CHUNK).transpose(0, 3, 1, 2, 4)
     whole = device.empty(split.shape, np.float16)
     whole[...] = split
     return whole

@@ -78,6 +78,8 @@ class Gpu:
         self._device.set_current()
         self.name: str = self._device.name
         self.has_clusters: bool = self._device.compute_capability.major >= 9
+        # "a" for what only this one has, wgmma among it; a cubin runs nowhere else anyway.
+        self._architecture = f"sm_{self._device.arch}{'a' if self._device.arch == '90' else ''}"
         self.chain: dependent.Chain | None = None
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
@@ -140,7 +142,7 @@ class Gpu:
         """
         program = self._programs.get((source, macros))
         if program is None:
-            cubin = cached_cubin(source, f"sm_{self._device.arch}", macros)
+            cubin = cached_cubin(source, self._architecture, macros)
             program = self._programs[source, macros] = ObjectCode.from_cubin(cubin.code, name=source.name)
         code = program.get_kernel(name)
         attributes = driver.CUfunction_attribute

@@ -20,8 +20,8 @@
 
 // cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
 // step, biases too.
-//   images      (steps, group_tiles, pairs, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8
-//               by 8, first those of images 0-7; zeros for images and features that there are not
+//   images      (steps, 2 group_tiles, 2 pairs, 8, 8)  f16  in: matrices of 8 images by 8 features, those of the same
+//               features side by side; zeros for images and features that there are not
 //   labels      (steps, batch)  i32  in, each 0 <= label < classes
 //   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, where PLAN says
 //   totals      (2,)            f64  in, out: grows by the summed loss and the number right, with with_totals
@@ -44,14 +44,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     __syncthreads();
     Epoch epoch(block, images, labels, steps, learning_rate);
     copy_parameters(block, parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
-    if (threadIdx.x == 0) epoch.begin();
+    if (threadIdx.x == THREADS - WARP) epoch.begin();
     wait_for_cluster();  // nobody sends to a block that has not begun
     for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
     epoch.end();
     copy_parameters(block, parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
     const double2 own = epoch.totals();
-    if (threadIdx.x == 0) {
+    if (epoch.has_head() && block.lane == 0) {
         const unsigned there = address_in(shared_address(&sums[block.rank]), 0);
         store_in(there, own.x);
         store_in(there + sizeof(double), own.y);

@@ -11,7 +11,9 @@ class HeadWarp {
         for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
     }
 
-    __device__ void run(bool with_totals) {
+    // Compiled for either, so that who wants no totals keeps nothing for them.
+    template <bool WITH_TOTALS>
+    __device__ void run() {
         if (!epoch.has_head(rank)) return;
         const float rate = epoch.rate();
         for (int step = 0; step < epoch.steps; ++step) {
@@ -27,9 +29,15 @@ class HeadWarp {
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
             add_up(parity, logits);
             const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
-            softmax(logits, labels, with_totals);
-            send_dlogits(parity, logits);
+            float dlogits[4], largest[2], sum[2];
+            softmax(logits, labels, dlogits, largest, sum);
+            send_dlogits(parity, dlogits);
             shared.leave_batch(step);
+            // While messages are on their way, and by one warp, since all have the same.
+            if (WITH_TOTALS && warp == 0) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i) add_to_totals(logits[i], logits[i + 2], largest[i], sum[i], labels[i]);
+            }
         }
     }
 
@@ -100,10 +108,12 @@ class HeadWarp {
         logits[0] = sum.x, logits[1] = sum.y, logits[2] = sum.z, logits[3] = sum.w;
     }
 
-    // logits to DLOGIT_SCALE * (probs - onehot), in place; eight lanes have an image's classes.
-    __device__ void softmax(float (&logits)[4], const int (&labels)[2], bool with_totals) {
+    // DLOGIT_SCALE * (probs - onehot), and each image's largest logit and sum of powers; eight lanes have its classes.
+    // Rows of logits that are no class become NO_CLASS.
+    __device__ void softmax(float (&logits)[4], const int (&labels)[2], float (&dlogits)[4], float (&largest)[2],
+                            float (&sum)[2]) {
         const int upper = lane / 4, lower = upper + TILE;
-        float largest[2], sum[2], powers[4];
+        float powers[4];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             if (!classes.has_upper) logits[i] = NO_CLASS;
@@ -129,11 +139,10 @@ class HeadWarp {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            if (with_totals) add_to_totals(logits[i], logits[i + 2], largest[i], sum[i], labels[i]);
             // Good to two units in the last place here, where the sum is from 1 to 16, and far quicker than `/`.
             const float scale = __fdividef(DLOGIT_SCALE, sum[i]);
-            logits[i] = powers[i] * scale - (labels[i] == upper ? DLOGIT_SCALE : 0.0f);
-            logits[i + 2] = powers[i + 2] * scale - (labels[i] == lower ? DLOGIT_SCALE : 0.0f);
+            dlogits[i] = powers[i] * scale - (labels[i] == upper ? DLOGIT_SCALE : 0.0f);
+            dlogits[i + 2] = powers[i + 2] * scale - (labels[i] == lower ? DLOGIT_SCALE : 0.0f);
         }
     }
 

@@ -2,6 +2,7 @@
 #include "mlp_first_layer.cuh"
 #include "mlp_head.cuh"
 #include "mlp_layer.cuh"
+#include "mlp_warpgroups.cuh"
 
 // The phases of a step in order, and what has to be waited for between them.
 class Epoch {
@@ -10,18 +11,20 @@ class Epoch {
         : block(block), images(images), steps(steps), rate(learning_rate / plan.batch / GRADIENT_SCALE),
           head(block, labels) {}
 
-    // One thread makes the barriers, each for the messages of one step after the other.
+    // The thread that fetches images makes the barriers, each for the messages of one step after the other.
     __device__ void begin() {
         Barriers& barriers = block.barriers;
         for (Barrier& barrier : barriers.fetched) make_barrier(barrier, 1);
         for (int index = 0; index <= LAST; ++index) {
-            make_barrier(barriers.parts[index], 1);
-            make_barrier(barriers.doutputs[index], 1);
+            for (Barrier& barrier : barriers.parts[index]) make_barrier(barrier, 1);
+            for (Barrier& barrier : barriers.doutputs[index]) make_barrier(barrier, 1);
         }
         publish_barriers();
         for (int index = 0; index <= LAST; ++index) {
-            expect_bytes(barriers.parts[index], bytes_of_parts(index));
-            expect_bytes(barriers.doutputs[index], bytes_of_doutputs(index));
+            for (int crew = 0; crew < CREWS; ++crew) {
+                if (index < LAST || crew == 0) expect_bytes(barriers.parts[index][crew], bytes_of_parts(index));
+                expect_bytes(barriers.doutputs[index][crew], bytes_of_doutputs(index, crew));
+            }
         }
         fetch_images(0);
     }
@@ -29,69 +32,111 @@ class Epoch {
     __device__ void train(int step, bool with_totals) {
         parity = step % 2;
         const uint4* batch = block.at<uint4>(plan.images[0] + parity * (plan.images[1] - plan.images[0]));
-        if (block.warp == 0) head.load(step);
+        if (has_head()) head.load(step);
         wait_for(block.barriers.fetched[parity], step / 2 % 2);
+        // The second of two crews has time when a step begins, otherwise all have it while they wait for logits.
+        if (CREWS > 1) fetch_images(step + 1);
         // Others may still be reading what they received in the last step.
-        forward_first(block, batch, [&] { if (step > 0) hear_cluster(); });
-        if (SPLIT == 1) __syncthreads();
-        else receive(block.barriers.parts[0], bytes_of_parts(0));
+        const auto wait_to_send = [&] { if (step > 0) hear_cluster(); };
+        if constexpr (BY_WARPGROUPS) forward_by_warpgroups(block, batch, wait_to_send);
+        else forward_first(block, batch, wait_to_send);
+        if (SPLIT == 1) block.meet();
+        else receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
         collect<0>(block);
         forward_from<1>();
-        // While all wait for logits or dlogits, by a warp that has no head.
-        if (threadIdx.x == THREADS - WARP) fetch_images(step + 1);
+        if (CREWS == 1) fetch_images(step + 1);
 
-        if (block.has_head()) {
-            receive(block.barriers.parts[LAST], bytes_of_parts(LAST));
-            if (block.warp == 0) head.run(with_totals);
-            __syncthreads();
+        if (block.has_head() && block.crew == block.head_crew()) {
+            receive(block.barriers.parts[LAST][0], bytes_of_parts(LAST));
+            if (has_head()) head.run();
+            block.meet();
             head.share();
+            if (with_totals && has_head()) head.add_to_totals();
         }
-        receive(block.barriers.doutputs[LAST], bytes_of_doutputs(LAST));
-        backward_from<LAST>();
-        update_first(block, batch, WEIGHT_SCALE * rate);
-        update_biases<0>(block, rate);
+        receive_doutputs(LAST, block.crew);
+        if constexpr (BY_WARPGROUPS) backward_by_crews(batch);
+        else backward_from<LAST>(batch);
         __syncthreads();
         tell_cluster();
     }
 
     __device__ void end() { hear_cluster(); }
 
-    // Summed loss and number right of this block's images, in the first thread.
+    // Whether this warp has the block's softmax.
+    __device__ bool has_head() const { return block.crew_warp == 0 && block.crew == block.head_crew(); }
+
+    // Summed loss and number right of this block's images, in the first thread of the warp that has the head.
     __device__ double2 totals() {
-        if (block.warp == 0) head.add_up_totals();
+        head.add_up_totals();
         return {head.loss, head.correct};
     }
 
   private:
     template <int INDEX>
     __device__ void forward_from() {
-        __syncthreads();
+        block.meet();
         if constexpr (INDEX == LAST) {
             forward_classes(block);
         } else {
             forward<INDEX>(block);
-            receive(block.barriers.parts[INDEX], bytes_of_parts(INDEX));
+            receive(block.barriers.parts[INDEX][0], bytes_of_parts(INDEX));
             collect<INDEX>(block);
             forward_from<INDEX + 1>();
         }
     }
 
     template <int INDEX>
-    __device__ void backward_from() {
+    __device__ void backward_from(const uint4* batch) {
         constexpr bool HAS_READERS = INDEX > 1 || SPLIT > 1;
         backward<INDEX>(block);
         __syncthreads();
         if constexpr (HAS_READERS) share<INDEX - 1>(block);
         update<INDEX>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
         update_biases<INDEX>(block, rate);
-        if constexpr (HAS_READERS) receive(block.barriers.doutputs[INDEX - 1], bytes_of_doutputs(INDEX - 1));
-        if constexpr (INDEX > 1) backward_from<INDEX - 1>();
+        if constexpr (HAS_READERS) receive_doutputs(INDEX - 1, 0);
+        if constexpr (INDEX > 1) {
+            backward_from<INDEX - 1>(batch);
+        } else {
+            update_first(block, batch, WEIGHT_SCALE * rate);
+            update_biases<0>(block, rate);
+        }
+    }
+
+    // One hidden layer, two crews: what the first crew's images add to the first layer's update is added while the second
+    // crew's doutputs are on their way, and the rest is the first crew's meanwhile.
+    __device__ void backward_by_crews(const uint4* batch) {
+        backward<LAST>(block);
+        block.meet();
+        share<0>(block);
+        tell_warps(CREW_IS_BACK + block.crew, THREADS);
+        FirstUpdate first(block, batch);
+        if (block.crew == 1) wait_for_warps(CREW_IS_BACK, THREADS);
+        receive_doutputs(0, 0);
+        first.add(0);
+        if (block.crew == 0) {
+            wait_for_warps(CREW_IS_BACK + 1, THREADS);
+            wait_for(block.barriers.doutputs[LAST][1], parity);
+            update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
+            update_biases<LAST>(block, rate);
+            update_biases<0>(block, rate);
+        }
+        receive_doutputs(0, 1);
+        first.add(1);
+        first.subtract_from_weights(WEIGHT_SCALE * rate);
     }
 
     // Waits for a step's messages, and expects as many in the next one.
     __device__ void receive(Barrier& barrier, int bytes) {
         wait_for(barrier, parity);
-        if (threadIdx.x == 0) expect_bytes(barrier, bytes);
+        if (block.is_first_of_crew()) expect_bytes(barrier, bytes);
+    }
+
+    // Those of a crew's images, which any crew may wait for.
+    __device__ void receive_doutputs(int index, int crew) {
+        wait_for(block.barriers.doutputs[index][crew], parity);
+        if (block.crew == crew && block.is_first_of_crew()) {
+            expect_bytes(block.barriers.doutputs[index][crew], bytes_of_doutputs(index, crew));
+        }
     }
 
     __device__ static int slots_of(int index) {
@@ -103,18 +148,20 @@ class Epoch {
     __device__ static int bytes_of_parts(int index) {
         constexpr int PART = WARP * sizeof(uint4);
         if (index == LAST) return BLOCKS * PART;
-        return (index == 0 ? SPLIT * WAYS : BLOCKS) * slots_of(index) * PAIRS * PART;
+        return (index == 0 ? SPLIT * WAYS : BLOCKS) * slots_of(index) * CREW_PAIRS * PART;
     }
 
     // Without the block's own.
-    __device__ int bytes_of_doutputs(int index) const {
-        if (index == LAST) return (2 * PAIRS - block.has_head()) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
+    __device__ int bytes_of_doutputs(int index, int crew) const {
+        const bool own = block.has_head() && block.head_crew() == crew;
+        if (index == LAST) return (2 * CREW_PAIRS - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
         const int senders = index == 0 ? SPLIT - 1 : BLOCKS - 1;
-        return senders * slots_of(index) * 2 * PAIRS * static_cast<int>(sizeof(Matrix));
+        return senders * slots_of(index) * 2 * CREW_PAIRS * static_cast<int>(sizeof(Matrix));
     }
 
+    // By one thread, of the last warp.
     __device__ void fetch_images(int step) {
-        if (step >= steps) return;
+        if (step >= steps || threadIdx.x != THREADS - WARP) return;
         const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
         constexpr int BYTES = TILES * PAIRS * WARP * static_cast<int>(sizeof(uint4));
         Barrier& fetched = block.barriers.fetched[step % 2];

@@ -1,7 +1,7 @@
 #pragma once
 #include "mlp_plan.cuh"
 
-// The softmax of the eight images that a block has, by its first warp. With g = lane / 4 and t = lane % 4 a lane has
+// The softmax of the eight images that a block has, by the first warp of their crew. With g = lane / 4 and t = lane % 4 a lane has
 // classes g and g + 8 of images 2t and 2t + 1.
 class Head {
   public:
@@ -18,19 +18,17 @@ class Head {
     }
 
     // GRADIENT_SCALE times dlogits, in halves, to where they belong in this block.
-    __device__ void run(bool with_totals) {
-        float logits[CLASS_CHUNKS][2];
-        add_up(logits);
+    __device__ void run() {
+        add_up();
         const int upper = block.lane / 4;
         float dlogits[CLASS_CHUNKS][2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const float first = logits[0][i], second = logits[1][i];
-            const float largest = over_classes(fmaxf(first, second), [](float a, float b) { return fmaxf(a, b); });
-            const float powers[2] = {expf(first - largest), expf(second - largest)};
-            const float sum = over_classes(powers[0] + powers[1], [](float a, float b) { return a + b; });
-            if (with_totals) add_to_totals(first, second, largest, sum, wanted[i]);
-            const float scale = wanted[i] < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum);
+            largest[i] = over_classes(fmaxf(first, second), [](float a, float b) { return fmaxf(a, b); });
+            const float powers[2] = {expf(first - largest[i]), expf(second - largest[i])};
+            sum[i] = over_classes(powers[0] + powers[1], [](float a, float b) { return a + b; });
+            const float scale = wanted[i] < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum[i]);
 #pragma unroll
             for (int c = 0; c < CLASS_CHUNKS; ++c) {
                 dlogits[c][i] = powers[c] * scale - (upper + c * TILE == wanted[i] ? GRADIENT_SCALE : 0.0f);
@@ -44,15 +42,22 @@ class Head {
         }
     }
 
-    // From there to the other blocks, each by a warp of its own.
+    // From there to the other blocks, by all warps of the crew.
     __device__ void share() const {
-        if (block.warp == block.rank) return;
         const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(block.lane / 16)) + block.lane % 16;
-        send(address_in(shared_address(part), block.warp),
-             address_in(shared_address(&block.barriers.doutputs[LAST]), block.warp), *part);
+        const unsigned own = shared_address(part), barrier = shared_address(&block.barriers.doutputs[LAST][block.crew]);
+        deal_out<BLOCKS>(block, [&](int reader) {
+            if (reader != block.rank) send(address_in(own, reader), address_in(barrier, reader), *part);
+        });
     }
 
-    // The first warp's sums, in its first lane.
+    // By the warp that ran last, while what was shared is on its way.
+    __device__ void add_to_totals() {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) add_to_totals(logits[0][i], logits[1][i], largest[i], sum[i], wanted[i]);
+    }
+
+    // That warp's sums, in its first lane.
     __device__ void add_up_totals() {
         for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
             loss += __shfl_xor_sync(~0u, loss, lanes);
@@ -64,15 +69,15 @@ class Head {
 
   private:
     // What the senders sent, and the biases.
-    __device__ void add_up(float (&logits)[CLASS_CHUNKS][2]) const {
+    __device__ void add_up() {
         const float4* parts = block.at<float4>(plan.logits) + block.lane;
-        float4 sum = parts[0];
+        float4 all = parts[0];
 #pragma unroll
         for (int sender = 1; sender < BLOCKS; ++sender) {
             const float4 part = parts[sender * WARP];
-            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+            all.x += part.x, all.y += part.y, all.z += part.z, all.w += part.w;
         }
-        const float sums[CLASS_CHUNKS][2] = {{sum.x, sum.y}, {sum.z, sum.w}};
+        const float sums[CLASS_CHUNKS][2] = {{all.x, all.y}, {all.z, all.w}};
         const int upper = block.lane / 4;
 #pragma unroll
         for (int c = 0; c < CLASS_CHUNKS; ++c) {
@@ -115,4 +120,5 @@ class Head {
     const int* labels;
     const int image;  // the first of this lane's two
     int wanted[2];
+    float logits[CLASS_CHUNKS][2], largest[2], sum[2];  // of the step
 };

@@ -5,21 +5,22 @@
 template <int INDEX>
 __device__ void collect(const Block& block) {
     constexpr Layer layer = plan.layers[INDEX];
-    constexpr int TASKS = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
+    constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
     constexpr float SCALE = 1.0f / (INDEX == 0 ? WEIGHT_SCALE : WEIGHT_SCALE * OUTPUT_SCALE);
-    deal_out<TASKS>(block, [&](int task) {
-        const float4* parts = block.at<float4>(layer.exchange) + task * WARP + block.lane;
-        const float bias = block.at<float>(layer.biases)[task / PAIRS * TILE + block.lane / 4];
+    deal_out<layer.slots * CREW_PAIRS>(block, [&](int task) {
+        const int slot = task / CREW_PAIRS, at = slot * PAIRS + block.first_pair() + task % CREW_PAIRS;
+        const float4* parts = block.at<float4>(layer.exchange) + at * WARP + block.lane;
+        const float bias = block.at<float>(layer.biases)[slot * TILE + block.lane / 4];
         float4 sum = parts[0];
 #pragma unroll
         for (int sender = 1; sender < SENDERS; ++sender) {
-            const float4 part = parts[sender * TASKS * WARP];
+            const float4 part = parts[sender * PART * WARP];
             sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
         }
         const auto output = [&](float sum) { return OUTPUT_SCALE * fmaxf(SCALE * sum + bias, 0.0f); };
         const Halves first = halves_of(output(sum.x), output(sum.y));
         const Halves second = halves_of(output(sum.z), output(sum.w));
-        Matrix* outputs = block.at<Matrix>(layer.outputs) + 2 * task;
+        Matrix* outputs = block.at<Matrix>(layer.outputs) + 2 * at;
         outputs[0].high[block.lane] = first.high, outputs[0].low[block.lane] = first.low;
         outputs[1].high[block.lane] = second.high, outputs[1].low[block.lane] = second.low;
     });
@@ -60,7 +61,7 @@ __device__ void forward(const Block& block) {
         const int part = (block.rank * layer.slots + chunk / BLOCKS) * PAIRS + strip;
         const unsigned there =
             address_in(shared_address(block.at<uint4>(layer.exchange) + part * WARP + block.lane), owner);
-        const unsigned barrier = address_in(shared_address(&block.barriers.parts[INDEX]), owner);
+        const unsigned barrier = address_in(shared_address(&block.barriers.parts[INDEX][block.crew]), owner);
 #pragma unroll
         for (int i = 0; i < STRIP; ++i) {
             if (strip + i >= PAIRS) break;
@@ -73,7 +74,8 @@ __device__ void forward(const Block& block) {
 __device__ inline void forward_classes(const Block& block) {
     constexpr Layer below = plan.layers[LAST - 1];
     const unsigned own = shared_address(block.at<uint4>(plan.logits) + block.rank * WARP + block.lane);
-    deal_out<2 * PAIRS>(block, [&](int owner) {
+    deal_out<2 * CREW_PAIRS>(block, [&](int task) {
+        const int owner = 2 * block.first_pair() + task;
         const Matrix* outputs = block.at<Matrix>(below.outputs) + owner;
         float sums[CLASS_CHUNKS][4] = {};
 #pragma unroll
@@ -87,7 +89,7 @@ __device__ inline void forward_classes(const Block& block) {
                 multiply_add(sums[c], factor, x.x, x.y);
             }
         }
-        send(address_in(own, owner), address_in(shared_address(&block.barriers.parts[LAST]), owner),
+        send(address_in(own, owner), address_in(shared_address(&block.barriers.parts[LAST][0]), owner),
              bits_of(added_up(sums[0]), added_up(sums[1])));
     });
 }
@@ -98,8 +100,8 @@ __device__ void backward(const Block& block) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
     constexpr int IMAGES = 2 * PAIRS;  // chunks of them
     const int crossed = block.crossed_lane();
-    deal_out<below.slots * IMAGES>(block, [&](int task) {
-        const int slot = task / IMAGES, images = task % IMAGES;
+    deal_out<below.slots * 2 * CREW_PAIRS>(block, [&](int task) {
+        const int slot = task / (2 * CREW_PAIRS), images = 2 * block.first_pair() + task % (2 * CREW_PAIRS);
         // A lane's rows: of two chunks' weights; of their doutputs, the higher halves of both before the lower ones.
         const Weights* weights = block.at<Weights>(layer.weights) + slot * layer.chunks + block.lane / 16;
         const Matrix* doutputs = block.at<Matrix>(layer.exchange) + crossed / 16 * IMAGES + images;
@@ -116,7 +118,7 @@ __device__ void backward(const Block& block) {
 #pragma unroll
         for (int i = 1; i < 4; ++i) sum.x += added_up(sums[i]).x, sum.y += added_up(sums[i]).y;
         // Where an output is zero, so are both its halves.
-        const unsigned output = block.at<Matrix>(below.outputs)[task].high[block.lane];
+        const unsigned output = block.at<Matrix>(below.outputs)[slot * IMAGES + images].high[block.lane];
         const Halves halves = halves_of((output & 0xffff) == 0 ? 0.0f : sum.x / WEIGHT_SCALE,
                                         output >> 16 == 0 ? 0.0f : sum.y / WEIGHT_SCALE);
         Matrix& own = block.at<Matrix>(below.exchange)[block.received_as<INDEX - 1>(slot) * IMAGES + images];
@@ -129,13 +131,14 @@ template <int INDEX>
 __device__ void share(const Block& block) {
     constexpr Layer layer = plan.layers[INDEX];
     constexpr int READERS = INDEX == 0 ? SPLIT : BLOCKS;
-    const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.warp % READERS;
+    const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.crew_warp % READERS;
     if (reader == block.rank) return;
-    const unsigned barrier = address_in(shared_address(&block.barriers.doutputs[INDEX]), reader);
+    const unsigned barrier = address_in(shared_address(&block.barriers.doutputs[INDEX][block.crew]), reader);
     for (int slot = 0; slot < layer.slots; ++slot) {
         const uint4* own = block.at<uint4>(layer.exchange) + block.received_as<INDEX>(slot) * PAIRS * WARP + block.lane;
-        for (int pair = block.warp / READERS; pair < PAIRS; pair += WARPS / READERS) {
-            send(address_in(shared_address(own + pair * WARP), reader), barrier, own[pair * WARP]);
+        for (int pair = block.crew_warp / READERS; pair < CREW_PAIRS; pair += CREW_WARPS / READERS) {
+            const uint4* part = own + (block.first_pair() + pair) * WARP;
+            send(address_in(shared_address(part), reader), barrier, *part);
         }
     }
 }
@@ -149,7 +152,7 @@ __device__ void update(const Block& block, float rate) {
         const uint4* outputs = block.at<uint4>(below.outputs) + slot * PAIRS * WARP + block.crossed_lane();
         const uint4* doutputs = block.at<uint4>(layer.exchange) + chunk * PAIRS * WARP + block.lane;
         float sums[2][4] = {};  // by half of the outputs
-#pragma unroll 2
+#pragma unroll
         for (int pair = 0; pair < PAIRS; ++pair) {
             const uint4 d = load_rows(doutputs + pair * WARP), x = load_rows(outputs + pair * WARP);
             const unsigned factor[4] = {d.x, d.y, d.z, d.w};
@@ -168,7 +171,8 @@ template <int INDEX>
 __device__ void update_biases(const Block& block, float rate) {
     constexpr Layer layer = plan.layers[INDEX];
     // By the last warps, since the first have more to do than others.
-    for (int slot = WARPS - 1 - block.warp; slot < (INDEX == LAST ? CLASS_CHUNKS : layer.slots); slot += WARPS) {
+    for (int slot = CREW_WARPS - 1 - block.crew_warp; slot < (INDEX == LAST ? CLASS_CHUNKS : layer.slots);
+         slot += CREW_WARPS) {
         const int chunk = INDEX == LAST ? slot : block.received_as<INDEX>(slot);
         const Matrix* doutputs = block.at<Matrix>(layer.exchange) + chunk * 2 * PAIRS;
         float sum = 0.0f;

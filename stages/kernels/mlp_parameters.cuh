@@ -37,19 +37,15 @@ __device__ void copy_parameters(const Block& block, float* parameters, Copy copy
     const int row = block.lane / 4, column = block.lane % 4 * 2;
     constexpr Layer first = plan.layers[0];
 #pragma unroll 1
-    for (int i = block.warp; i < TILES * GROUP_CHUNKS; i += WARPS) {
+    for (int i = block.warp; i < 2 * TILES * GROUP_CHUNKS; i += WARPS) {
         const int chunk = i % GROUP_CHUNKS;
         const int unit = (chunk / SPLIT * BLOCKS + block.owner_in_group(chunk)) * TILE + row;
-        const int feature = (block.member() * TILES + i / GROUP_CHUNKS) * EDGE + column;
+        const int feature = (2 * block.member() * TILES + i / GROUP_CHUNKS) * TILE + column;
         if (unit >= first.units) continue;
-        float4& own = block.at<float4>(first.weights)[i * WARP + block.lane];
-        float* numbers[4] = {&own.x, &own.y, &own.z, &own.w};
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int at = feature + j % 2 + j / 2 * TILE;
-            float& stored = parameters[first.weights_begin + at * first.units + unit];
-            if (at < plan.inputs) copy(*numbers[j], stored, WEIGHT_SCALE);
-        }
+        float2& own = block.at<float2>(first.weights)[i * WARP + block.lane];
+        float* stored = parameters + first.weights_begin + feature * first.units + unit;
+        if (feature < plan.inputs) copy(own.x, stored[0], WEIGHT_SCALE);
+        if (feature + 1 < plan.inputs) copy(own.y, stored[first.units], WEIGHT_SCALE);
     }
     copy_layers<1>(block, parameters, copy);
     copy_biases<0>(block, parameters, copy);

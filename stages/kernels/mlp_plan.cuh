@@ -2,6 +2,7 @@
 // and the kernel is compiled for it: the steps between messages are so short that reading sizes would be most of them.
 #pragma once
 #include "matrices.cuh"
+#include "warpgroup.cuh"
 
 constexpr int BLOCKS = 16;  // of the cluster; more than 8 have to be asked for
 constexpr int WARPS = 16;   // of a block
@@ -24,8 +25,8 @@ struct Weights {
 // One layer of weights with its units, in chunks of eight. Offsets are bytes in shared memory, or floats of parameters.
 struct Layer {
     int units, slots, chunks;  // chunk c is in slot c / BLOCKS of block c % BLOCKS; classes have chunks but no slots
-    int weights;               // first: float4 (TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times; others: Weights (slots
-                               // below, chunks)
+    int weights;               // first: float2 (2 TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times, two of a unit's row;
+                               // others: Weights (slots below, chunks)
     int outputs;               // Matrix (slots, 2 PAIRS), OUTPUT_SCALE times the own units' outputs
     int biases;                // float (slots, 8); of the classes, in every block, (CLASS_CHUNKS, 8)
     int exchange;  // float4 (senders, slots, PAIRS, WARP), what the senders add to own units; then Matrix (chunks, 2
@@ -56,9 +57,23 @@ constexpr int PAIRS = plan.pairs, SPLIT = plan.split, WAYS = plan.ways, TILES = 
 constexpr int LAST = plan.depth - 1;  // layer
 constexpr int GROUP_CHUNKS = plan.layers[0].slots * SPLIT;
 
-// What messages to a block are awaited at: parts of the sums of a layer's own units, and doutputs of all its units.
+// Where the first layer's passes are for warpgroups, which multiply faster than single warps do, of the size that there are
+// instructions for here: eight chunks of units, four to a warpgroup and one to each of its warps; 16 chunks of images and
+// 26 of features, halved between warpgroups.
+constexpr int OWN_IMAGES = 8, OWN_FEATURES = 13;  // chunks of a warpgroup
+constexpr bool BY_WARPGROUPS = HAS_WARPGROUPS && plan.depth == 2 && GROUP_CHUNKS == 8 && PAIRS == OWN_IMAGES &&
+                               TILES == OWN_FEATURES;
+
+// Warps work in crews, each with a share of the batch's images, so that one waits for messages while another multiplies.
+constexpr int CREWS = BY_WARPGROUPS ? 2 : 1;
+constexpr int CREW_WARPS = WARPS / CREWS, CREW_PAIRS = PAIRS / CREWS;
+// Names of barriers; the first two are each crew's, from here on.
+enum { CREW_MEETS = 1, CREW_IS_BACK = CREW_MEETS + CREWS, FIRST_CREW_HAS_BEGUN = CREW_IS_BACK + CREWS };
+
+// What messages to a block are awaited at, those about each crew's images: parts of the sums of a layer's own units, and
+// doutputs of all its units. Logits are of one crew, and have the first of two.
 struct Barriers {
-    Barrier parts[MOST_LAYERS], doutputs[MOST_LAYERS];
+    Barrier parts[MOST_LAYERS][CREWS], doutputs[MOST_LAYERS][CREWS];
     Barrier fetched[2];  // a step's images, by its parity
 };
 
@@ -67,10 +82,11 @@ struct Block {
     char* memory;
     Barriers& barriers;
     const int rank, warp, lane;
+    const int crew, crew_warp;  // this warp's
 
     __device__ Block(char* memory, Barriers& barriers)
         : memory(memory), barriers(barriers), rank(rank_in_cluster()), warp(threadIdx.x / WARP),
-          lane(threadIdx.x % WARP) {}
+          lane(threadIdx.x % WARP), crew(warp / CREW_WARPS), crew_warp(warp % CREW_WARPS) {}
 
     template <class Type>
     __device__ Type* at(int offset) const {
@@ -91,7 +107,18 @@ struct Block {
     // This lane's row of four matrices of which the second and the third change places.
     __device__ int crossed_lane() const { return lane % 8 + lane / 8 % 2 * 16 + lane / 16 * 8; }
 
+    // Whether the images of this block's softmax are there, and which crew's they are.
     __device__ bool has_head() const { return rank < 2 * PAIRS; }
+    __device__ int head_crew() const { return CREWS == 1 ? 0 : rank / (2 * CREW_PAIRS); }
+
+    __device__ int first_pair() const { return crew * CREW_PAIRS; }
+    __device__ bool is_first_of_crew() const { return threadIdx.x % (CREW_WARPS * WARP) == 0; }
+
+    // A crew's __syncthreads.
+    __device__ void meet() const {
+        if (CREWS == 1) __syncthreads();
+        else wait_for_warps(CREW_MEETS + crew, CREW_WARPS * WARP);
+    }
 };
 
 // A product with halves in its left factor's rows, rows g and g + 8 of one number: what this lane has of the sum.
@@ -106,14 +133,14 @@ __device__ inline void set(Weights& weights, float2 value, int lane) {
     weights.halves.high[lane] = halves.high, weights.halves.low[lane] = halves.low;
 }
 
-// Deals tasks out to the warps of a block.
+// Deals tasks out to the warps of a crew.
 template <int TASKS, class Work>
 __device__ void deal_out(const Block& block, Work work) {
-    constexpr int ROUNDS = (TASKS + WARPS - 1) / WARPS;
+    constexpr int ROUNDS = (TASKS + CREW_WARPS - 1) / CREW_WARPS;
 #pragma unroll(ROUNDS <= 2 ? ROUNDS : 1)
     for (int round = 0; round < ROUNDS; ++round) {
-        const int task = round * WARPS + block.warp;
-        if (TASKS % WARPS == 0 || task < TASKS) work(task);
+        const int task = round * CREW_WARPS + block.crew_warp;
+        if (TASKS % CREW_WARPS == 0 || task < TASKS) work(task);
     }
 }
 

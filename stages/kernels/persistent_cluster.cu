@@ -70,8 +70,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
         ForwardWarp(shared, epoch, rows).run();
     } else if (warp < BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS) {
         HeadWarp head(shared, epoch, rows);
-        head.run(with_totals);
-        if (with_totals) head.send_totals();
+        if (with_totals) {
+            head.run<true>();
+            head.send_totals();
+        } else {
+            head.run<false>();
+        }
     } else if (threadIdx.x % WARP == 0) {
         FetchWarp(shared, epoch).run();
     }

@@ -384,7 +384,9 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
     sizes = [(1, (1,), 1, 1, 1, 1), (16, (8,), 2, 16, 1, 1), (50, (128, 33), 9, 33, 2, 2), (784, (256,), 10, 128, 4, 1)]
     sizes += [(300, (17, 128, 5, 9), 16, 40, 1, 16)]
     for (inputs, hidden, classes, batch, split, ways), with_totals in itertools.product(sizes, (0, 1)):
-        steps, rate = 3, 0.125
+        # A step moves a logit by rate times the squares of all outputs behind it, about sixteen each, times the mean of
+        # dlogits: with more than one in all, the rounding of a step would be that many times larger in the next one.
+        steps, rate = 3, 1 / (16 * max(hidden))
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
         plan = Plan(problem, split, ways)
         pixels = _pixels(random, (steps, batch, inputs))
@@ -401,8 +403,10 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         args |= {"steps": steps, "learning_rate": rate, "with_totals": with_totals}
         args |= {"plan": np.array(plan.numbers(memory.weight_begins, memory.bias_begins))}  # for the double
         # Terms are rounded to 2^-22 of outputs of about four, which mostly averages out, in every layer; weights that
-        # small do not make it grow from layer to layer. An update is a mean over images; parameters are rounded, too.
-        error = len(problem.layers) * 16 * UNIT
+        # small do not make it grow from layer to layer. An update is a mean over images, whose sum tensor cores do not
+        # round but cut off, term by term, where the largest number's bits end: outputs of a unit are about four for all
+        # images, so that the errors have one sign and do not average out. Parameters are rounded, too.
+        error = len(problem.layers) * 16 * UNIT + 4 * batch * UNIT
         totals = np.array([steps * batch * error, 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}

@@ -196,7 +196,7 @@ def cluster_mlp(
     parameters, totals = parameters.copy(), totals.copy()
     weights, biases = network(plan, parameters)
     for batch, wanted in zip(images, labels, strict=True):
-        x = batch.transpose(1, 2, 4, 0, 3, 5).reshape(16 * batch.shape[1], -1).astype(np.float64)
+        x = batch.transpose(1, 2, 0, 3).reshape(8 * batch.shape[1], -1).astype(np.float64)
         logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
         if with_totals:
             totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from common.cuda.compile import compile_cubin
+from common.problem import Problem
+from stages.cluster_mlp import THREADS as MLP_THREADS
+from stages.cluster_mlp import plan_for
+from stages.workspace import ParameterMemory
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in, parse
 from tests.nvrtc import requires_nvrtc
+from tests.stages.numpy_parts import HostDevice
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = sorted(KERNELS_FOLDER.glob("*.cu"))
@@ -39,6 +44,21 @@ def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int
             used = resources[kernel.name]
             assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0), kernel.name
             assert 0 < used.registers <= (MOST_REGISTERS if not kernel.is_bounded else 255), kernel.name
+
+
+@requires_nvrtc
+def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_registers() -> None:
+    # As on a GPU: only sm_90a has wgmma, which is compiled for this plan alone.
+    problem = Problem(inputs=784, classes=10, hidden=(256,), batch_size=128)
+    plan, memory = plan_for(problem), ParameterMemory(HostDevice().empty, problem)
+    assert plan is not None
+    macros = plan.macros(memory.weight_begins, memory.bias_begins)
+    source = KERNELS_FOLDER / "cluster_mlp.cu"
+    with_warpgroups, without = (compile_cubin(source, arch, macros) for arch in ("sm_90a", "sm_90"))
+    used = with_warpgroups.resources["cluster_mlp"]
+    assert with_warpgroups.resources != without.resources
+    assert used.registers * MLP_THREADS <= 65536, "a block's registers are all there are"
+    assert used.spill_stores <= 128, "of addresses; sums and factors of products have to stay where they are"
 
 
 def test_no_kernel_escapes_the_parser() -> None:

@@ -71,16 +71,20 @@ class Cluster:
         self.biases = [[bias.copy() for bias in biases] for _ in range(BLOCKS)]
         self.rate = np.float32(learning_rate / self.plan.problem.batch_size)
         self.random = random
-        self.run([self.block(rank) for rank in range(BLOCKS)])
+        self.run(self.workers())
         for index in range(self.last):
             for rank in range(BLOCKS):
                 own = self.own(index, rank)
                 self.biases[0][index][own] = self.biases[rank][index][own]
         return self.weights, self.biases[0]
 
+    def workers(self) -> list[Iterator[Ready]]:
+        """Those that go on by themselves."""
+        return [self.block(rank) for rank in range(BLOCKS)]
+
     def run(self, blocks: list[Iterator[Ready]]) -> None:
-        waits: dict[int, Ready] = dict.fromkeys(range(BLOCKS), lambda: True)
-        haste = self.random.choice([0.02, 0.3, 1.0], BLOCKS)
+        waits: dict[int, Ready] = dict.fromkeys(range(len(blocks)), lambda: True)
+        haste = self.random.choice([0.02, 0.3, 1.0], len(blocks))
         while waits:
             ready = [i for i in waits if waits[i]()]
             assert ready, "all wait for each other"

@@ -14,6 +14,7 @@ from common.problem import Problem, initial_params
 from stages.cluster_mlp import MOST_SHARED_BYTES, Plan, matrices, plan_for
 from stages.persistent_cluster import STAGE
 from stages.workspace import KERNELS, ParameterMemory
+from tests.stages.crews_model import Crews
 from tests.stages.mlp_model import Cluster
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.test_step import random_split
@@ -28,7 +29,9 @@ SIZES = [
 ]
 
 
-def train(plan: Plan, steps: int, seed: int, **choices: Any) -> tuple[tuple[Arrays, Arrays], Oracle]:
+def train(
+    plan: Plan, steps: int, seed: int, model: type[Cluster] = Cluster, **choices: Any
+) -> tuple[tuple[Arrays, Arrays], Oracle]:
     """Parameters as the model of the schedule trains them, and the oracle after the same steps."""
     problem = plan.problem
     split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
@@ -36,7 +39,7 @@ def train(plan: Plan, steps: int, seed: int, **choices: Any) -> tuple[tuple[Arra
     oracle = Oracle(problem, params)
     oracle.run_epoch(split.images, split.labels)
     images = split.pixels().reshape(steps, problem.batch_size, -1)
-    cluster = Cluster(plan, images, split.labels.astype(np.int32).reshape(steps, -1), **choices)
+    cluster = model(plan, images, split.labels.astype(np.int32).reshape(steps, -1), **choices)
     random = np.random.default_rng(seed)
     return cluster.train(list(params.weights), list(params.biases), problem.learning_rate, random), oracle
 
@@ -51,6 +54,29 @@ def test_the_schedule_trains_as_the_oracle_does(hidden: tuple[int, ...], batch: 
         assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted - begun) + rounding
     for trained, wanted in zip(biases, oracle.biases, strict=True):
         assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted)
+
+
+WIDE = Plan(Problem(inputs=100, classes=10, hidden=(256,), batch_size=128), split=4, ways=1)
+
+
+def test_two_crews_train_as_the_oracle_does_and_the_same_bits_whoever_is_late() -> None:
+    (weights, biases), oracle = train(WIDE, 3, 0, Crews)
+    for trained, wanted in zip([*weights, *biases], [*oracle.weights, *oracle.biases], strict=True):
+        assert np.linalg.norm(trained - wanted) < 1e-6 * np.linalg.norm(wanted)
+    for seed in range(1, 4):
+        again, _ = train(WIDE, 3, seed, Crews)
+        for own, first in zip([*again[0], *again[1]], [*weights, *biases], strict=True):
+            np.testing.assert_array_equal(own, first)
+
+
+@pytest.mark.parametrize("left_out", ["waits_for_other", "last_barrier"])
+def test_two_crews_without_one_of_their_waits_fail(left_out: str) -> None:
+    def train_until_it_fails() -> None:
+        for seed in range(10):
+            train(WIDE, 5, seed, Crews, **{left_out: False})
+
+    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early"):
+        train_until_it_fails()
 
 
 @pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
@@ -97,9 +123,9 @@ def test_matrices_hold_every_pixel_and_zeros() -> None:
     random = np.random.default_rng(0)
     batch = random.integers(0, 256, (20, 21)).astype(np.float32) / 256
     whole = matrices(HostDevice(), [batch], tiles=3)
-    assert whole.shape == (1, 3, 2, 2, 2, 8, 8)
+    assert whole.shape == (1, 6, 4, 8, 8)
     for image, feature in np.ndindex(32, 48):
-        at = (0, feature // 16, image // 16, image // 8 % 2, feature // 8 % 2, image % 8, feature % 8)
+        at = (0, feature // 8, image // 8, image % 8, feature % 8)
         assert whole[at] == (batch[image, feature] if image < 20 and feature < 21 else 0)
 
 

@@ -13,7 +13,7 @@ Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference
 0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with batches
 of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 
-Found: 13.4, 23.9, 19.3 and 74 us on an H200, in a trial of the third version; the first took 14, 29, 25 and 87. Rows take
+Found: 13.4, 23.9, 19.3 and 74 us on an H200, in a trial of the third version; 14, 29, 25 and 87 in the first. Rows take
 two thirds of what they took, and still four times as long as expected; tensor cores seem to need twice the cycles for
 tf32; barriers are as expected (docs/notes.md).
 """

@@ -96,7 +96,6 @@ def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None
         ("row_tail.cuh", "row, col, sum < 0.0f ? 0.0f : sum);", "row, col, sum);"),
         ("row_tail.cuh", "is_hidden && sum.y < 0.0f ? 0.0f : sum.y", "sum.y"),
         ("row_tail.cuh", "k, inputs[k] <= 0.0f ? 0.0f : sum", "k, sum"),
-        ("row_tail.cuh", "(first / GROUP + 1) % 2 * WARPS * GROUP", "0"),
         ("row_tail.cuh", "row += gridDim.x", "row += gridDim.x + 1"),
         ("row_tail.cuh", "own + begin - length;", "own + begin - length + 1;"),
         ("row_tail.cuh", "i < count; i += 4 * THREADS", "i < count - 4; i += 4 * THREADS"),

@@ -31,6 +31,7 @@ class HostMonitor:
 
     def __init__(self, tasks: Path = TASKS, stat: Path = STAT) -> None:
         self._tasks, self._stat = tasks, stat
+        self._cores = {f"cpu{core}" for core in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
         self._before = self._now()
 
     def read(self) -> list[HostState]:
@@ -63,11 +64,9 @@ class HostMonitor:
             stolen=stolen / second,
             busy=(sum(ticks) - idle - stolen) / second,
             own=time.process_time(),
-            idle=_idle(cores) / second,
+            idle=self._idle(cores) / second,
         )
 
-
-def _idle(cores: Iterable[Sequence[str]]) -> float:
-    """Ticks that the cores which this process may use have idled, of /proc/stat's lines."""
-    usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    return sum(int(line[IDLE]) + int(line[IOWAIT]) for line in cores if line and line[0] in usable)
+    def _idle(self, cores: Iterable[Sequence[str]]) -> float:
+        """Ticks that the cores which this process could use when it began have idled, of /proc/stat's lines."""
+        return sum(int(line[IDLE]) + int(line[IOWAIT]) for line in cores if line and line[0] in self._cores)

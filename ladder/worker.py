@@ -96,6 +96,7 @@ def do(job: Job, folder: Path) -> Report:
     stage = load_entry(job.source).stage
     data = Dataset.load_saved(Path(job.dataset))
     train = data.train
+    host = HostMonitor()  # before a library may have bound this thread to a core
     monitor = GpuMonitor()  # closed by the end of the process
     memory = GpuMemory(monitor)
     import_packages(stage.needs)
@@ -141,7 +142,7 @@ def do(job: Job, folder: Path) -> Report:
         if number == 0:
             judged[:] = [Params(tuple(w.copy() for w in final.weights), tuple(b.copy() for b in final.biases))]
 
-    host = HostMonitor()
+    host.read()
     warmups, runs = measure(
         trainer,
         params_of,

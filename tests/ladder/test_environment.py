@@ -7,7 +7,7 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +21,28 @@ Install = Callable[..., None]
 
 
 @pytest.fixture
-def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Make these, and no others, the packages that can be found; each is an empty module."""
+def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Make these, and no others, the packages that can be found; each is an empty module.
+
+    Those that other tests have imported come back afterwards, since a library of C code that is imported anew damages
+    the memory of its process: PyTorch's methods are told to Python twice, from a list that has moved meanwhile.
+    """
+
+    def imported() -> list[str]:
+        return [name for name in sys.modules if name.split(".")[0] in ("cupy", "cuda", "nvmath", "torch", "jax")]
 
     def install(*modules: str) -> None:
         for module in modules:
             folder = tmp_path.joinpath(*module.split("."))
             folder.mkdir(parents=True)
             (folder / "__init__.py").touch()
-        for name in [name for name in sys.modules if name.split(".")[0] in ("cupy", "cuda", "nvmath", "torch", "jax")]:
-            del sys.modules[name]  # not through monkeypatch, which would bring them back
         monkeypatch.setattr(sys, "path", [str(tmp_path)])
 
-    return install
+    before = {name: sys.modules.pop(name) for name in imported()}
+    yield install
+    for name in imported():
+        del sys.modules[name]
+    sys.modules.update(before)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +110,6 @@ def test_packages_are_imported_when_asked(only: Install) -> None:
     only("cupy", "cuda.core", "nvmath.bindings.cublasLt")
     environment.import_packages(("cuda", "cublas", "sm_90"))
     assert {"cupy", "cuda.core", "nvmath.bindings.cublasLt"} <= set(sys.modules)
-    for name in ("cupy", "cuda", "cuda.core", "nvmath", "nvmath.bindings", "nvmath.bindings.cublasLt"):
-        del sys.modules[name]  # not through monkeypatch, which would bring them back
 
 
 def test_describe_is_plain_data_that_names_no_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ try:
     from reports.machines import compare_machines
     from reports.named_runs import named_runs
     from reports.published import update_published
-    from reports.readme import ReadmeError, update_readme
+    from reports.readme import ReadmeError, recorded_runs, update_readme
     from reports.render import render_all
     from reports.study_render import print_study, render_study
     from reports.summary import heading
@@ -350,7 +350,8 @@ def _newest_runs() -> list[Path]:
 
 
 def _recorded_runs() -> list[Path]:
-    return [path.parent for path in sorted((ROOT / "results" / "reference").glob("*/*/results.json"), reverse=True)]
+    """The folders of recorded runs in the README's order, the shallowest network first."""
+    return [ROOT / folder for folder, _ in recorded_runs(ROOT / "README.md", ROOT / "results" / "reference")]
 
 
 def _list_row(entry: Entry) -> tuple[str, str, str, str]:

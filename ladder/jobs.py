@@ -26,6 +26,7 @@ JOB, REPORT, TRACE = "job.json", "report.msgpack", "trace.json.gz"
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches
 COLD_RUN = 999
+PROFILING = "profile and close"  # the part of a process's own time that CUPTI takes, among other things
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from common.trainer import EpochMetrics
 from ladder.disturbance import judged
-from ladder.jobs import Report
+from ladder.jobs import PROFILING, Report
 from ladder.limit_data import Floor
 from ladder.measure import Plan
 from ladder.profile.averaged import averaged
@@ -95,6 +95,11 @@ class Row:
     def profile(self) -> Profile | None:
         """What CUPTI saw, or else nsys."""
         return self._profiles.get("cupti") or self._profiles.get("nsys")
+
+    @property
+    def profile_s(self) -> float:
+        """What being profiled has taken a process of this stage so far, at most."""
+        return max((process.took_s.get(PROFILING, 0.0) for process in self.processes), default=0.0)
 
     def wants_watching(self, tool: Tool) -> bool:
         """Whether a profiler from outside has still to see it: all that ran on the GPU, once they are measured."""

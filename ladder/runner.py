@@ -49,6 +49,7 @@ from stages.stage import Stage
 SCRATCH = "scratch-"
 PROFILES = "profiles"  # the folder of the run in which traces are kept
 ORACLE_BUDGET_S = 60.0
+PROFILE_S = 3.0  # what CUPTI may take of a stage's process for those of later rounds to be profiled as well
 MAX_ROUNDS = 450
 FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
@@ -294,7 +295,7 @@ class Runner:
             round=round_,
             first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
             wanted=row.plan or self._asked,
-            profile="cupti" if "cupti" in self._settings.profile else None,
+            profile="cupti" if "cupti" in self._settings.profile and row.profile_s <= PROFILE_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
         )

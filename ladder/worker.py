@@ -34,6 +34,7 @@ from ladder.jobs import (
     COLD_RUN,
     FIRST_UPDATE_RUN,
     JOB,
+    PROFILING,
     REPORT,
     TRACE,
     FirstUpdate,
@@ -205,7 +206,7 @@ def do(job: Job, folder: Path) -> Report:
             (folder / REPORT).unlink()
             report = msgspec.structs.replace(report, profile=profile)
     trainer.close()
-    laps.end("profile and close")
+    laps.end(PROFILING)
     return report
 
 

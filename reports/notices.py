@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ladder.results import Results, StageResult
@@ -13,6 +13,7 @@ from reports.peers import sm_mhz, step_times_us
 from reports.summary import measured_runs, reason
 
 DISAGREEMENT = 0.05  # between a stage's processes; placement and clocks make them differ by a few per cent anyway
+MOST_NAMED = 6  # stages in one notice, when every one may be concerned
 OFF_THE_LOCK = 0.03  # of the clock that was asked for: a power cap wins over it, and so does whoever sets it after us
 
 
@@ -89,7 +90,7 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
             reasons = sorted({why for state in states for why in state.throttle_reasons})
             because = f" ({', '.join(reasons)})" if reasons else ""
             yield Notice(f"{stage.name}: the GPU slowed itself down{because} while it was measured.")
-    yield from _disturbance_notices(stage for stage, _ in timed)
+    yield from _disturbance_notices([stage for stage, _ in timed])
     yield from _precision_notices(results, [stage for stage, _ in timed])
     gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
     if gaps:
@@ -99,15 +100,22 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
         )
 
 
-def _disturbance_notices(stages: Iterable[StageResult]) -> Iterable[Notice]:
-    """What else took part in the times, one notice for each stage and fate."""
-    for stage in stages:
-        for processes, fate in ((stage.set_aside, "measured again"), (stage.processes, "kept all the same")):
-            found = [process for process in processes if process.disturbed]
+def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
+    """What else took part in the times, one notice for each fate."""
+    for fate in ("measured again", "kept all the same"):
+        disturbed: dict[str, int] = {}
+        reasons: list[str] = []
+        for stage in stages:
+            processes = stage.set_aside if fate == "measured again" else stage.processes
+            found = [process.disturbed[0] for process in processes if process.disturbed]
             if found:
-                first = found[0].disturbed[0]
-                among = "" if len(found) == 1 else "the first "
-                yield Notice(f"{stage.name}: processes disturbed and {fate}: {len(found)} ({among}{first}).")
+                disturbed[stage.name] = len(found)
+                reasons += found
+        if disturbed:
+            named = [f"{name} ({count})" for name, count in disturbed.items()]
+            whose = format.listing(named) if len(named) <= MOST_NAMED else f"{len(named)} of {len(stages)} stages"
+            among = "" if len(reasons) == 1 else "the first "
+            yield Notice(f"Processes disturbed and {fate}: {len(reasons)}, of {whose} ({among}{reasons[0]}).")
 
 
 def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Iterable[Notice]:

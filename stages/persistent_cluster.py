@@ -12,10 +12,9 @@ Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/no
 times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, and 6.9 us for
 784-256-10 with batches of 128.
 
-Found: 1.24 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
+Found: 1.22 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
 holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried. With
-hidden layers 6.73 and 8.75 us, in a trial before what has last been changed: products waited for one another, and
-messages take twice what was expected.
+hidden layers 6.8 us in a trial, and 8.68: products wait for one another, and messages take twice what was expected.
 """
 
 from __future__ import annotations

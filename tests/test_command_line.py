@@ -364,5 +364,5 @@ def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys:
     (here / "runs" / "foreign" / "results.json").write_text("{}")
     assert main(["--explain", "cuda-graph"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("results/reference/h200/logistic-all-rungs: 784-10 on MNIST")
+    assert told.startswith("results/reference/h200/logistic: 784-10 on MNIST")
     assert "Next: " in told

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from common.problem import Problem
 from ladder import runner, worker
 from ladder.jobs import Job, Report, decoded, encoded
+from ladder.nurseries import Nurseries
 from ladder.oracle_runs import OracleRun, compute
 from ladder.study_file import read_study
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
@@ -40,8 +39,7 @@ def trained_here(
 def test_no_honest_stage_is_flagged(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "run_job", in_this_process)
     monkeypatch.setattr(runner, "compute_all", trained_here)
-    nobody = SimpleNamespace(of=lambda needs: None)
-    monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: nullcontext(nobody))
+    monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: Nurseries([], logs, round_))
     flagged = {}
     for seed in range(RUNS):
         salt = secrets.randbits(31)

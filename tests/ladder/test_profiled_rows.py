@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ladder import runner
 from ladder.profile_data import Split
 from ladder.results import Process, StageResult, load
 from tests.ladder.harness import Watcher, prepare
@@ -44,6 +45,17 @@ def test_every_process_is_split_by_its_own_profile_and_the_row_is_their_mean(tmp
     assert [kernel.name for kernel in profile.kernels] == ["gemm_naive"]
     assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["profiled.cupti.trace.json.gz"]
     assert load(tmp_path).stages == [stage]
+
+
+def test_a_profile_that_takes_long_is_taken_of_the_first_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "PROFILE_S", 0.0)
+    stage = run(tmp_path, "PROFILED", rounds=3)
+    assert [process.seen is None for process in stage.processes] == [False, True, True]
+    assert stage.unprofiled == {}
+    assert stage.profile is not None
+    assert stage.profile.processes == 1
 
 
 def test_a_run_that_goes_on_takes_up_the_profiles_of_its_first_rounds(tmp_path: Path) -> None:

@@ -191,8 +191,8 @@ def test_disturbed_processes_are_told_with_their_fate() -> None:
     (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
     heat, load = (msgspec.structs.replace(calm, disturbed=[why]) for why in ("heat", "load"))
     found = texts(sample.replace_stage(run, "naive", processes=[calm, load], set_aside=[heat, load]))
-    assert "naive: processes disturbed and measured again: 2 (the first heat)." in found
-    assert "naive: processes disturbed and kept all the same: 1 (load)." in found
+    assert "Processes disturbed and measured again: 2, of naive (2) (the first heat)." in found
+    assert "Processes disturbed and kept all the same: 1, of naive (1) (load)." in found
     assert not any("disturbed" in text for text in texts(run))
 
 

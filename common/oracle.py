@@ -36,6 +36,9 @@ class Oracle:
         self.biases: list[Float64Array] = [bias.astype(np.float64) for bias in params.biases]
         self.ties = 0
         """How many units stood so close to their ReLU's corner that float32 may see them on its other side."""
+        self.undecided = 0
+        """How many images had two largest logits so close that float32 may take the other: all whose units are off,
+        say, when two labels were equally frequent so far."""
 
     def run_epoch(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
         """Train on every full batch of images (N, I) and labels (N,) once, in order."""
@@ -60,6 +63,9 @@ class Oracle:
         logits = inputs[-1] @ self.weights[-1] + self.biases[-1]
 
         rows = np.arange(len(labels))
+        if logits.shape[1] > 1:
+            second, first = np.sort(logits, axis=1)[:, -2:].T
+            self.undecided += int((first - second < TIE * np.abs(logits).max()).sum())
         shifted = logits - logits.max(axis=1, keepdims=True)
         log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         doutput = np.exp(log_probs)

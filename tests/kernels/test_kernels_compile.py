@@ -16,7 +16,7 @@ from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in, parse
 from tests.nvrtc import requires_nvrtc
 from tests.stages.numpy_parts import HostDevice
 
-ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+ARCHITECTURES = (75, 80, 89, 90, 100, 120)
 SOURCES = sorted(KERNELS_FOLDER.glob("*.cu"))
 KERNELS = kernels_in(KERNELS_FOLDER)
 MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of it fit in a multiprocessor

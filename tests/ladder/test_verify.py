@@ -123,3 +123,18 @@ def test_a_time_below_the_physical_floor_is_impossible() -> None:
     assert verify_speed(0.5, 0.6).passed
     assert not verify_speed(0.5, 0.4).passed
     assert not verify_speed(0.5, float("nan")).passed
+
+
+@pytest.mark.parametrize(("head_start", "passes"), [(0.0, True), (1.0, False)])
+def test_images_that_float64_cannot_decide_either_may_fall_on_either_side(head_start: float, passes: bool) -> None:
+    problem = Problem(36, 4, (3,), batch_size=8, metrics_every=1)
+    # Units that are off for every image: all that is learned is how frequent labels are, of which two are alike.
+    off = Params(
+        (np.zeros((36, 3), np.float32), np.zeros((3, 4), np.float32)),
+        (np.full(3, -1, np.float32), np.array([head_start, 0, 0, 0], np.float32)),
+    )
+    images = np.full((16, 36), 128, np.uint8)
+    labels = np.array([0, 0, 0, 0, 1, 1, 1, 1] + [0] * 8, np.uint8)
+    metrics = EpochMetrics(1.0, 4 / 16)  # the second label for all of the second batch
+    checks = verify_first_update(problem, "float32", 2, off, off, metrics, images, labels)
+    assert next(one for one in checks if one.what == "first 2 updates, accuracy").passed == passes

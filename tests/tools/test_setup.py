@@ -22,7 +22,7 @@ def test_without_uv_python_makes_the_venv_and_its_pip_installs(machine: Machine)
     assert status == 0
     assert commands == [
         "python -m venv .venv",
-        "python -m pip install --disable-pip-version-check --no-compile --no-input numpy>=2",
+        "python -m pip install --disable-pip-version-check --no-input numpy>=2",
     ]
 
 

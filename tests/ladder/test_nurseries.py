@@ -47,6 +47,20 @@ def test_a_nursery_that_has_ended_says_so(nursery: Nursery, tmp_path: Path) -> N
     assert nursery.run(tmp_path, tmp_path / "log", 60) is None
 
 
+def test_nothing_is_measured_while_a_nursery_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = []
+    wait = Nursery.wait
+
+    def waited(nursery: Nursery) -> None:
+        wait(nursery)
+        ready.append(nursery)
+
+    monkeypatch.setattr(Nursery, "wait", waited)
+    with Nurseries([(), ()], tmp_path / "logs", 0) as nurseries:
+        assert ready == [nurseries.of(())]
+        assert nurseries.of(("jax",)) is None
+
+
 def test_without_its_nursery_a_stage_is_measured_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = Nurseries.of
 

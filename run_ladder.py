@@ -187,7 +187,7 @@ def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: L
         raise UsageError("study: names no file; give one, such as experiments/hidden-size.toml, or --resume FOLDER")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     plan = read_study(options.file, shlex.join(["python", "run_ladder.py", *sys.argv[1:]]), now)
-    changed = {name: getattr(options, name) for name in ("stages", "rounds", "repeats", "budget")}
+    changed = {name: getattr(options, name) for name in ("stages", "rounds", "repeats", "remeasure", "budget")}
     plan = with_settings(plan, {name: value for name, value in changed.items() if value is not None})
     clocks = {run_options(point, entries).lock_clocks for point in plan.points}
     folder: Path = options.out or Path("runs") / f"{plan.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"

@@ -244,5 +244,6 @@ def study_parser() -> argparse.ArgumentParser:
     shorter.add_argument("--stages", help="as for an ordinary run")
     shorter.add_argument("--rounds", type=int, metavar="N", help="fresh processes for each stage")
     shorter.add_argument("--repeats", type=int, metavar="N", help="timed runs in each process")
+    shorter.add_argument("--remeasure", type=int, metavar="N", help="times a disturbed process is measured again")
     shorter.add_argument("--budget", type=float, metavar="S", help="seconds to measure a stage for")
     return parser

@@ -139,9 +139,9 @@ def test_training_that_diverges_is_a_skipped_point(here: Path) -> None:
 
 
 def test_the_command_line_shortens_a_study(here: Path) -> None:
-    assert main(["study", write(here, TWO), "--out", "out", "--repeats", "2", "--rounds", "2"]) == 0
+    assert main(["study", write(here, TWO), "--out", "out", "--repeats", "2", "--rounds", "2", "--remeasure", "1"]) == 0
     results = load(here / "out" / "hidden-3")
-    assert (results.settings.rounds, results.settings.repeats) == (2, 2)
+    assert (results.settings.rounds, results.settings.repeats, results.settings.remeasure) == (2, 2, 1)
 
 
 @pytest.mark.parametrize(

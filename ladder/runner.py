@@ -35,6 +35,7 @@ from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
 from ladder.spec import gpu_has_no_room
 from ladder.verify import (
+    FirstBatches,
     tested,
     verify_final,
     verify_first_update,
@@ -98,6 +99,7 @@ class Runner:
         self._asked = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._oracles: dict[int | None, OracleRun] = {}  # by run number; None for the epoch from zeros
+        self._firsts: dict[int, FirstBatches] = {}  # by run number
         known = {stage.name: stage for stage in results.stages}
         self._began = time.monotonic() - results.seconds
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
@@ -306,17 +308,8 @@ class Runner:
         precision = row.entry.stage.precision
         checks = []
         for first in report.first_updates:
-            seen = first.batches * problem.batch_size
-            checks += verify_first_update(
-                problem,
-                precision,
-                first.batches,
-                initial_params(problem, run_number(job.round, FIRST_UPDATE_RUN + first.batches)),
-                load_params(folder / f"first-{first.batches}.npz", problem),
-                first.metrics,
-                train.images[:seen],
-                train.labels[:seen],
-            )
+            updated = load_params(folder / f"first-{first.batches}.npz", problem)
+            checks += verify_first_update(precision, self._first(job.round, first.batches), updated, first.metrics)
         updates = [first.batches for first in report.first_updates]
         if report.plan is None or report.process is None or updates != job.first_updates:
             raise ValueError("the report lacks what was asked for")
@@ -333,6 +326,14 @@ class Runner:
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
         if report.device == "gpu":
             self._judge_speed(row)
+
+    def _first(self, round_: int, batches: int) -> FirstBatches:
+        """What the oracle makes of so many first batches, once for all stages: of a wide network that takes seconds."""
+        run = run_number(round_, FIRST_UPDATE_RUN + batches)
+        if run not in self._firsts:
+            train, initial = self._dataset.train, initial_params(self._problem, run)
+            self._firsts[run] = FirstBatches.of(self._problem, batches, initial, train.images, train.labels)
+        return self._firsts[run]
 
     def _judge_speed(self, row: Row) -> None:
         """Hold a row's time against what this GPU can do at best."""

@@ -12,7 +12,7 @@ from ladder.environment import missing
 from ladder.results import ProblemRecord, Settings
 from stages.registry import Entry
 
-ORACLE_BYTES = 32  # for a parameter: itself and its gradient in float64, and what they are copied from
+ORACLE_BYTES = 56  # for a parameter: it and its gradient in float64, their origin, and those of three first updates
 CONTEXT_MIB = 600  # what CUDA and its libraries hold before a stage has asked for anything
 MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
 

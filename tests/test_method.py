@@ -20,6 +20,7 @@ from ladder.verify import (
     TEST_ACCURACY,
     TRAINING_ACCURACY,
     VALIDATION_LOSS,
+    FirstBatches,
     verify_final,
     verify_first_update,
     verify_from_zero,
@@ -42,7 +43,7 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
     oracle = OracleRun([OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.5)], [(tensors[0], tensors[1])], [Trip(1.0, 1.0)])
     batch = train.images[: problem.batch_size], train.labels[: problem.batch_size]
     checks = [
-        *verify_first_update(problem, "float32", 1, params, params, seen, *batch),
+        *verify_first_update("float32", FirstBatches.of(problem, 1, params, *batch), params, seen),
         *verify_from_zero(problem, "float32", params, seen, oracle),
         *verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
         *verify_validation(problem, "float32", 1, {0: seen}, oracle, oracle.tested[0], 200),

@@ -15,7 +15,7 @@ from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.environment import missing
 from ladder.results import StageResult, load
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from run_ladder import main
 from stages.registry import load_entry
 from stages.stage import Build
@@ -135,5 +135,7 @@ def assert_first_updates(build: Build, hidden: tuple[int, ...]) -> None:
     trainer.load_params(initial)
     trainer.run_epoch(0)
     after, metrics = trainer.read_params(), trainer.last_metrics()
-    checks = verify_first_update(problem, "float32", 3, initial, after, metrics, split.images, split.labels)
+    checks = verify_first_update(
+        "float32", FirstBatches.of(problem, 3, initial, split.images, split.labels), after, metrics
+    )
     assert [check for check in checks if not check.passed] == []

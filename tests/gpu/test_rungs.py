@@ -14,7 +14,7 @@ from common.problem import Params, Problem, initial_params
 from common.trainer import Trainer
 from ladder.environment import missing
 from ladder.measure import timed_run
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from stages.registry import Entry, load_all
 from tests.stages.test_step import random_split
 
@@ -57,7 +57,10 @@ def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], b
         trainer.run_epoch(0)
         seen = split.first(3 * batch)
         checks = verify_first_update(
-            problem, stage.precision, 3, params, trainer.read_params(), trainer.last_metrics(), seen.images, seen.labels
+            stage.precision,
+            FirstBatches.of(problem, 3, params, seen.images, seen.labels),
+            trainer.read_params(),
+            trainer.last_metrics(),
         )
         assert [check for check in checks if not check.passed] == []
         assert {"first 3 updates, loss", "first 3 updates, accuracy"} <= {check.what for check in checks}
@@ -81,7 +84,10 @@ def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry, hidden: tuple
     trainer.load_params(params)
     trainer.run_epoch(0)
     checks = verify_first_update(
-        problem, stage.precision, 3, params, trainer.read_params(), trainer.last_metrics(), split.images, split.labels
+        stage.precision,
+        FirstBatches.of(problem, 3, params, split.images, split.labels),
+        trainer.read_params(),
+        trainer.last_metrics(),
     )
     assert [check for check in checks if not check.passed] == []
     assert all(bool(cupy.isnan(other).all()) for other in others)

@@ -14,6 +14,7 @@ import pytest
 
 from ladder import runner
 from ladder.results import StageResult, load
+from ladder.verify import FirstBatches
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,17 @@ def test_rounds_are_interleaved_processes_of_their_own(tmp_path: Path) -> None:
     assert (len(timing.runs_s), len(timing.warmups_s), timing.steps_per_epoch) == (6, 2, 16)
     assert not timing.shortened
     assert [process.round for process in results.stages[0].processes] == [0, 1]
+
+
+def test_the_oracle_makes_the_first_updates_once_for_all_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    of = FirstBatches.of
+    monkeypatch.setattr(runner.FirstBatches, "of", lambda *args: made.append(args[1]) or of(*args))
+    stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS").run(Watcher()).stages
+    assert [stage.status for stage in stages] == ["passed", "passed"]
+    assert made == [1, 3, 16]  # an epoch has sixteen steps
 
 
 def test_a_slow_stage_is_measured_over_fewer_epochs_and_says_so(tmp_path: Path) -> None:

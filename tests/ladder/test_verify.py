@@ -17,7 +17,7 @@ from common.trainer import EpochMetrics
 from ladder import jobs
 from ladder.oracle_runs import OracleRun
 from ladder.results import Check, ResultsError, load
-from ladder.verify import check, verify_final, verify_first_update, verify_speed, worst_of
+from ladder.verify import FirstBatches, check, verify_final, verify_first_update, verify_speed, worst_of
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
@@ -78,7 +78,9 @@ def test_a_unit_at_the_corner_of_its_relu_may_fall_on_either_side() -> None:
     trainer = NumpyTrainer(problem, Split(images, labels))
     trainer.load_params(nudged)
     trainer.run_epoch(0)
-    checks = verify_first_update(problem, "float32", 1, params, trainer.read_params(), None, images, labels)
+    checks = verify_first_update(
+        "float32", FirstBatches.of(problem, 1, params, images, labels), trainer.read_params(), None
+    )
     tensors = [one for one in checks if "weight" in one.what or "bias" in one.what]
     assert max(one.error or 0.0 for one in tensors) > 1e-3
     assert failed(tensors) == set()
@@ -136,5 +138,5 @@ def test_images_that_float64_cannot_decide_either_may_fall_on_either_side(head_s
     images = np.full((16, 36), 128, np.uint8)
     labels = np.array([0, 0, 0, 0, 1, 1, 1, 1] + [0] * 8, np.uint8)
     metrics = EpochMetrics(1.0, 4 / 16)  # the second label for all of the second batch
-    checks = verify_first_update(problem, "float32", 2, off, off, metrics, images, labels)
+    checks = verify_first_update("float32", FirstBatches.of(problem, 2, off, images, labels), off, metrics)
     assert next(one for one in checks if one.what == "first 2 updates, accuracy").passed == passes

@@ -11,7 +11,7 @@ import pytest
 
 from common.cuda.fusion import Fusion
 from common.problem import Problem, initial_params
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from stages.dependent_launch import DependentEpoch
 from stages.fused_bias import FusedBias
 from stages.fused_epilogue import FusedEpilogue
@@ -146,6 +146,9 @@ def test_the_rung_s_kernels_all_wait_and_train_as_the_oracle_does(
     trainer.run_epoch(0)
     assert device.launched == 2 * kernels
     checks = verify_first_update(
-        problem, "float32", 2, params, trainer.read_params(), trainer.last_metrics(), split.images, split.labels
+        "float32",
+        FirstBatches.of(problem, 2, params, split.images, split.labels),
+        trainer.read_params(),
+        trainer.last_metrics(),
     )
     assert [check for check in checks if not check.passed] == []

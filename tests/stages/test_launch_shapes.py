@@ -14,7 +14,7 @@ import pytest
 
 from common.cuda.compile import compile_cubin, local_sources
 from common.problem import Problem, initial_params
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from stages import naive, tuned
 from stages.launch_shapes import PLAIN, FixedShapes, Shape, Tunable
 from stages.shape_sweeps import Candidate, Sweep, Sweeps
@@ -269,7 +269,10 @@ def test_the_tuned_step_is_the_oracle_s_and_tunes_once(hidden: tuple[int, ...], 
     trainer.run_epoch(0)
     seen = split.first(10)
     checks = verify_first_update(
-        problem, "float32", 2, params, trainer.read_params(), trainer.last_metrics(), seen.images, seen.labels
+        "float32",
+        FirstBatches.of(problem, 2, params, seen.images, seen.labels),
+        trainer.read_params(),
+        trainer.last_metrics(),
     )
     assert [check for check in checks if not check.passed] == []
     RecipeTrainer(tuned.STAGE.recipe, problem, split, device)

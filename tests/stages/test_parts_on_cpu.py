@@ -14,7 +14,7 @@ import pytest
 from common.cuda.compile import Macros
 from common.cuda.fusion import Fusion
 from common.problem import Problem, initial_params
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from stages.exact_u8 import ExactGemm
 from stages.fused_bias import FusedBias
 from stages.fused_epilogue import FusedEpilogue
@@ -142,7 +142,10 @@ def test_first_updates_are_the_oracle_s(
         trainer.load_params(params)
         trainer.run_epoch(epoch)
         checks = verify_first_update(
-            problem, "float32", STEPS, params, trainer.read_params(), trainer.last_metrics(), seen.images, seen.labels
+            "float32",
+            FirstBatches.of(problem, STEPS, params, seen.images, seen.labels),
+            trainer.read_params(),
+            trainer.last_metrics(),
         )
         assert [check for check in checks if not check.passed] == []
         assert {"first 2 updates, loss", "first 2 updates, accuracy"} <= {check.what for check in checks} or epoch == 0

@@ -12,7 +12,7 @@ from common.dataset import Split
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.results import Precision
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from stages.references import jax_scan, torch_dataloader, torch_eager
 from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
@@ -33,14 +33,10 @@ def assert_trains(build: Callable[..., Trainer], problem: Problem, precision: Pr
         trainer.load_params(initial)
         trainer.run_epoch(problem.metrics_every - 1)
         checks = verify_first_update(
-            problem,
             precision,
-            STEPS,
-            initial,
+            FirstBatches.of(problem, STEPS, initial, seen.images, seen.labels),
             trainer.read_params(),
             trainer.last_metrics(),
-            seen.images,
-            seen.labels,
         )
         assert [check for check in checks if not check.passed] == []
         assert {f"first {STEPS} updates, loss", f"first {STEPS} updates, accuracy"} <= {check.what for check in checks}

@@ -12,7 +12,7 @@ import pytest
 
 from common.cuda.fusion import Fusion, mask_shape
 from common.problem import Problem, initial_params
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from stages.fused_bias import FusedBias
 from stages.fused_epilogue import FusedEpilogue
 from stages.naive import STAGE as NAIVE
@@ -53,7 +53,10 @@ def test_it_trains_as_the_oracle_does(
     trainer.load_params(params)
     trainer.run_epoch(0)
     checks = verify_first_update(
-        PROBLEM, gemm.precision, 2, params, trainer.read_params(), trainer.last_metrics(), split.images, split.labels
+        gemm.precision,
+        FirstBatches.of(PROBLEM, 2, params, split.images, split.labels),
+        trainer.read_params(),
+        trainer.last_metrics(),
     )
     assert [check for check in checks if not check.passed] == []
 

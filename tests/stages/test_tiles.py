@@ -15,7 +15,7 @@ import pytest
 
 from common.cuda.fusion import Fusion
 from common.problem import Problem, initial_params
-from ladder.verify import verify_first_update
+from ladder.verify import FirstBatches, verify_first_update
 from stages import tile_gemm
 from stages.exact_u8 import ExactGemm
 from stages.fp16 import Float16Gemm
@@ -161,7 +161,10 @@ def test_it_trains_as_the_oracle_does(gemm: type[TileGemm], shim: Shim, monkeypa
     trainer.load_params(params)
     trainer.run_epoch(0)
     checks = verify_first_update(
-        problem, gemm.precision, 2, params, trainer.read_params(), trainer.last_metrics(), split.images, split.labels
+        gemm.precision,
+        FirstBatches.of(problem, 2, params, split.images, split.labels),
+        trainer.read_params(),
+        trainer.last_metrics(),
     )
     assert [check for check in checks if not check.passed] == []
     assert len(trials.purposes) == len(set(trials.purposes)) == 8  # three on the way forward, two back, three updates

@@ -17,6 +17,7 @@ SANITIZER = """#!/bin/sh
 echo "$2" >> tools-run
 if [ "$2" = "$BAD" ]; then echo "========= Invalid __global__ write of size 4 bytes" > "$6"; exit 9; fi
 shift 6
+[ "$1" != --report-api-errors ] || shift 2
 exec "$@"
 """
 

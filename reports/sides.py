@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ladder.profile_data import CopyUse, Profile
 from ladder.results import Group, Results
@@ -28,6 +28,7 @@ HOW_TO_READ_DATA = (
     "which it ran a kernel as well; the host's time in the calls that ask for copies, under the "
     "tool, which makes each of them longer. Memory is that of the GPU."
 )
+HOW_TO_READ: dict[Group, str] = {"memory": HOW_TO_READ_MEMORY, "data": HOW_TO_READ_DATA}
 MOST = 0.5  # of the time of copies: more than that hides them
 DATA_COLUMNS = (
     "Stage", "us/step", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels", "Host copies, us/step",
@@ -44,18 +45,28 @@ def side(results: Results, group: Group) -> list[Profiled]:
 
 def side_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
     """The sections on the side rungs of a run that has any with a profile."""
-    if found := side(results, "memory"):
-        yield f"## {BLOCKS['memory']}"
-        yield table(MEMORY_COLUMNS, map(_memory_row, found), right=[False, True, False, False, False, True, True, True])
-        yield HOW_TO_READ_MEMORY
-        yield from figure_links({FIGURES["memory"]} & set(figures), "figures")
-    if found := side(results, "data"):
-        yield f"## {BLOCKS['data']}"
-        yield table(DATA_COLUMNS, map(_data_row, found), right=[False] + [True] * 7)
-        yield HOW_TO_READ_DATA
-        if told := [said for one in found if (said := overlap(one))]:
-            yield bullets(told)
-        yield from figure_links({FIGURES["data"]} & set(figures), "figures")
+    for group, figure in FIGURES.items():
+        if found := side(results, group):
+            yield f"## {BLOCKS[group]}"
+            yield side_table(group, found)
+            yield HOW_TO_READ[group]
+            yield from overlaps(found)
+            yield from figure_links({figure} & set(figures), "figures")
+
+
+def side_table(group: Group, found: Iterable[Profiled]) -> str:
+    """What the profiles of a group's rungs counted, a line each."""
+    if group == "memory":
+        return table(
+            MEMORY_COLUMNS, map(_memory_row, found), right=[False, True, False, False, False, True, True, True]
+        )
+    return table(DATA_COLUMNS, map(_data_row, found), right=[False] + [True] * 7)
+
+
+def overlaps(found: Iterable[Profiled]) -> Iterator[str]:
+    """What there is to say of copies beside kernels; nothing where no rung has any."""
+    if told := [said for one in found if (said := overlap(one))]:
+        yield bullets(told)
 
 
 def overlap(one: Profiled) -> str:

@@ -12,6 +12,8 @@ from reports import format
 from reports.console import STATUS_STYLE, plain_table, wide_enough
 from reports.curves import curves_csv
 from reports.render import replace_text
+from reports.side_figures import side_figure
+from reports.sides import FIGURES, side
 from reports.study import (
     StudyResults,
     load_results,
@@ -24,7 +26,8 @@ from reports.study import (
     value_text,
 )
 from reports.study_figures import seeds_of, study_figures
-from reports.study_report import study_csv, study_report
+from reports.study_report import side_figure_name, study_csv, study_report
+from reports.style import svg
 
 
 def render_study(folder: Path) -> StudyResults:
@@ -33,7 +36,7 @@ def render_study(folder: Path) -> StudyResults:
     ResultsError where a file cannot be read, OSError where the folder cannot be written to.
     """
     results = load_results(folder)
-    drawn = study_figures(results)
+    drawn = study_figures(results) | _side_figures(results)
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     if seeds_of(results):
@@ -47,6 +50,16 @@ def render_study(folder: Path) -> StudyResults:
     replace_text(figures / "study.csv", study_csv(results))
     replace_text(folder / "report.md", study_report(results, drawn.keys()))
     return results
+
+
+def _side_figures(results: StudyResults) -> dict[str, str]:
+    """A figure for each point and side group that has profiles there."""
+    return {
+        side_figure_name(group, name): svg(side_figure(run, group))
+        for name, run in results.runs.items()
+        for group in FIGURES
+        if side(run, group)
+    }
 
 
 def print_study(results: StudyResults, folder: Path, console: Console | None = None) -> None:

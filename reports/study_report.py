@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
-from ladder.results import Results, StageResult
+from ladder.results import Group, Results, StageResult
 from reports import format
 from reports.markdown import bullets, cell, line, notice_blocks, table
 from reports.nearness import nearness
 from reports.notices import notices
 from reports.provenance import provenance
+from reports.sides import FIGURES, HOW_TO_READ, overlaps, side, side_table
 from reports.study import (
     StudyResults,
     name_of,
@@ -25,12 +27,20 @@ from reports.study import (
     value_text,
 )
 from reports.study_figures import seeds_of
-from reports.summary import heading
+from reports.summary import BLOCKS, heading
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
     "gpu_memory_mib", "prepare_s", "test_accuracy",
 )  # fmt: skip
+
+
+SIDES = "side-"  # how the figures' names begin that belong to a point's side rungs
+
+
+def side_figure_name(group: Group, point: str) -> str:
+    """The file with a point's figure of a side group: `side-memory-hidden-128.svg`."""
+    return f"{SIDES}{Path(FIGURES[group]).stem}-{point}.svg"
 
 
 def study_report(results: StudyResults, figures: Collection[str]) -> str:
@@ -46,10 +56,11 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *([line(study.question)] if study.question else []),
         *([_what(results, first), provenance(first)] if first else ["Nothing is measured yet."]),
         *_loud(results),
-        *(f"![{_title(name)}](figures/{name})" for name in sorted(figures) if name.endswith(".svg")),
+        *(_image(name) for name in sorted(figures) if name.endswith(".svg") and not name.startswith(SIDES)),
         *(_step_times(results) if first else ()),
         *_best(results),
         *_nearness(results),
+        *_sides(results, figures),
         *([bullets(found)] if (found := not_passed(results)) else []),
         *_published(results),
         "## Points",
@@ -151,6 +162,21 @@ def _best(results: StudyResults) -> Iterator[str]:
     )
 
 
+def _sides(results: StudyResults, figures: Collection[str]) -> Iterator[str]:
+    """What the profiles of side rungs counted at each point: calls to allocators, and copies to the GPU."""
+    for group in FIGURES:
+        points = [(point, found) for point in results.measured if (found := side(results.runs[point.name], group))]
+        if points:
+            yield f"## {BLOCKS[group]}"
+            yield HOW_TO_READ[group]
+        for point, found in points:
+            yield f"### {point_text(point)[:1].upper()}{point_text(point)[1:]}"
+            yield side_table(group, found)
+            yield from overlaps(found)
+            if (name := side_figure_name(group, point.name)) in figures:
+                yield _image(name)
+
+
 def _nearness(results: StudyResults) -> Iterator[str]:
     groups = seeds_of(results)
     if not groups:
@@ -205,6 +231,10 @@ def _problem(results: StudyResults, name: str) -> str:
 
 def _link(name: str, text: str, there: bool) -> str:
     return f"[{cell(text)}]({name}/results.json)" if there else cell(text)
+
+
+def _image(figure: str) -> str:
+    return f"![{_title(figure)}](figures/{figure})"
 
 
 def _title(figure: str) -> str:

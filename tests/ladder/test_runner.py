@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from common.problem import Problem
 from ladder import runner
 from ladder.results import StageResult, load
 from ladder.verify import FirstBatches
@@ -72,7 +74,12 @@ def test_the_oracle_makes_the_first_updates_once_for_all_stages(
 ) -> None:
     made: list[int] = []
     of = FirstBatches.of
-    monkeypatch.setattr(runner.FirstBatches, "of", lambda *args: made.append(args[1]) or of(*args))
+
+    def counted(problem: Problem, batches: int, *rest: Any) -> FirstBatches:
+        made.append(batches)
+        return of(problem, batches, *rest)
+
+    monkeypatch.setattr(FirstBatches, "of", counted)
     stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS").run(Watcher()).stages
     assert [stage.status for stage in stages] == ["passed", "passed"]
     assert made == [1, 3, 16]  # an epoch has sixteen steps

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
 from ladder.profile_data import CallUse, CopyUse, FirstCalls, Profile, Split
-from ladder.results import Group, Results, StageResult
+from ladder.results import Group, Results, StageResult, save
+from ladder.study_data import Point, save_study
 from reports.console import print_results
 from reports.decomposition import chain
 from reports.figures import drawings, figures
 from reports.markdown import README_COLUMNS, stage_table
 from reports.report import report
 from reports.sides import calls_in_words, overlap, side
+from reports.study_render import render_study
 from reports.summary import rows, table_order
-from tests.reports import sample
+from tests.reports import sample, study_sample
 from tests.reports.profiles import own_kernels, profile
 
 PAIR = {"cudaFree": 1872.0, "cudaMalloc": 1872.0}
@@ -90,6 +94,23 @@ def test_each_group_has_a_figure_with_the_rung_that_it_climbs_from(run: Results)
     assert [one.stage.name for one in side(run, "data")] == ["naive", "pinned", "resident-f32"]
     assert {"memory.svg", "data_path.svg"} <= set(figures(run))
     assert "![" in report(run, {"memory.svg"})
+
+
+def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None:
+    points = [Point(f"hidden-{size}", {"hidden": size}, {"hidden": size}, "measured") for size in (16, 32)]
+    save_study(study_sample.study("hidden", points), tmp_path)
+    for point, results in zip(points, (run, sample.results()), strict=True):
+        (tmp_path / point.name).mkdir()
+        save(results, tmp_path / point.name / "results.json")
+    render_study(tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert text.count("## Side rungs: memory") == text.count("| By cudaMalloc | 42.7 | cudaMalloc 11") == 1
+    assert text.count("### Hidden 16") == 2  # memory, and the data path
+    assert "### Hidden 32" not in text
+    assert "pinned copies beside kernels for 25% of the 10.0 us" in text
+    linked = set(re.findall(r"\(figures/(side-[^)]*)\)", text))
+    assert linked == {"side-memory-hidden-16.svg", "side-data_path-hidden-16.svg"}
+    assert linked == {path.name for path in (tmp_path / "figures").glob("side-*.svg")}
 
 
 def test_a_run_without_them_says_nothing_of_them() -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from ladder.results import Group, Results, StageResult
 from reports import format
+from reports.bottleneck import next_step
+from reports.decomposition import profiled
 from reports.markdown import bullets, cell, line, notice_blocks, table
 from reports.nearness import nearness
 from reports.notices import notices
+from reports.peers import Winner
 from reports.provenance import provenance
 from reports.sides import FIGURES, HOW_TO_READ, overlaps, side, side_table
 from reports.study import (
@@ -160,6 +163,23 @@ def _best(results: StudyResults) -> Iterator[str]:
         ],
         right=[False, False, False, True, False, True, True],
     )
+    if bounds := [f"{point_text(point)}, {bound}" for point, race in found if (bound := _bound(race))]:
+        yield "What holds these rungs back, where they were profiled:"
+        yield bullets(bounds)
+
+
+def _bound(race: Winner) -> str:
+    """What costs most in the fastest rung's step, and what its design takes at least; empty without a profile."""
+    one, floor = profiled(race.rung), race.rung.floor
+    if one is None:
+        return ""
+    least = ""
+    if floor is not None and floor.design_us is not None:
+        own, physical = format.microseconds(floor.design_us), format.microseconds(floor.physical_us)
+        least = (
+            f" Its launches, kernels and exchanges take {own} us at least; the problem, however it is done, {physical}."
+        )
+    return f"{race.precision}, {race.rung.name}: {next_step(one)}{least}"
 
 
 def _sides(results: StudyResults, figures: Collection[str]) -> Iterator[str]:

@@ -9,10 +9,14 @@ import pytest
 
 from ladder.results import save
 from ladder.study_data import Point, save_study
+from reports.bottleneck import next_step
+from reports.decomposition import profiled
+from reports.peers import winners
 from reports.study import StudyResults, load_results, not_passed, races, spread_text, step_us
 from reports.study_figures import axis_of, study_figures
 from reports.study_render import print_study, render_study
 from reports.study_report import study_csv, study_report
+from tests.reports import sample
 from tests.reports.sample import replace_stage
 from tests.reports.study_sample import STEPS, run_at, study, study_results
 
@@ -142,6 +146,20 @@ def test_a_study_without_references_has_no_race() -> None:
     assert list(races(alone)) == []
     assert "fastest reference" not in study_report(alone, [])
     assert set(study_figures(alone)) == {"step_time.svg"}
+
+
+def test_what_holds_the_fastest_rung_back_is_told_where_it_was_profiled() -> None:
+    measured = study_results([64, 128, 256])
+    assert "What holds these rungs back" not in study_report(measured, set())
+    point = measured.study.points[0].name
+    told = study_report(StudyResults(measured.study, {**measured.runs, point: sample.results()}), set())
+    _, told = told.split("What holds these rungs back, where they were profiled:")
+    (line,) = [line for line in told.splitlines() if line.startswith("- hidden 64, float32")]
+    race = next(race for race in winners(sample.results()) if race.precision == "float32")
+    one = profiled(race.rung)
+    assert one is not None
+    assert f"float32, {race.rung.name}: {next_step(one)}" in line
+    assert ("at least, the problem itself" in line) == (race.rung.floor is not None)
 
 
 def test_rendering_takes_away_what_is_no_longer_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

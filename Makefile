@@ -24,7 +24,7 @@ test: ## set up, then run the tests, two at a time; those that need a GPU are sk
 	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 test-gpu: ## only the tests that need a GPU
-	@$(SETUP) --dev && .venv/bin/python -m pytest -m gpu $(ARGS)
+	@$(SETUP) --dev && tools/test_gpu.sh
 
 sanitize: ## compute-sanitizer over the GPU tests of our own kernels; one tool through ARGS=racecheck
 	@$(SETUP) --dev && tools/sanitize.sh $(ARGS)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures on this machine's GPU what results/reference/<gpu>/<problem>/ keeps: the GPU tests, then the first three
-# problems, or those that are named. Run it from a committed tree, look at the figures, then `python run_ladder.py readme`,
-# and commit. It ends with 1 when a stage failed or crashed; the record says so, too. The last line of each problem, and
-# of the tests, says how many seconds it took.
+# problems, or those that are named; where there are several GPUs, side by side. Run it from a committed tree, look at the
+# figures, then `python run_ladder.py readme`, and commit. It ends with 1 when a stage failed or crashed; the record says
+# so, too. A line of each problem, and of the tests, says how many seconds it took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,35 +25,31 @@ done
 python=.venv/bin/python
 [ -x "$python" ] || python=python3
 
-name=$("$python" -c 'from common.cuda.driver import devices; print(*[gpu.name for gpu in devices()[:1]])')
+read -r gpus name < <("$python" -c 'from common.cuda.driver import devices as d; print(len(d()), *[g.name for g in d()[:1]])')
 [ "$name" ] || { echo "record: no NVIDIA GPU here" >&2; exit 2; }
 gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[^a-z0-9]+/-/g; s/^-|-$//g')
-
-began=$SECONDS
-took() { echo "record: $1 took $((SECONDS - began)) s"; began=$SECONDS; }
-"$python" -m pytest -q -m gpu
-took "the tests"
+# Side by side, every process finds the host busy; to measure it again would change nothing.
+[ "$gpus" -le 1 ] || again="--remeasure 0"
 
 # Under the ignored runs/ until all are measured: each record then says that its tree was clean, and the old one stays
-# until the new one is whole.
+# until the new one is whole. Tests that fail end it all.
 measured=runs/record/$gpu
 rm -rf "$measured"
-status=0
+jobs=(tests "bash -c 'tools/test_gpu.sh $python || exit 3'")
 for problem in "$@"; do
-    read -ra extra <<<"${options[$problem]}"
-    "$python" run_ladder.py --out "$measured/$problem" "${extra[@]}" || {
-        status=$?
-        [ "$status" -eq 1 ] || exit "$status"
-    }
-    took "$problem"
-    rm -r "$measured/$problem/logs"
-    rm -f "$measured/$problem"/profiles/*.nsys-rep  # half a megabyte each; the traces beside them open in a browser
+    jobs+=("$problem" "$python run_ladder.py --out $measured/$problem ${options[$problem]} ${again:-}")
 done
+status=0
+"$python" -m tools.side_by_side "$measured/logs" "${jobs[@]}" || {
+    status=$?
+    [ "$status" -eq 1 ] || exit "$status"
+}
 
 kept=results/reference/$gpu
 mkdir -p "$kept"
 for problem in "$@"; do
-    rm -rf "${kept:?}/$problem"
+    rm -rf "$measured/$problem/logs" "${kept:?}/$problem"
+    rm -f "$measured/$problem"/profiles/*.nsys-rep  # half a megabyte each; the traces beside them open in a browser
     mv "$measured/$problem" "$kept/$problem"
 done
 exit "$status"

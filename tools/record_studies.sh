@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures on this machine's GPU what results/reference/<gpu>/studies/<name>/ keeps: every study in experiments/, or those
-# that are named. What was interrupted goes on where it was. It ends with 1 when a stage failed or crashed anywhere. Look
+# that are named; where there are several GPUs, side by side. What was interrupted goes on where it was. It ends with 1 when a stage failed or crashed anywhere. Look
 # at the figures, then `python run_ladder.py readme`, and commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,20 +13,25 @@ done
 python=.venv/bin/python
 [ -x "$python" ] || python=python3
 
-name=$("$python" -c 'from common.cuda.driver import devices; print(*[gpu.name for gpu in devices()[:1]])')
+read -r gpus name < <("$python" -c 'from common.cuda.driver import devices as d; print(len(d()), *[g.name for g in d()[:1]])')
 [ "$name" ] || { echo "record: no NVIDIA GPU here" >&2; exit 2; }
 gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[^a-z0-9]+/-/g; s/^-|-$//g')
 
+# Side by side, every process finds the host busy; to measure it again would change nothing.
+[ "$gpus" -le 1 ] || again="--remeasure 0"
+
 measured=runs/record/$gpu/studies  # ignored by git, so that the records of all say that their tree was clean
-status=0
+jobs=()
 for study in "$@"; do
-    begun=("experiments/$study.toml" --out "$measured/$study")
-    [ ! -f "$measured/$study/study.json" ] || begun=(--resume "$measured/$study")
-    "$python" run_ladder.py study "${begun[@]}" || {
-        status=$?
-        [ "$status" -eq 1 ] || exit "$status"
-    }
+    begun="experiments/$study.toml ${again:-} --out $measured/$study"
+    [ ! -f "$measured/$study/study.json" ] || begun="--resume $measured/$study"
+    jobs+=("$study" "$python run_ladder.py study $begun")
 done
+status=0
+"$python" -m tools.side_by_side "$measured/logs" "${jobs[@]}" || {
+    status=$?
+    [ "$status" -eq 1 ] || exit "$status"
+}
 
 kept=results/reference/$gpu/studies
 mkdir -p "$kept"

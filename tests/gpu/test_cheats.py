@@ -7,7 +7,7 @@ import pytest
 from ladder.results import StageResult
 from tests.ladder.harness import Watcher, prepare, small_problem
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 FAILED_BY = {
     "SHORT_GRAPH": "epoch from zeros, parameters",

@@ -8,7 +8,7 @@ import pytest
 
 from tests.ladder.harness import Watcher, prepare
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def test_a_stage_that_breaks_the_gpu_leaves_a_row_and_the_next_one_runs(tmp_path: Path) -> None:

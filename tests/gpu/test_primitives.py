@@ -10,7 +10,7 @@ from ladder.environment import missing
 from ladder.limit_data import LimitsRecord
 from ladder.limits import PRIMITIVES, measure_limits
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -114,6 +114,7 @@ def test_extreme_logits_give_finite_updates(entry: Entry) -> None:
         assert metrics.mean_loss == pytest.approx(seen.mean_loss, rel=0.05)
 
 
+@pytest.mark.alone
 def test_the_fence_waits_for_work_on_any_stream() -> None:
     import cupy
 
@@ -151,6 +152,7 @@ def test_the_fence_waits_for_work_on_any_stream() -> None:
     assert all(stream.done for stream in streams)
 
 
+@pytest.mark.alone
 def test_events_and_the_host_s_clock_agree_on_a_long_run() -> None:
     from common.cuda.clock import EventPair, fence
 

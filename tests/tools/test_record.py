@@ -19,16 +19,20 @@ ROOT = Path(__file__).parents[2]
 PROBLEMS = ("logistic", "hidden-256", "hidden-128-128-128")
 
 # Notes what it is asked for and which records are new by then; leaves a run's files, and fails for problem $BAD.
-FAKE_PYTHON = """#!/bin/sh
+FAKE_PYTHON = (
+    f"""#!/bin/sh
 case "$1" in
--c) echo "$GPU_NAME" ;;
--m) echo "$*" >> log ;;
+-c) echo "$GPUS $GPU_NAME" ;;
+-m) exec env "PYTHONPATH={ROOT}" "{sys.executable}" "$@" ;;
+"""
+    + """
 run_ladder.py)
     echo "$* with $(cat results/reference/*/*/results.json | grep -c new) kept" >> log
     mkdir -p "$3/logs" "$3/profiles" && echo new > "$3/results.json" && touch "$3/profiles/naive.nsys-rep"
     if [ "${3##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
 esac
 """
+)
 
 
 class Tree:
@@ -39,6 +43,7 @@ class Tree:
         for folder in ("tools", ".venv/bin"):
             (root / folder).mkdir(parents=True)
         shutil.copy(ROOT / "tools" / "record.sh", root / "tools")
+        write_program(root / "tools" / "test_gpu.sh", '#!/bin/sh\necho "tests by $1" >> log\nexit "$TESTS"\n')
         self.python = write_program(root / ".venv" / "bin" / "python", FAKE_PYTHON)
         for problem in PROBLEMS:
             (root / "results" / "reference" / "h200" / problem).mkdir(parents=True)
@@ -52,7 +57,9 @@ class Tree:
 
     def run(self, *problems: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.root / "tools" / "record.sh"), *problems]
-        variables = os.environ | {"GPU_NAME": "NVIDIA H200", "BAD": "", "STATUS": "0"} | environment
+        variables = (
+            os.environ | {"GPUS": "1", "GPU_NAME": "NVIDIA H200", "BAD": "", "STATUS": "0", "TESTS": "0"} | environment
+        )
         return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
     def log(self) -> list[str]:
@@ -73,18 +80,29 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     assert ended.returncode == 0
     run = "run_ladder.py --out runs/record/h200/"
     assert tree.log() == [
-        "-m pytest -q -m gpu",
+        "tests by .venv/bin/python",
         f"{run}logistic --stages all --profile nsys,cupti with 0 kept",
         f"{run}hidden-256 --stages all --hidden 256 with 0 kept",
         f"{run}hidden-128-128-128 --stages all --hidden 128,128,128 --batch-size 32 with 0 kept",
     ]
     assert re.sub(r"\d+", "N", ended.stdout).splitlines() == [
-        f"record: {part} took N s" for part in ("the tests", *(re.sub(r"\d+", "N", problem) for problem in PROBLEMS))
+        f"{part} took N s" for part in ("tests", *(re.sub(r"\d+", "N", problem) for problem in PROBLEMS))
     ]
     assert tree.records() == ["new", "new", "new"]
     assert not list((tree.root / "results").rglob("logs"))
     assert not list((tree.root / "results").rglob("*.nsys-rep"))
     assert not list((tree.root / "runs").rglob("*.json"))
+
+
+def test_beside_others_nothing_is_measured_again_for_their_sake(tree: Tree) -> None:
+    assert tree.run(GPUS="4").returncode == 0
+    assert all("--remeasure 0 with" in line for line in tree.log()[1:])
+
+
+def test_nothing_is_measured_when_the_tests_fail(tree: Tree) -> None:
+    assert tree.run(TESTS="1").returncode == 3
+    assert tree.log() == ["tests by .venv/bin/python"]
+    assert tree.records() == ["old", "old", "old"]
 
 
 def test_every_problem_there_is_can_be_asked_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from tests.tools.machine import write_program
 ROOT = Path(__file__).parents[2]
 
 # Notes what it is asked for; leaves a study's files in the folder of its last argument, and fails for study $BAD.
-FAKE_PYTHON = """#!/bin/sh
+FAKE_PYTHON = (
+    f"""#!/bin/sh
 case "$1" in
--c) echo "$GPU_NAME" ;;
+-c) echo "$GPUS $GPU_NAME" ;;
+-m) exec env "PYTHONPATH={ROOT}" "{sys.executable}" "$@" ;;
+"""
+    + """
 run_ladder.py)
     echo "$*" >> log
     for folder; do :; done
@@ -24,6 +29,7 @@ run_ladder.py)
     if [ "${folder##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
 esac
 """
+)
 
 
 class Tree:
@@ -40,7 +46,7 @@ class Tree:
         (root / "results/reference/h200/studies/depth/older-point").mkdir(parents=True)
 
     def run(self, *studies: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        variables = os.environ | {"GPU_NAME": "NVIDIA H200", "BAD": "", "STATUS": "0"} | environment
+        variables = os.environ | {"GPUS": "1", "GPU_NAME": "NVIDIA H200", "BAD": "", "STATUS": "0"} | environment
         command = [str(self.root / "tools" / "record_studies.sh"), *studies]
         return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
@@ -65,6 +71,12 @@ def test_every_study_is_measured_and_replaces_its_record(tree: Tree) -> None:
     assert tree.kept() == {
         name + rest for name in ("depth", "size") for rest in ("", "/study.json", "/point", "/point/results.json")
     }
+
+
+def test_beside_others_nothing_is_measured_again_for_their_sake(tree: Tree) -> None:
+    assert tree.run("depth", GPUS="2").returncode == 0
+    out = "runs/record/h200/studies/depth"
+    assert tree.log() == [f"run_ladder.py study experiments/depth.toml --remeasure 0 --out {out}"]
 
 
 def test_a_named_one_alone_and_where_it_stopped(tree: Tree) -> None:

@@ -1,0 +1,128 @@
+"""Runs commands side by side, each on a GPU of its own with its share of the cores; on one GPU, one after the other.
+
+    python -m tools.side_by_side LOGS NAME COMMAND [NAME COMMAND ...]
+
+On one GPU a command has the terminal; on several it writes to LOGS/NAME.log. A command that ends with 1 has measured,
+and something it measured was wrong; with more than that it was refused or interrupted: then the others are, too. Ends
+with the largest status, and says of every command how long it took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from common.cuda.driver import devices
+
+CPUS = Path("/sys/devices/system/cpu")
+MEASURED = 1  # the largest status of a command that came to its end
+POLL_S = 0.2
+
+
+class Slot(NamedTuple):
+    """A GPU, as CUDA_VISIBLE_DEVICES names it, and the cores beside it."""
+
+    gpu: str
+    cores: set[int]
+
+
+class Running(NamedTuple):
+    """A command that has begun."""
+
+    name: str
+    slot: Slot
+    process: subprocess.Popen[bytes]
+    begun: float
+
+
+def slots(gpus: int, cpus: Path = CPUS) -> list[Slot]:
+    """One for each GPU, between which the cores are dealt out; hyperthreads of a core stay together."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = named if len(named) == gpus > 1 else [str(number) for number in range(gpus)]
+    cores = [core for siblings in _siblings(cpus) for core in siblings]
+    share = len(cores) // gpus
+    return [Slot(name, set(cores[n * share : (n + 1) * share])) for n, name in enumerate(names)]
+
+
+def _siblings(cpus: Path) -> Iterator[list[int]]:
+    """The usable hardware threads, core by core."""
+    usable = sorted(os.sched_getaffinity(0))
+    seen: set[int] = set()
+    for core in usable:
+        if core not in seen:
+            together = [core]
+            with contextlib.suppress(OSError, ValueError):
+                together = _numbers((cpus / f"cpu{core}/topology/thread_siblings_list").read_text())
+            found = [one for one in together if one in usable] or [core]
+            seen.update(found)
+            yield found
+
+
+def _numbers(text: str) -> list[int]:
+    """`0,64` and `0-1` as Linux writes them."""
+    ends = [part.split("-") for part in text.strip().split(",")]
+    return [number for first, *last in ends for number in range(int(first), int(last[0] if last else first) + 1)]
+
+
+def run(jobs: Sequence[tuple[str, str]], free: list[Slot], logs: Path) -> int:
+    """Run the commands by name, in order, as slots come free; the largest status of them."""
+    alone, waiting, running, worst = len(free) == 1, list(jobs), list[Running](), 0
+    try:
+        while waiting or running:
+            while waiting and free:
+                running.append(_begin(*waiting.pop(0), free.pop(0), None if alone else logs))
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                free.append(one.slot)
+                print(f"{one.name} took {time.monotonic() - one.begun:.0f} s", flush=True)
+                worst = max(worst, _status(one.process))
+            if worst > MEASURED:
+                return worst
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:  # the terminal has told all of them
+        worst = 128 + signal.SIGINT
+    finally:
+        for one in running:
+            one.process.send_signal(signal.SIGINT)
+        for one in running:
+            one.process.wait()
+    return worst
+
+
+def _status(process: subprocess.Popen[bytes]) -> int:
+    """As a shell has it: one that was killed has 128 and the signal's number."""
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _begin(name: str, command: str, slot: Slot, logs: Path | None) -> Running:
+    if logs is None:
+        return Running(name, slot, subprocess.Popen(shlex.split(command)), time.monotonic())
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            shlex.split(command),
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": slot.gpu},
+            stdout=log,
+            stderr=log,
+            preexec_fn=lambda: os.sched_setaffinity(0, slot.cores),  # what it starts inherits them
+        )
+    return Running(name, slot, process, time.monotonic())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """See above."""
+    logs, *rest = arguments
+    free = slots(len(devices()) or 1)
+    return run(list(zip(rest[::2], rest[1::2], strict=True)), free, Path(logs))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

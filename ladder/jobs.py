@@ -42,6 +42,7 @@ class Job(msgspec.Struct, frozen=True):
     budget_s: float | None  # null: `wanted` is what an earlier round found affordable
     salt: int = 0  # see `drawn`
     curve_steps: int = 0  # record the curves with a point every so many steps; 0: do not
+    compiles: bool = False  # beside others, for what that leaves on disk: only preparing is timed, nothing judged
 
 
 class FirstUpdate(msgspec.Struct, frozen=True):
@@ -71,6 +72,7 @@ class Report(msgspec.Struct, frozen=True):
     trips: dict[int, Trip] = {}  # of the timed runs, by number
     curve: Curve | None = None
     no_curve: str = ""  # why there is none, though it was asked for
+    compiled_s: float | None = None  # how long preparing took where it was all that was asked for
 
 
 def encoded(report: Report) -> bytes:

@@ -33,18 +33,23 @@ def run_job(
     (folder / JOB).write_bytes(msgspec.json.encode(job))
     (folder / REPORT).unlink(missing_ok=True)  # no process may be taken for another
     if nursery is not None:
-        report = _report_of(lambda: nursery.run(folder, log, timeout_s), folder, log, timeout_s)
+        report = report_of(lambda: nursery.run(folder, log, timeout_s), folder, log, timeout_s)
         if report is not None and report.error is None and not (report.unprofiled and cupti.available()):
             return report
         nursery.close()
         (folder / REPORT).unlink(missing_ok=True)
-    command = wrap([sys.executable, "-m", "ladder.worker", str(folder)])
-    report = _report_of(lambda: _run(command, log, timeout_s), folder, log, timeout_s)
+    command = wrap(worker(folder))
+    report = report_of(lambda: _run(command, log, timeout_s), folder, log, timeout_s)
     assert report is not None
     return report
 
 
-def _report_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s: float) -> Report | None:
+def worker(folder: Path) -> list[str]:
+    """The command of a process that does the job in the folder."""
+    return [sys.executable, "-m", "ladder.worker", str(folder)]
+
+
+def report_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s: float) -> Report | None:
     """What a worker reported, or how it ended instead; `run` gives its exit code, or None where there was no worker."""
     ended, code = None, None
     try:
@@ -79,16 +84,21 @@ def limits_of_gpu(answer: Path, log: Path, timeout_s: float) -> LimitsRecord | N
 
 def _run(command: Sequence[str], log: Path, timeout_s: float) -> int:
     """The exit code of a command that writes into the log; subprocess.TimeoutExpired where it does not end."""
+    process = begin(command, log)
+    try:
+        return process.wait(timeout_s)
+    finally:
+        end(process)
+
+
+def begin(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """A process in a session of its own that writes into the log."""
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
-        try:
-            return process.wait(timeout_s)
-        finally:
-            _end_group(process)
+        return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """Kill the process and whatever it started; by now it is done, late, or the user has interrupted us."""
     kill_group(process.pid)
     process.wait()

@@ -89,7 +89,7 @@ class Timing(msgspec.Struct, frozen=True):
     steps_per_epoch: int
     runs_s: list[float]
     warmups_s: list[float]
-    prepare_s: float  # the slowest of the processes: the one whose caches were cold
+    prepare_s: float  # the slowest of the processes, or of the one that compiled for them: whose caches were cold
     epoch_s: Spread
     step_us: float
     gpu_epoch_s: float | None
@@ -98,7 +98,15 @@ class Timing(msgspec.Struct, frozen=True):
     throttled: bool
 
     @classmethod
-    def of(cls, processes: list[Process], *, epochs: int, steps_per_epoch: int, shortened: bool) -> Timing:
+    def of(
+        cls,
+        processes: list[Process],
+        *,
+        epochs: int,
+        steps_per_epoch: int,
+        shortened: bool,
+        compiled_s: float | None = None,
+    ) -> Timing:
         """Sum up the processes of one stage; there is at least one."""
         runs = [run for process in processes for run in process.runs_s]
         gpu_runs = [run for process in processes for run in process.gpu_runs_s or []]
@@ -108,7 +116,7 @@ class Timing(msgspec.Struct, frozen=True):
             steps_per_epoch=steps_per_epoch,
             runs_s=runs,
             warmups_s=[run for process in processes for run in process.warmups_s],
-            prepare_s=max(process.prepare_s for process in processes),
+            prepare_s=max(compiled_s or 0.0, *(process.prepare_s for process in processes)),
             epoch_s=epoch,
             step_us=epoch.median / steps_per_epoch * 1e6,
             gpu_epoch_s=statistics.median(gpu_runs) / epochs if gpu_runs else None,
@@ -191,6 +199,7 @@ class StageResult(msgspec.Struct, frozen=True):
     set_aside: list[Process] = []  # those that were disturbed and measured again; in no time
     curve: Curve | None = None  # where it was asked for
     no_curve: str = ""  # why there is none, though it was asked for
+    compiled_s: float | None = None  # preparing, by a process that compiled before all others; null where none did
 
     @property
     def profile(self) -> Profile | None:

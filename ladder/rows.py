@@ -43,6 +43,8 @@ class Row:
         self._shortened = False
         self._curve: Curve | None = None
         self._no_curve = ""
+        # Whatever became of the row: a second time there would be nothing left to compile.
+        self.compiled_s = known.compiled_s if known is not None else None
         if known is not None and known.status == "passed" and known.timing is not None and known.processes:
             self._take_up(known, known.timing)
 
@@ -64,6 +66,12 @@ class Row:
     def wants(self, round_: int) -> bool:
         """Whether this round is still to be measured."""
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
+
+    @property
+    def wants_compiling(self) -> bool:
+        """Whether it compiles for long, and nothing has been compiled for it yet."""
+        compiles = self.entry.stage.compiles_within is not None and self.compiled_s is None
+        return compiles and self.status is None and not self.processes
 
     def disturbed_rounds(self, most: int) -> list[int]:
         """The rounds that something else took part in, and that were not yet measured again so often."""
@@ -174,7 +182,11 @@ class Row:
         if self.status != "passed" or self.plan is None:
             return None
         return Timing.of(
-            self.processes, epochs=self.plan.epochs, steps_per_epoch=self._steps, shortened=self._shortened
+            self.processes,
+            epochs=self.plan.epochs,
+            steps_per_epoch=self._steps,
+            shortened=self._shortened,
+            compiled_s=self.compiled_s,
         )
 
     def result(self) -> StageResult:
@@ -203,6 +215,7 @@ class Row:
             set_aside=self.set_aside,
             curve=self._curve,
             no_curve=self._no_curve,
+            compiled_s=self.compiled_s,
         )
 
 

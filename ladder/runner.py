@@ -20,6 +20,7 @@ import msgspec
 from common.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.clocks import locked_clocks
+from ladder.compilers import Compilers
 from ladder.environment import missing
 from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, drawn, load_params, run_number
 from ladder.limits import design_of, floors
@@ -145,9 +146,13 @@ class Runner:
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
                 first = todo[0][0]
-                with closing(self._nurseries(first, self._wanting(first))) as importing:
+                with (
+                    closing(self._nurseries(first, self._wanting(first))) as importing,
+                    self._compilers(first, scratch) as compiling,
+                ):
                     self._train_oracles(rounds, scratch, observer)
                     self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                    self._wait_for(compiling, observer)
                     self._round(first, self._wanting(first), scratch, observer, nurseries=importing)
                 for round_ in rounds:
                     self._round(round_, self._wanting(round_), scratch, observer)
@@ -165,6 +170,26 @@ class Runner:
     def _nurseries(self, round_: int, rows: Sequence[Row]) -> Nurseries:
         """Those that these rows' processes of the round come from, importing from now on."""
         return Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_)
+
+    def _compilers(self, round_: int, scratch: Path) -> Compilers:
+        """Those of the stages that compile for long, for what their processes of this round and the next ones need."""
+        jobs = {
+            row.entry.stage.name: msgspec.structs.replace(
+                self._job(row, round_, scratch / "dataset"), profile=None, compiles=True
+            )
+            for row in self._wanting(round_)
+            if row.wants_compiling
+        }
+        return Compilers(jobs, scratch, self._folder / "logs", self._settings.timeout_s)
+
+    def _wait_for(self, compilers: Compilers, observer: Observer) -> None:
+        """Until nothing compiles any more; how long each took is on disk before what they left there is used."""
+        if compilers.names:
+            observer.step(f"compiling {', '.join(compilers.names)}")
+            took_s = compilers.wait()
+            for row in self._rows:
+                row.compiled_s = took_s.get(row.entry.stage.name, row.compiled_s)
+            self._save(measured=True)
 
     def _round(
         self,

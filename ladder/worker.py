@@ -69,7 +69,12 @@ def main(folder: Path) -> int:
     die_with_parent()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
-        report = show(job) if job.profile == "nsys" else do(job, folder)
+        if job.compiles:
+            report = compile_ahead(job)
+        elif job.profile == "nsys":
+            report = show(job)
+        else:
+            report = do(job, folder)
     except CannotValidateError as error:
         report = Report(misfit=str(error))
     except Exception as error:  # whatever a stage raises becomes the reason in its row
@@ -238,6 +243,30 @@ def show(job: Job) -> Report:
     profiled.show(stage.name)
     trainer.close()
     return Report(device=trainer.device)
+
+
+def compile_ahead(job: Job) -> Report:
+    """Prepare, and train as `do` does for the first time, so that whatever compiles leaves on disk what it compiled."""
+    stage = load_entry(job.source).stage
+    data = Dataset.load_saved(Path(job.dataset))
+    import_packages(stage.needs)
+    assert stage.compiles_within is not None
+    begin = time.perf_counter()
+    with stage.compiles_within():
+        trainer = stage.build(job.problem, data.train)
+        validation = _validation(trainer, job.problem, data.test)
+        fence()
+        compiled_s = time.perf_counter() - begin
+        trainer.load_params(initial_params(job.problem, COLD_RUN))
+        Profiled(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
+        trainer.close()
+        for batches in job.first_updates:
+            trainer = stage.build(job.problem, data.train.first(batches * job.problem.batch_size))
+            trainer.load_params(initial_params(job.problem, COLD_RUN))
+            trainer.run_epoch(0)
+            fence()
+            trainer.close()
+    return Report(device=trainer.device, compiled_s=compiled_s)
 
 
 def _validation(trainer: Trainer, problem: Problem, test: Split) -> Validation | None:

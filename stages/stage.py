@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
@@ -23,6 +24,11 @@ class Stage:
     """Everything that the harness and the reports know of a way to train.
 
     `build` prepares a trainer on a split of the training images; it raises whatever went wrong.
+
+    A stage that compiles for long, and finds on disk what another process of it has compiled, says so by
+    `compiles_within`: before anything is measured, a process of its own then builds and trains in such a context,
+    beside those of other stages. What is chosen there by timing, on a GPU and cores that others use, must not be kept,
+    and the context is to see to that; `contextlib.nullcontext` will do where nothing is.
     """
 
     name: str
@@ -34,6 +40,7 @@ class Stage:
     below: str | None = None
     changed: str | None = None
     recipe: Recipe | None = None
+    compiles_within: Callable[[], AbstractContextManager[None]] | None = None
 
     def misfit(self, problem: Problem, steps: int) -> str | None:
         """Why a problem of so many steps an epoch does not fit, for parts that do not take every one; None if it does.

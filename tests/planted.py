@@ -14,6 +14,9 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +157,45 @@ def _write_to_nowhere(problem: Problem, train: Split) -> NumpyTrainer:
     kernel((1,), (32,), (cupy.uint64(8),))
     return NumpyTrainer(problem, train)
 
+
+def _compile(name: str) -> Any:
+    """A build that takes half a second unless it finds in `$COMPILED` what it made there; prints what it did and when.
+
+    Times are of the clock that all processes share.
+    """
+
+    def build(problem: Problem, train: Split) -> NumpyTrainer:
+        kept, begin = Path(os.environ["COMPILED"]) / name, time.monotonic()
+        found = kept.exists()
+        if not found:
+            time.sleep(0.5)
+            kept.touch()
+        os.write(1, f"{'found' if found else 'compiled'} {begin} {time.monotonic()}\n".encode())
+        return NumpyTrainer(problem, train)
+
+    return build
+
+
+@contextmanager
+def _hang_compiling() -> Iterator[None]:
+    os.write(1, b"%d\n" % os.getpid())
+    time.sleep(1000)
+    yield
+
+
+def _fail_compiling() -> Any:
+    raise RuntimeError("not beside others")
+
+
+def _compiling(name: str, within: Any = nullcontext) -> Stage:
+    return replace(_stage(name, _compile(name)), compiles_within=within)
+
+
+COMPILES = _compiling("compiles")
+COMPILES_TOO = _compiling("compiles-too")
+COMPILES_AS_WELL = _compiling("compiles-as-well")
+COMPILER_HANGS = _compiling("compiler-hangs", _hang_compiling)
+COMPILER_FAILS = _compiling("compiler-fails", _fail_compiling)
 
 GPU_MEMORY = _stage("gpu-memory", _take_all_gpu_memory)
 ASTRAY = _stage("astray", _write_to_nowhere)

@@ -40,14 +40,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     data = write_files(tmp_path / "data", quartet_arrays(400, 50, (6, 6), 4))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "LADDER_DATA_DIR": str(data)}
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "LADDER_DATA_DIR": str(data)}
     begun: list[subprocess.Popen[str]] = []
 
     def run(*argv: str) -> subprocess.Popen[str]:
         program = subprocess.Popen(
             [sys.executable, str(script), *argv],
             cwd=tmp_path,
-            env=environment,
+            env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -156,3 +156,48 @@ def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path
     os.close(writer)
     assert (program.returncode, out, err) == (130, "", "run_ladder.py: interrupted\n")
     assert not (tmp_path / "run").exists()
+
+
+COMPILING = """
+import sys
+import run_ladder
+from ladder import compilers
+from stages.registry import load_all
+
+compilers.cores_usable = lambda: 4
+run_ladder.load_all = lambda: load_all(["tests.planted:COMPILER_HANGS", "tests.planted:COMPILES"])
+if __name__ == "__main__":
+    sys.exit(run_ladder.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_compilers_end_with_the_run(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, code: int
+) -> None:
+    monkeypatch.setenv("COMPILED", str(tmp_path))
+    (tmp_path / "program.py").write_text(COMPILING)
+    program = start(*SMALL, "--out", "run")
+    log = tmp_path / "run" / "logs" / "compiler-hangs.compiling.log"
+    wait_until(lambda: log.exists() and log.read_text().endswith("\n"))
+    compiler = int(log.read_text())
+    os.killpg(program.pid, sent)
+    program.communicate(timeout=60)
+    assert program.returncode == code
+    wait_until(lambda: not is_running(compiler))
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Wait; the test fails after a minute."""
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and no zombie that nobody has asked for."""
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False

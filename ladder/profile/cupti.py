@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from operator import attrgetter, itemgetter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
+from ladder.profile.activity import Memory, Take, buffers, fields, text
 from ladder.profile.names import acts, call_name, short_name
 from ladder.profile.trace import Call, Copy, Direction, Kernel, Trace, Window
-
-BUFFER_BYTES = 8 << 20  # some ten thousand records; CUPTI fills a larger one with zeros for longer than an epoch takes
 
 # CUpti_ActivityMemcpyKind; arrays are memory of the device, too.
 DIRECTIONS: dict[int, Direction] = {
@@ -37,15 +36,13 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
 
     The first is run twice, since the tool, too, has to warm up; there is one at least.
     """
-    with _switched_on("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "DRIVER", "RUNTIME") as (cupti, reader):
+    with _switched_on("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "DRIVER", "RUNTIME") as (cupti, read):
         run_epoch(epochs[0])
-        cupti.activity_flush_all(1)
-        trace = reader.trace = Trace()
-        for epoch in epochs:
-            start = cupti.get_timestamp()
-            run_epoch(epoch)
-            trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
-        cupti.activity_flush_all(1)
+        with read() as trace:
+            for epoch in epochs:
+                start = cupti.get_timestamp()
+                run_epoch(epoch)
+                trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
     for recorded in (trace.kernels, trace.copies, trace.calls):
         recorded.sort(key=attrgetter("start"))
     return trace
@@ -54,29 +51,40 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
 def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
     """How often each function was called in each of these parts, one after the other; raises whatever CUPTI raises."""
     counted = []
-    with _switched_on("DRIVER", "RUNTIME") as (cupti, reader):
+    with _switched_on("DRIVER", "RUNTIME") as (_, read):
         for part in parts:
-            trace = reader.trace = Trace()
-            part()
-            cupti.activity_flush_all(1)
+            with read() as trace:
+                part()
             counted.append(Counter(call.name for call in trace.calls))
     return counted
 
 
 @contextmanager
-def _switched_on(*kinds: str) -> Iterator[tuple[Any, _Reader]]:
-    """CUPTI with records of these kinds, and what reads them."""
+def _switched_on(*kinds: str) -> Iterator[tuple[Any, Callable[[], AbstractContextManager[Trace]]]]:
+    """CUPTI with records of these kinds, and a context within which a trace is made of them."""
     from cupti import cupti
 
-    reader = _Reader(cupti)
-    # Read while CUPTI hands them over: afterwards the buffer is its own again.
-    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), reader)
+    cupti.get_timestamp()  # loads the library
+    lent = buffers()
+
+    @contextmanager
+    def read() -> Iterator[Trace]:
+        reader = _Reader(cupti)
+        cupti.activity_flush_all(1)  # what came before is not looked at
+        lent.takers = reader.takers
+        try:
+            yield reader.trace
+            cupti.activity_flush_all(1)
+        finally:
+            lent.takers = {}
+        lent.check()
+
     wanted = [getattr(cupti.ActivityKind, kind) for kind in kinds]
     for kind in wanted:
         cupti.activity_enable(kind)
     _leave_out_the_chatter(cupti)
     try:
-        yield cupti, reader
+        yield cupti, read
     finally:
         for kind in wanted:
             cupti.activity_disable(kind)
@@ -94,91 +102,67 @@ def _leave_out_the_chatter(cupti: Any) -> None:
                     switch(function.value, 0)
 
 
-class _Fields:
-    """Reads these fields of a kind of record."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-        self._one_by_one = attrgetter(*names)
-        self._all_at_once: Callable[[Any], tuple[Any, ...]] | None = None
-
-    def __call__(self, record: Any) -> tuple[Any, ...]:
-        """Their values, in order."""
-        # In cupti-python 13.0 a record is one of NumPy's, of which a single field takes as long to read as all of them.
-        data = getattr(record, "_data", None)
-        if data is None:
-            values: tuple[Any, ...] = self._one_by_one(record)
-            return values
-        if self._all_at_once is None:
-            self._all_at_once = itemgetter(*(data.dtype.names.index(name) for name in self._names))
-        return self._all_at_once(data.item())
+# Where CUpti_ActivityAPI, CUpti_ActivityMemcpy6, CUpti_ActivityMemset4 and CUpti_ActivityKernel10 have what is read.
+_CALL = fields((4, "I"), (8, "QQ"), (28, "I"), (32, "I"))  # callback; start, end; thread; correlation
+_COPY = fields((4, "B"), (8, "QQQ"), (44, "I"))  # direction; bytes, start, end; correlation
+_FILL = fields((8, "QQQ"), (44, "I"))  # bytes, start, end; correlation
+_KERNEL = fields(
+    (6, "H"),  # registers
+    (16, "QQ"),  # start, end
+    (52, "iiiiii"),  # grid, block
+    (76, "ii"),  # shared memory, static and dynamic
+    (92, "I"),  # correlation
+    (104, "Q"),  # name
+    (176, "III"),  # cluster
+)
 
 
 class _Reader:
-    """Turns CUPTI's records into a trace's, as long as there is one."""
+    """Turns CUPTI's records into a trace's."""
 
     def __init__(self, cupti: Any) -> None:
-        self.trace: Trace | None = None
+        self.trace = Trace()
         kinds, domains = cupti.ActivityKind, cupti.CallbackDomain
-        self._domains = {int(kinds.DRIVER): int(domains.DRIVER_API), int(kinds.RUNTIME): int(domains.RUNTIME_API)}
         self._name_of = cupti.get_callback_name
-        self._names: dict[tuple[int, int], str] = {}
-        self._call = _Fields("kind", "cbid", "start", "end", "correlation_id", "thread_id")
-        self._copy = _Fields("copy_kind", "start", "end", "correlation_id", "bytes")
-        self._fill = _Fields("start", "end", "correlation_id", "bytes")
-        self._kernel = _Fields(
-            *("start", "end", "correlation_id", "registers_per_thread", "static_shared_memory"),
-            *("dynamic_shared_memory", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
-            *("cluster_x", "cluster_y", "cluster_z"),
-        )
-        self._takers: dict[int, Callable[[Trace, Any], None]] = {
+        self._names: dict[tuple[int, int], str | None] = {}
+        self.takers: dict[int, Take] = {
             int(kinds.CONCURRENT_KERNEL): self._take_kernel,
             int(kinds.MEMCPY): self._take_copy,
             int(kinds.MEMSET): self._take_fill,
-            **dict.fromkeys(self._domains, self._take_call),
+            int(kinds.DRIVER): partial(self._take_call, int(domains.DRIVER_API)),
+            int(kinds.RUNTIME): partial(self._take_call, int(domains.RUNTIME_API)),
         }
-        self._by_type: dict[type, Callable[[Trace, Any], None]] = {}
 
-    def __call__(self, records: Iterable[Any]) -> None:
-        """Take in one buffer."""
-        if self.trace is None:
-            return
-        for one in records:
-            take = self._by_type.get(type(one))
-            if take is None:
-                take = self._by_type[type(one)] = self._takers.get(int(one.kind), _leave)
-            take(self.trace, one)
+    def _take_call(self, domain: int, memory: Memory, offset: int) -> None:
+        callback, start, end, thread, correlation = _CALL.unpack_from(memory, offset)
+        try:
+            name = self._names[domain, callback]
+        except KeyError:
+            name = self._names[domain, callback] = self._name(domain, callback)
+        if name is not None:
+            self.trace.calls.append(Call(name, start, end, correlation, thread))
 
-    def _take_call(self, trace: Trace, one: Any) -> None:
-        kind, callback, start, end, correlation, thread = self._call(one)
-        name = self._name(kind, callback)
-        if acts(name):
-            trace.calls.append(Call(name, start, end, correlation, thread))
+    def _take_copy(self, memory: Memory, offset: int) -> None:
+        direction, size, start, end, correlation = _COPY.unpack_from(memory, offset)
+        self.trace.copies.append(Copy(DIRECTIONS.get(direction, "other"), start, end, correlation, size))
 
-    def _take_copy(self, trace: Trace, one: Any) -> None:
-        kind, start, end, correlation, size = self._copy(one)
-        trace.copies.append(Copy(DIRECTIONS.get(kind, "other"), start, end, correlation, size))
+    def _take_fill(self, memory: Memory, offset: int) -> None:
+        size, start, end, correlation = _FILL.unpack_from(memory, offset)
+        self.trace.copies.append(Copy("fill", start, end, correlation, size))
 
-    def _take_fill(self, trace: Trace, one: Any) -> None:
-        trace.copies.append(Copy("fill", *self._fill(one)))
-
-    def _take_kernel(self, trace: Trace, one: Any) -> None:
-        start, end, correlation, registers, static, dynamic, *shape = self._kernel(one)
-        blocks, threads, cluster = (math.prod(max(1, size) for size in shape[at : at + 3]) for at in (0, 3, 6))
-        name = short_name(one.name)
-        trace.kernels.append(
-            Kernel(name, start, end, correlation, registers, static + dynamic, blocks, threads, cluster)
+    def _take_kernel(self, memory: Memory, offset: int) -> None:
+        registers, start, end, *grid_and_block, static, dynamic, correlation, name, cx, cy, cz = _KERNEL.unpack_from(
+            memory, offset
         )
+        gx, gy, gz, bx, by, bz = grid_and_block
+        cluster = max(1, cx) * max(1, cy) * max(1, cz)  # 0 where the kernel has none
+        shape = registers, static + dynamic, gx * gy * gz, bx * by * bz, cluster
+        self.trace.kernels.append(Kernel(short_name(text(name)), start, end, correlation, *shape))
 
-    def _name(self, kind: int, callback: int) -> str:
-        """Which function a call was to."""
-        if (kind, callback) not in self._names:
-            self._names[kind, callback] = call_name(self._name_of(self._domains[kind], callback))
-        return self._names[kind, callback]
-
-
-def _leave(trace: Trace, one: Any) -> None:
-    """A record of a kind that nobody asked for."""
+    def _name(self, domain: int, callback: int) -> str | None:
+        """Which function a call was to; None for those that do not act."""
+        name = call_name(self._name_of(domain, callback))
+        return name if acts(name) else None
 
 
 def version() -> str:

@@ -120,7 +120,8 @@ def _blame(parts: SplitNs, idle: Interval, call: Call | None, waits: dict[int, l
 def _overlap(intervals: list[Interval], begin: int, end: int) -> int:
     """How much of begin to end lies in these intervals, which are in order and do not overlap."""
     shared = 0
-    for first, last in intervals[max(0, bisect_left(intervals, (begin, begin)) - 1) :]:
+    for at in range(max(0, bisect_left(intervals, (begin, begin)) - 1), len(intervals)):
+        first, last = intervals[at]
         if first >= end:
             break
         shared += max(0, min(end, last) - max(begin, first))

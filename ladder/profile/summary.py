@@ -42,6 +42,8 @@ class _Means:
         self._weights = weights
         self._steps = steps
         self._epochs = [_within(trace, window) for window in trace.windows]
+        # Without the fence by which the harness ends the epoch: the last one.
+        self._syncs = [split.waiting_calls(epoch)[:-1] for epoch in self._epochs]
 
     def profile(self, tool: Tool, plain_step_us: float, multiprocessor: Multiprocessor | None) -> Profile:
         seen = self._seen()
@@ -59,8 +61,8 @@ class _Means:
             kernels_per_step=self._mean(len(epoch.kernels) for epoch in self._epochs) / self._steps,
             launches_per_step=self._mean(len(_called(epoch, "Launch")) for epoch in self._epochs) / self._steps,
             graph_launches_per_epoch=self._mean(len(_called(epoch, "GraphLaunch")) for epoch in self._epochs),
-            syncs_per_epoch=self._mean(len(_syncs(epoch)) for epoch in self._epochs),
-            sync_us_per_step=self._mean(_host_ns(_syncs(epoch)) for epoch in self._epochs) / NS / self._steps,
+            syncs_per_epoch=self._mean(map(len, self._syncs)),
+            sync_us_per_step=self._mean(map(_host_ns, self._syncs)) / NS / self._steps,
             allocations_per_epoch=self._allocations(),
             busy_share=self._mean(busy_ns) / self._mean(window_ns),
             kernels=self._kernels(self._epochs[steady], multiprocessor),
@@ -83,7 +85,7 @@ class _Means:
         return Split(mean("kernels"), mean("copies"), mean("queued"), mean("launching"), mean("waiting"))
 
     def _allocations(self) -> dict[str, float]:
-        names = sorted({c.name for e in self._epochs for c in e.calls if allocates(c.name)})
+        names = sorted(filter(allocates, {call.name for epoch in self._epochs for call in epoch.calls}))
         return {name: self._mean(sum(c.name == name for c in e.calls) for e in self._epochs) for name in names}
 
     def _copies(self) -> list[CopyUse]:
@@ -159,15 +161,12 @@ def without_tool(seen: Split, plain_step_us: float) -> Split:
 
 def _within(trace: Trace, window: Window) -> Trace:
     """What began in one epoch."""
-
-    def inside(what: Kernel | Copy | Call) -> bool:
-        return window.start <= what.start < window.end
-
+    begin, end = window.start, window.end
     return Trace(
         windows=[window],
-        kernels=[kernel for kernel in trace.kernels if inside(kernel)],
-        copies=[copy for copy in trace.copies if inside(copy)],
-        calls=[call for call in trace.calls if inside(call)],
+        kernels=[kernel for kernel in trace.kernels if begin <= kernel.start < end],
+        copies=[copy for copy in trace.copies if begin <= copy.start < end],
+        calls=[call for call in trace.calls if begin <= call.start < end],
     )
 
 
@@ -180,18 +179,13 @@ def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
 
 def _overlap_ns(epoch: Trace) -> int:
     """What the kernels take by themselves, less the time in which any of them runs, in ns."""
-    return sum(split.length(split.union([k], epoch.windows[0])) for k in epoch.kernels) - split.length(
-        split.union(epoch.kernels, epoch.windows[0])
-    )
+    window = epoch.windows[0]
+    alone = sum(max(0, min(one.end, window.end) - max(one.start, window.start)) for one in epoch.kernels)
+    return alone - split.length(split.union(epoch.kernels, window))
 
 
 def _called(epoch: Trace, word: str) -> list[Call]:
     return [call for call in epoch.calls if word in call.name]
-
-
-def _syncs(epoch: Trace) -> list[Call]:
-    """The calls that wait, without the fence by which the harness ends the epoch: the last one."""
-    return split.waiting_calls(epoch)[:-1]
 
 
 def _host_ns(calls: Iterable[Call]) -> int:

@@ -178,4 +178,6 @@ def _epoch(problem: Problem, unroll: int) -> Any:
     return epoch
 
 
+# It does not compile beside others (`compiles_within`): XLA times products while it compiles, and what it keeps of a
+# compiled function holds what it chose.
 STAGE = Stage("jax-scan", "JAX, an epoch in a scan", "reference", "float32", ("jax",), JaxScanTrainer)

@@ -24,6 +24,7 @@ from typing import Any
 from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
+from stages.references.torch_choices import no_choice_kept
 from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
 from stages.stage import Stage
@@ -77,4 +78,12 @@ def build(problem: Problem, train: Split) -> Trainer:
     return TorchTrainer(problem, train, prepare, prepare_evaluation)
 
 
-STAGE = Stage("torch-compile", "PyTorch compiled, AMP", "reference", "bfloat16", ("torch-cuda",), build)
+STAGE = Stage(
+    "torch-compile",
+    "PyTorch compiled, AMP",
+    "reference",
+    "bfloat16",
+    ("torch-cuda",),
+    build,
+    compiles_within=no_choice_kept,
+)

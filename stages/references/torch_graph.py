@@ -31,6 +31,7 @@ from typing import Any
 from common.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
+from stages.references.torch_choices import no_choice_kept
 from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
 from stages.stage import Stage
@@ -112,6 +113,7 @@ FLOAT32 = Stage(
     "float32",
     ("torch-cuda",),
     partial(build, amp=False),
+    compiles_within=no_choice_kept,
 )
 AMP = Stage(
     "torch-graph-amp",
@@ -120,4 +122,5 @@ AMP = Stage(
     "bfloat16",
     ("torch-cuda",),
     partial(build, amp=True),
+    compiles_within=no_choice_kept,
 )

@@ -1,0 +1,49 @@
+"""What PyTorch's compiler chooses by timing while others compile beside it: it stays in that process."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+from stages.references import torch_compile, torch_graph
+from stages.references.torch_choices import ChoosesByTimeError, no_choice_kept
+
+pytestmark = pytest.mark.torch
+
+
+class Kept(dict[str, object]):
+    put = dict.__setitem__
+
+
+def test_no_block_size_is_kept_until_nothing_compiles_beside_it() -> None:
+    from torch._inductor.runtime.autotune_cache import AutotuneCache
+
+    cache = AutotuneCache("hash", local_cache=(Kept(), "kernel.best_config"))
+    chosen = SimpleNamespace(kwargs={"XBLOCK": 1}, num_warps=4, num_stages=1)
+    with no_choice_kept():
+        cache.save(chosen, 1000, found_by_coordesc=False, triton_cache_hash="")
+        hook = pickle.dumps(cache.save)  # as it lies on disk with a compiled kernel
+    later = pickle.loads(hook)
+    assert later.__self__.local_cache[0] == {}
+    later(chosen, 1000, found_by_coordesc=False, triton_cache_hash="")
+    assert list(later.__self__.local_cache[0]) == ["kernel.best_config"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_compiled_does_not_depend_on_whether_padding_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch._inductor.fx_passes import pad_mm
+
+    for allowed in ("can_pad", "is_mm_compute_bound"):  # as on a GPU
+        monkeypatch.setattr(pad_mm, allowed, lambda *_: True)
+    monkeypatch.setattr(pad_mm, "get_cached_should_pad", lambda _: None)
+    odd = torch.ones(127, 127)
+    with no_choice_kept(), pytest.raises(Exception, match=ChoosesByTimeError.__name__):
+        torch.compile(lambda a, b: a @ b)(odd, odd)
+
+
+def test_those_that_compile_say_so() -> None:
+    stages = (torch_compile.STAGE, torch_graph.FLOAT32, torch_graph.AMP)
+    assert {stage.compiles_within for stage in stages} == {no_choice_kept}

@@ -1,7 +1,8 @@
 """Nobody honest is flagged: fifty runs, each of a seed and with parameters of its own, judged as any run is.
 
-In this process, so that they take seconds: what a process of its own changes is tried with one of them elsewhere. On a
-GPU, `python run_ladder.py study tests/cheats/honest.toml` does as much for every stage, in processes.
+In this process, so that they take seconds: what a process of its own changes is tried with one of them elsewhere.
+tests/gpu/test_honest.py does so for every rung on a GPU, `python run_ladder.py study tests/cheats/honest.toml` for every
+stage, in processes.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ def trained_here(
     return {run: compute(problem, dataset, run, budget_s, curve_steps) for run in runs}
 
 
-@pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])
-def test_no_honest_stage_is_flagged(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a run do everything here, without a process of its own for anything."""
     monkeypatch.setattr(runner, "run_job", in_this_process)
     monkeypatch.setattr(runner, "compute_all", trained_here)
+    monkeypatch.setattr(runner, "limits_of_gpu", lambda *_: None)
     monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: Nurseries([], logs, round_))
+
+
+@pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])
+def test_no_honest_stage_is_flagged(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_this_process(monkeypatch)
     flagged = {}
     for seed in range(RUNS):
         salt = secrets.randbits(31)

@@ -1,8 +1,7 @@
 """Nobody honest is flagged: fifty runs, each of a seed and with parameters of its own, judged as any run is.
 
 In this process, so that they take seconds: what a process of its own changes is tried with one of them elsewhere.
-tests/gpu/test_honest.py does so for every rung on a GPU; `run_ladder.py study tests/cheats/honest.toml` for every stage, in
-processes.
+tests/gpu/test_honest.py does so for every rung on a GPU, and in processes the study tests/cheats/honest.toml.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from typing import Any
 
 from common.blas import blas_library, blas_threads
 from common.cuda import driver
+from common.cuda.compile import nvrtc_version
 from ladder.gpu_monitor import GpuMonitor
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -119,7 +120,7 @@ def describe() -> dict[str, Any]:
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release().split('-')[0]}"},
         "python": platform.python_version(),
-        "libraries": libraries(LIBRARIES),
+        "libraries": libraries(LIBRARIES) | compiler(),
         "blas": {"library": blas_library(), "threads": blas_threads() or UNKNOWN},
         "code": {"git_commit": commit, "uncommitted_changes": dirty},
     }
@@ -134,6 +135,14 @@ def libraries(names: Iterable[str]) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def compiler() -> dict[str, str]:
+    """The NVRTC that compiles the kernels, by its own account: which of several that are installed is loaded varies."""
+    try:
+        return {"NVRTC": "{}.{}".format(*nvrtc_version())}
+    except (ImportError, RuntimeError):
+        return {}
 
 
 def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:

@@ -11,6 +11,7 @@ from reports.markdown import line
 # A library's name, the packages that it comes as, and how the names of the stages begin that use it: "" is any rung.
 LIBRARIES = (
     ("CUDA", ("cuda-toolkit",), ""),
+    ("NVRTC", ("NVRTC",), ""),
     ("CuPy", ("cupy-cuda12x", "cupy-cuda13x"), ""),
     ("PyTorch", ("torch",), "torch-"),
     ("JAX", ("jax",), "jax-"),

@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}
-"$python" -m pytest -q -m "gpu and not alone" -n 6 --dist worksteal
+"$python" -m pytest -q -p no:benchmark -m "gpu and not alone" -n 6 --dist worksteal
 "$python" -m pytest -q -m "gpu and alone"

@@ -142,6 +142,16 @@ def test_describe_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+def test_the_compiler_is_the_one_that_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> tuple[int, int]:
+        raise RuntimeError("no libnvrtc")
+
+    monkeypatch.setattr(environment, "nvrtc_version", lambda: (13, 5))
+    assert environment.describe()["libraries"]["NVRTC"] == "13.5"
+    monkeypatch.setattr(environment, "nvrtc_version", nowhere)
+    assert "NVRTC" not in environment.describe()["libraries"]
+
+
 def test_libraries_are_those_installed_here() -> None:
     assert environment.libraries(["numpy", "no-such-package"]) == {"numpy": np.__version__}
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol
 
@@ -53,6 +53,7 @@ PROFILES = "profiles"  # the folder of the run in which traces are kept
 ORACLE_BUDGET_S = 60.0
 PROFILE_S = 3.0  # what CUPTI may take of a stage's process for those of later rounds to be profiled as well
 MAX_ROUNDS = 450
+IMPORTED_AHEAD = 2  # rounds, while nothing is measured yet; processes of more would fill the memory
 FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
 
@@ -145,17 +146,20 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
-                first = todo[0][0]
-                with (
-                    closing(self._nurseries(first, self._wanting(first))) as importing,
-                    self._compilers(first, scratch) as compiling,
-                ):
+                wanted = sorted({round_ for round_, _ in todo})
+                with ExitStack() as begun:
+                    importing = {
+                        round_: begun.enter_context(closing(self._nurseries(round_, self._wanting(round_))))
+                        for round_ in wanted[:IMPORTED_AHEAD]
+                    }
+                    compiling = begun.enter_context(self._compilers(wanted[0], scratch))
                     self._train_oracles(rounds, scratch, observer)
                     self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
                     self._wait_for(compiling, observer)
-                    self._round(first, self._wanting(first), scratch, observer, nurseries=importing)
-                for round_ in rounds:
-                    self._round(round_, self._wanting(round_), scratch, observer)
+                    for nurseries in importing.values():
+                        nurseries.wait()
+                    for round_ in wanted:
+                        self._round(round_, self._wanting(round_), scratch, observer, nurseries=importing.get(round_))
             self._measure_again(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:

@@ -7,6 +7,7 @@ whatever ends a study, nothing that was measured is lost, and it goes on where i
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -71,7 +72,9 @@ def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float
 
     What each took is then in its point's results, which the point goes on from.
     """
-    # The processes run in another folder.
+    for left in folder.glob(f"{SCRATCH}*"):  # by a study that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    # Resolved, since the processes run in another folder.
     with TemporaryDirectory(prefix=SCRATCH, dir=folder.resolve()) as name:
         jobs = {point: runner.to_compile(Path(name) / point) for point, runner in runners.items()}
         by_both = {f"{point}.{stage}": job for point, of in jobs.items() for stage, job in of.items()}

@@ -10,7 +10,7 @@ import secrets
 import shlex
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -40,7 +40,7 @@ try:
     from ladder.runner import Runner
     from ladder.sources import code_of
     from ladder.spec import check_fits, check_needs, check_settings, cut, describe_problem
-    from ladder.study import measure_study, run_options
+    from ladder.study import compile_points, measure_study, run_options
     from ladder.study_data import INDEX, Point, Study, load_study
     from ladder.study_file import read_study, with_settings
     from ladder.tune import Tuning, name_of, open_gpu
@@ -172,6 +172,7 @@ def study(argv: list[str]) -> int:
         held.enter_context(alone_in(folder))
         measure = partial(_measure_point, options.data_dir, entries, view, folder)
         try:
+            _compile_points(plan, options.data_dir, entries, view, folder)
             measure_study(plan, folder, entries, measure, view.point)
         except KeyboardInterrupt:
             view.note(f"interrupted; go on with: {PYTHON} run_ladder.py study --resume {shlex.quote(str(folder))}")
@@ -215,28 +216,55 @@ def _resumed_study(options: argparse.Namespace) -> tuple[Study, Path]:
     return plan, folder
 
 
+def _compile_points(
+    plan: Study, data_dir: Path | None, entries: dict[str, Entry], view: LiveView, study_folder: Path
+) -> None:
+    """Compile what the points that are still to be measured need, where several have stages that compile for long."""
+    runners: dict[str, Runner] = {}
+    timeouts = [0.0]
+    for point in plan.points:
+        options = run_options(point, entries)
+        compiling = any(entries[name].stage.compiles_within for name in options.stages.split(","))
+        if point.status in ("waiting", "begun") and compiling:
+            timeouts.append(options.timeout)
+            with suppress(UsageError):  # which is told when its turn comes
+                runners[point.name] = _runner_at(data_dir, entries, view, study_folder, point)
+    if len(runners) > 1:
+        compile_points(runners, study_folder, max(timeouts), view)
+
+
 def _measure_point(
     data_dir: Path | None, entries: dict[str, Entry], view: LiveView, study_folder: Path, point: Point, folder: Path
 ) -> str | None:
     """Run the ladder at a point of a study, or go on with it; why it cannot be done where that is so."""
-    options = run_options(point, entries)
-    options.data_dir = data_dir or options.data_dir
-    if (folder / "results.json").exists():
-        options.resume = folder
-        runner, _ = _resumed(options, {}, entries, view)
-    else:
-        options.out = folder
-        try:
-            runner, _ = _begun(options, entries, view, limits=_limits_before(study_folder))
-        except UsageError as error:
-            view.note(f"{point.name}: skipped: {error}")
-            return str(error)
+    has_begun = (folder / "results.json").exists()
+    try:
+        runner = _runner_at(data_dir, entries, view, study_folder, point)
+    except UsageError as error:
+        if has_begun:  # on another machine, or of another version
+            raise
+        view.note(f"{point.name}: skipped: {error}")
+        return str(error)
     try:
         runner.run(view)
     except UsageError as error:
         view.note(f"{point.name}: skipped: {error}")
         return str(error)
     return None
+
+
+def _runner_at(
+    data_dir: Path | None, entries: dict[str, Entry], view: LiveView, study_folder: Path, point: Point
+) -> Runner:
+    """The run of a point, new or as far as it came."""
+    folder, limits = study_folder / point.name, _limits_before(study_folder)
+    options = run_options(point, entries)
+    options.data_dir = data_dir or options.data_dir
+    if (folder / "results.json").exists():
+        options.resume = folder
+        return _resumed(options, {}, entries, view, limits)[0]
+    options.out = folder
+    return _begun(options, entries, view, limits)[0]
 
 
 def _limits_before(study_folder: Path) -> LimitsRecord | None:
@@ -443,9 +471,13 @@ def _given(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, object
 
 
 def _resumed(
-    options: argparse.Namespace, given: dict[str, object], entries: dict[str, Entry], view: LiveView
+    options: argparse.Namespace,
+    given: dict[str, object],
+    entries: dict[str, Entry],
+    view: LiveView,
+    limits: LimitsRecord | None = None,
 ) -> tuple[Runner, Path]:
-    """A run that stopped, with the settings it began with."""
+    """A run that stopped, with the settings it began with; the GPU's limits as they are given where it has none."""
     for name, value in given.items():
         # `make ladder` always says `--stages all`, which for a resumed run are all of its own.
         if name not in ("resume", "data_dir", "profile", "stage_file") and (name, value) != ("stages", "all"):
@@ -454,6 +486,7 @@ def _resumed(
             raise UsageError(f"{option}: a resumed run keeps its settings; leave it out, or start anew")
     folder: Path = options.resume if options.resume.is_dir() else options.resume.parent
     results = _load(options.resume)
+    results = msgspec.structs.replace(results, limits=results.limits or limits)
     was = results.problem
     dataset = load_dataset(data_dir=options.data_dir, seed=was.seed, progress=view.download)
     problem = Problem(

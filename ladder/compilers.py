@@ -32,7 +32,7 @@ class _Compiler(NamedTuple):
 
 
 class Compilers:
-    """A process for each job, by the stage's name, of which as many run at once as the cores can take.
+    """A process for each job, by the name of what it is for, of which as many run at once as the cores can take.
 
     Where that is no more than one at a time, there are none: it would take as long as each stage's own first process
     does. On leaving, whatever still runs is ended.
@@ -57,17 +57,15 @@ class Compilers:
         self.close()
 
     def wait(self) -> dict[str, float]:
-        """Until all have ended, or been ended as too late; how long preparing took each that succeeded, in seconds.
+        """Until all have ended, or been ended as too late; how long preparing took each, in seconds, by its name.
 
-        One that fails has cost its time and no more: its stage compiles when it is measured.
+        0 for one that failed, which has cost its time and no more: its stage compiles when it is measured.
         """
         took_s: dict[str, float] = {}
         while self._running:
             for one in list(self._running):
                 if one.process.poll() is not None or time.monotonic() > one.deadline:
-                    seconds = self._end(one)
-                    if seconds is not None:
-                        took_s[one.name] = seconds
+                    took_s[one.name] = self._end(one)
             self._begin()
             time.sleep(POLL_S)
         return took_s
@@ -88,9 +86,9 @@ class Compilers:
             process = begin(worker(folder), log)
             self._running.append(_Compiler(name, process, folder, log, time.monotonic() + self._timeout_s))
 
-    def _end(self, one: _Compiler) -> float | None:
-        """How long preparing took this one, which has ended or ends here; None where it did not come to that."""
+    def _end(self, one: _Compiler) -> float:
+        """How long preparing took this one, which has ended or ends here; 0 where it did not come to that."""
         report = report_of(lambda: one.process.wait(0), one.folder, one.log, self._timeout_s)
         end(one.process)
         self._running.remove(one)
-        return report.compiled_s if report is not None and report.error is None else None
+        return report.compiled_s or 0.0 if report is not None and report.error is None else 0.0

@@ -55,10 +55,8 @@ def _torch_without_cuda() -> str | None:
 
 
 Check = Callable[[], str | None]
-TORCH = (
-    "torch",
-    "torch._dynamo",
-)  # the compiler's front: the first optimiser imports it, even where nothing is compiled
+# The compiler's front, which the first optimiser imports, even where nothing is compiled, and what comes behind it.
+TORCH = ("torch", "torch._dynamo", "torch._inductor.compile_fx")
 # Each need with the checks that have to pass, and with the modules that a stage with it will import.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cuda": (

@@ -123,12 +123,16 @@ class Nurseries:
         }
 
     def __enter__(self) -> Self:
-        for nursery in self._open.values():
-            nursery.wait()
+        self.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def wait(self) -> None:
+        """Until all of them are ready."""
+        for nursery in self._open.values():
+            nursery.wait()
 
     def close(self) -> None:
         """End them all."""

@@ -10,8 +10,8 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol
 
@@ -53,6 +53,7 @@ PROFILES = "profiles"  # the folder of the run in which traces are kept
 ORACLE_BUDGET_S = 60.0
 PROFILE_S = 3.0  # what CUPTI may take of a stage's process for those of later rounds to be profiled as well
 MAX_ROUNDS = 450
+IMPORTED_AHEAD = 2  # rounds, while nothing is measured yet; processes of more would fill the memory
 FIRST_BATCHES = (1, 3, 17)  # 17 is more than any stage handles as one piece of code: compiled or unrolled steps, too
 
 
@@ -116,15 +117,7 @@ class Runner:
     def _run(self, observer: Observer) -> Results:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
-        for row in self._rows:
-            stage = row.entry.stage
-            reason = cannot_run(stage) or stage.misfit(self._problem, self._steps)
-            if stage.needs and reason is None:
-                validated = len(self._dataset.test.images) if self._problem.validate_every else 0
-                images = len(self._dataset.train.images) + validated
-                reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib)
-            if reason is not None and not row.processes:
-                row.skip(reason)
+        self._skip_what_cannot_run()
         todo = [(round_, row) for round_ in rounds for row in self._rows if row.wants(round_)]
         observer.begin(len(todo), [row.entry.stage.name for row in self._rows])
         for row in self._rows:
@@ -145,23 +138,61 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
-                first = todo[0][0]
-                with (
-                    closing(self._nurseries(first, self._wanting(first))) as importing,
-                    self._compilers(first, scratch) as compiling,
-                ):
+                wanted = sorted({round_ for round_, _ in todo})
+                with ExitStack() as begun:
+                    importing = {
+                        round_: begun.enter_context(closing(self._nurseries(round_, self._wanting(round_))))
+                        for round_ in wanted[:IMPORTED_AHEAD]
+                    }
+                    jobs, logs = self.to_compile(scratch / "dataset"), self._folder / "logs"
+                    compiling = begun.enter_context(Compilers(jobs, scratch, logs, self._settings.timeout_s))
                     self._train_oracles(rounds, scratch, observer)
                     self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
-                    self._wait_for(compiling, observer)
-                    self._round(first, self._wanting(first), scratch, observer, nurseries=importing)
-                for round_ in rounds:
-                    self._round(round_, self._wanting(round_), scratch, observer)
+                    if compiling.names:
+                        observer.step(f"compiling {', '.join(compiling.names)}")
+                        self.compiled(compiling.wait())
+                    for nurseries in importing.values():
+                        nurseries.wait()
+                    for round_ in wanted:
+                        self._round(round_, self._wanting(round_), scratch, observer, nurseries=importing.get(round_))
             self._measure_again(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
                 self._watch_all(tool, scratch, observer)
         observer.end()
         return self._results
+
+    def _skip_what_cannot_run(self) -> None:
+        for row in self._rows:
+            stage = row.entry.stage
+            reason = cannot_run(stage) or stage.misfit(self._problem, self._steps)
+            if stage.needs and reason is None:
+                validated = len(self._dataset.test.images) if self._problem.validate_every else 0
+                images = len(self._dataset.train.images) + validated
+                reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib)
+            if reason is not None and not row.processes:
+                row.skip(reason)
+
+    def to_compile(self, folder: Path) -> dict[str, Job]:
+        """What the stages that compile for long are still to compile, by their names; the data is in the folder then.
+
+        `Compilers` does it, before anything is measured.
+        """
+        self._skip_what_cannot_run()
+        jobs = {
+            row.entry.stage.name: msgspec.structs.replace(self._job(row, 0, folder), profile=None, compiles=True)
+            for row in self._rows
+            if row.wants_compiling
+        }
+        if jobs and not folder.exists():
+            self._dataset.save(folder)
+        return jobs
+
+    def compiled(self, took_s: Mapping[str, float]) -> None:
+        """Note how long each of these stages took to prepare there, on disk before what they left is used."""
+        for row in self._rows:
+            row.compiled_s = took_s.get(row.entry.stage.name, row.compiled_s)
+        self._save(measured=True)
 
     def _wanting(self, round_: int) -> list[Row]:
         """The rows that are still to be measured in this round."""
@@ -170,26 +201,6 @@ class Runner:
     def _nurseries(self, round_: int, rows: Sequence[Row]) -> Nurseries:
         """Those that these rows' processes of the round come from, importing from now on."""
         return Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_)
-
-    def _compilers(self, round_: int, scratch: Path) -> Compilers:
-        """Those of the stages that compile for long, for what their processes of this round and the next ones need."""
-        jobs = {
-            row.entry.stage.name: msgspec.structs.replace(
-                self._job(row, round_, scratch / "dataset"), profile=None, compiles=True
-            )
-            for row in self._wanting(round_)
-            if row.wants_compiling
-        }
-        return Compilers(jobs, scratch, self._folder / "logs", self._settings.timeout_s)
-
-    def _wait_for(self, compilers: Compilers, observer: Observer) -> None:
-        """Until nothing compiles any more; how long each took is on disk before what they left there is used."""
-        if compilers.names:
-            observer.step(f"compiling {', '.join(compilers.names)}")
-            took_s = compilers.wait()
-            for row in self._rows:
-                row.compiled_s = took_s.get(row.entry.stage.name, row.compiled_s)
-            self._save(measured=True)
 
     def _round(
         self,

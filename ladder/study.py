@@ -7,15 +7,19 @@ whatever ends a study, nothing that was measured is lost, and it goes on where i
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
 from common.errors import UsageError
 from common.problem import Problem
+from ladder.compilers import Compilers
 from ladder.options import ladder_parser
 from ladder.results import Settings
+from ladder.runner import SCRATCH, Observer, Runner
 from ladder.spec import check_settings
 from ladder.study_data import Point, PointStatus, Study, save_study
 from ladder.study_file import point_options
@@ -61,6 +65,25 @@ def measure_study(
         reason = measure(point, folder / point.name)
         study = _noted(study, index, "measured" if reason is None else "skipped", folder, reason)
     return study
+
+
+def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float, observer: Observer) -> None:
+    """Have the stages of all these points, by their names, compile side by side, before the first of them is measured.
+
+    What each took is then in its point's results, which the point goes on from.
+    """
+    for left in folder.glob(f"{SCRATCH}*"):  # by a study that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    # Resolved, since the processes run in another folder.
+    with TemporaryDirectory(prefix=SCRATCH, dir=folder.resolve()) as name:
+        jobs = {point: runner.to_compile(Path(name) / point) for point, runner in runners.items()}
+        by_both = {f"{point}.{stage}": job for point, of in jobs.items() for stage, job in of.items()}
+        with Compilers(by_both, Path(name), folder / "logs", timeout_s) as compilers:
+            if compilers.names:
+                observer.step(f"compiling {len(by_both)} stages of {sum(map(bool, jobs.values()))} points")
+                took_s = compilers.wait()
+                for point, runner in runners.items():
+                    runner.compiled({stage: took_s[f"{point}.{stage}"] for stage in jobs[point]})
 
 
 def _noted(study: Study, index: int, status: PointStatus, folder: Path, reason: str | None = None) -> Study:

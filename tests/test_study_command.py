@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import run_ladder
+from ladder import compilers
 from ladder.results import load
-from ladder.study_data import load_study
+from ladder.study_data import load_study, save_study
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.idx_writer import quartet_arrays, write_files
@@ -98,6 +100,37 @@ def test_a_study_is_rendered_again(here: Path) -> None:
     (here / "out" / "report.md").unlink()
     assert main(["report", "out/study.json"]) == 0
     assert (here / "out" / "report.md").read_bytes() == before
+
+
+def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_stages(monkeypatch, NUMPY, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
+    monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
+    monkeypatch.setenv("COMPILED", str(here))
+    assert main(["study", write(here, f"{TWO}\n[[where]]\nhidden = 5\nstages = ['compiles']\n"), "--out", "out"]) == 0
+    logs = {path.name for path in (here / "out").rglob("*.compiling.log")}
+    assert logs == {
+        "hidden-3.compiles.compiling.log", "hidden-3.compiles-too.compiling.log", "hidden-5.compiles.compiling.log"
+    }  # fmt: skip
+    for point, names in (("hidden-3", ["numpy", "compiles", "compiles-too"]), ("hidden-5", ["compiles"])):
+        stages = load(here / "out" / point).stages
+        assert [(stage.name, stage.status) for stage in stages] == [(name, "passed") for name in names]
+        assert [bool(stage.compiled_s) for stage in stages] == [name.startswith("compiles") for name in names]
+    before = {path: path.stat().st_mtime_ns for path in (here / "out").rglob("*.compiling.log")}
+    index = load_study(here / "out")
+    points = [*index.points[:1], msgspec.structs.replace(index.points[1], status="begun")]
+    save_study(msgspec.structs.replace(index, points=points), here / "out")
+    assert main(["study", "--resume", "out"]) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (here / "out").rglob("*.compiling.log")}
+
+
+def test_a_point_that_cannot_be_measured_keeps_none_from_compiling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_stages(monkeypatch, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
+    monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
+    monkeypatch.setenv("COMPILED", str(here))
+    text = f"{SMALL.replace('batch_size = 20', '')}\n[vary]\nbatch_size = [20, 4000, 10]\n"
+    assert main(["study", write(here, text), "--out", "out"]) == 0
+    assert [status for _, status in statuses(here / "out")] == ["measured", "skipped", "measured"]
+    assert len(list((here / "out" / "logs").glob("*.compiling.log"))) == 4
 
 
 def test_a_study_that_varies_nothing_is_one_run(here: Path) -> None:

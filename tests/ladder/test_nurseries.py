@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ladder import processes, runner
+from ladder.jobs import Report
 from ladder.nurseries import Nurseries, Nursery, family
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -59,6 +62,34 @@ def test_nothing_is_measured_while_a_nursery_imports(tmp_path: Path, monkeypatch
     with Nurseries([(), ()], tmp_path / "logs", 0) as nurseries:
         assert ready == [nurseries.of(())]
         assert nurseries.of(("jax",)) is None
+
+
+def test_those_of_the_first_two_rounds_import_at_once_and_nothing_is_measured_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Nursery] = []
+    ready: list[Nursery] = []
+    at_once: list[int] = []
+    begin, wait, job = Nursery.__init__, Nursery.wait, processes.run_job
+
+    def begins(nursery: Nursery, needs: Iterable[str], log: Path) -> None:
+        begun.append(nursery)
+        begin(nursery, needs, log)
+
+    def waited(nursery: Nursery) -> None:
+        wait(nursery)
+        ready.append(nursery)
+
+    def measured(*job_and_more: Any, **more: Any) -> Report:
+        assert set(begun) == set(ready)
+        at_once.append(len(begun))
+        return job(*job_and_more, **more)
+
+    monkeypatch.setattr(Nursery, "__init__", begins)
+    monkeypatch.setattr(Nursery, "wait", waited)
+    monkeypatch.setattr(runner, "run_job", measured)
+    prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
+    assert at_once == [2, 2, 3]
 
 
 def test_without_its_nursery_a_stage_is_measured_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

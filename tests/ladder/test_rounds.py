@@ -67,6 +67,9 @@ class Script:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def wait(self) -> None:
+        """Nothing to import."""
+
     def close(self) -> None:
         """Nothing to end."""
 

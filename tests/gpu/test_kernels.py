@@ -10,6 +10,7 @@ import pytest
 
 from ladder.environment import missing
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
+from tests.gpu.conftest import sanitized
 from tests.kernels.cases import Case, all_cases
 
 pytestmark = pytest.mark.gpu
@@ -27,9 +28,10 @@ def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
     seed = secrets.randbits(32)
     for case in all_cases(kernel.name, np.random.default_rng(seed)):
         function = gpu.kernel(kernel.source, kernel.name, case.cluster, macros=case.macros, **case.how)
-        first, second = (launched(gpu, function, kernel, case) for _ in range(2))
+        first = launched(gpu, function, kernel, case)
         assert case.mismatch(first) == "", f"seed {seed}"
-        if kernel.claims_repeatable:
+        if kernel.claims_repeatable and not sanitized():
+            second = launched(gpu, function, kernel, case)
             for name, value in first.items():
                 assert np.asarray(value).tobytes() == np.asarray(second[name]).tobytes(), f"{case}: {name} varies"
 

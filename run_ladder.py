@@ -224,7 +224,8 @@ def _compile_points(
     timeouts = [0.0]
     for point in plan.points:
         options = run_options(point, entries)
-        compiling = any(entries[name].stage.compiles_within for name in options.stages.split(","))
+        stages = (entries[name].stage for name in options.stages.split(","))
+        compiling = any(stage.compiles_within or stage.first_updates_within for stage in stages)
         if point.status in ("waiting", "begun") and compiling:
             timeouts.append(options.timeout)
             with suppress(UsageError):  # which is told when its turn comes

@@ -59,7 +59,8 @@ class Compilers:
     def wait(self) -> dict[str, float]:
         """Until all have ended, or been ended as too late; how long preparing took each, in seconds, by its name.
 
-        0 for one that failed, which has cost its time and no more: its stage compiles when it is measured.
+        0 for one that did not prepare what is timed, or failed, which has cost its time and no more: its stage compiles
+        when it is measured.
         """
         took_s: dict[str, float] = {}
         while self._running:

@@ -199,7 +199,7 @@ class StageResult(msgspec.Struct, frozen=True):
     set_aside: list[Process] = []  # those that were disturbed and measured again; in no time
     curve: Curve | None = None  # where it was asked for
     no_curve: str = ""  # why there is none, though it was asked for
-    compiled_s: float | None = None  # preparing, by a process that compiled before all others; 0: it failed
+    compiled_s: float | None = None  # preparing, by a process that compiled before all others; 0: not done there
 
     @property
     def profile(self) -> Profile | None:

@@ -70,8 +70,9 @@ class Row:
     @property
     def wants_compiling(self) -> bool:
         """Whether it compiles for long, and nothing has been compiled for it yet."""
-        compiles = self.entry.stage.compiles_within is not None and self.compiled_s is None
-        return compiles and self.status is None and not self.processes
+        stage = self.entry.stage
+        compiles = stage.compiles_within is not None or stage.first_updates_within is not None
+        return compiles and self.compiled_s is None and self.status is None and not self.processes
 
     def disturbed_rounds(self, most: int) -> list[int]:
         """The rounds that something else took part in, and that were not yet measured again so often."""

@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -165,7 +166,8 @@ def do(job: Job, folder: Path) -> Report:
     save_params(folder / "final.npz", *judged)
     laps.end("measure")
     # After all is timed, since further trainers in this process would make its times another's.
-    first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
+    with (stage.first_updates_within or nullcontext)():
+        first_updates = [_first_update(stage, job, train, batches, folder) for batches in job.first_updates]
     laps.end("first updates")
     curve, no_curve = _curve(job, stage, params_of(0))
     laps.end("curve")
@@ -246,27 +248,36 @@ def show(job: Job) -> Report:
 
 
 def compile_ahead(job: Job) -> Report:
-    """Prepare, and train as `do` does for the first time, so that whatever compiles leaves on disk what it compiled."""
+    """Train as `do` does for the first time, so that whatever compiles leaves on disk what it compiled."""
     stage = load_entry(job.source).stage
     data = Dataset.load_saved(Path(job.dataset))
     import_packages(stage.needs)
-    assert stage.compiles_within is not None
+    with (stage.compiles_within or nullcontext)():
+        compiled_s = _prepare_ahead(stage, job, data) if stage.compiles_within is not None else 0.0
+        with (stage.first_updates_within or nullcontext)():
+            for batches in job.first_updates:
+                trainer = stage.build(job.problem, data.train.first(batches * job.problem.batch_size))
+                trainer.load_params(initial_params(job.problem, COLD_RUN))
+                trainer.run_epoch(0)
+                fence()
+                trainer.close()
+    return Report(compiled_s=compiled_s)
+
+
+def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:
+    """Prepare the trainer that others are going to time, and train for an epoch of each kind; how long preparing took.
+
+    In seconds.
+    """
     begin = time.perf_counter()
-    with stage.compiles_within():
-        trainer = stage.build(job.problem, data.train)
-        validation = _validation(trainer, job.problem, data.test)
-        fence()
-        compiled_s = time.perf_counter() - begin
-        trainer.load_params(initial_params(job.problem, COLD_RUN))
-        Profiled(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
-        trainer.close()
-        for batches in job.first_updates:
-            trainer = stage.build(job.problem, data.train.first(batches * job.problem.batch_size))
-            trainer.load_params(initial_params(job.problem, COLD_RUN))
-            trainer.run_epoch(0)
-            fence()
-            trainer.close()
-    return Report(device=trainer.device, compiled_s=compiled_s)
+    trainer = stage.build(job.problem, data.train)
+    validation = _validation(trainer, job.problem, data.test)
+    fence()
+    compiled_s = time.perf_counter() - begin
+    trainer.load_params(initial_params(job.problem, COLD_RUN))
+    Profiled(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
+    trainer.close()
+    return compiled_s
 
 
 def _validation(trainer: Trainer, problem: Problem, test: Split) -> Validation | None:

@@ -28,7 +28,9 @@ class Stage:
     A stage that compiles for long, and finds on disk what another process of it has compiled, says so by
     `compiles_within`: before anything is measured, a process of its own then builds and trains in such a context,
     beside those of other stages. What is chosen there by timing, on a GPU and cores that others use, must not be kept,
-    and the context is to see to that; `contextlib.nullcontext` will do where nothing is.
+    and the context is to see to that; `contextlib.nullcontext` will do where nothing is. Where that cannot be had, the
+    trainers on a few batches, which are judged and never timed, may still be compiled there: `first_updates_within` is
+    a context that keeps theirs apart from the timed trainer's; they are built and trained within it everywhere.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Stage:
     changed: str | None = None
     recipe: Recipe | None = None
     compiles_within: Callable[[], AbstractContextManager[None]] | None = None
+    first_updates_within: Callable[[], AbstractContextManager[None]] | None = None
 
     def misfit(self, problem: Problem, steps: int) -> str | None:
         """Why a problem of so many steps an epoch does not fit, for parts that do not take every one; None if it does.

@@ -191,6 +191,19 @@ def _compiling(name: str, within: Any = nullcontext) -> Stage:
     return replace(_stage(name, _compile(name)), compiles_within=within)
 
 
+@contextmanager
+def _apart() -> Iterator[None]:
+    """What is compiled within is looked for in a folder of its own."""
+    before = os.environ["COMPILED"]
+    os.environ["COMPILED"] = str(Path(before) / "apart")
+    Path(before, "apart").mkdir(exist_ok=True)
+    yield
+    os.environ["COMPILED"] = before
+
+
+COMPILES_FIRST_UPDATES = replace(
+    _stage("compiles-first-updates", _compile("compiles-first-updates")), first_updates_within=_apart
+)
 COMPILES = _compiling("compiles")
 COMPILES_TOO = _compiling("compiles-too")
 COMPILES_AS_WELL = _compiling("compiles-as-well")

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any
 
 from ladder.profile.activity import Memory, Take, buffers, fields, text
+from ladder.profile.errors import ProfileError
 from ladder.profile.names import acts, call_name, short_name
 from ladder.profile.trace import Call, Copy, Direction, Kernel, Trace, Window
 
@@ -43,6 +44,8 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
                 start = cupti.get_timestamp()
                 run_epoch(epoch)
                 trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
+    if not trace.calls:
+        raise ProfileError("CUPTI recorded no call at all")
     for recorded in (trace.kernels, trace.copies, trace.calls):
         recorded.sort(key=attrgetter("start"))
     return trace

@@ -15,8 +15,10 @@ step, launched by the loop in XLA's runtime.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -43,11 +45,7 @@ class JaxScanTrainer:
         unroll: int | None = None,
         compiler_options: Mapping[str, Any] | None = None,
     ) -> None:
-        # By default JAX takes most of the GPU's memory at once, and whatever else uses the GPU fails.
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        import jax  # here, since a machine without JAX lists the stage too
-
-        self._jax = jax
+        jax = self._jax = _imported()
         self._problem = problem
         self.device: Literal["cpu", "gpu"] = "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
         self.detail = "CPU" if self.device == "cpu" else ""
@@ -178,6 +176,48 @@ def _epoch(problem: Problem, unroll: int) -> Any:
     return epoch
 
 
-# It does not compile beside others (`compiles_within`): XLA times products while it compiles, and what it keeps of a
-# compiled function holds what it chose.
-STAGE = Stage("jax-scan", "JAX, an epoch in a scan", "reference", "float32", ("jax",), JaxScanTrainer)
+@contextmanager
+def compiled_apart() -> Iterator[None]:
+    """Within, what is compiled for a GPU is kept in a folder of its own, whatever takes less than a second, too.
+
+    XLA times products while it compiles, and what it keeps of a compiled function holds what it chose. Beside other
+    processes it may choose badly, and no epoch that is timed may get to see that.
+    """
+    jax = _imported()
+    if jax.devices()[0].platform == "cpu":
+        yield
+        return
+    from jax.experimental.compilation_cache import compilation_cache
+
+    kept, least = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+    before = {name: getattr(jax.config, name) for name in (kept, least)}
+    apart = Path(before[kept] or cache_folder("jax")) / "first-updates"
+    for name, value in ((kept, str(apart)), (least, 0.0)):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # it stays with the folder that it was first used with
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+
+
+def _imported() -> Any:
+    """JAX, here, since a machine without it lists the stage too."""
+    # By default it takes most of the GPU's memory at once, and whatever else uses the GPU fails.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    return jax
+
+
+STAGE = Stage(
+    "jax-scan",
+    "JAX, an epoch in a scan",
+    "reference",
+    "float32",
+    ("jax",),
+    JaxScanTrainer,
+    first_updates_within=compiled_apart,
+)

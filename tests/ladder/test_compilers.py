@@ -63,6 +63,21 @@ def test_stages_compile_side_by_side_before_anything_is_measured(tmp_path: Path)
     assert load(tmp_path) == results
 
 
+def test_a_stage_may_compile_its_first_updates_alone_apart_from_what_is_timed(tmp_path: Path) -> None:
+    results = prepare(tmp_path, COMPILES[0], "tests.planted:COMPILES_FIRST_UPDATES", rounds=2).run(Watcher())
+    stage = results.stages[1]
+    assert stage.status == "passed"
+    ahead, first, second = (
+        [did for did, _, _ in said(tmp_path, f"{stage.name}.{log}")] for log in ("compiling", "1", "2")
+    )
+    assert ahead == ["compiled", "found", "found"]  # three splits
+    assert first == ["compiled", "found", "found", "found"]  # the one that is timed, and those
+    assert second == ["found"]
+    assert stage.compiled_s == 0.0
+    assert stage.timing is not None
+    assert stage.timing.prepare_s == stage.processes[0].prepare_s > 0.5
+
+
 @pytest.mark.parametrize(("cores", "at_once"), [(2, 0), (3, 0), (4, 2), (5, 2)])
 def test_no_more_compile_at_once_than_there_are_cores_for(
     cores: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

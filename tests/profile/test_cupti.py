@@ -202,7 +202,7 @@ def test_only_what_is_wanted_is_read(library: Library) -> None:
 
 def test_records_in_order_of_their_begin(library: Library) -> None:
     late, early = (Kernel10(kind=Kind.CONCURRENT_KERNEL, start=at, name=ctypes.addressof(NAME)) for at in (9, 5))
-    trace = record([0], lambda _: library.hand_over(late, early))
+    trace = record([0], lambda _: library.hand_over(late, early, records()[0]))
     assert [kernel.start for kernel in trace.kernels] == [5, 9]
 
 
@@ -210,6 +210,11 @@ def test_calls_are_counted_part_by_part(library: Library) -> None:
     call = records()[0]
     counted = record_calls(lambda: library.hand_over(call, call), lambda: None)
     assert [dict(part) for part in counted] == [{"cuLaunchKernelEx": 2}, {}]
+
+
+def test_an_epoch_without_any_call_was_not_recorded(library: Library) -> None:
+    with pytest.raises(ProfileError, match="no call"):
+        record([0], lambda _: library.hand_over())
 
 
 def test_a_buffer_is_used_again(library: Library) -> None:

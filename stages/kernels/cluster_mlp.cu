@@ -16,7 +16,6 @@
 // Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves, which are
 // rows of one factor: a number is the sum of two rows of the product.
 #include "mlp_epoch.cuh"
-#include "mlp_parameters.cuh"
 
 // cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
 // step, biases too.
@@ -43,12 +42,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     write_before_fetches();
     __syncthreads();
     Epoch epoch(block, images, labels, steps, learning_rate);
-    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
+    epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
     if (threadIdx.x == THREADS - WARP) epoch.begin();
     wait_for_cluster();  // nobody sends to a block that has not begun
     for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
     epoch.end();
-    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
+    epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
     const double2 own = epoch.totals();
     if (epoch.has_head() && block.lane == 0) {

@@ -17,7 +17,7 @@ class Head {
         }
     }
 
-    // GRADIENT_SCALE times dlogits, in halves, to where they belong in this block.
+    // GRADIENT_SCALE times dlogits, to where they belong in this block.
     __device__ void run() {
         add_up();
         const int upper = block.lane / 4;
@@ -35,18 +35,17 @@ class Head {
             }
         }
 #pragma unroll
-        for (int c = 0; c < CLASS_CHUNKS; ++c) {
-            const Halves halves = halves_of(dlogits[c][0], dlogits[c][1]);
-            Matrix& matrix = own_dlogits(c);
-            matrix.high[block.lane] = halves.high, matrix.low[block.lane] = halves.low;
-        }
+        for (int c = 0; c < CLASS_CHUNKS; ++c) put(own_dlogits(c), {dlogits[c][0], dlogits[c][1]}, block.lane);
     }
 
-    // From there to the other blocks, by all warps of the crew.
+    // From there to the other blocks, by all warps of the crew, as many blocks at once as have enough lanes.
     __device__ void share() const {
-        const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(block.lane / 16)) + block.lane % 16;
+        constexpr int ROWS = sizeof(Matrix) / sizeof(uint4), READERS = WARP / (CLASS_CHUNKS * ROWS);
+        const int row = block.lane % (CLASS_CHUNKS * ROWS);
+        const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(row / ROWS)) + row % ROWS;
         const unsigned own = shared_address(part), barrier = shared_address(&block.barriers.doutputs[LAST][block.crew]);
-        deal_out<BLOCKS>(block, [&](int reader) {
+        deal_out<BLOCKS / READERS>(block, [&](int task) {
+            const int reader = task * READERS + block.lane / (CLASS_CHUNKS * ROWS);
             if (reader != block.rank) send(address_in(own, reader), address_in(barrier, reader), *part);
         });
     }
@@ -70,11 +69,11 @@ class Head {
   private:
     // What the senders sent, and the biases.
     __device__ void add_up() {
-        const float4* parts = block.at<float4>(plan.logits) + block.lane;
-        float4 all = parts[0];
+        const Part* parts = block.at<Part>(plan.logits) + block.lane;
+        float4 all = parts[0].numbers();
 #pragma unroll
         for (int sender = 1; sender < BLOCKS; ++sender) {
-            const float4 part = parts[sender * WARP];
+            const float4 part = parts[sender * WARP].numbers();
             all.x += part.x, all.y += part.y, all.z += part.z, all.w += part.w;
         }
         const float sums[CLASS_CHUNKS][2] = {{all.x, all.y}, {all.z, all.w}};

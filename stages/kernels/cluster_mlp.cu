@@ -34,7 +34,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
                                                                      float learning_rate, int with_totals) {
     extern __shared__ uint4 memory[];
     __shared__ Barriers barriers;
-    __shared__ double2 sums[BLOCKS];  // in the first block: loss and number right of each
     const Block block(reinterpret_cast<char*>(memory), barriers);
     // Units and features that there are fewer of are multiplied all the same.
 #pragma unroll 1
@@ -43,20 +42,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     __syncthreads();
     Epoch epoch(block, images, labels, steps, learning_rate);
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
-    if (threadIdx.x == THREADS - WARP) epoch.begin();
+    if (threadIdx.x == 0) epoch.begin();
     wait_for_cluster();  // nobody sends to a block that has not begun
+    epoch.fetch_images(0);
     for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
     epoch.end();
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
+    // In the first block, where logits were: loss and number right of each warp that has a head.
+    double2* sums = block.at<double2>(plan.logits);
     const double2 own = epoch.totals();
     if (epoch.has_head() && block.lane == 0) {
-        const unsigned there = address_in(shared_address(&sums[block.rank]), 0);
+        const unsigned there = address_in(shared_address(&sums[block.rank * HEAD_WARPS + block.crew_warp]), 0);
         store_in(there, own.x);
         store_in(there + sizeof(double), own.y);
     }
     wait_for_cluster();
     if (block.rank == 0 && threadIdx.x == 0) {
-        for (const double2& sum : sums) totals[0] += sum.x, totals[1] += sum.y;
+        for (int i = 0; i < 2 * PAIRS * HEAD_WARPS; ++i) totals[0] += sums[i].x, totals[1] += sums[i].y;
     }
 }

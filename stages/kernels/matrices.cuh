@@ -90,6 +90,7 @@ struct PartOf {
     __device__ float4 numbers() const {
         return {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z), __uint_as_float(bits.w)};
     }
+    __device__ float number(int i) const { return __uint_as_float((&bits.x)[i]); }
 };
 template <>
 struct PartOf<1> {
@@ -100,6 +101,10 @@ struct PartOf<1> {
     __device__ float4 numbers() const {
         const float2 a = numbers_of(bits.x), b = numbers_of(bits.y);
         return {a.x, a.y, b.x, b.y};
+    }
+    __device__ float number(int i) const {
+        const float2 two = numbers_of((&bits.x)[i / 2]);
+        return i % 2 == 0 ? two.x : two.y;
     }
 };
 using Part = PartOf<HALVES>;

@@ -29,7 +29,7 @@ class Epoch {
         copy_biases<0>(block, parameters, copy);
     }
 
-    // The thread that fetches images makes the barriers, each for the messages of one step after the other.
+    // By one thread: barriers, each for the messages of one step after the other.
     __device__ void begin() {
         Barriers& barriers = block.barriers;
         for (Barrier& barrier : barriers.fetched) make_barrier(barrier, 1);
@@ -44,7 +44,19 @@ class Epoch {
                 expect_bytes(barriers.doutputs[index][crew], bytes_of_doutputs(index, crew));
             }
         }
-        fetch_images(0);
+    }
+
+    // By one thread, of the last warp, once all blocks have ended the step before: each fetches a share of its features for
+    // all that have the same.
+    __device__ void fetch_images(int step) {
+        if (step >= steps || threadIdx.x != THREADS - WARP) return;
+        constexpr int SHARE = TILES * PAIRS * WARP / GROUPS;
+        const int own = block.group() * SHARE;
+        const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP + own;
+        Barrier& fetched = block.barriers.fetched[step % 2];
+        expect_bytes(fetched, GROUPS * SHARE * static_cast<int>(sizeof(uint4)));
+        uint4* mailbox = block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]) + own;
+        fetch_for(block.members_alike(), mailbox, fetched, images + from, SHARE * static_cast<int>(sizeof(uint4)));
     }
 
     __device__ void train(int step, bool with_totals) {
@@ -52,12 +64,11 @@ class Epoch {
         const uint4* batch = block.at<uint4>(plan.images[0] + parity * (plan.images[1] - plan.images[0]));
         if (has_head()) head.load(step);
         wait_for(block.barriers.fetched[parity], step / 2 % 2);
-        // The second of two crews has time when a step begins, otherwise all have it while they wait for logits.
-        if (CREWS > 1) fetch_images(step + 1);
         // Others may still be reading what they received in the last step.
         const auto wait_to_send = [&] { if (step > 0) hear_cluster(); };
         if constexpr (BY_WARPGROUPS) {
             first.forward(batch, wait_to_send);
+            fetch_images(step + 1);
             if (step > 0 && block.crew == 0) update_classes();
         } else {
             forward_first(block, batch, wait_to_send);
@@ -67,7 +78,7 @@ class Epoch {
         if (CREWS > 1 && step > 0 && block.crew == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
         collect<0>(block);
         forward_from<1>();
-        if (CREWS == 1) fetch_images(step + 1);
+        if (CREWS == 1) fetch_images(step + 1);  // while all wait for logits
 
         if (block.has_head() && block.crew == block.head_crew()) {
             receive(block.barriers.parts[LAST][0], bytes_of_parts(LAST));
@@ -91,10 +102,12 @@ class Epoch {
         }
     }
 
-    // Whether this warp has the block's softmax.
-    __device__ bool has_head() const { return block.crew_warp == 0 && block.crew == block.head_crew(); }
+    // Whether this warp has some of the block's softmax.
+    __device__ bool has_head() const {
+        return block.has_head() && block.crew == block.head_crew() && block.crew_warp < HEAD_WARPS;
+    }
 
-    // Summed loss and number right of this block's images, in the first thread of the warp that has the head.
+    // Summed loss and number right of this warp's images, in its first thread.
     __device__ double2 totals() {
         head.add_up_totals();
         return {head.loss, head.correct};
@@ -188,20 +201,10 @@ class Epoch {
 
     // Without the block's own.
     __device__ int bytes_of_doutputs(int index, int crew) const {
-        const bool own = block.has_head() && block.head_crew() == crew;
+        const bool own = block.has_head() && crew == block.head_crew();
         if (index == LAST) return (2 * CREW_PAIRS - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
         const int senders = index == 0 ? SPLIT - 1 : BLOCKS - 1;
         return senders * slots_of(index) * 2 * CREW_PAIRS * static_cast<int>(sizeof(Matrix));
-    }
-
-    // By one thread, of the last warp.
-    __device__ void fetch_images(int step) {
-        if (step >= steps || threadIdx.x != THREADS - WARP) return;
-        const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
-        constexpr int BYTES = TILES * PAIRS * WARP * static_cast<int>(sizeof(uint4));
-        Barrier& fetched = block.barriers.fetched[step % 2];
-        expect_bytes(fetched, BYTES);
-        fetch(block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]), fetched, images + from, BYTES);
     }
 
     const Block& block;

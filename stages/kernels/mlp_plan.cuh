@@ -57,6 +57,7 @@ constexpr Plan plan = {PLAN};
 constexpr int PAIRS = plan.pairs, SPLIT = plan.split, WAYS = plan.ways, TILES = plan.tiles;
 constexpr int LAST = plan.depth - 1;  // layer
 constexpr int GROUP_CHUNKS = plan.layers[0].slots * SPLIT;
+constexpr int GROUPS = BLOCKS / SPLIT;  // of blocks that divide the features among them
 
 // Of the chunks of units whose halves, or whose only numbers, fill the sixteen rows of a left factor.
 constexpr int ROW_CHUNKS = 2 / HALVES;
@@ -107,6 +108,12 @@ struct Block {
     __device__ int group() const { return rank / SPLIT; }
     __device__ int member() const { return rank % SPLIT; }
     __device__ int owner_in_group(int chunk) const { return group() * SPLIT + chunk % SPLIT; }
+    // Those of all groups that have the same features as this one, as bits.
+    __device__ unsigned members_alike() const {
+        unsigned ranks = 0;
+        for (int i = 0; i < GROUPS; ++i) ranks |= 1u << (i * SPLIT + member());
+        return ranks;
+    }
 
     // Where the chunk in that slot of this block's is among the doutputs that blocks receive.
     template <int INDEX>

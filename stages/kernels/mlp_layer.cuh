@@ -1,26 +1,25 @@
 #pragma once
 #include "mlp_plan.cuh"
 
-// What own units of a hidden layer make of what the senders sent them: outputs.
+// What own units of a hidden layer make of what the senders sent them: outputs. A lane has one number: of one that sent, it
+// would have four, but few warps would have any.
 template <int INDEX>
 __device__ void collect(const Block& block) {
     constexpr Layer layer = plan.layers[INDEX];
-    constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
+    constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS, QUARTERS = 4;
     constexpr float SCALE = 1.0f / (INDEX == 0 ? WEIGHT_SCALE : WEIGHT_SCALE * OUTPUT_SCALE);
-    deal_out<layer.slots * CREW_PAIRS>(block, [&](int task) {
-        const int slot = task / CREW_PAIRS, at = slot * PAIRS + block.first_pair() + task % CREW_PAIRS;
-        const Part* parts = block.at<Part>(layer.exchange) + at * WARP + block.lane;
-        const float bias = block.at<float>(layer.biases)[slot * TILE + block.lane / 4];
-        float4 sum = parts[0].numbers();
+    deal_out<layer.slots * CREW_PAIRS * QUARTERS>(block, [&](int task) {
+        const int slot = task / QUARTERS / CREW_PAIRS;
+        const int at = slot * PAIRS + block.first_pair() + task / QUARTERS % CREW_PAIRS;
+        const int sent_by = task % QUARTERS * (WARP / QUARTERS) + block.lane / QUARTERS, which = block.lane % QUARTERS;
+        const Part* parts = block.at<Part>(layer.exchange) + at * WARP + sent_by;
+        float sum = 0.0f;
 #pragma unroll
-        for (int sender = 1; sender < SENDERS; ++sender) {
-            const float4 part = parts[sender * PART * WARP].numbers();
-            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
-        }
-        const auto output = [&](float sum) { return OUTPUT_SCALE * fmaxf(SCALE * sum + bias, 0.0f); };
-        Matrix* outputs = block.at<Matrix>(layer.outputs) + 2 * at;
-        put(outputs[0], {output(sum.x), output(sum.y)}, block.lane);
-        put(outputs[1], {output(sum.z), output(sum.w)}, block.lane);
+        for (int sender = 0; sender < SENDERS; ++sender) sum += parts[sender * PART * WARP].number(which);
+        const float bias = block.at<float>(layer.biases)[slot * TILE + sent_by / 4];
+        const float output = OUTPUT_SCALE * fmaxf(SCALE * sum + bias, 0.0f);
+        const float next = __shfl_xor_sync(~0u, output, 1);  // image
+        if (which % 2 == 0) put(block.at<Matrix>(layer.outputs)[2 * at + which / 2], {output, next}, sent_by);
     });
 }
 

@@ -46,9 +46,11 @@ class FirstLayer {
             }
             end_products();
             wait_for_products<1>();
+            if (block.crew == 0) tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
+            wait_for_products<0>();
+        } else if (block.crew == 0) {
+            tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
         }
-        if (block.crew == 0) tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
-        if (multiplies) wait_for_products<0>();
         wait_to_send();
         if (!multiplies) return;
 #pragma unroll

@@ -1,7 +1,7 @@
 """A persistent cluster, in float16: factors are rounded to one float16 where persistent-cluster has two.
 
-Why: as for persistent-cluster. Two halves to a factor keep float32's class, and cost twice the instructions of the first
-layer's passes, twice the bytes of every message, and their splitting, in every phase between two messages.
+Why: as for persistent-cluster. Two halves to a factor keep float32's class, and cost twice the instructions of the
+first layer's passes, twice the bytes of every message, and their splitting, in every phase between two messages.
 
 Change: launch. The same kernel, compiled for one half: a fragment's sixteen rows are units, which were eight in two
 halves, and parts of sums travel as float16. Weights and sums stay float32. Not bfloat16, since images are float16

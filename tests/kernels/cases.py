@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from common.cuda.fusion import mask_shape
 from common.problem import Problem, initial_params
-from stages.cluster_mlp import THREADS as MLP_THREADS
 from stages.cluster_mlp import EXACT, ROUNDED, Plan, matrices
+from stages.cluster_mlp import THREADS as MLP_THREADS
 from stages.grid_plan import THREADS as GRID_THREADS
 from stages.grid_plan import make_plan
 from stages.launch_shapes import PLAIN, Shape

@@ -52,9 +52,7 @@ class ClusterEpoch:
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
             raise ValueError(f"{self.name}: {reason}")
-        self._train = (
-            cluster_mlp.ClusterMlp(setup, self.halves) if setup.problem.hidden else ClusterRegression(setup)
-        )
+        self._train = cluster_mlp.ClusterMlp(setup, self.halves) if setup.problem.hidden else ClusterRegression(setup)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:

@@ -18,8 +18,8 @@ from common.problem import Problem
 from stages.plain import float32, int32
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
-BLOCKS, WARPS = 16, 16  # mlp_plan.cuh
-THREADS = 32 * WARPS
+BLOCKS, WARPS, LANES = 16, 16, 32  # mlp_plan.cuh
+THREADS = LANES * WARPS
 SPLITS = (1, 2, 4, 8, 16)
 MOST_LAYERS = 5
 MOST_SHARED_BYTES = 227 * 1024 - 512  # of a block on sm_90, less what the kernel declares by itself
@@ -130,7 +130,7 @@ class Plan:
             ],
             "outputs": [slots * self.pairs * 2 * matrix for slots in self.slots],
             "exchanges": [count * self.pairs * part for count in parts],
-            "logits": [BLOCKS * part],
+            "logits": [BLOCKS * (part + part // LANES)],  # a lane's more, for the sake of shared memory's banks
             "biases": [slots * CHUNK * 4 for slots in self.slots] + [MOST_CLASSES * 4],
         }
 

@@ -107,13 +107,3 @@ __device__ inline void fetch(void* mailbox, Barrier& barrier, const void* from, 
                  "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
                  : "memory");
 }
-
-// The same into the mailboxes of all blocks of the cluster whose ranks are bits of `readers`, at the same place of each.
-__device__ inline void fetch_for(unsigned readers, void* mailbox, Barrier& barrier, const void* from, int bytes) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::
-            "r"(shared_address(mailbox)),
-        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier)),
-        "h"(static_cast<unsigned short>(readers))
-        : "memory");
-}

@@ -34,10 +34,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
                                                                      float learning_rate, int with_totals) {
     extern __shared__ uint4 memory[];
     __shared__ Barriers barriers;
-    const Block block(reinterpret_cast<char*>(memory), barriers);
+    __shared__ Totals own_totals;
+    const Block block(reinterpret_cast<char*>(memory), barriers, own_totals);
     // Units and features that there are fewer of are multiplied all the same.
 #pragma unroll 1
     for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x < HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
     write_before_fetches();
     __syncthreads();
     Epoch epoch(block, images, labels, steps, learning_rate);
@@ -49,16 +51,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     epoch.end();
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
-    // In the first block, where logits were: loss and number right of each warp that has a head.
-    double2* sums = block.at<double2>(plan.logits);
-    const double2 own = epoch.totals();
+    // In the first block, where logits were: every such warp's.
+    double2* all = block.at<double2>(plan.logits);
     if (epoch.has_head() && block.lane == 0) {
-        const unsigned there = address_in(shared_address(&sums[block.rank * HEAD_WARPS + block.crew_warp]), 0);
-        store_in(there, own.x);
-        store_in(there + sizeof(double), own.y);
+        const unsigned there = address_in(shared_address(&all[block.rank * HEAD_WARPS + block.crew_warp]), 0);
+        store_in(there, own_totals[block.crew_warp].x);
+        store_in(there + sizeof(double), own_totals[block.crew_warp].y);
     }
     wait_for_cluster();
     if (block.rank == 0 && threadIdx.x == 0) {
-        for (int i = 0; i < 2 * PAIRS * HEAD_WARPS; ++i) totals[0] += sums[i].x, totals[1] += sums[i].y;
+        for (int i = 0; i < 2 * PAIRS * HEAD_WARPS; ++i) totals[0] += all[i].x, totals[1] += all[i].y;
     }
 }

@@ -71,14 +71,6 @@ __device__ inline float2 numbers_of(unsigned pair) {
     return two;
 }
 
-// Two of a row of a matrix, this lane's.
-__device__ inline float2 whole(const Matrix& matrix, int lane) {
-    const float2 high = numbers_of(matrix.halves[0][lane]);
-    if (HALVES == 1) return high;
-    const float2 low = numbers_of(matrix.halves[HALVES - 1][lane]);
-    return {high.x + low.x, high.y + low.y};
-}
-
 // How parts of a sum travel, four to a lane: as float32, or like everything else as float16.
 template <int>
 struct PartOf {

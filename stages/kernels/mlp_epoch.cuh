@@ -46,17 +46,14 @@ class Epoch {
         }
     }
 
-    // By one thread, of the last warp, once all blocks have ended the step before: each fetches a share of its features for
-    // all that have the same.
+    // By one thread, of the last warp.
     __device__ void fetch_images(int step) {
         if (step >= steps || threadIdx.x != THREADS - WARP) return;
-        constexpr int SHARE = TILES * PAIRS * WARP / GROUPS;
-        const int own = block.group() * SHARE;
-        const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP + own;
+        const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
+        constexpr int BYTES = TILES * PAIRS * WARP * static_cast<int>(sizeof(uint4));
         Barrier& fetched = block.barriers.fetched[step % 2];
-        expect_bytes(fetched, GROUPS * SHARE * static_cast<int>(sizeof(uint4)));
-        uint4* mailbox = block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]) + own;
-        fetch_for(block.members_alike(), mailbox, fetched, images + from, SHARE * static_cast<int>(sizeof(uint4)));
+        expect_bytes(fetched, BYTES);
+        fetch(block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]), fetched, images + from, BYTES);
     }
 
     __device__ void train(int step, bool with_totals) {
@@ -73,8 +70,8 @@ class Epoch {
         } else {
             forward_first(block, batch, wait_to_send);
         }
-        if (SPLIT == 1) block.meet();
-        else receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
+        if (SPLIT > 1) receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
+        block.meet();
         if (CREWS > 1 && step > 0 && block.crew == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
         collect<0>(block);
         forward_from<1>();
@@ -85,7 +82,7 @@ class Epoch {
             if (has_head()) head.run();
             block.meet();
             head.share();
-            if (with_totals && has_head()) head.add_to_totals();
+            if (with_totals && has_head()) head.add_to_totals(block.totals[block.crew_warp]);
         }
         receive_doutputs(LAST, block.crew);
         if constexpr (BY_WARPGROUPS) backward_by_crews(batch);
@@ -99,18 +96,13 @@ class Epoch {
         if constexpr (BY_WARPGROUPS) {
             if (block.crew == 0) update_classes();
             else wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
+            block.meet();
         }
     }
 
     // Whether this warp has some of the block's softmax.
     __device__ bool has_head() const {
         return block.has_head() && block.crew == block.head_crew() && block.crew_warp < HEAD_WARPS;
-    }
-
-    // Summed loss and number right of this warp's images, in its first thread.
-    __device__ double2 totals() {
-        head.add_up_totals();
-        return {head.loss, head.correct};
     }
 
   private:
@@ -170,7 +162,6 @@ class Epoch {
         update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
         update_biases<LAST>(block, rate);
         tell_warps(CLASSES_ARE_UPDATED, THREADS);
-        block.meet();
     }
 
     // Waits for a step's messages, and expects as many in the next one.
@@ -196,7 +187,7 @@ class Epoch {
     __device__ static int bytes_of_parts(int index) {
         constexpr int PART = WARP * sizeof(Part);
         if (index == LAST) return BLOCKS * PART;
-        return (index == 0 ? SPLIT * WAYS : BLOCKS) * slots_of(index) * CREW_PAIRS * PART;
+        return (index == 0 ? (SPLIT - 1) * WAYS : BLOCKS) * slots_of(index) * CREW_PAIRS * PART;
     }
 
     // Without the block's own.

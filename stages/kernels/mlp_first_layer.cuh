@@ -41,7 +41,8 @@ __device__ inline Part* parts_of(const Block& block, int chunk, int way) {
     return block.at<Part>(layer.exchange) + (sender * layer.slots + chunk / SPLIT) * PAIRS * WARP + block.lane;
 }
 
-// What this block's features add to the units of its group: to each unit's owner, WEIGHT_SCALE times.
+// What this block's features add to the units of its group: to each unit's owner, WEIGHT_SCALE times; sent, if that is
+// another block.
 // `wait_to_send` is called by all threads, before they send.
 template <class Wait>
 __device__ void forward_first(const Block& block, const uint4* images, Wait wait_to_send) {
@@ -83,7 +84,7 @@ __device__ void forward_first(const Block& block, const uint4* images, Wait wait
             for (int i = 0; i < STRIP_PAIRS; ++i) {
                 if (strip * STRIP_PAIRS + i >= PAIRS) break;
                 const Part part(sums_of(sums[f][i][0], in_factor), sums_of(sums[f][i][1], in_factor));
-                if (SPLIT == 1) {
+                if (owner == block.rank) {
                     parts[i * WARP] = part;
                 } else {
                     send(address_in(shared_address(parts + i * WARP), owner),

@@ -1,9 +1,8 @@
 #pragma once
 #include "mlp_plan.cuh"
 
-constexpr int HEAD_WARPS = 4;  // of a crew: two images each
-
-// The softmax of the eight images that a block has, by the first warps of their crew: a lane has a class of an image.
+// The softmax of the eight images that a block has, by the first warps of their crew, two images each: a lane has a class of
+// an image.
 class Head {
   public:
     __device__ Head(const Block& block, const int* labels)
@@ -36,39 +35,40 @@ class Head {
         });
     }
 
-    // By the warps that ran last, while what was shared is on its way. An image is right if the first of its largest logits
-    // is its label's.
-    __device__ void add_to_totals() {
+    // By the warps that ran last, while what was shared is on its way: summed loss and number right of this warp's images are
+    // added to `totals`. An image is right if the first of its largest logits is its label's.
+    __device__ void add_to_totals(double2& totals) const {
         const int best = over_classes(logit == largest ? own : CLASS_CHUNKS * TILE, [](int a, int b) { return min(a, b); });
-        if (own == wanted) loss += largest - logit;
+        float loss = own == wanted ? largest - logit : 0.0f;
+        float correct = 0.0f;
         if (own == 0 && wanted >= 0) {
             loss += logf(sum);
-            correct += best == wanted;
+            correct = best == wanted;
         }
-    }
-
-    // This warp's sums, in its first lane.
-    __device__ void add_up_totals() {
         for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
             loss += __shfl_xor_sync(~0u, loss, lanes);
             correct += __shfl_xor_sync(~0u, correct, lanes);
         }
+        if (block.lane == 0) totals.x += loss, totals.y += correct;
     }
-
-    double loss = 0.0, correct = 0.0;
 
   private:
     // Where two images of a class are among a matrix's pairs of numbers.
     __device__ int place() const { return own % TILE * (TILE / 2) + block.crew_warp; }
 
     // What the senders sent. Of a class and an image each has a lane's first two numbers or, of a class above the eighth, its
-    // other two.
+    // other two. Not from one sender at the same time: numbers of every other class would come from the same banks.
     __device__ float added_up() const {
         const Part* parts = block.at<Part>(plan.logits) + place();
-        float all = 0.0f;
+        const int which = own / TILE * 2 + block.lane % 2;
+        float sums[4] = {};
 #pragma unroll
-        for (int sender = 0; sender < BLOCKS; ++sender) all += parts[sender * WARP].number(own / TILE * 2 + block.lane % 2);
-        return all / (WEIGHT_SCALE * OUTPUT_SCALE);
+        for (int i = 0; i < 4; ++i) {
+            const Part* from = parts + (i ^ own % TILE / 2) * NEXT_SENDER;
+#pragma unroll
+            for (int sender = 0; sender < BLOCKS; sender += 4) sums[i] += from[sender * NEXT_SENDER].number(which);
+        }
+        return (sums[0] + sums[1] + sums[2] + sums[3]) / (WEIGHT_SCALE * OUTPUT_SCALE);
     }
 
     template <class Number, class Join>

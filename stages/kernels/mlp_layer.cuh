@@ -1,25 +1,26 @@
 #pragma once
 #include "mlp_plan.cuh"
 
-// What own units of a hidden layer make of what the senders sent them: outputs. A lane has one number: of one that sent, it
-// would have four, but few warps would have any.
+// What own units of a hidden layer make of what the senders sent them: outputs.
 template <int INDEX>
 __device__ void collect(const Block& block) {
     constexpr Layer layer = plan.layers[INDEX];
-    constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS, QUARTERS = 4;
+    constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
     constexpr float SCALE = 1.0f / (INDEX == 0 ? WEIGHT_SCALE : WEIGHT_SCALE * OUTPUT_SCALE);
-    deal_out<layer.slots * CREW_PAIRS * QUARTERS>(block, [&](int task) {
-        const int slot = task / QUARTERS / CREW_PAIRS;
-        const int at = slot * PAIRS + block.first_pair() + task / QUARTERS % CREW_PAIRS;
-        const int sent_by = task % QUARTERS * (WARP / QUARTERS) + block.lane / QUARTERS, which = block.lane % QUARTERS;
-        const Part* parts = block.at<Part>(layer.exchange) + at * WARP + sent_by;
-        float sum = 0.0f;
+    deal_out<layer.slots * CREW_PAIRS>(block, [&](int task) {
+        const int slot = task / CREW_PAIRS, at = slot * PAIRS + block.first_pair() + task % CREW_PAIRS;
+        const Part* parts = block.at<Part>(layer.exchange) + at * WARP + block.lane;
+        const float bias = block.at<float>(layer.biases)[slot * TILE + block.lane / 4];
+        float4 sum = parts[0].numbers();
 #pragma unroll
-        for (int sender = 0; sender < SENDERS; ++sender) sum += parts[sender * PART * WARP].number(which);
-        const float bias = block.at<float>(layer.biases)[slot * TILE + sent_by / 4];
-        const float output = OUTPUT_SCALE * fmaxf(SCALE * sum + bias, 0.0f);
-        const float next = __shfl_xor_sync(~0u, output, 1);  // image
-        if (which % 2 == 0) put(block.at<Matrix>(layer.outputs)[2 * at + which / 2], {output, next}, sent_by);
+        for (int sender = 1; sender < SENDERS; ++sender) {
+            const float4 part = parts[sender * PART * WARP].numbers();
+            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+        }
+        const auto output = [&](float sum) { return OUTPUT_SCALE * fmaxf(SCALE * sum + bias, 0.0f); };
+        Matrix* outputs = block.at<Matrix>(layer.outputs) + 2 * at;
+        put(outputs[0], {output(sum.x), output(sum.y)}, block.lane);
+        put(outputs[1], {output(sum.z), output(sum.w)}, block.lane);
     });
 }
 
@@ -93,7 +94,7 @@ __device__ void forward(const Block& block) {
 // What own units of the last hidden layer add to the logits: to the owner of each eight images.
 __device__ inline void forward_classes(const Block& block) {
     constexpr Layer below = plan.layers[LAST - 1];
-    const unsigned own = shared_address(block.at<Part>(plan.logits) + block.rank * WARP + block.lane);
+    const unsigned own = shared_address(block.at<Part>(plan.logits) + block.rank * NEXT_SENDER + block.lane);
     deal_out<2 * CREW_PAIRS>(block, [&](int task) {
         const int owner = 2 * block.first_pair() + task;
         const Matrix* outputs = block.at<Matrix>(below.outputs) + owner;
@@ -202,23 +203,24 @@ __device__ void update(const Block& block, float rate) {
     });
 }
 
-// biases -= rate * the sum of doutputs over images, for own units, or in every block for the classes.
+// biases -= rate * the sum of doutputs over images, a product with ones; for own units, or in every block for the classes.
 template <int INDEX>
 __device__ void update_biases(const Block& block, float rate) {
     constexpr Layer layer = plan.layers[INDEX];
+    constexpr unsigned ONES = 0x3c003c00;  // two float16
     // By the last warps, since the first have more to do than others.
     for (int slot = CREW_WARPS - 1 - block.crew_warp; slot < (INDEX == LAST ? CLASS_CHUNKS : layer.slots);
          slot += CREW_WARPS) {
         const int chunk = INDEX == LAST ? slot : block.received_as<INDEX>(slot);
-        const Matrix* doutputs = block.at<Matrix>(layer.exchange) + chunk * 2 * PAIRS;
-        float sum = 0.0f;
+        const Matrix* doutputs = block.at<Matrix>(layer.exchange) + chunk * 2 * PAIRS + block.right();
+        float sums[2][4] = {};  // chains
 #pragma unroll
-        for (int i = 0; i < 2 * PAIRS; ++i) {
-            const float2 two = whole(doutputs[i], block.lane);
-            sum += two.x + two.y;
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            const uint4 d = load_rows(row_of(doutputs + 2 * pair, block.lower(), 0, block.lane));
+            const unsigned factor[4] = {d.x, d.y, d.z, d.w};
+            multiply_add(sums[pair % 2], factor, ONES, ONES);
         }
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float sum = sums_of(sums[0], 0).x + sums_of(sums[1], 0).x;
         if (block.lane % 4 == 0) block.at<float>(layer.biases)[slot * TILE + block.lane / 4] -= rate * sum;
     }
 }

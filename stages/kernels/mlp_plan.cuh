@@ -41,23 +41,22 @@ struct Plan {
     int pairs;               // of chunks of eight images
     int split, ways;         // features divided among so many blocks, a group, and within a block so many warps
     int tiles, group_tiles;  // of sixteen features, in a block and in a group
-    int images[2], logits;   // offsets; logits: Part (senders, WARP) of this block's eight images
+    int images[2], logits;   // offsets; logits: Part (senders, NEXT_SENDER) of this block's eight images
     Layer layers[MOST_LAYERS];
 };
 
 #ifndef PLAN  // that of 784-128-128-128-10 with batches of 32
 #define PLAN \
-    205472, 4, 784, 32, 2, 1, 16, 49, 49, 0, 50176, 197120, \
-    128, 1, 16, 100352, 142848, 205312, 145920, 0, 134400, \
-    128, 1, 16, 125440, 143872, 205344, 162304, 100352, 134528, \
-    128, 1, 16, 133632, 144896, 205376, 178688, 116736, 134656, \
-    10, 0, 2, 141824, 0, 205408, 195072, 133120, 134784
+    205728, 4, 784, 32, 2, 1, 16, 49, 49, 0, 50176, 197120, \
+    128, 1, 16, 100352, 142848, 205568, 145920, 0, 134400, \
+    128, 1, 16, 125440, 143872, 205600, 162304, 100352, 134528, \
+    128, 1, 16, 133632, 144896, 205632, 178688, 116736, 134656, \
+    10, 0, 2, 141824, 0, 205664, 195072, 133120, 134784
 #endif
 constexpr Plan plan = {PLAN};
 constexpr int PAIRS = plan.pairs, SPLIT = plan.split, WAYS = plan.ways, TILES = plan.tiles;
 constexpr int LAST = plan.depth - 1;  // layer
 constexpr int GROUP_CHUNKS = plan.layers[0].slots * SPLIT;
-constexpr int GROUPS = BLOCKS / SPLIT;  // of blocks that divide the features among them
 
 // Of the chunks of units whose halves, or whose only numbers, fill the sixteen rows of a left factor.
 constexpr int ROW_CHUNKS = 2 / HALVES;
@@ -84,15 +83,22 @@ struct Barriers {
     Barrier fetched[2];  // a step's images, by its parity
 };
 
+constexpr int HEAD_WARPS = 4;  // of a crew, which have the softmax of a block's eight images
+using Totals = double2[HEAD_WARPS];  // summed loss and number right of each one's images
+
+// From a sender's logits to the next one's; one more than there are, so that they are not in the same banks.
+constexpr int NEXT_SENDER = WARP + 1;
+
 // What a block knows of itself.
 struct Block {
     char* memory;
     Barriers& barriers;
+    Totals& totals;
     const int rank, warp, lane;
     const int crew, crew_warp;  // this warp's
 
-    __device__ Block(char* memory, Barriers& barriers)
-        : memory(memory), barriers(barriers), rank(rank_in_cluster()), warp(threadIdx.x / WARP),
+    __device__ Block(char* memory, Barriers& barriers, Totals& totals)
+        : memory(memory), barriers(barriers), totals(totals), rank(rank_in_cluster()), warp(threadIdx.x / WARP),
           lane(threadIdx.x % WARP), crew(warp / CREW_WARPS), crew_warp(warp % CREW_WARPS) {}
 
     // Of the four matrices that are loaded at once, the one whose row this lane has is of the right two, and a lower one.
@@ -108,12 +114,6 @@ struct Block {
     __device__ int group() const { return rank / SPLIT; }
     __device__ int member() const { return rank % SPLIT; }
     __device__ int owner_in_group(int chunk) const { return group() * SPLIT + chunk % SPLIT; }
-    // Those of all groups that have the same features as this one, as bits.
-    __device__ unsigned members_alike() const {
-        unsigned ranks = 0;
-        for (int i = 0; i < GROUPS; ++i) ranks |= 1u << (i * SPLIT + member());
-        return ranks;
-    }
 
     // Where the chunk in that slot of this block's is among the doutputs that blocks receive.
     template <int INDEX>

@@ -57,11 +57,13 @@ class FirstLayer {
         for (int c = 0; c < ROW_CHUNKS; ++c) {
             const int chunk = first_chunk + c, owner = block.owner_in_group(chunk);
             const unsigned barrier = address_in(shared_address(&block.barriers.parts[0][block.crew]), owner);
-            const unsigned parts = address_in(shared_address(parts_of(block, chunk, 0) + block.first_pair() * WARP), owner);
+            Part* own = parts_of(block, chunk, 0) + block.first_pair() * WARP;
+            const unsigned there = address_in(shared_address(own), owner);
 #pragma unroll
             for (int i = 0; i < OWN_IMAGES / 2; ++i) {
-                send(parts + i * WARP * sizeof(Part), barrier,
-                     Part(sums_of(sums[2 * i], c), sums_of(sums[2 * i + 1], c)).bits);
+                const Part part(sums_of(sums[2 * i], c), sums_of(sums[2 * i + 1], c));
+                if (owner == block.rank) own[i * WARP] = part;
+                else send(there + i * WARP * sizeof(Part), barrier, part.bits);
             }
         }
     }

@@ -137,7 +137,7 @@ def sections(plan: Plan) -> list[tuple[int, int]]:
     _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = map(int, numbers)
     matrix = 128 * plan.halves
     part = 2 * matrix  # of a chunk by sixteen images: two matrices, or numbers to be added up
-    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * part)]
+    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * part * 33 // 32)]
     below = 0
     for index in range(depth):
         _, slots, chunks, weights, outputs, biases, exchange, _, _ = layers[9 * index : 9 * index + 9]

@@ -14,7 +14,8 @@
 // read; nobody waits at it before the next step's first product is done.
 //
 // Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves, which are
-// rows of one factor: a number is the sum of two rows of the product.
+// rows of one factor: a number is the sum of two rows of the product. Compiled with FACTOR_HALVES 1, everything else is
+// rounded to one float16, what is sent too, and those rows are other units.
 #include "mlp_epoch.cuh"
 
 // cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
@@ -27,7 +28,7 @@
 // Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as PLAN says, for which the
 //   kernel is compiled; learning_rate as a step's, for the mean over its images.
 // Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,
-//   doutput that of the summed loss.
+//   doutput that of the summed loss; with one half also parts of sums < 65,504.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
                                                                      float* parameters, double* totals, int steps,

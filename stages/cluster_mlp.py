@@ -18,24 +18,25 @@ from common.problem import Problem
 from stages.plain import float32, int32
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
-BLOCKS, WARPS = 16, 16  # mlp_plan.cuh
-THREADS = 32 * WARPS
+BLOCKS, WARPS, LANES = 16, 16, 32  # mlp_plan.cuh
+THREADS = LANES * WARPS
 SPLITS = (1, 2, 4, 8, 16)
 MOST_LAYERS = 5
 MOST_SHARED_BYTES = 227 * 1024 - 512  # of a block on sm_90, less what the kernel declares by itself
 MOST_IMAGES, MOST_CLASSES = 128, 16  # eight images for each block's softmax; two chunks of classes
 EDGE, CHUNK = 16, 8
 TILE_BYTES = EDGE * EDGE * 2  # of pixels
-WEIGHTS_BYTES = CHUNK * CHUNK * 8  # float32 and two halves; first layer: as many bytes for 16 features, float32 alone
-PART_BYTES = 32 * 16  # of a chunk and sixteen images, float32, as of two matrices in halves
+WEIGHT_BYTES = CHUNK * CHUNK * 4  # of a chunk by a chunk, float32
+HALF_BYTES = CHUNK * CHUNK * 2  # of such a matrix, float16; a number is the sum of so many of them:
+EXACT, ROUNDED = 2, 1
 
 
 class ClusterMlp:
     """An epoch of a network with hidden layers by one cluster, for problems without a misfit."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, halves: int = EXACT) -> None:
         problem, tensors = setup.problem, setup.tensors
-        plan = plan_for(problem)
+        plan = plan_for(problem, halves)
         assert plan is not None
         macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
         self._train = setup.kernel("cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, macros=macros)
@@ -58,6 +59,7 @@ class Plan:
     problem: Problem
     split: int  # blocks among which the features of a unit are divided
     ways: int  # warps among which the features of a block are divided
+    halves: int = EXACT  # float16 that are added up to a number: two to a float32, or one
 
     @property
     def pairs(self) -> int:
@@ -96,7 +98,8 @@ class Plan:
 
     def macros(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> tuple[tuple[str, str], ...]:
         """What the kernel is compiled with; where parameters begin as of `ParameterMemory`."""
-        return (("PLAN", ",".join(map(str, self.numbers(weight_begins, bias_begins)))),)
+        numbers = self.numbers(weight_begins, bias_begins)
+        return (("PLAN", ",".join(map(str, numbers))), ("FACTOR_HALVES", str(self.halves)))
 
     def numbers(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> list[int]:
         """What struct Plan of mlp_plan.cuh has; where parameters begin as of `ParameterMemory`."""
@@ -115,36 +118,37 @@ class Plan:
 
     def _sections(self) -> dict[str, list[int]]:
         """Sizes in bytes of what a block keeps in shared memory, in this order."""
-        first = self.slots[0]
+        first, matrix = self.slots[0], self.halves * HALF_BYTES
+        part = 2 * matrix  # of a chunk by a pair, as it is sent to be added up: float32, or rounded too
         parts = [first * self.split * self.ways, *self.chunks[1:]]
         between = zip(self.slots, self.chunks[1:], strict=True)
         return {
             "images": [self.slice_tiles * self.pairs * TILE_BYTES] * 2,
             "weights": [
-                self.slice_tiles * first * self.split * WEIGHTS_BYTES,
-                *(slots * chunks * WEIGHTS_BYTES for slots, chunks in between),
+                2 * self.slice_tiles * first * self.split * WEIGHT_BYTES,
+                *(slots * chunks * (WEIGHT_BYTES + matrix) for slots, chunks in between),
             ],
-            "outputs": [slots * self.pairs * PART_BYTES for slots in self.slots],
-            "exchanges": [part * self.pairs * PART_BYTES for part in parts],
-            "logits": [BLOCKS * PART_BYTES],
+            "outputs": [slots * self.pairs * 2 * matrix for slots in self.slots],
+            "exchanges": [count * self.pairs * part for count in parts],
+            "logits": [BLOCKS * (part + part // LANES)],  # a lane's more, for the sake of shared memory's banks
             "biases": [slots * CHUNK * 4 for slots in self.slots] + [MOST_CLASSES * 4],
         }
 
 
-def plan_for(problem: Problem) -> Plan | None:
+def plan_for(problem: Problem, halves: int = EXACT) -> Plan | None:
     """How a problem's networks fit the cluster: the features of a unit in as few blocks as will do; None if never."""
     for split in SPLITS:
-        plan = Plan(problem, split, ways=1)
+        plan = Plan(problem, split, 1, halves)
         chunks, strips = plan.slots[0] * split, -(-plan.pairs // 2)
         tasks = (chunks // 2 if chunks % 2 == 0 else chunks) * strips  # of the first layer
         ways = max(ways for ways in SPLITS if ways == 1 or (ways * tasks <= WARPS and ways <= plan.slice_tiles))
-        plan = Plan(problem, split, ways)
+        plan = Plan(problem, split, ways, halves)
         if plan.shared_bytes <= MOST_SHARED_BYTES:
             return plan
     return None
 
 
-def misfit(problem: Problem, steps: int) -> str:
+def misfit(problem: Problem, steps: int, halves: int = EXACT) -> str:
     """Why a problem with hidden layers does not fit the cluster; empty if it does."""
     hidden = ",".join(map(str, problem.hidden))
     if len(problem.layers) > MOST_LAYERS:
@@ -153,7 +157,7 @@ def misfit(problem: Problem, steps: int) -> str:
         return f"batch size {problem.batch_size}: it takes {MOST_IMAGES} at most"
     if problem.classes > MOST_CLASSES:
         return f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
-    plan = plan_for(problem)
+    plan = plan_for(problem, halves)
     if plan is None:
         return f"hidden layers of {hidden} with batches of {problem.batch_size}: too much for {BLOCKS} multiprocessors"
     most = steps * plan.tiles * plan.pairs * EDGE * EDGE

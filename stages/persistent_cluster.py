@@ -46,25 +46,27 @@ class ClusterEpoch:
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     of_steps = cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
+    name: ClassVar[str] = "persistent-cluster"  # of the rung, which messages begin with
+    halves: ClassVar[int] = cluster_mlp.EXACT  # float16 that a factor is the sum of, with hidden layers
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
-            raise ValueError(f"persistent-cluster: {reason}")
-        self._train = cluster_mlp.ClusterMlp(setup) if setup.problem.hidden else ClusterRegression(setup)
+            raise ValueError(f"{self.name}: {reason}")
+        self._train = cluster_mlp.ClusterMlp(setup, self.halves) if setup.problem.hidden else ClusterRegression(setup)
 
-    @staticmethod
-    def misfit(problem: Problem, steps: int) -> str:
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
-        reason = (cluster_mlp.misfit if problem.hidden else _misfit)(problem, steps)
+        reason = cluster_mlp.misfit(problem, steps, cls.halves) if problem.hidden else _misfit(problem, steps)
         return f"{reason}; try persistent-grid" if reason else ""
 
-    @staticmethod
-    def exchanges(problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG004
+    @classmethod
+    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
         """The hops of a step, one after the other, whatever the GPU.
 
         Softmax regression exchanges twice in each step, but one step ahead, so that a step waits for one of them.
         """
-        plan = cluster_mlp.plan_for(problem) if problem.hidden else None
+        plan = cluster_mlp.plan_for(problem, cls.halves) if problem.hidden else None
         return Exchanges(cluster_hops=plan.hops if plan else 1)
 
     def __call__(self, with_metrics: bool) -> None:

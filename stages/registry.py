@@ -43,6 +43,7 @@ SOURCES = (
     "stages.streamed_bf16:STAGE",
     "stages.persistent_grid:STAGE",
     "stages.persistent_cluster:STAGE",
+    "stages.cluster_fp16:STAGE",
     "stages.alloc_cudamalloc:STAGE",
     "stages.alloc_async:STAGE",
     "stages.alloc_pool:STAGE",

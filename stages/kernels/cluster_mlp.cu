@@ -14,9 +14,9 @@
 // read; nobody waits at it before the next step's first product is done.
 //
 // Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves, which are
-// rows of one factor: a number is the sum of two rows of the product.
+// rows of one factor: a number is the sum of two rows of the product. Compiled with FACTOR_HALVES 1, everything else is
+// rounded to one float16, what is sent too, and those rows are other units.
 #include "mlp_epoch.cuh"
-#include "mlp_parameters.cuh"
 
 // cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
 // step, biases too.
@@ -28,36 +28,39 @@
 // Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as PLAN says, for which the
 //   kernel is compiled; learning_rate as a step's, for the mean over its images.
 // Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,
-//   doutput that of the summed loss.
+//   doutput that of the summed loss; with one half also parts of sums < 65,504.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
                                                                      float* parameters, double* totals, int steps,
                                                                      float learning_rate, int with_totals) {
     extern __shared__ uint4 memory[];
     __shared__ Barriers barriers;
-    __shared__ double2 sums[BLOCKS];  // in the first block: loss and number right of each
-    const Block block(reinterpret_cast<char*>(memory), barriers);
+    __shared__ Totals own_totals;
+    const Block block(reinterpret_cast<char*>(memory), barriers, own_totals);
     // Units and features that there are fewer of are multiplied all the same.
 #pragma unroll 1
     for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x < HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
     write_before_fetches();
     __syncthreads();
     Epoch epoch(block, images, labels, steps, learning_rate);
-    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
-    if (threadIdx.x == THREADS - WARP) epoch.begin();
+    epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
+    if (threadIdx.x == 0) epoch.begin();
     wait_for_cluster();  // nobody sends to a block that has not begun
+    epoch.fetch_images(0);
     for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
     epoch.end();
-    copy_parameters(block, parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
+    epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
-    const double2 own = epoch.totals();
+    // In the first block, where logits were: every such warp's.
+    double2* all = block.at<double2>(plan.logits);
     if (epoch.has_head() && block.lane == 0) {
-        const unsigned there = address_in(shared_address(&sums[block.rank]), 0);
-        store_in(there, own.x);
-        store_in(there + sizeof(double), own.y);
+        const unsigned there = address_in(shared_address(&all[block.rank * HEAD_WARPS + block.crew_warp]), 0);
+        store_in(there, own_totals[block.crew_warp].x);
+        store_in(there + sizeof(double), own_totals[block.crew_warp].y);
     }
     wait_for_cluster();
     if (block.rank == 0 && threadIdx.x == 0) {
-        for (const double2& sum : sums) totals[0] += sum.x, totals[1] += sum.y;
+        for (int i = 0; i < 2 * PAIRS * HEAD_WARPS; ++i) totals[0] += all[i].x, totals[1] += all[i].y;
     }
 }

@@ -2,6 +2,7 @@
 #include "mlp_first_layer.cuh"
 #include "mlp_head.cuh"
 #include "mlp_layer.cuh"
+#include "mlp_parameters.cuh"
 #include "mlp_warpgroups.cuh"
 
 // The phases of a step in order, and what has to be waited for between them.
@@ -9,9 +10,26 @@ class Epoch {
   public:
     __device__ Epoch(const Block& block, const uint4* images, const int* labels, int steps, float learning_rate)
         : block(block), images(images), steps(steps), rate(learning_rate / plan.batch / GRADIENT_SCALE),
-          head(block, labels) {}
+          first(block), head(block, labels) {}
 
-    // The thread that fetches images makes the barriers, each for the messages of one step after the other.
+    // Applies copy(own, stored, scale) to every weight and bias that a block keeps, of the classes' biases in every block:
+    // own should be scale times stored.
+    template <class Copy>
+    __device__ void copy_parameters(float* parameters, Copy copy) {
+        if constexpr (BY_WARPGROUPS) {
+            first.copy_weights(parameters, copy);
+        } else {
+            float2* weights = block.at<float2>(plan.layers[0].weights) + block.lane;
+#pragma unroll 1
+            for (int i = block.warp; i < 2 * TILES * GROUP_CHUNKS; i += WARPS) {
+                copy_first(block, parameters, i / GROUP_CHUNKS, i % GROUP_CHUNKS, weights[i * WARP], copy);
+            }
+        }
+        copy_layers<1>(block, parameters, copy);
+        copy_biases<0>(block, parameters, copy);
+    }
+
+    // By one thread: barriers, each for the messages of one step after the other.
     __device__ void begin() {
         Barriers& barriers = block.barriers;
         for (Barrier& barrier : barriers.fetched) make_barrier(barrier, 1);
@@ -26,7 +44,16 @@ class Epoch {
                 expect_bytes(barriers.doutputs[index][crew], bytes_of_doutputs(index, crew));
             }
         }
-        fetch_images(0);
+    }
+
+    // By one thread, of the last warp.
+    __device__ void fetch_images(int step) {
+        if (step >= steps || threadIdx.x != THREADS - WARP) return;
+        const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
+        constexpr int BYTES = TILES * PAIRS * WARP * static_cast<int>(sizeof(uint4));
+        Barrier& fetched = block.barriers.fetched[step % 2];
+        expect_bytes(fetched, BYTES);
+        fetch(block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]), fetched, images + from, BYTES);
     }
 
     __device__ void train(int step, bool with_totals) {
@@ -34,24 +61,28 @@ class Epoch {
         const uint4* batch = block.at<uint4>(plan.images[0] + parity * (plan.images[1] - plan.images[0]));
         if (has_head()) head.load(step);
         wait_for(block.barriers.fetched[parity], step / 2 % 2);
-        // The second of two crews has time when a step begins, otherwise all have it while they wait for logits.
-        if (CREWS > 1) fetch_images(step + 1);
         // Others may still be reading what they received in the last step.
         const auto wait_to_send = [&] { if (step > 0) hear_cluster(); };
-        if constexpr (BY_WARPGROUPS) forward_by_warpgroups(block, batch, wait_to_send);
-        else forward_first(block, batch, wait_to_send);
-        if (SPLIT == 1) block.meet();
-        else receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
+        if constexpr (BY_WARPGROUPS) {
+            first.forward(batch, wait_to_send);
+            fetch_images(step + 1);
+            if (step > 0 && block.crew == 0) update_classes();
+        } else {
+            forward_first(block, batch, wait_to_send);
+        }
+        if (SPLIT > 1) receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
+        block.meet();
+        if (CREWS > 1 && step > 0 && block.crew == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
         collect<0>(block);
         forward_from<1>();
-        if (CREWS == 1) fetch_images(step + 1);
+        if (CREWS == 1) fetch_images(step + 1);  // while all wait for logits
 
         if (block.has_head() && block.crew == block.head_crew()) {
             receive(block.barriers.parts[LAST][0], bytes_of_parts(LAST));
             if (has_head()) head.run();
             block.meet();
             head.share();
-            if (with_totals && has_head()) head.add_to_totals();
+            if (with_totals && has_head()) head.add_to_totals(block.totals[block.crew_warp]);
         }
         receive_doutputs(LAST, block.crew);
         if constexpr (BY_WARPGROUPS) backward_by_crews(batch);
@@ -60,15 +91,18 @@ class Epoch {
         tell_cluster();
     }
 
-    __device__ void end() { hear_cluster(); }
+    __device__ void end() {
+        hear_cluster();
+        if constexpr (BY_WARPGROUPS) {
+            if (block.crew == 0) update_classes();
+            else wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
+            block.meet();
+        }
+    }
 
-    // Whether this warp has the block's softmax.
-    __device__ bool has_head() const { return block.crew_warp == 0 && block.crew == block.head_crew(); }
-
-    // Summed loss and number right of this block's images, in the first thread of the warp that has the head.
-    __device__ double2 totals() {
-        head.add_up_totals();
-        return {head.loss, head.correct};
+    // Whether this warp has some of the block's softmax.
+    __device__ bool has_head() const {
+        return block.has_head() && block.crew == block.head_crew() && block.crew_warp < HEAD_WARPS;
     }
 
   private:
@@ -103,26 +137,31 @@ class Epoch {
     }
 
     // One hidden layer, two crews: what the first crew's images add to the first layer's update is added while the second
-    // crew's doutputs are on their way, and the rest is the first crew's meanwhile.
+    // crew's doutputs are on their way.
     __device__ void backward_by_crews(const uint4* batch) {
         backward<LAST>(block);
         block.meet();
         share<0>(block);
         tell_warps(CREW_IS_BACK + block.crew, THREADS);
-        FirstUpdate first(block, batch);
+        FirstLayer::Sums sums = {};
         if (block.crew == 1) wait_for_warps(CREW_IS_BACK, THREADS);
         receive_doutputs(0, 0);
-        first.add(0);
+        first.add(batch, 0, sums);
         if (block.crew == 0) {
             wait_for_warps(CREW_IS_BACK + 1, THREADS);
-            wait_for(block.barriers.doutputs[LAST][1], parity);
-            update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
-            update_biases<LAST>(block, rate);
             update_biases<0>(block, rate);
         }
         receive_doutputs(0, 1);
-        first.add(1);
-        first.subtract_from_weights(WEIGHT_SCALE * rate);
+        first.add(batch, 1, sums);
+        first.subtract(sums, WEIGHT_SCALE * rate);
+    }
+
+    // What a step leaves to the first crew, for when that waits for the next step's parts; before it has outputs again, and
+    // before either crew multiplies by the classes' weights.
+    __device__ void update_classes() {
+        update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
+        update_biases<LAST>(block, rate);
+        tell_warps(CLASSES_ARE_UPDATED, THREADS);
     }
 
     // Waits for a step's messages, and expects as many in the next one.
@@ -146,27 +185,17 @@ class Epoch {
     }
 
     __device__ static int bytes_of_parts(int index) {
-        constexpr int PART = WARP * sizeof(uint4);
+        constexpr int PART = WARP * sizeof(Part);
         if (index == LAST) return BLOCKS * PART;
-        return (index == 0 ? SPLIT * WAYS : BLOCKS) * slots_of(index) * CREW_PAIRS * PART;
+        return (index == 0 ? (SPLIT - 1) * WAYS : BLOCKS) * slots_of(index) * CREW_PAIRS * PART;
     }
 
     // Without the block's own.
     __device__ int bytes_of_doutputs(int index, int crew) const {
-        const bool own = block.has_head() && block.head_crew() == crew;
+        const bool own = block.has_head() && crew == block.head_crew();
         if (index == LAST) return (2 * CREW_PAIRS - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
         const int senders = index == 0 ? SPLIT - 1 : BLOCKS - 1;
         return senders * slots_of(index) * 2 * CREW_PAIRS * static_cast<int>(sizeof(Matrix));
-    }
-
-    // By one thread, of the last warp.
-    __device__ void fetch_images(int step) {
-        if (step >= steps || threadIdx.x != THREADS - WARP) return;
-        const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
-        constexpr int BYTES = TILES * PAIRS * WARP * static_cast<int>(sizeof(uint4));
-        Barrier& fetched = block.barriers.fetched[step % 2];
-        expect_bytes(fetched, BYTES);
-        fetch(block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]), fetched, images + from, BYTES);
     }
 
     const Block& block;
@@ -174,5 +203,6 @@ class Epoch {
     const int steps;
     const float rate;  // what turns a sum of scaled doutputs into an update
     int parity = 0;    // of the step
+    FirstLayer first;  // by warpgroups
     Head head;
 };

@@ -1,112 +1,80 @@
 #pragma once
 #include "mlp_plan.cuh"
 
-// The softmax of the eight images that a block has, by the first warp of their crew. With g = lane / 4 and t = lane % 4 a lane has
-// classes g and g + 8 of images 2t and 2t + 1.
+// The softmax of the eight images that a block has, by the first warps of their crew, two images each: a lane has a class of
+// an image.
 class Head {
   public:
     __device__ Head(const Block& block, const int* labels)
-        : block(block), labels(labels), image(block.rank * TILE + block.lane % 4 * 2) {}
+        : block(block), labels(labels), own(block.lane / 2), image(block.rank * TILE + block.crew_warp * 2 + block.lane % 2) {}
 
-    // Labels of a step's images, early; -1 for an image that the batch has not.
-    __device__ void load(int step) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const bool is_there = image + i < plan.batch;
-            wanted[i] = is_there ? __ldg(labels + step * plan.batch + image + i) : -1;
-        }
-    }
+    // The label of a step's image, early; -1 for an image that the batch has not.
+    __device__ void load(int step) { wanted = image < plan.batch ? __ldg(labels + step * plan.batch + image) : -1; }
 
-    // GRADIENT_SCALE times dlogits, in halves, to where they belong in this block.
+    // GRADIENT_SCALE times dlogits, to where they belong in this block.
     __device__ void run() {
-        add_up();
-        const int upper = block.lane / 4;
-        float dlogits[CLASS_CHUNKS][2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const float first = logits[0][i], second = logits[1][i];
-            largest[i] = over_classes(fmaxf(first, second), [](float a, float b) { return fmaxf(a, b); });
-            const float powers[2] = {expf(first - largest[i]), expf(second - largest[i])};
-            sum[i] = over_classes(powers[0] + powers[1], [](float a, float b) { return a + b; });
-            const float scale = wanted[i] < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum[i]);
-#pragma unroll
-            for (int c = 0; c < CLASS_CHUNKS; ++c) {
-                dlogits[c][i] = powers[c] * scale - (upper + c * TILE == wanted[i] ? GRADIENT_SCALE : 0.0f);
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < CLASS_CHUNKS; ++c) {
-            const Halves halves = halves_of(dlogits[c][0], dlogits[c][1]);
-            Matrix& matrix = own_dlogits(c);
-            matrix.high[block.lane] = halves.high, matrix.low[block.lane] = halves.low;
-        }
+        logit = own < classes.units ? added_up() + block.at<float>(classes.biases)[own] : NO_CLASS;
+        largest = over_classes(logit, [](float a, float b) { return fmaxf(a, b); });
+        const float power = expf(logit - largest);
+        sum = over_classes(power, [](float a, float b) { return a + b; });
+        const float scale = wanted < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum);
+        const float dlogit = power * scale - (own == wanted ? GRADIENT_SCALE : 0.0f);
+        const float next = __shfl_xor_sync(~0u, dlogit, 1);  // image
+        if (block.lane % 2 == 0) put(own_dlogits(own / TILE), {dlogit, next}, place());
     }
 
-    // From there to the other blocks, by all warps of the crew.
+    // From there to the other blocks, by all warps of the crew, as many blocks at once as have enough lanes.
     __device__ void share() const {
-        const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(block.lane / 16)) + block.lane % 16;
+        constexpr int ROWS = sizeof(Matrix) / sizeof(uint4), READERS = WARP / (CLASS_CHUNKS * ROWS);
+        const int row = block.lane % (CLASS_CHUNKS * ROWS);
+        const uint4* part = reinterpret_cast<const uint4*>(&own_dlogits(row / ROWS)) + row % ROWS;
         const unsigned own = shared_address(part), barrier = shared_address(&block.barriers.doutputs[LAST][block.crew]);
-        deal_out<BLOCKS>(block, [&](int reader) {
+        deal_out<BLOCKS / READERS>(block, [&](int task) {
+            const int reader = task * READERS + block.lane / (CLASS_CHUNKS * ROWS);
             if (reader != block.rank) send(address_in(own, reader), address_in(barrier, reader), *part);
         });
     }
 
-    // By the warp that ran last, while what was shared is on its way.
-    __device__ void add_to_totals() {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) add_to_totals(logits[0][i], logits[1][i], largest[i], sum[i], wanted[i]);
-    }
-
-    // That warp's sums, in its first lane.
-    __device__ void add_up_totals() {
+    // By the warps that ran last, while what was shared is on its way: summed loss and number right of this warp's images are
+    // added to `totals`. An image is right if the first of its largest logits is its label's.
+    __device__ void add_to_totals(double2& totals) const {
+        const int best = over_classes(logit == largest ? own : CLASS_CHUNKS * TILE, [](int a, int b) { return min(a, b); });
+        float loss = own == wanted ? largest - logit : 0.0f;
+        float correct = 0.0f;
+        if (own == 0 && wanted >= 0) {
+            loss += logf(sum);
+            correct = best == wanted;
+        }
         for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
             loss += __shfl_xor_sync(~0u, loss, lanes);
             correct += __shfl_xor_sync(~0u, correct, lanes);
         }
+        if (block.lane == 0) totals.x += loss, totals.y += correct;
     }
-
-    double loss = 0.0, correct = 0.0;
 
   private:
-    // What the senders sent, and the biases.
-    __device__ void add_up() {
-        const float4* parts = block.at<float4>(plan.logits) + block.lane;
-        float4 all = parts[0];
-#pragma unroll
-        for (int sender = 1; sender < BLOCKS; ++sender) {
-            const float4 part = parts[sender * WARP];
-            all.x += part.x, all.y += part.y, all.z += part.z, all.w += part.w;
-        }
-        const float sums[CLASS_CHUNKS][2] = {{all.x, all.y}, {all.z, all.w}};
-        const int upper = block.lane / 4;
-#pragma unroll
-        for (int c = 0; c < CLASS_CHUNKS; ++c) {
-            const float bias = block.at<float>(classes.biases)[c * TILE + upper];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float logit = sums[c][i] / (WEIGHT_SCALE * OUTPUT_SCALE) + bias;
-                logits[c][i] = upper + c * TILE < classes.units ? logit : NO_CLASS;
-            }
-        }
-    }
+    // Where two images of a class are among a matrix's pairs of numbers.
+    __device__ int place() const { return own % TILE * (TILE / 2) + block.crew_warp; }
 
-    // An image is right if the first of its largest logits is its label's.
-    __device__ void add_to_totals(float first, float second, float largest, float sum, int label) {
-        const int upper = block.lane / 4, none = CLASS_CHUNKS * TILE;
-        const int candidate = first == largest ? upper : second == largest ? upper + TILE : none;
-        const int best = over_classes(candidate, [](int a, int b) { return min(a, b); });
-        if (label == upper) loss += largest - first;
-        if (label == upper + TILE) loss += largest - second;
-        if (upper == 0 && label >= 0) {
-            loss += logf(sum);
-            correct += best == label;
+    // What the senders sent. Of a class and an image each has a lane's first two numbers or, of a class above the eighth, its
+    // other two. Not from one sender at the same time: numbers of every other class would come from the same banks.
+    __device__ float added_up() const {
+        const Part* parts = block.at<Part>(plan.logits) + place();
+        const int which = own / TILE * 2 + block.lane % 2;
+        float sums[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const Part* from = parts + (i ^ own % TILE / 2) * NEXT_SENDER;
+#pragma unroll
+            for (int sender = 0; sender < BLOCKS; sender += 4) sums[i] += from[sender * NEXT_SENDER].number(which);
         }
+        return (sums[0] + sums[1] + sums[2] + sums[3]) / (WEIGHT_SCALE * OUTPUT_SCALE);
     }
 
     template <class Number, class Join>
     __device__ static Number over_classes(Number number, Join join) {
 #pragma unroll
-        for (int lanes = 4; lanes < WARP; lanes *= 2) number = join(number, __shfl_xor_sync(~0u, number, lanes));
+        for (int lanes = 2; lanes < WARP; lanes *= 2) number = join(number, __shfl_xor_sync(~0u, number, lanes));
         return number;
     }
 
@@ -118,7 +86,7 @@ class Head {
 
     const Block& block;
     const int* labels;
-    const int image;  // the first of this lane's two
-    int wanted[2];
-    float logits[CLASS_CHUNKS][2], largest[2], sum[2];  // of the step
+    const int own, image;  // class and image of this lane
+    int wanted;
+    float logit, largest, sum;  // of the step
 };

@@ -14,7 +14,8 @@ __device__ void copy_layers(const Block& block, float* parameters, Copy copy) {
         float* stored = parameters + layer.weights_begin + input * layer.units + unit;
         if (unit < layer.units && input < below.units) copy(own.x, stored[0], WEIGHT_SCALE);
         if (unit < layer.units && input + 1 < below.units) copy(own.y, stored[layer.units], WEIGHT_SCALE);
-        set(weights, own, block.lane);
+        weights.values[block.lane] = own;
+        put(weights.factor, own, block.lane);
     }
     if constexpr (INDEX < LAST) copy_layers<INDEX + 1>(block, parameters, copy);
 }
@@ -30,23 +31,14 @@ __device__ void copy_biases(const Block& block, float* parameters, Copy copy) {
     if constexpr (INDEX < LAST) copy_biases<INDEX + 1>(block, parameters, copy);
 }
 
-// Applies copy(own, stored, scale) to every weight and bias that a block keeps, of the classes' biases in every block:
-// own should be scale times stored.
+// Two of a row of the first layer's weights, this lane's: of a chunk of the group's units, from one of the block's features.
 template <class Copy>
-__device__ void copy_parameters(const Block& block, float* parameters, Copy copy) {
-    const int row = block.lane / 4, column = block.lane % 4 * 2;
-    constexpr Layer first = plan.layers[0];
-#pragma unroll 1
-    for (int i = block.warp; i < 2 * TILES * GROUP_CHUNKS; i += WARPS) {
-        const int chunk = i % GROUP_CHUNKS;
-        const int unit = (chunk / SPLIT * BLOCKS + block.owner_in_group(chunk)) * TILE + row;
-        const int feature = (2 * block.member() * TILES + i / GROUP_CHUNKS) * TILE + column;
-        if (unit >= first.units) continue;
-        float2& own = block.at<float2>(first.weights)[i * WARP + block.lane];
-        float* stored = parameters + first.weights_begin + feature * first.units + unit;
-        if (feature < plan.inputs) copy(own.x, stored[0], WEIGHT_SCALE);
-        if (feature + 1 < plan.inputs) copy(own.y, stored[first.units], WEIGHT_SCALE);
-    }
-    copy_layers<1>(block, parameters, copy);
-    copy_biases<0>(block, parameters, copy);
+__device__ void copy_first(const Block& block, float* parameters, int features, int chunk, float2& own, Copy copy) {
+    constexpr Layer layer = plan.layers[0];
+    const int unit = (chunk / SPLIT * BLOCKS + block.owner_in_group(chunk)) * TILE + block.lane / 4;
+    const int feature = (2 * block.member() * TILES + features) * TILE + block.lane % 4 * 2;
+    if (unit >= layer.units) return;
+    float* stored = parameters + layer.weights_begin + feature * layer.units + unit;
+    if (feature < plan.inputs) copy(own.x, stored[0], WEIGHT_SCALE);
+    if (feature + 1 < plan.inputs) copy(own.y, stored[layer.units], WEIGHT_SCALE);
 }

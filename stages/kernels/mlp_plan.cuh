@@ -10,26 +10,27 @@ constexpr int THREADS = WARPS * WARP;
 constexpr int MOST_LAYERS = 5;
 constexpr int CLASS_CHUNKS = 2;  // classes are padded to sixteen
 
-// Multiplied before a number is split, so that the lower half is seldom too small for a float16.
-constexpr float WEIGHT_SCALE = 16.0f;
-constexpr float OUTPUT_SCALE = 16.0f;
+// Multiplied before a number is split, so that the lower half is seldom too small for a float16; of a gradient the only
+// one might be as well.
+constexpr float WEIGHT_SCALE = HALVES == 2 ? 16.0f : 1.0f;
+constexpr float OUTPUT_SCALE = HALVES == 2 ? 16.0f : 1.0f;
 constexpr float GRADIENT_SCALE = 256.0f;
 constexpr float NO_CLASS = -3.4e38f;  // the logit of a row that is none: its power is 0
 
-// Eight units of a layer by eight of the one below, WEIGHT_SCALE times: float32, two of a row to a lane, and in halves.
+// Eight units of a layer by eight of the one below, WEIGHT_SCALE times: float32, two of a row to a lane, and as a factor.
 struct Weights {
     float2 values[WARP];
-    Matrix halves;
+    Matrix factor;
 };
 
 // One layer of weights with its units, in chunks of eight. Offsets are bytes in shared memory, or floats of parameters.
 struct Layer {
     int units, slots, chunks;  // chunk c is in slot c / BLOCKS of block c % BLOCKS; classes have chunks but no slots
-    int weights;               // first: float2 (2 TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times, two of a unit's row;
-                               // others: Weights (slots below, chunks)
+    int weights;               // first: float2 (2 TILES, GROUP_CHUNKS, WARP), WEIGHT_SCALE times, two of a unit's row, or
+                               // by warpgroups Matrix (2 TILES, GROUP_CHUNKS); others: Weights (slots below, chunks)
     int outputs;               // Matrix (slots, 2 PAIRS), OUTPUT_SCALE times the own units' outputs
     int biases;                // float (slots, 8); of the classes, in every block, (CLASS_CHUNKS, 8)
-    int exchange;  // float4 (senders, slots, PAIRS, WARP), what the senders add to own units; then Matrix (chunks, 2
+    int exchange;  // Part (senders, slots, PAIRS, WARP), what the senders add to own units; then Matrix (chunks, 2
                    // PAIRS), GRADIENT_SCALE times doutputs of all units, of the first layer those of the group
     int weights_begin, biases_begin;
 };
@@ -40,35 +41,40 @@ struct Plan {
     int pairs;               // of chunks of eight images
     int split, ways;         // features divided among so many blocks, a group, and within a block so many warps
     int tiles, group_tiles;  // of sixteen features, in a block and in a group
-    int images[2], logits;   // offsets; logits: float4 (senders, WARP) of this block's eight images
+    int images[2], logits;   // offsets; logits: Part (senders, NEXT_SENDER) of this block's eight images
     Layer layers[MOST_LAYERS];
 };
 
 #ifndef PLAN  // that of 784-128-128-128-10 with batches of 32
 #define PLAN \
-    205472, 4, 784, 32, 2, 1, 16, 49, 49, 0, 50176, 197120, \
-    128, 1, 16, 100352, 142848, 205312, 145920, 0, 134400, \
-    128, 1, 16, 125440, 143872, 205344, 162304, 100352, 134528, \
-    128, 1, 16, 133632, 144896, 205376, 178688, 116736, 134656, \
-    10, 0, 2, 141824, 0, 205408, 195072, 133120, 134784
+    205728, 4, 784, 32, 2, 1, 16, 49, 49, 0, 50176, 197120, \
+    128, 1, 16, 100352, 142848, 205568, 145920, 0, 134400, \
+    128, 1, 16, 125440, 143872, 205600, 162304, 100352, 134528, \
+    128, 1, 16, 133632, 144896, 205632, 178688, 116736, 134656, \
+    10, 0, 2, 141824, 0, 205664, 195072, 133120, 134784
 #endif
 constexpr Plan plan = {PLAN};
 constexpr int PAIRS = plan.pairs, SPLIT = plan.split, WAYS = plan.ways, TILES = plan.tiles;
 constexpr int LAST = plan.depth - 1;  // layer
 constexpr int GROUP_CHUNKS = plan.layers[0].slots * SPLIT;
 
+// Of the chunks of units whose halves, or whose only numbers, fill the sixteen rows of a left factor.
+constexpr int ROW_CHUNKS = 2 / HALVES;
+
 // Where the first layer's passes are for warpgroups, which multiply faster than single warps do, of the size that there are
-// instructions for here: eight chunks of units, four to a warpgroup and one to each of its warps; 16 chunks of images and
-// 26 of features, halved between warpgroups.
-constexpr int OWN_IMAGES = 8, OWN_FEATURES = 13;  // chunks of a warpgroup
-constexpr bool BY_WARPGROUPS = HAS_WARPGROUPS && plan.depth == 2 && GROUP_CHUNKS == 8 && PAIRS == OWN_IMAGES &&
-                               TILES == OWN_FEATURES;
+// instructions for here: eight chunks of units by 16 chunks of images and 26 of features.
+constexpr bool BY_WARPGROUPS = HAS_WARPGROUPS && plan.depth == 2 && GROUP_CHUNKS == 8 && PAIRS == 8 && TILES == 13;
 
 // Warps work in crews, each with a share of the batch's images, so that one waits for messages while another multiplies.
 constexpr int CREWS = BY_WARPGROUPS ? 2 : 1;
 constexpr int CREW_WARPS = WARPS / CREWS, CREW_PAIRS = PAIRS / CREWS;
 // Names of barriers; the first two are each crew's, from here on.
-enum { CREW_MEETS = 1, CREW_IS_BACK = CREW_MEETS + CREWS, FIRST_CREW_HAS_BEGUN = CREW_IS_BACK + CREWS };
+enum {
+    CREW_MEETS = 1,
+    CREW_IS_BACK = CREW_MEETS + CREWS,
+    FIRST_CREW_HAS_BEGUN = CREW_IS_BACK + CREWS,
+    CLASSES_ARE_UPDATED
+};
 
 // What messages to a block are awaited at, those about each crew's images: parts of the sums of a layer's own units, and
 // doutputs of all its units. Logits are of one crew, and have the first of two.
@@ -77,16 +83,27 @@ struct Barriers {
     Barrier fetched[2];  // a step's images, by its parity
 };
 
+constexpr int HEAD_WARPS = 4;  // of a crew, which have the softmax of a block's eight images
+using Totals = double2[HEAD_WARPS];  // summed loss and number right of each one's images
+
+// From a sender's logits to the next one's; one more than there are, so that they are not in the same banks.
+constexpr int NEXT_SENDER = WARP + 1;
+
 // What a block knows of itself.
 struct Block {
     char* memory;
     Barriers& barriers;
+    Totals& totals;
     const int rank, warp, lane;
     const int crew, crew_warp;  // this warp's
 
-    __device__ Block(char* memory, Barriers& barriers)
-        : memory(memory), barriers(barriers), rank(rank_in_cluster()), warp(threadIdx.x / WARP),
+    __device__ Block(char* memory, Barriers& barriers, Totals& totals)
+        : memory(memory), barriers(barriers), totals(totals), rank(rank_in_cluster()), warp(threadIdx.x / WARP),
           lane(threadIdx.x % WARP), crew(warp / CREW_WARPS), crew_warp(warp % CREW_WARPS) {}
+
+    // Of the four matrices that are loaded at once, the one whose row this lane has is of the right two, and a lower one.
+    __device__ int right() const { return lane / 16; }
+    __device__ int lower() const { return lane / 8 % 2; }
 
     template <class Type>
     __device__ Type* at(int offset) const {
@@ -104,9 +121,6 @@ struct Block {
         return INDEX == 0 ? slot * SPLIT + member() : slot * BLOCKS + rank;
     }
 
-    // This lane's row of four matrices of which the second and the third change places.
-    __device__ int crossed_lane() const { return lane % 8 + lane / 8 % 2 * 16 + lane / 16 * 8; }
-
     // Whether the images of this block's softmax are there, and which crew's they are.
     __device__ bool has_head() const { return rank < 2 * PAIRS; }
     __device__ int head_crew() const { return CREWS == 1 ? 0 : rank / (2 * CREW_PAIRS); }
@@ -121,16 +135,10 @@ struct Block {
     }
 };
 
-// A product with halves in its left factor's rows, rows g and g + 8 of one number: what this lane has of the sum.
-__device__ inline float2 added_up(const float (&product)[4]) {
-    return {product[0] + product[2], product[1] + product[3]};
-}
-
-// Two of a row of weights, for this lane.
-__device__ inline void set(Weights& weights, float2 value, int lane) {
-    weights.values[lane] = value;
-    const Halves halves = halves_of(value.x, value.y);
-    weights.halves.high[lane] = halves.high, weights.halves.low[lane] = halves.low;
+// A product whose left factor has `ROW_CHUNKS` chunks of units in its rows: what this lane has of the sums of one.
+__device__ inline float2 sums_of(const float (&product)[4], int chunk) {
+    if (HALVES == 2) return {product[0] + product[2], product[1] + product[3]};
+    return chunk == 0 ? float2{product[0], product[1]} : float2{product[2], product[3]};
 }
 
 // Deals tasks out to the warps of a crew.
@@ -142,9 +150,4 @@ __device__ void deal_out(const Block& block, Work work) {
         const int task = round * CREW_WARPS + block.crew_warp;
         if (TASKS % CREW_WARPS == 0 || task < TASKS) work(task);
     }
-}
-
-__device__ inline uint4 bits_of(float2 first, float2 second) {
-    return make_uint4(__float_as_uint(first.x), __float_as_uint(first.y), __float_as_uint(second.x),
-                      __float_as_uint(second.y));
 }

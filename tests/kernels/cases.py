@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from common.cuda.fusion import mask_shape
 from common.problem import Problem, initial_params
+from stages.cluster_mlp import EXACT, ROUNDED, Plan, matrices
 from stages.cluster_mlp import THREADS as MLP_THREADS
-from stages.cluster_mlp import Plan, matrices
 from stages.grid_plan import THREADS as GRID_THREADS
 from stages.grid_plan import make_plan
 from stages.launch_shapes import PLAIN, Shape
@@ -38,6 +38,7 @@ from tests.stages import cluster_model
 from tests.stages.numpy_parts import HostDevice
 
 UNIT = 2.0**-24  # half the gap between 1 and the next float32
+HALF_UNIT = 2.0**-12  # the same of float16, rounded up
 TINY = float(np.finfo(np.float32).tiny)  # below this, float32 is not precise but absolutely close
 
 GEMM_TILE = 16
@@ -383,12 +384,14 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
     # Inputs, hidden layers, classes, batch; blocks that share the features, warps that do.
     sizes = [(1, (1,), 1, 1, 1, 1), (16, (8,), 2, 16, 1, 1), (50, (128, 33), 9, 33, 2, 2), (784, (256,), 10, 128, 4, 1)]
     sizes += [(300, (17, 128, 5, 9), 16, 40, 1, 16)]
-    for (inputs, hidden, classes, batch, split, ways), with_totals in itertools.product(sizes, (0, 1)):
+    for (inputs, hidden, classes, batch, split, ways), halves, with_totals in itertools.product(
+        sizes, (EXACT, ROUNDED), (0, 1)
+    ):
         # A step moves a logit by rate times the squares of all outputs behind it, about sixteen each, times the mean of
         # dlogits: with more than one in all, the rounding of a step would be that many times larger in the next one.
         steps, rate = 3, 1 / (16 * max(hidden))
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
-        plan = Plan(problem, split, ways)
+        plan = Plan(problem, split, ways, halves)
         pixels = _pixels(random, (steps, batch, inputs))
         memory = ParameterMemory(HostDevice().empty, problem)
         memory.flat[...] = 0
@@ -407,6 +410,8 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         # round but cut off, term by term, where the largest number's bits end: outputs of a unit are about four for all
         # images, so that the errors have one sign and do not average out. Parameters are rounded, too.
         error = len(problem.layers) * 16 * UNIT + 4 * batch * UNIT
+        if halves == ROUNDED:  # factors and parts of sums to 2^-12, errors of either sign
+            error += len(problem.layers) * 16 * HALF_UNIT
         totals = np.array([steps * batch * error, 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}

@@ -9,8 +9,8 @@ import pytest
 
 from common.cuda.compile import compile_cubin
 from common.problem import Problem
+from stages.cluster_mlp import EXACT, ROUNDED, plan_for
 from stages.cluster_mlp import THREADS as MLP_THREADS
-from stages.cluster_mlp import plan_for
 from stages.workspace import ParameterMemory
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in, parse
 from tests.nvrtc import requires_nvrtc
@@ -47,10 +47,11 @@ def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int
 
 
 @requires_nvrtc
-def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_registers() -> None:
+@pytest.mark.parametrize("halves", [EXACT, ROUNDED])
+def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_registers(halves: int) -> None:
     # As on a GPU: only sm_90a has wgmma, which is compiled for this plan alone.
     problem = Problem(inputs=784, classes=10, hidden=(256,), batch_size=128)
-    plan, memory = plan_for(problem), ParameterMemory(HostDevice().empty, problem)
+    plan, memory = plan_for(problem, halves), ParameterMemory(HostDevice().empty, problem)
     assert plan is not None
     macros = plan.macros(memory.weight_begins, memory.bias_begins)
     source = KERNELS_FOLDER / "cluster_mlp.cu"

@@ -17,18 +17,19 @@ PARTS, DLOGITS, LOGITS = 0, CREWS, 2 * CREWS  # a block's regions; of the first 
 
 
 class Crews(Cluster):
-    """One launch with batches of 128; `waits_for_other` is the first crew's wait before it updates the last layer."""
+    """One launch with batches of 128; `waits_for_update` is the second crew's, until the last layer is updated."""
 
     def __init__(
-        self, plan: Plan, images: Array, labels: Array, *, waits_for_other: bool = True, last_barrier: bool = True
+        self, plan: Plan, images: Array, labels: Array, *, waits_for_update: bool = True, last_barrier: bool = True
     ) -> None:
         super().__init__(plan, images, labels, last_barrier=last_barrier)
-        self.waits_for_other = waits_for_other
+        self.waits_for_update = waits_for_update
         self.regions = [[Region() for _ in range(2 * CREWS + 1)] for _ in range(BLOCKS)]
         self.told = [0] * BLOCKS * CREWS
         self.back = [[-1] * CREWS for _ in range(BLOCKS)]  # the step whose doutputs a crew has last shared
         self.done = [[-1] * CREWS for _ in range(BLOCKS)]  # and the one that it has ended
-        self.outputs = [[np.empty(0)] * CREWS for _ in range(BLOCKS)]
+        self.updated = [-1] * BLOCKS  # the step whose update of the last layer has ended
+        self.outputs = [[(-1, np.empty(0))] * CREWS for _ in range(BLOCKS)]  # and the step that they are of
 
     def workers(self) -> list[Iterator[Ready]]:
         return [self.crew(rank, crew) for rank in range(BLOCKS) for crew in range(CREWS)]
@@ -54,12 +55,18 @@ class Crews(Cluster):
             for owner in group:
                 weights = in_halves(self.weights[0][features, self.own(0, owner)], WEIGHT_SCALE)
                 self.send(rank, owner, PARTS + crew, parts, rank, (batch[mine, features] @ weights).astype(np.float32))
+            yield lambda: True
+            if crew == 0 and step > 0:
+                self.update_classes(rank, step - 1)
             region = regions[PARTS + crew]
             yield holds(region, parts, split)
+            if crew == 1 and self.waits_for_update:
+                yield lambda step=step: self.updated[rank] >= step - 1  # type: ignore[misc]
             received = region.read(parts, split)
             region.is_read = True
             output = np.maximum(sum(received[1:], received[0]) + biases[0][own], np.float32(0))
-            output = self.outputs[rank][crew] = in_halves(output, OUTPUT_SCALE)
+            output = in_halves(output, OUTPUT_SCALE)
+            self.outputs[rank][crew] = (step, output)
             part = (output @ in_halves(self.weights[1][own], WEIGHT_SCALE)).astype(np.float32)
             for i, head in enumerate(heads):
                 self.send(rank, head, LOGITS, (step, "logits"), rank, part[i * CHUNK : (i + 1) * CHUNK])
@@ -87,13 +94,7 @@ class Crews(Cluster):
             yield holds(regions[PARTS], below, split)
             update = self.product(regions[PARTS], below, batch[:half, own_features])
             if crew == 0:
-                if self.waits_for_other:
-                    yield is_back(1)
-                    yield holds(regions[DLOGITS + 1], dlogits, len(heads))
-                whole = np.vstack([np.vstack(regions[DLOGITS + i].read(dlogits, len(heads))) for i in range(CREWS)])
-                outputs = np.vstack(self.outputs[rank])
-                self.weights[1][own] -= self.rate * (outputs.T @ whole).astype(np.float32)
-                biases[1] -= self.rate * whole.sum(axis=0).astype(np.float32)
+                yield is_back(1)
             yield holds(regions[PARTS + 1], below, split)
             update = update + self.product(regions[PARTS + 1], below, batch[half:, own_features])
             self.weights[0][own_features, of_group] -= self.rate * update
@@ -102,8 +103,24 @@ class Crews(Cluster):
                 biases[0][own] -= self.rate * np.float32(total)
             self.done[rank][crew] = step
             yield lambda step=step: min(self.done[rank]) >= step  # type: ignore[misc]
-            regions[PARTS + crew].is_read = regions[DLOGITS + crew].is_read = True
+            regions[PARTS + crew].is_read = True
             self.told[rank * CREWS + crew] += 1
+        if crew == 0:
+            yield lambda: min(self.done[rank]) == len(self.labels) - 1
+            self.update_classes(rank, len(self.labels) - 1)
+
+    def update_classes(self, rank: int, step: int) -> None:
+        """The last layer's update of a step, by its outputs and all of its dlogits."""
+        regions, own = self.regions[rank], self.own(0, rank)
+        assert all(of == step for of, _ in self.outputs[rank]), f"outputs of step {step} are overwritten"
+        whole = []
+        for crew in range(CREWS):
+            whole += regions[DLOGITS + crew].read((step, "dlogits"), len(regions[DLOGITS + crew].received))
+            regions[DLOGITS + crew].is_read = True
+        dlogits, outputs = np.vstack(whole), np.vstack([output for _, output in self.outputs[rank]])
+        self.weights[1][own] -= self.rate * (outputs.T @ dlogits).astype(np.float32)
+        self.biases[rank][1] -= self.rate * dlogits.sum(axis=0).astype(np.float32)
+        self.updated[rank] = step
 
     def product(self, region: Region, use: tuple[int, str], x: Array) -> Array:
         """What those images add to the update of the group's units, for x's features."""

@@ -11,7 +11,8 @@ import pytest
 
 from common.oracle import Oracle
 from common.problem import Problem, initial_params
-from stages.cluster_mlp import MOST_SHARED_BYTES, Plan, matrices, plan_for
+from stages.cluster_fp16 import STAGE as FLOAT16
+from stages.cluster_mlp import EXACT, MOST_SHARED_BYTES, ROUNDED, Plan, matrices, plan_for
 from stages.persistent_cluster import STAGE
 from stages.workspace import KERNELS, ParameterMemory
 from tests.stages.crews_model import Crews
@@ -69,13 +70,13 @@ def test_two_crews_train_as_the_oracle_does_and_the_same_bits_whoever_is_late() 
             np.testing.assert_array_equal(own, first)
 
 
-@pytest.mark.parametrize("left_out", ["waits_for_other", "last_barrier"])
+@pytest.mark.parametrize("left_out", ["waits_for_update", "last_barrier"])
 def test_two_crews_without_one_of_their_waits_fail(left_out: str) -> None:
     def train_until_it_fails() -> None:
         for seed in range(10):
             train(WIDE, 5, seed, Crews, **{left_out: False})
 
-    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early"):
+    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early|are overwritten"):
         train_until_it_fails()
 
 
@@ -134,27 +135,32 @@ def sections(plan: Plan) -> list[tuple[int, int]]:
     memory = ParameterMemory(HostDevice().empty, plan.problem)
     numbers = plan.numbers(memory.weight_begins, memory.bias_begins)
     _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = map(int, numbers)
-    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * 2 * 256)]
+    matrix = 128 * plan.halves
+    part = 2 * matrix  # of a chunk by sixteen images: two matrices, or numbers to be added up
+    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * part * 33 // 32)]
     below = 0
     for index in range(depth):
         _, slots, chunks, weights, outputs, biases, exchange, _, _ = layers[9 * index : 9 * index + 9]
         if index == 0:
-            found += [(weights, tiles * slots * split * 512), (exchange, split * max(ways, 1) * slots * pairs * 512)]
+            found += [(weights, tiles * slots * split * 512), (exchange, split * max(ways, 1) * slots * pairs * part)]
         else:
-            found += [(weights, below * chunks * 512), (exchange, chunks * pairs * 512)]
+            found += [(weights, below * chunks * (256 + matrix)), (exchange, chunks * pairs * part)]
         if index < depth - 1:
             assert chunks == 16 * slots
-            found += [(outputs, slots * pairs * 512), (biases, slots * 32)]
+            found += [(outputs, slots * pairs * part), (biases, slots * 32)]
         else:
             found += [(biases, 64)]
         below = slots
     return sorted(found)
 
 
+@pytest.mark.parametrize("halves", [EXACT, ROUNDED])
 @pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
-def test_nothing_lies_upon_anything_else(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
+def test_nothing_lies_upon_anything_else(
+    hidden: tuple[int, ...], batch: int, inputs: int, split: int, halves: int
+) -> None:
     problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
-    for plan in (Plan(problem, split, ways=2), plan_for(problem)):
+    for plan in (Plan(problem, split, 2, halves), plan_for(problem, halves)):
         assert plan is not None
         end = 0
         for offset, size in sections(plan):
@@ -170,12 +176,13 @@ def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
     plan = plan_for(problem)
     assert plan is not None
     memory = ParameterMemory(HostDevice().empty, problem)
-    ((name, numbers),) = plan.macros(memory.weight_begins, memory.bias_begins)
+    (name, numbers), halves = plan.macros(memory.weight_begins, memory.bias_begins)
     text = (KERNELS / "mlp_plan.cuh").read_text()
     written = re.search(r"#ifndef PLAN .*\n#define PLAN([\s\d,\\]+)#endif", text)
     assert name == "PLAN"
     assert written is not None
     assert re.findall(r"\d+", written[1]) == numbers.split(",")
+    assert "#define {} {}".format(*halves) in (KERNELS / "matrices.cuh").read_text()
 
 
 def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
@@ -203,6 +210,18 @@ def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
 def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
     told = f"{reason}; try persistent-grid" if reason else None
     assert STAGE.misfit(replace(Problem(inputs=784, classes=10, hidden=(256,)), **changed), steps=468) == told
+
+
+def test_the_float16_rung_takes_networks_with_hidden_layers_in_its_own_class() -> None:
+    assert (FLOAT16.precision, STAGE.precision) == ("float16", "float32")
+    assert FLOAT16.misfit(Problem(inputs=784, classes=10, hidden=(256,)), steps=468) is None
+    told = FLOAT16.misfit(Problem(inputs=784, classes=10), steps=468)
+    assert told == "no hidden layers: it takes networks that have some; try persistent-cluster"
+    wider = Problem(inputs=784, classes=10, hidden=(384,))
+    assert (STAGE.misfit(wider, steps=468), FLOAT16.misfit(wider, steps=468)) == (
+        "hidden layers of 384 with batches of 128: too much for 16 multiprocessors; try persistent-grid",
+        None,
+    )
 
 
 def test_a_data_set_beyond_the_reach_of_an_index_is_told() -> None:

@@ -41,12 +41,13 @@ class GridEpoch:
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
     of_steps = cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
+    rung: ClassVar[str] = "persistent-grid"
     parts: ClassVar[int] = ALL_PARTS  # of a number, that products take
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors, device = setup.tensors, setup.device
         if reason := self.misfit(setup.problem, len(tensors.batches)):
-            raise ValueError(f"persistent-grid: {reason}")
+            raise ValueError(f"{self.rung}: {reason}")
         self._blocks = device.multiprocessors
         plan = plan_for(setup, self.parts)
         self._zero = device.zero
@@ -63,17 +64,17 @@ class GridEpoch:
         self._args = (images, labels, tensors.parameters.flat, workspace, block_totals, tensors.totals, self._arrived)
         self._numbers = (int32(plan.steps), float32(setup.problem.learning_rate))
 
-    @staticmethod
-    def misfit(problem: Problem, steps: int) -> str:
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem of so many steps an epoch does not fit every GPU, and what to try; empty if it does."""
-        reason = _misfit(problem, steps)
+        reason = _misfit(problem, steps, cls.parts)
         return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
 
-    @staticmethod
-    def exchanges(problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
+    @classmethod
+    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
         """The barriers of a step; as few as there can be where no plan fits what is known of the GPU."""
         places = [0] * len(problem.layers)
-        plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes)
+        plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes, cls.parts)
         return Exchanges(grid_barriers=plan.barriers if plan else 2)
 
     def __call__(self, with_metrics: bool) -> None:
@@ -98,10 +99,10 @@ def plan_for(setup: Setup, parts: int) -> GridPlan:
     return plan
 
 
-def _misfit(problem: Problem, steps: int) -> str:
+def _misfit(problem: Problem, steps: int, parts: int) -> str:
     """Why a problem does not fit; empty if it does."""
     places = [0] * len(problem.layers)
-    if make_plan(problem, steps, places, places, 1, SMALLEST_SHARED_BYTES):
+    if make_plan(problem, steps, places, places, 1, SMALLEST_SHARED_BYTES, parts):
         return ""
     numbers = problem.batch_size * max(steps * problem.inputs, 4 * sum(problem.hidden))
     if numbers < MOST_ELEMENTS // 2:

@@ -210,6 +210,12 @@ class Recipe:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
+    def precision(self) -> Precision:
+        """What training multiplies in: its launch says so where that has products of its own."""
+        precision: Precision = getattr(self.launch, "precision", self.gemm.precision)
+        return precision
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """What its parts need together, without repeats."""
         return tuple(dict.fromkeys(need for part in self.parts().values() for need in part.needs))

@@ -84,7 +84,7 @@ def rung(
 
         return RecipeTrainer(recipe, problem, train, Gpu())
 
-    return Stage(name, title, group, recipe.gemm.precision, recipe.needs, build, below, changed, recipe)
+    return Stage(name, title, group, recipe.precision, recipe.needs, build, below, changed, recipe)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,13 @@ constexpr Plan plan = {PLAN};
 constexpr Layer layers[] = {LAYERS};
 constexpr int DEPTH = sizeof layers / sizeof(Layer), LAST = DEPTH - 1;
 
+// The power of two from `count` on, or `most`, which is one.
+__device__ constexpr int power_from(int count, int most) {
+    int power = 1;
+    while (power < count && power < most) power *= 2;
+    return power;
+}
+
 template <int L>
 constexpr int TILES_OF = layers[L].slices * layers[L].columns;
 

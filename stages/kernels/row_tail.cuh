@@ -113,9 +113,10 @@ class RowTail {
             float logit = has_one ? __ldcg(parameters + layer.bias + first + lane) : 0.0f;
             float own[GROUP] = {};
             for (int k = threadIdx.x; k < layer.inputs; k += THREADS) {
-                const float* row = weights + k * CLASSES + first;
+                float row[GROUP];
+                load_group(row, weights + k * CLASSES, first);
 #pragma unroll
-                for (int i = 0; i < GROUP; ++i) own[i] += first + i < CLASSES ? inputs[k] * row[i] : 0.0f;
+                for (int i = 0; i < GROUP; ++i) own[i] += inputs[k] * row[i];
             }
             const float sum = sum_over_lanes(own);
             if (lane % 2 == 0) sums[warp * GROUP + lane / 2] = sum;
@@ -128,6 +129,23 @@ class RowTail {
             sums = memory + plan.scratch_at + (first / GROUP + 1) % 2 * WARPS * GROUP;
         }
         __syncwarp();
+    }
+
+    // GROUP weights of one input, from the first on; zeros where there is none. Two at once, where that can be: rows of ten
+    // floats would have every other bank hit twice.
+    __device__ static void load_group(float (&to)[GROUP], const float* row, int first) {
+        constexpr int AT_ONCE = CLASSES % 2 == 0 ? 2 : 1;
+#pragma unroll
+        for (int i = 0; i < GROUP; i += AT_ONCE) {
+            to[i] = to[i + AT_ONCE - 1] = 0.0f;
+            if (first + i >= CLASSES) continue;
+            if constexpr (AT_ONCE == 2) {
+                const float2 pair = *reinterpret_cast<const float2*>(row + first + i);
+                to[i] = pair.x, to[i + 1] = pair.y;
+            } else {
+                to[i] = row[first + i];
+            }
+        }
     }
 
     // Lane i gets the sum of all lanes' numbers[i / 2]: each call keeps half of the numbers, and adds the other lanes'.
@@ -149,13 +167,20 @@ class RowTail {
 
     __device__ void backward_last(int row) {
         const float *doutputs = gradients<DEPTH>(), *weights = weights_of<LAST>();
+        float gradients_of[GROUP];
+#pragma unroll
+        for (int i = 0; i < GROUP; ++i) gradients_of[i] = i < CLASSES ? doutputs[i] : 0.0f;
         for (int k = threadIdx.x; k < layers[LAST].inputs; k += THREADS) {
             float sum = 0.0f;
 #pragma unroll 1
             for (int first = 0; first < CLASSES; first += GROUP) {
-                const float* own = weights + k * CLASSES + first;
+                float own[GROUP];
+                load_group(own, weights + k * CLASSES, first);
 #pragma unroll
-                for (int i = 0; i < GROUP; ++i) sum += first + i < CLASSES ? doutputs[first + i] * own[i] : 0.0f;
+                for (int i = 0; i < GROUP; ++i) {
+                    if (CLASSES > GROUP) gradients_of[i] = first + i < CLASSES ? doutputs[first + i] : 0.0f;
+                    sum += gradients_of[i] * own[i];
+                }
             }
             keep_gradient<LAST>(row, k, values<LAST>()[k] <= 0.0f ? 0.0f : sum);
         }
@@ -163,10 +188,10 @@ class RowTail {
 
     // doutputs = (softmax(logits) - onehot(label)) / batch, by one warp, of which each lane has OWN logits.
     __device__ void head(int row, int label, bool with_totals) {
-        constexpr int OWN = (CLASSES + WARP - 1) / WARP;
+        constexpr int OWN = (CLASSES + WARP - 1) / WARP, LANES = power_from(CLASSES, WARP);
         const int lane = threadIdx.x;
         const float* logits = values<DEPTH>();
-        float own[OWN], largest = logits[0], sum = 0.0f;
+        float own[OWN], largest = NO_CLASS, sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < OWN; ++i) {
             const int c = lane + i * WARP;
@@ -174,7 +199,7 @@ class RowTail {
             largest = fmaxf(largest, own[i]);
         }
 #pragma unroll
-        for (int flip = WARP / 2; flip > 0; flip /= 2) largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
+        for (int flip = LANES / 2; flip > 0; flip /= 2) largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
         const float wanted = logits[label];
         bool beaten = false;
 #pragma unroll
@@ -185,7 +210,7 @@ class RowTail {
             sum += own[i];
         }
 #pragma unroll
-        for (int flip = WARP / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
+        for (int flip = LANES / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
 #pragma unroll
         for (int i = 0; i < OWN; ++i) {
             const int c = lane + i * WARP;
@@ -201,8 +226,8 @@ class RowTail {
     // FROM_OWN, each i begins with another j, lest all lanes use one bank where ACROSS is a multiple of 32.
     template <int LENGTH, int COUNT, int ALONG, int ACROSS, bool FROM_OWN, class Store>
     __device__ void multiply(const float* vector, const float* matrix, Store store) {
-        constexpr int WIDTH = power_from(COUNT);  // threads beside each other; the others share out what is added up
-        constexpr int SHARES = min_of(THREADS / WIDTH, WARP);
+        constexpr int WIDTH = power_from(COUNT, THREADS);  // threads beside each other; the others share out what is added
+        constexpr int SHARES = THREADS / WIDTH < WARP ? THREADS / WIDTH : WARP;
         float* sums = memory + plan.scratch_at;
         const int part = threadIdx.x / WIDTH;
 #pragma unroll 1
@@ -228,13 +253,6 @@ class RowTail {
             }
             __syncthreads();
         }
-    }
-
-    __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
-    __device__ static constexpr int power_from(int count) {  // of two, from `count` on, THREADS at most
-        int width = 1;
-        while (width < count && width < THREADS) width *= 2;
-        return width;
     }
 
     // Inputs of layer L, and their gradients.

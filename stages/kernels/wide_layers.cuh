@@ -53,7 +53,7 @@ class WideLayers {
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
                 const Tile inputs = inputs_of<L>(tile, step, first, rows);
-                wait_for_copies();
+                if (L == 0) wait_for_copies();
                 __syncthreads();
                 float* part = workspace + plan.partials + (tile / layer.columns * plan.rows + first) * WIDTH +
                               tile % layer.columns * layer.tile_n;
@@ -130,7 +130,7 @@ class WideLayers {
                 }
                 const AlongColumns left = {inputs_of<L>(tile, step, first, rows)};
                 const AlongColumns right = {tile_at<layer.tile_n>(plan.doutputs_at, plan.chunk)};
-                wait_for_copies();
+                if (L == 0 && !plan.held) wait_for_copies();
                 __syncthreads();
                 if constexpr (plan.held) {
                     const Tile weights = held_weights<L>();

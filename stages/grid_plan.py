@@ -27,7 +27,7 @@ L2_BYTES_PER_CYCLE = 40  # of one block's reads, when all blocks read
 ALL_L2_BYTES_PER_CYCLE = 2_700
 SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.42, 0.36, 0.3)  # of shared memory, for a layer's tiles: tried until all fits
 PRODUCT_CYCLES = 6.5  # of an instruction, for one of four tensor cores
-TASK_CYCLES = 3_000  # where a block has a tile and something of what no block owns
+TASK_CYCLES = 2_000  # of a tile of what no block owns
 STEP_CYCLES = 100  # of sixteen k, until their loads and products have followed each other
 
 
@@ -47,6 +47,7 @@ class Sizes:
     weights_at: int
     vectors_at: int
     scratch_at: int
+    helpers: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def make_plan(
     rows = _up(problem.batch_size, EDGE)
     for (wide, held, kept), of_others, of_first in itertools.product(_ways(problem, rows, blocks), SHARES, SHARES):
         chunk = rows if held else min(rows, CHUNK)
-        tasks = sum(_tasks(layer, is_wide=index < wide) for index, layer in enumerate(layers))
+        tasks = sum(-(-layer.outputs // TASK) * -(-layer.inputs // TASK) for layer in layers[wide:])
         cut = [
             _cut(layer, rows, chunk, blocks, tasks, held, int(share * shared_bytes / 4), parts, is_first=index == 0)
             for index, (layer, share) in enumerate(zip(layers[:wide], [of_first, *[of_others] * wide], strict=False))
@@ -130,7 +131,8 @@ def make_plan(
         if any(layer is None for layer in cut):
             continue
         tiled = [layer for layer in cut if layer is not None] + layers[wide:]
-        found = _place(problem, steps, rows, chunk, wide, held, kept, tiled, parts)
+        helpers = _helpers(tiled[0], tasks, blocks, _tile_cycles(tiled[0], rows, blocks, parts, is_first=True))[1]
+        found = _place(problem, steps, rows, chunk, wide, held, kept, tiled, parts, helpers)
         numbers = max(math.prod(found.images_shape), found.workspace)
         if found.shared_bytes <= shared_bytes and numbers <= MOST_ELEMENTS:
             return found
@@ -157,9 +159,11 @@ def _tail_cycles(inputs: int, outputs: int, rows: int, blocks: int) -> float:
     return max(4 * size / L2_BYTES_PER_CYCLE, 4 * size * busy / ALL_L2_BYTES_PER_CYCLE) + -(-rows // blocks) * size / 16
 
 
-def _tasks(layer: LayerPlan, *, is_wide: bool) -> int:
-    across = -(-layer.outputs // TASK)
-    return across * (1 + (0 if is_wide else -(-layer.inputs // TASK)))
+def _helpers(first: LayerPlan, tasks: int, blocks: int, cycles: float) -> tuple[float, int]:
+    """What tasks add to the cycles of the first layer's tiles, and by how many blocks: those without a tile, or all."""
+    idle = blocks - first.tiles
+    by_all = TASK_CYCLES * -(-tasks // blocks), blocks
+    return min(by_all, (max(0.0, TASK_CYCLES * -(-tasks // idle) - cycles), idle)) if idle > 0 else by_all
 
 
 @functools.lru_cache(maxsize=1024)
@@ -189,7 +193,7 @@ def _cut(
             if taken > space:
                 break
             cycles = _tile_cycles(tile, rows, blocks, parts, is_first=is_first)
-            cycles += TASK_CYCLES if tile.tiles + tasks > blocks else 0
+            cycles += _helpers(tile, tasks, blocks, cycles)[0] if is_first else 0.0
             if best is None or cycles < best[0]:
                 best = cycles, tile
     return best[1] if best else None
@@ -213,7 +217,7 @@ def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, parts: int, *, is_fir
     update = product(layer.tile_k, layer.tile_n, rows, of_inputs)
     reading = 4 * rows * (layer.tile_n + (0 if is_first else layer.tile_k)) / L2_BYTES_PER_CYCLE
     sums = rows * (layer.slices * layer.outputs + (0 if is_first else layer.columns * layer.inputs))
-    return rounds * (forward + backward + update + reading) + 8 * sums / ALL_L2_BYTES_PER_CYCLE + 40 * layer.slices
+    return rounds * (forward + backward + update + reading) + 8 * sums / ALL_L2_BYTES_PER_CYCLE + 40 * _up(layer.slices, 16)
 
 
 def _place(
@@ -226,6 +230,7 @@ def _place(
     kept: bool,
     layers: list[LayerPlan],
     parts: int,
+    helpers: int,
 ) -> GridPlan:
     """Everything gets its place."""
     placed, space = [], 0
@@ -262,7 +267,7 @@ def _place(
             at += _up(layer.inputs * layer.outputs, 4)
     sizes = Sizes(
         wide, problem.batch_size, rows, chunk, int(held), partials,
-        images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at,
+        images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at, helpers,
     )  # fmt: skip
     return GridPlan(steps, sizes, tuple(placed), partials + max(sums), 4 * max(end, at), parts)
 

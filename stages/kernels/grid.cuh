@@ -19,6 +19,7 @@ struct Plan {
     int images_at;   // two batches' tiles of images, if held
     int inputs_at, doutputs_at, weights_at;  // a tile of each; the tail's memory begins at inputs_at, too
     int vectors_at, scratch_at;              // the tail's: a row of every layer, then THREADS sums
+    int helpers;  // blocks, the last ones, that update what no block owns
 };
 
 struct Layer {
@@ -32,7 +33,7 @@ struct Layer {
 };
 
 #ifndef PLAN  // that of 784-256-10 with batches of 128, for 132 blocks
-#define PLAN 1, 128, 128, 128, 1, 73728, 4032, 19392, 27072, 34752, 19392, 19924
+#define PLAN 1, 128, 128, 128, 1, 73728, 4032, 19392, 27072, 34752, 19392, 19924, 20
 #define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 20436
 #endif
 constexpr Plan plan = {PLAN};

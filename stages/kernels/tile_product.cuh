@@ -27,7 +27,7 @@ __device__ inline float upper_of(unsigned pair) { return __uint_as_float(pair & 
 // A tile in shared memory: a matrix for each part of its numbers, `plane` numbers from one to the next.
 struct Tile {
     BFloat16* memory;
-    int pitch, plane;
+    int cols, pitch, plane;
 
     __device__ unsigned* pair_at(int row, int col, int part) const {
         return reinterpret_cast<unsigned*>(memory + part * plane + row * pitch + col);

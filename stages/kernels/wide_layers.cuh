@@ -116,8 +116,8 @@ class WideLayers {
         }
     }
 
-    // This block's tiles of weights -= learning_rate * inputs^T doutputs. With IN_PLACE, doutputs are still in shared
-    // memory from backward(), if tiles are held.
+    // This block's tiles of weights -= learning_rate * inputs^T doutputs, and of the first inputs' tiles the biases. With
+    // IN_PLACE, doutputs are still in shared memory from backward(), if tiles are held.
     template <int L, bool IN_PLACE>
     __device__ void update(int step) {
         constexpr Layer layer = layers[L];
@@ -143,15 +143,19 @@ class WideLayers {
                     block_product<PARTS_OF_INPUTS<L>>(left, right, layer.tile_k, layer.tile_n, rows,
                                                       subtraction(target<L>(tile)));
                 }
+                if (tile < layer.columns) update_biases<L>(right.tile, tile * layer.tile_n, rows);
                 __syncthreads();
             }
         });
     }
 
-    // What no block owns: the tail's weights, in tiles of TASK by TASK, and all biases, TASK at a time. From the last
-    // block down, since the first ones may have tiles of wide layers.
+    // What no block owns, the tail's weights, in tiles of TASK by TASK, and its biases, TASK at a time: by the last blocks,
+    // since the first ones have tiles of wide layers.
     __device__ void update_rest() {
-        for (int task = gridDim.x - 1 - blockIdx.x; update_task<0>(task); task += gridDim.x) continue;
+        const int own = gridDim.x - 1 - blockIdx.x, helpers = min(plan.helpers, static_cast<int>(gridDim.x));
+        if constexpr (plan.wide < DEPTH) {
+            for (int task = own; own < helpers && update_task<plan.wide>(task); task += helpers) continue;
+        }
     }
 
   private:
@@ -180,7 +184,7 @@ class WideLayers {
     // Of so many rows and COLS, from there on in shared memory.
     template <int COLS>
     __device__ Tile tile_at(int at, int rows) {
-        return {reinterpret_cast<BFloat16*>(memory + at), PITCH_OF<COLS>, rows * PITCH_OF<COLS>};
+        return {reinterpret_cast<BFloat16*>(memory + at), COLS, PITCH_OF<COLS>, rows * PITCH_OF<COLS>};
     }
 
     template <int L>
@@ -269,8 +273,8 @@ class WideLayers {
     __device__ auto subtraction(const Target& weights) {
         const float rate = learning_rate;
         return [=](int row, int col, float a, float b) {
-            if (weights.has(row, col)) *weights.at(row, col) -= rate * a;
-            if (weights.has(row, col + 1)) *weights.at(row, col + 1) -= rate * b;
+            if (weights.has(row, col)) atomicAdd(weights.at(row, col), -rate * a);  // waits for no reading
+            if (weights.has(row, col + 1)) atomicAdd(weights.at(row, col + 1), -rate * b);
         };
     }
 
@@ -278,18 +282,12 @@ class WideLayers {
     template <int L>
     __device__ bool update_task(int task) {
         constexpr int ACROSS = (layers[L].outputs + TASK - 1) / TASK;
-        constexpr int DOWN = L < plan.wide ? 0 : (layers[L].inputs + TASK - 1) / TASK;
-        if (task < ACROSS) {
-            update_bias<L>(task * TASK);
+        constexpr int DOWN = (layers[L].inputs + TASK - 1) / TASK;
+        if (task < DOWN * ACROSS) {
+            update_tail_tile<L>(task / ACROSS * TASK, task % ACROSS * TASK);
             return true;
         }
-        if constexpr (DOWN > 0) {
-            if (task < (DOWN + 1) * ACROSS) {
-                update_tail_tile<L>((task / ACROSS - 1) * TASK, task % ACROSS * TASK);
-                return true;
-            }
-        }
-        if constexpr (L < LAST) return update_task<L + 1>(task - (DOWN + 1) * ACROSS);
+        if constexpr (L < LAST) return update_task<L + 1>(task - DOWN * ACROSS);
         return false;
     }
 
@@ -302,26 +300,27 @@ class WideLayers {
             __syncthreads();
             // So small a tile has no more fragments than there are warps.
             multiply_by_warps<PARTS, 1>(inputs, doutputs, TASK, TASK, rows, subtraction(target<L>(k0, n0)));
+            if (k0 == 0) update_biases<L>(doutputs.tile, n0, rows);
             __syncthreads();
         }
     }
 
-    // Lane i of every warp adds up output n0 + i, each warp the rows of its own.
+    // The biases from n0 on, whose gradients are sums over so many rows: two for a warp, whose lanes share out the rows.
     template <int L>
-    __device__ void update_bias(int n0) {
-        constexpr Layer layer = layers[L];
-        const int warp = threadIdx.x / WARP, col = n0 + threadIdx.x % WARP;
-        float* sums = memory + plan.inputs_at;
-        sums[threadIdx.x] = sum_of<plan.rows / WARPS>(workspace + layer.doutput + warp * layer.stride + col,
-                                                      WARPS * layer.stride);
-        __syncthreads();
-        if (warp == 0 && col < layer.outputs) {
-            float sum = 0.0f;
+    __device__ void update_biases(const Tile& doutputs, int n0, int rows) {
+        const int lane = threadIdx.x % WARP;
+        float* bias = parameters + layers[L].bias + n0;
+        for (int col = threadIdx.x / WARP * 2; col < doutputs.cols && n0 + col < layers[L].outputs; col += 2 * WARPS) {
+            float2 sum = make_float2(0.0f, 0.0f);
+            for (int row = lane; row < rows; row += WARP) add(sum, doutputs.read<PARTS>(row, col));
 #pragma unroll
-            for (int i = 0; i < WARPS; ++i) sum += sums[i * WARP + threadIdx.x];
-            parameters[layer.bias + col] -= learning_rate * sum;
+            for (int flip = WARP / 2; flip > 0; flip /= 2) {
+                sum.x += __shfl_xor_sync(0xffffffffu, sum.x, flip);
+                sum.y += __shfl_xor_sync(0xffffffffu, sum.y, flip);
+            }
+            if (lane == 0) atomicAdd(bias + col, -learning_rate * sum.x);
+            if (lane == 0 && n0 + col + 1 < layers[L].outputs) atomicAdd(bias + col + 1, -learning_rate * sum.y);
         }
-        __syncthreads();
     }
 
     float* memory;

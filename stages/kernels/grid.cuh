@@ -50,28 +50,6 @@ __device__ constexpr int power_from(int count, int most) {
 template <int L>
 constexpr int TILES_OF = layers[L].slices * layers[L].columns;
 
-template <int L>
-struct Index {
-    static constexpr int value = L;
-};
-
-// work(Index<l>{}) for each l from FIRST up to END, or from the last of these down.
-template <int FIRST, int END, class Work>
-__device__ inline void for_layers(Work work) {
-    if constexpr (FIRST < END) {
-        work(Index<FIRST>{});
-        for_layers<FIRST + 1, END>(work);
-    }
-}
-
-template <int FIRST, int END, class Work>
-__device__ inline void for_layers_down(Work work) {
-    if constexpr (FIRST < END) {
-        work(Index<END - 1>{});
-        for_layers_down<FIRST, END - 1>(work);
-    }
-}
-
 // Numbers of 16 bits between the rows of a tile of so many columns: an odd number of 16 bytes, so that eight rows of a
 // matrix in it use all banks.
 template <int COLS>

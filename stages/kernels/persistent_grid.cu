@@ -13,6 +13,30 @@
 #include "row_tail.cuh"
 #include "wide_layers.cuh"
 
+template <int L>
+__device__ void forward_from(WideLayers& wide, GridBarrier& barrier, int step) {
+    if constexpr (L < plan.wide) {
+        wide.add_up_forward<L - 1>();
+        barrier.pass();
+        wide.forward<L>(step);
+        barrier.pass();
+        forward_from<L + 1>(wide, barrier, step);
+    }
+}
+
+template <int L>
+__device__ void backward_from(WideLayers& wide, GridBarrier& barrier, int step) {
+    if constexpr (L > 0) {
+        wide.backward<L>();
+        barrier.arrive();
+        wide.update<L, true>(step);
+        barrier.wait();
+        wide.add_up_backward<L>();
+        barrier.pass();
+        backward_from<L - 1>(wide, barrier, step);
+    }
+}
+
 // persistent_grid: an epoch of training; in each step weight -= learning_rate * inputs^T doutputs, biases likewise.
 //   images        (steps, slices, rows, tile_k)  u16  in: of the first layer's tiles, as bfloat16, which holds 256ths
 //                 exactly; zeros after the last pixel and image
@@ -48,24 +72,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const u
         barrier.arrive();
         wide.fetch_images(step + 1);
         barrier.wait();
-        for_layers<1, plan.wide>([&](auto l) {
-            constexpr int L = decltype(l)::value;
-            wide.add_up_forward<L - 1>();
-            barrier.pass();
-            wide.forward<L>(step);
-            barrier.pass();
-        });
+        forward_from<1>(wide, barrier, step);
         tail.run(step, with_totals);
         barrier.pass();
-        for_layers_down<1, plan.wide>([&](auto l) {
-            constexpr int L = decltype(l)::value;
-            wide.backward<L>();
-            barrier.arrive();
-            wide.update<L, true>(step);
-            barrier.wait();
-            wide.add_up_backward<L>();
-            barrier.pass();
-        });
+        backward_from<plan.wide - 1>(wide, barrier, step);
     }
     wide.store_held();
     if (!with_totals) return;

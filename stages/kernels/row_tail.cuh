@@ -14,19 +14,19 @@ class RowTail {
 
     __device__ void run(int step, bool with_totals) {
         if (blockIdx.x >= plan.batch) return;
-        fetch_weights();
+        fetch_weights<plan.wide>();
         for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
             const int label = labels[step * plan.batch + row];  // here, since it may come from afar
             add_up(row);
             wait_for_copies();
             __syncthreads();
-            for_layers<plan.wide, LAST>([&](auto l) { forward<decltype(l)::value>(row); });
+            forward<plan.wide>(row);
             if constexpr (HAS_LAYERS) multiply_last();
             if (threadIdx.x < WARP) head(row, label, with_totals);
             __syncthreads();
             if constexpr (HAS_LAYERS) backward_last(row);
             __syncthreads();
-            for_layers_down<plan.wide, LAST>([&](auto l) { backward<decltype(l)::value>(row); });
+            backward<LAST - 1>(row);
         }
     }
 
@@ -51,16 +51,19 @@ class RowTail {
         return memory + plan.vectors_at + outputs_before(DEPTH + 1) + outputs_before(L);
     }
 
-    // Those that are kept in shared memory, anew in every step: other blocks have updated them. Up to three numbers
-    // after the last are copied, too, which parameters has.
+    // Those from layer L on that are kept in shared memory, anew in every step: other blocks have updated them. Up to three
+    // numbers after the last are copied, too, which parameters has.
+    template <int L>
     __device__ void fetch_weights() {
-        for_layers<plan.wide, DEPTH>([this](auto l) {
-            constexpr Layer layer = layers[decltype(l)::value];
-            if (layer.weight_at < 0) return;
-            for (int i = 4 * threadIdx.x; i < layer.inputs * layer.outputs; i += 4 * THREADS) {
-                copy_four(memory + layer.weight_at + i, parameters + layer.weight + i);
+        if constexpr (L < DEPTH) {
+            constexpr Layer layer = layers[L];
+            if constexpr (layer.weight_at >= 0) {
+                for (int i = 4 * threadIdx.x; i < layer.inputs * layer.outputs; i += 4 * THREADS) {
+                    copy_four(memory + layer.weight_at + i, parameters + layer.weight + i);
+                }
             }
-        });
+            fetch_weights<L + 1>();
+        }
     }
 
     // The last wide layer's outputs, from their parts, two a thread.
@@ -78,25 +81,32 @@ class RowTail {
         }
     }
 
+    // From layer L up to the last but one, and from L down.
     template <int L>
     __device__ void forward(int row) {
-        constexpr Layer layer = layers[L];
-        const int own = threadIdx.x;  // the first column that it may have to keep; its bias comes meanwhile
-        const float bias = own < layer.outputs ? __ldcg(parameters + layer.bias + own) : 0.0f;
-        const auto store = [&](int col, float sum) {
-            sum += col == own ? bias : __ldcg(parameters + layer.bias + col);
-            keep_value<L + 1>(row, col, sum < 0.0f ? 0.0f : sum);
-        };
-        multiply<layer.inputs, layer.outputs, layer.outputs, 1, false>(values<L>(), weights_of<L>(), store);
+        if constexpr (L < LAST) {
+            constexpr Layer layer = layers[L];
+            const int own = threadIdx.x;  // the first column that it may have to keep; its bias comes meanwhile
+            const float bias = own < layer.outputs ? __ldcg(parameters + layer.bias + own) : 0.0f;
+            const auto store = [&](int col, float sum) {
+                sum += col == own ? bias : __ldcg(parameters + layer.bias + col);
+                keep_value<L + 1>(row, col, sum < 0.0f ? 0.0f : sum);
+            };
+            multiply<layer.inputs, layer.outputs, layer.outputs, 1, false>(values<L>(), weights_of<L>(), store);
+            forward<L + 1>(row);
+        }
     }
 
     template <int L>
     __device__ void backward(int row) {
-        constexpr Layer layer = layers[L];
-        const auto store = [&](int col, float sum) {
-            keep_gradient<L>(row, col, values<L>()[col] <= 0.0f ? 0.0f : sum);
-        };
-        multiply<layer.outputs, layer.inputs, 1, layer.outputs, true>(gradients<L + 1>(), weights_of<L>(), store);
+        if constexpr (L >= plan.wide) {
+            constexpr Layer layer = layers[L];
+            const auto store = [&](int col, float sum) {
+                keep_gradient<L>(row, col, values<L>()[col] <= 0.0f ? 0.0f : sum);
+            };
+            multiply<layer.outputs, layer.inputs, 1, layer.outputs, true>(gradients<L + 1>(), weights_of<L>(), store);
+            backward<L - 1>(row);
+        }
     }
 
     // The last layer has many inputs and few outputs: each thread takes whole inputs, with GROUP outputs at once.

@@ -55,6 +55,24 @@ struct Tile {
             second -= upper_of(pair);
         }
     }
+
+    // Two float32 that stay: in all their parts; where products take the first one alone, in that and both halves of their
+    // bits, which is quicker.
+    __device__ float2 read_whole(int row, int col) const {
+        if constexpr (PARTS > 1) return read<ALL_PARTS>(row, col);
+        const unsigned upper = *pair_at(row, col, 1), lower = *pair_at(row, col, 2);
+        return make_float2(__uint_as_float(upper << 16 | lower & 0xffffu),
+                           __uint_as_float(upper & 0xffff0000u | lower >> 16));
+    }
+
+    __device__ void write_whole(int row, int col, float first, float second) const {
+        write<PARTS == 1 ? 1 : ALL_PARTS>(row, col, first, second);
+        if constexpr (PARTS == 1) {
+            const unsigned bits = __float_as_uint(first), next = __float_as_uint(second);
+            *pair_at(row, col, 1) = bits >> 16 | next & 0xffff0000u;
+            *pair_at(row, col, 2) = bits & 0xffffu | next << 16;
+        }
+    }
 };
 
 // A tile (rows, COLS) of float32 in memory, which other blocks may have written; COLS is a multiple of 4; by all threads.

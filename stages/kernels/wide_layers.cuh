@@ -14,27 +14,30 @@ class WideLayers {
           learning_rate(learning_rate) {}
 
     // Shared memory gets this block's tiles, zeros where there is no weight; the tiles go back when the epoch is over.
+    template <int L = 0>
     __device__ void load_held() {
-        for_layers<0, plan.held ? plan.wide : 0>([this](auto l) {
-            constexpr int L = decltype(l)::value;
-            if (blockIdx.x < TILES_OF<L>) load_weights<L, ALL_PARTS>(blockIdx.x, held_weights<L>());
-        });
-        __syncthreads();
+        if constexpr (plan.held && L < plan.wide) {
+            if (blockIdx.x < TILES_OF<L>) load_weights<L>(blockIdx.x, held_weights<L>());
+            load_held<L + 1>();
+        } else {
+            __syncthreads();
+        }
     }
 
+    template <int L = 0>
     __device__ void store_held() {
-        for_layers<0, plan.held ? plan.wide : 0>([this](auto l) {
-            constexpr int L = decltype(l)::value;
-            if (blockIdx.x >= TILES_OF<L>) return;
+        if constexpr (plan.held && L < plan.wide) {
             const Target to = target<L>(blockIdx.x);
             const Tile own = held_weights<L>();
-            for (int i = 2 * threadIdx.x; i < layers[L].tile_k * layers[L].tile_n; i += 2 * THREADS) {
+            const int size = blockIdx.x < TILES_OF<L> ? layers[L].tile_k * layers[L].tile_n : 0;
+            for (int i = 2 * threadIdx.x; i < size; i += 2 * THREADS) {
                 const int row = i / layers[L].tile_n, col = i % layers[L].tile_n;
-                const float2 pair = own.read<ALL_PARTS>(row, col);
+                const float2 pair = own.read_whole(row, col);
                 if (to.has(row, col)) *to.at(row, col) = pair.x;
                 if (to.has(row, col + 1)) *to.at(row, col + 1) = pair.y;
             }
-        });
+            store_held<L + 1>();
+        }
     }
 
     // The images that this block's tile of the first layer takes in a step, if it is held; asynchronous.
@@ -136,8 +139,8 @@ class WideLayers {
                     const Tile weights = held_weights<L>();
                     block_product<PARTS_OF_INPUTS<L>>(
                         left, right, layer.tile_k, layer.tile_n, rows, [=](int row, int col, float a, float b) {
-                            const float2 pair = weights.read<ALL_PARTS>(row, col);
-                            weights.write<ALL_PARTS>(row, col, pair.x - rate * a, pair.y - rate * b);
+                            const float2 pair = weights.read_whole(row, col);
+                            weights.write_whole(row, col, pair.x - rate * a, pair.y - rate * b);
                         });
                 } else {
                     block_product<PARTS_OF_INPUTS<L>>(left, right, layer.tile_k, layer.tile_n, rows,
@@ -221,13 +224,15 @@ class WideLayers {
                 layer.outputs - n0};
     }
 
-    template <int L, int COUNT>
+    template <int L>
     __device__ void load_weights(int tile, const Tile& to) {
         const Target from = target<L>(tile);
         for (int i = 2 * threadIdx.x; i < layers[L].tile_k * layers[L].tile_n; i += 2 * THREADS) {
             const int row = i / layers[L].tile_n, col = i % layers[L].tile_n;
             const float first = from.has(row, col) ? __ldcg(from.at(row, col)) : 0.0f;
-            to.write<COUNT>(row, col, first, from.has(row, col + 1) ? __ldcg(from.at(row, col + 1)) : 0.0f);
+            const float second = from.has(row, col + 1) ? __ldcg(from.at(row, col + 1)) : 0.0f;
+            if (plan.held) to.write_whole(row, col, first, second);
+            else to.write<PARTS>(row, col, first, second);
         }
     }
 
@@ -235,7 +240,7 @@ class WideLayers {
     __device__ Tile weights_of(int tile) {
         if (plan.held) return held_weights<L>();
         const Tile weights = tile_at<layers[L].tile_n>(plan.weights_at, layers[L].tile_k);
-        load_weights<L, PARTS>(tile, weights);
+        load_weights<L>(tile, weights);
         return weights;
     }
 
@@ -310,6 +315,7 @@ class WideLayers {
     __device__ void update_biases(const Tile& doutputs, int n0, int rows) {
         const int lane = threadIdx.x % WARP;
         float* bias = parameters + layers[L].bias + n0;
+#pragma unroll 1
         for (int col = threadIdx.x / WARP * 2; col < doutputs.cols && n0 + col < layers[L].outputs; col += 2 * WARPS) {
             float2 sum = make_float2(0.0f, 0.0f);
             for (int row = lane; row < rows; row += WARP) add(sum, doutputs.read<PARTS>(row, col));

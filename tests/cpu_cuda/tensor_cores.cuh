@@ -14,6 +14,7 @@ inline unsigned as_bits(float value) {
 }
 
 inline float __uint_as_float(unsigned bits) { return as_float(bits); }
+inline unsigned __float_as_uint(float value) { return as_bits(value); }
 
 inline unsigned tf32_of(float value) { return as_bits(value) + 0x1000u & ~0x1fffu; }
 

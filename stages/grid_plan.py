@@ -1,6 +1,7 @@
 """How persistent-grid divides a network among blocks: which layers are cut into tiles, how large, and where all lies.
 
-Counts are of float32 numbers unless said; a tile's parts are half as large (kernels/tile_product.cuh). The arithmetic of `_tile_cycles` is a rough one, made to rank tiles.
+Counts are of float32 numbers unless said; a number's parts in a tile are half as large (kernels/tile_product.cuh). The
+arithmetic of `_tile_cycles` is a rough one, made to rank tiles.
 """
 
 from __future__ import annotations
@@ -217,7 +218,11 @@ def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, parts: int, *, is_fir
     update = product(layer.tile_k, layer.tile_n, rows, of_inputs)
     reading = 4 * rows * (layer.tile_n + (0 if is_first else layer.tile_k)) / L2_BYTES_PER_CYCLE
     sums = rows * (layer.slices * layer.outputs + (0 if is_first else layer.columns * layer.inputs))
-    return rounds * (forward + backward + update + reading) + 8 * sums / ALL_L2_BYTES_PER_CYCLE + 40 * _up(layer.slices, 16)
+    return (
+        rounds * (forward + backward + update + reading)
+        + 8 * sums / ALL_L2_BYTES_PER_CYCLE
+        + 40 * _up(layer.slices, 16)
+    )
 
 
 def _place(
@@ -255,7 +260,9 @@ def _place(
     inputs_at = at
     inputs = [floats_of(chunk, TASK, parts), THREADS, *(floats_of(chunk, la.tile_k, parts) for la in placed[1:wide])]
     doutputs_at = inputs_at + max([*inputs, 0 if held else floats_of(chunk, placed[0].tile_k)])
-    weights_at = doutputs_at + max(floats_of(chunk, cols, parts) for cols in (TASK, *(la.tile_n for la in placed[:wide])))
+    weights_at = doutputs_at + max(
+        floats_of(chunk, cols, parts) for cols in (TASK, *(la.tile_n for la in placed[:wide]))
+    )
     end = weights_at + (0 if held else max(floats_of(la.tile_k, la.tile_n, parts) for la in placed[:wide]))
 
     vectors = sum(layer.inputs for layer in placed[wide:]) + problem.classes
@@ -273,7 +280,7 @@ def _place(
 
 
 def floats_of(rows: int, cols: int, parts: int = 1) -> int:
-    """What a tile of so many parts, each of 16 bits, takes in shared memory; between its rows is what the kernel says."""
+    """What a tile of so many parts, of 16 bits each, takes in shared memory; rows are as far apart as in the kernel."""
     return parts * rows * (cols // TILE | 1) * TILE // 2
 
 

@@ -51,8 +51,13 @@ class GridEpoch:
         self._blocks = device.multiprocessors
         plan = plan_for(setup, self.parts)
         self._zero = device.zero
-        how = {"cooperative": True, "shared_bytes": plan.shared_bytes, "macros": plan.macros}
-        self._train = setup.kernel("persistent_grid.cu", "persistent_grid", **how)
+        self._train = setup.kernel(
+            "persistent_grid.cu",
+            "persistent_grid",
+            cooperative=True,
+            shared_bytes=plan.shared_bytes,
+            macros=plan.macros,
+        )
         images = slices_of(device, [pixels for pixels, _ in tensors.batches], plan)
         labels = device.empty((plan.steps, plan.sizes.batch), np.int32)
         for own, (_, others) in zip(labels, tensors.batches, strict=True):

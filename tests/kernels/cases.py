@@ -416,9 +416,9 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:
-    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory, parts of a number: with tiles that are held and
-    # that are not, a tail with its weights in shared memory and without, more than one wide layer, and more classes than
-    # go at once.
+    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory, parts of a number: with tiles that are held
+    # and that are not, a tail with its weights in shared memory and without, more than one wide layer, and more classes
+    # than go at once.
     sizes: list[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
         ((), 10, 1, 1, 1, 32, 3),
         ((), 10, 37, 17, 3, 32, 3),

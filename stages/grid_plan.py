@@ -239,9 +239,12 @@ def _place(
 ) -> GridPlan:
     """Everything gets its place."""
     placed, space = [], 0
+    strides = [
+        max(_up(layer.outputs, STEP), layer.columns * layer.tile_n, above.slices * above.tile_k)
+        for layer, above in zip(layers, [*layers[1:], layers[-1]], strict=True)
+    ]
     for index, layer in enumerate(layers):
-        above = layers[index + 1 : index + 2]
-        stride = max([_up(layer.outputs, STEP), layer.columns * layer.tile_n, *(la.slices * la.tile_k for la in above)])
+        stride = max(strides[:wide]) if index < wide else strides[index]  # what is alike is as far apart
         placed.append(replace(layer, output=space, doutput=space + rows * stride, stride=stride))
         space += 2 * rows * stride
     partials = space

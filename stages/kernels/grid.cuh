@@ -50,6 +50,31 @@ __device__ constexpr int power_from(int count, int most) {
 template <int L>
 constexpr int TILES_OF = layers[L].slices * layers[L].columns;
 
+// `to` as far from `from` as `count` times the next one is, or 0 times.
+__device__ constexpr bool is_next(int from, int next, int to, int count) { return to - from == count * (next - from); }
+
+// How many wide layers from l on have the same sizes, and lie as far apart from each other as the first two, and as
+// what is below these, one if l is 0: the kernel goes through them in a loop, lest its code be so many times as long.
+__device__ constexpr int alike_from(int l) {
+    int count = 1;
+    for (; l > 0 && l + count < plan.wide; ++count) {
+        const Layer &a = layers[l], &next = layers[l + 1], &b = layers[l + count], &below = layers[l - 1];
+        const bool same_sizes = b.inputs == a.inputs && b.outputs == a.outputs && b.tile_k == a.tile_k &&
+                                b.tile_n == a.tile_n && b.stride == a.stride && below.stride == a.stride;
+        const bool as_far = is_next(a.weight, next.weight, b.weight, count) && is_next(a.bias, next.bias, b.bias, count) &&
+                            is_next(a.output, next.output, b.output, count) &&
+                            is_next(a.doutput, next.doutput, b.doutput, count) &&
+                            is_next(a.weight_at, next.weight_at, b.weight_at, count) &&
+                            is_next(below.output, a.output, b.output, count + 1) &&
+                            is_next(below.doutput, a.doutput, b.doutput, count + 1);
+        if (!same_sizes || !as_far) break;
+    }
+    return count;
+}
+
+template <int L>
+constexpr int ALIKE = alike_from(L);
+
 // Numbers of 16 bits between the rows of a tile of so many columns: an odd number of 16 bytes, so that eight rows of a
 // matrix in it use all banks.
 template <int COLS>

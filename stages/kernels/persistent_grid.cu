@@ -18,22 +18,34 @@ __device__ void forward_from(WideLayers& wide, GridBarrier& barrier, int step) {
     if constexpr (L < plan.wide) {
         wide.add_up_forward<L - 1>();
         barrier.pass();
-        wide.forward<L>(step);
-        barrier.pass();
-        forward_from<L + 1>(wide, barrier, step);
+#pragma unroll 1
+        for (wide.later = 0;; ++wide.later) {
+            wide.forward<L>(step);
+            barrier.pass();
+            if (wide.later == ALIKE<L> - 1) break;
+            wide.add_up_forward<L>();
+            barrier.pass();
+        }
+        wide.later = 0;
+        forward_from<L + ALIKE<L>>(wide, barrier, step);
     }
 }
 
+// From the last wide layer down to L.
 template <int L>
-__device__ void backward_from(WideLayers& wide, GridBarrier& barrier, int step) {
-    if constexpr (L > 0) {
-        wide.backward<L>();
-        barrier.arrive();
-        wide.update<L, true>(step);
-        barrier.wait();
-        wide.add_up_backward<L>();
-        barrier.pass();
-        backward_from<L - 1>(wide, barrier, step);
+__device__ void backward_to(WideLayers& wide, GridBarrier& barrier, int step) {
+    if constexpr (L < plan.wide) {
+        backward_to<L + ALIKE<L>>(wide, barrier, step);
+#pragma unroll 1
+        for (wide.later = ALIKE<L> - 1; wide.later >= 0; --wide.later) {
+            wide.backward<L>();
+            barrier.arrive();
+            wide.update<L, true>(step);
+            barrier.wait();
+            wide.add_up_backward<L>();
+            barrier.pass();
+        }
+        wide.later = 0;
     }
 }
 
@@ -75,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const u
         forward_from<1>(wide, barrier, step);
         tail.run(step, with_totals);
         barrier.pass();
-        backward_from<plan.wide - 1>(wide, barrier, step);
+        backward_to<1>(wide, barrier, step);
     }
     wide.store_held();
     if (!with_totals) return;

@@ -8,6 +8,8 @@
 
 class WideLayers {
   public:
+    int later = 0;  // which of the layers alike is meant, counted from the one that is named
+
     __device__ WideLayers(float* memory, const BFloat16* images, int steps, float* parameters, float* workspace,
                           float learning_rate)
         : memory(memory), images(images), steps(steps), parameters(parameters), workspace(workspace),
@@ -77,10 +79,10 @@ class WideLayers {
         constexpr int WIDTH = layer.columns * layer.tile_n;
         for (int i = blockIdx.x * THREADS + threadIdx.x; i < plan.batch * layer.outputs; i += gridDim.x * THREADS) {
             const int row = i / layer.outputs, col = i % layer.outputs;
-            const float bias = __ldcg(parameters + layer.bias + col);
+            const float bias = __ldcg(parameters + place_of<L>().bias + col);
             const float sum =
                 sum_of<layer.slices>(workspace + plan.partials + row * WIDTH + col, plan.rows * WIDTH) + bias;
-            workspace[layer.output + row * layer.stride + col] = sum < 0.0f ? 0.0f : sum;
+            workspace[place_of<L>().output + row * layer.stride + col] = sum < 0.0f ? 0.0f : sum;
         }
     }
 
@@ -113,9 +115,9 @@ class WideLayers {
         constexpr int WIDTH = layer.slices * layer.tile_k;
         for (int i = blockIdx.x * THREADS + threadIdx.x; i < plan.batch * below.outputs; i += gridDim.x * THREADS) {
             const int row = i / below.outputs, col = i % below.outputs, at = row * below.stride + col;
-            const float output = __ldcg(workspace + below.output + at);
+            const float output = __ldcg(workspace + place_below<L>().output + at);
             const float sum = sum_of<layer.columns>(workspace + plan.partials + row * WIDTH + col, plan.rows * WIDTH);
-            workspace[below.doutput + at] = output <= 0.0f ? 0.0f : sum;
+            workspace[place_below<L>().doutput + at] = output <= 0.0f ? 0.0f : sum;
         }
     }
 
@@ -184,6 +186,31 @@ class WideLayers {
         }
     }
 
+    struct Place {
+        int weight, bias, output, doutput, weight_at;
+    };
+
+    template <int L>
+    __device__ Place place_of() const {
+        constexpr Layer layer = layers[L], next = layers[L + (ALIKE<L> > 1)];
+        if constexpr (ALIKE<L> == 1) {
+            return {layer.weight, layer.bias, layer.output, layer.doutput, layer.weight_at};
+        } else {
+            return {layer.weight + later * (next.weight - layer.weight), layer.bias + later * (next.bias - layer.bias),
+                    layer.output + later * (next.output - layer.output),
+                    layer.doutput + later * (next.doutput - layer.doutput),
+                    layer.weight_at + later * (next.weight_at - layer.weight_at)};
+        }
+    }
+
+    // Of the layer below, which has the same outputs.
+    template <int L>
+    __device__ Place place_below() const {
+        constexpr Layer layer = layers[L], below = layers[L - 1];
+        const int apart = ALIKE<L> > 1 ? later * (layer.output - below.output) : 0;
+        return {0, 0, below.output + apart, below.doutput + apart, 0};
+    }
+
     // Of so many rows and COLS, from there on in shared memory.
     template <int COLS>
     __device__ Tile tile_at(int at, int rows) {
@@ -192,7 +219,7 @@ class WideLayers {
 
     template <int L>
     __device__ Tile held_weights() {
-        return tile_at<layers[L].tile_n>(layers[L].weight_at, layers[L].tile_k);
+        return tile_at<layers[L].tile_n>(place_of<L>().weight_at, layers[L].tile_k);
     }
 
     __device__ Tile held_images(int step) {
@@ -220,7 +247,7 @@ class WideLayers {
     template <int L>
     __device__ Target target(int k0, int n0) {
         constexpr Layer layer = layers[L];
-        return {parameters + layer.weight + k0 * layer.outputs + n0, layer.outputs, layer.inputs - k0,
+        return {parameters + place_of<L>().weight + k0 * layer.outputs + n0, layer.outputs, layer.inputs - k0,
                 layer.outputs - n0};
     }
 
@@ -262,7 +289,7 @@ class WideLayers {
     __device__ Tile copy_inputs(int k0, int first, int rows) {
         constexpr Layer below = layers[L - 1];
         const Tile inputs = tile_at<COLS>(plan.inputs_at, plan.chunk);
-        split_tile<COLS>(inputs, workspace + below.output + first * below.stride + k0, below.stride, rows);
+        split_tile<COLS>(inputs, workspace + place_below<L>().output + first * below.stride + k0, below.stride, rows);
         return inputs;
     }
 
@@ -270,7 +297,7 @@ class WideLayers {
     __device__ Tile copy_doutputs(int n0, int first, int rows) {
         constexpr Layer layer = layers[L];
         const Tile doutputs = tile_at<COLS>(plan.doutputs_at, plan.chunk);
-        split_tile<COLS>(doutputs, workspace + layer.doutput + first * layer.stride + n0, layer.stride, rows);
+        split_tile<COLS>(doutputs, workspace + place_of<L>().doutput + first * layer.stride + n0, layer.stride, rows);
         return doutputs;
     }
 
@@ -314,7 +341,7 @@ class WideLayers {
     template <int L>
     __device__ void update_biases(const Tile& doutputs, int n0, int rows) {
         const int lane = threadIdx.x % WARP;
-        float* bias = parameters + layers[L].bias + n0;
+        float* bias = parameters + place_of<L>().bias + n0;
 #pragma unroll 1
         for (int col = threadIdx.x / WARP * 2; col < doutputs.cols && n0 + col < layers[L].outputs; col += 2 * WARPS) {
             float2 sum = make_float2(0.0f, 0.0f);

@@ -110,11 +110,11 @@ SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16 = 0, 2, 3, 5, 7, 9
     [
         (HELD, "persistent_grid.cu", "with_totals);\n        barrier.pass();", "with_totals);"),
         (HELD, "persistent_grid.cu", "        barrier.wait();\n        for", "        for"),
-        (SEVERAL_WIDE, "persistent_grid.cu", "(step);\n        barrier.wait();\n        wide", "(step);\n        wide"),
+        (SEVERAL_WIDE, "persistent_grid.cu", "(step);\n            barrier.wait();\n            wide", "(step);\n            wide"),
         (SMALL, "persistent_grid.cu", "if (step == steps) break;", "if (step == steps - 1) break;"),
         (SMALL, "persistent_grid.cu", "wide.store_held();", ""),
         (HELD, "grid.cuh", "complete += gridDim.x;", "complete += 1;"),
-        (SEVERAL_WIDE, "persistent_grid.cu", "backward<L>();\n        barrier.pass();", "backward<L>();"),
+        (SEVERAL_WIDE, "persistent_grid.cu", "backward<L>();\n            barrier.pass();", "backward<L>();"),
         (HELD, "tile_product.cuh", "second -= upper_of(pair);", ""),
         (HELD, "tile_product.cuh", "p + q < PARTS;", "p + q < PARTS - 2;"),
         (HELD, "tile_product.cuh", "third = lane / 16 * 8", "third = 0"),

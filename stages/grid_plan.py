@@ -1,6 +1,7 @@
 """How persistent-grid divides a network among blocks: which layers are cut into tiles, how large, and where all lies.
 
-Counts are of float32 numbers unless said. The arithmetic of `_tile_cycles` is a rough one, made to rank tiles.
+Counts are of float32 numbers unless said; a number's parts in a tile are half as large (kernels/tile_product.cuh). The
+arithmetic of `_tile_cycles` is a rough one, made to rank tiles.
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from common.problem import Problem
 from stages.workspace import MOST_ELEMENTS
 
 THREADS, WARPS = 512, 16  # persistent_grid.cu
-EDGE, TILE = 16, 8  # rows of a fragment of a product; its columns, and what is added up at once
+EDGE, TILE = 16, 8  # rows of a fragment of a product, and what is added up at once; its columns
+ALL_PARTS = 3  # bfloat16 that a float32 is the sum of
 TASK = 32  # outputs or inputs of what no block owns
 MOST_K, MOST_N = 512, 256  # inputs and outputs of a tile
 CHUNK = 64  # rows of a batch in shared memory where not all of them fit
@@ -27,19 +26,17 @@ STEP = 1 << 5  # outputs, at which rows of a tensor are cut
 BARRIER_CYCLES = 1_900
 L2_BYTES_PER_CYCLE = 40  # of one block's reads, when all blocks read
 ALL_L2_BYTES_PER_CYCLE = 2_700
-SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)  # of shared memory, for a layer's tiles: tried until all has its place
-PRODUCT_CYCLES = 16  # of one m16n8k8 with its split factors, for one of four tensor cores
-TASK_CYCLES = 3_000  # where a block has a tile and something of what no block owns
-STEP_CYCLES = 100  # of eight k, until their loads, splits and products have followed each other
+SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.42, 0.36, 0.3)  # of shared memory, for a layer's tiles: tried until all fits
+PRODUCT_CYCLES = 6.5  # of an instruction, for one of four tensor cores
+TASK_CYCLES = 2_000  # of a tile of what no block owns
+STEP_CYCLES = 100  # of sixteen k, until their loads and products have followed each other
 
 
 @dataclass(frozen=True)
 class Sizes:
     """`struct Plan` of persistent_grid, field by field."""
 
-    layers: int
     wide: int
-    steps: int
     batch: int
     rows: int
     chunk: int
@@ -51,6 +48,7 @@ class Sizes:
     weights_at: int
     vectors_at: int
     scratch_at: int
+    helpers: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,6 @@ class LayerPlan:
     doutput: int = 0
     stride: int = 0
     weight_at: int = -1
-    pitch: int = 0
 
     @property
     def tiles(self) -> int:
@@ -81,10 +78,12 @@ class LayerPlan:
 class GridPlan:
     """A division: what the kernel is told, and what it needs."""
 
+    steps: int
     sizes: Sizes
     layers: tuple[LayerPlan, ...]
     workspace: int
     shared_bytes: int
+    parts: int
 
     @property
     def barriers(self) -> int:
@@ -95,39 +94,46 @@ class GridPlan:
     def images_shape(self) -> tuple[int, int, int, int]:
         """(steps, slices, rows, tile_k): the images as the first layer's tiles take them."""
         first = self.layers[0]
-        return self.sizes.steps, first.slices, self.sizes.rows, first.tile_k
+        return self.steps, first.slices, self.sizes.rows, first.tile_k
 
     @property
-    def numbers(self) -> NDArray[np.int32]:
-        """The kernel's plan."""
-        return np.array([*astuple(self.sizes), *itertools.chain(*map(astuple, self.layers))], np.int32)
+    def macros(self) -> tuple[tuple[str, str], ...]:
+        """What the kernel is compiled with."""
+        layers = itertools.chain(*map(astuple, self.layers))
+        plan, of_layers = (",".join(map(str, numbers)) for numbers in (astuple(self.sizes), layers))
+        return ("PARTS", str(self.parts)), ("PLAN", plan), ("LAYERS", of_layers)
 
 
 def make_plan(
-    problem: Problem, steps: int, weights: list[int], biases: list[int], blocks: int, shared_bytes: int
+    problem: Problem,
+    steps: int,
+    weights: list[int],
+    biases: list[int],
+    blocks: int,
+    shared_bytes: int,
+    parts: int = ALL_PARTS,
 ) -> GridPlan | None:
     """The division for so many blocks, each with so much shared memory; None where not even small tiles fit.
 
-    `weights` and `biases` say where the layers' parameters begin.
+    `weights` and `biases` say where the layers' parameters begin, `parts` how many of a float32's products take.
     """
     layers = [
         LayerPlan(layer.fan_in, layer.fan_out, weight, bias)
         for layer, weight, bias in zip(problem.layers, weights, biases, strict=True)
     ]
     rows = _up(problem.batch_size, EDGE)
-    space = shared_bytes // 4 - (len(Sizes.__annotations__) + len(layers) * len(LayerPlan.__annotations__) + 3) // 4 * 4
-    begin = shared_bytes // 4 - space
-    for (wide, held, kept), share in itertools.product(_ways(problem, rows, blocks), SHARES):
+    for (wide, held, kept), of_others, of_first in itertools.product(_ways(problem, rows, blocks), SHARES, SHARES):
         chunk = rows if held else min(rows, CHUNK)
-        tasks = sum(_tasks(layer, is_wide=index < wide) for index, layer in enumerate(layers))
+        tasks = sum(-(-layer.outputs // TASK) * -(-layer.inputs // TASK) for layer in layers[wide:])
         cut = [
-            _cut(layer, rows, chunk, blocks, tasks, held, int(share * space), exact=index == 0)
-            for index, layer in enumerate(layers[:wide])
+            _cut(layer, rows, chunk, blocks, tasks, held, int(share * shared_bytes / 4), parts, is_first=index == 0)
+            for index, (layer, share) in enumerate(zip(layers[:wide], [of_first, *[of_others] * wide], strict=False))
         ]
         if any(layer is None for layer in cut):
             continue
         tiled = [layer for layer in cut if layer is not None] + layers[wide:]
-        found = _place(problem, steps, rows, chunk, wide, held, kept, tiled, begin)
+        helpers = _helpers(tiled[0], tasks, blocks, _tile_cycles(tiled[0], rows, blocks, parts, is_first=True))[1]
+        found = _place(problem, steps, rows, chunk, wide, held, kept, tiled, parts, helpers)
         numbers = max(math.prod(found.images_shape), found.workspace)
         if found.shared_bytes <= shared_bytes and numbers <= MOST_ELEMENTS:
             return found
@@ -154,50 +160,69 @@ def _tail_cycles(inputs: int, outputs: int, rows: int, blocks: int) -> float:
     return max(4 * size / L2_BYTES_PER_CYCLE, 4 * size * busy / ALL_L2_BYTES_PER_CYCLE) + -(-rows // blocks) * size / 16
 
 
-def _tasks(layer: LayerPlan, *, is_wide: bool) -> int:
-    across = -(-layer.outputs // TASK)
-    return across * (1 + (0 if is_wide else -(-layer.inputs // TASK)))
+def _helpers(first: LayerPlan, tasks: int, blocks: int, cycles: float) -> tuple[float, int]:
+    """What tasks add to the cycles of the first layer's tiles, and by how many blocks: those without a tile, or all."""
+    idle = blocks - first.tiles
+    by_all = TASK_CYCLES * -(-tasks // blocks), blocks
+    return min(by_all, (max(0.0, TASK_CYCLES * -(-tasks // idle) - cycles), idle)) if idle > 0 else by_all
 
 
 @functools.lru_cache(maxsize=1024)
 def _cut(
-    layer: LayerPlan, rows: int, chunk: int, blocks: int, tasks: int, held: bool, space: int, *, exact: bool
+    layer: LayerPlan,
+    rows: int,
+    chunk: int,
+    blocks: int,
+    tasks: int,
+    held: bool,
+    space: int,
+    parts: int,
+    *,
+    is_first: bool,
 ) -> LayerPlan | None:
     """The layer in the tiles that take least time; None where none fits."""
     best: tuple[float, LayerPlan] | None = None
-    for tile_k in range(TILE, min(_up(layer.inputs, TILE), MOST_K) + 1, TILE):
-        for tile_n in range(TILE, min(_up(layer.outputs, TILE), MOST_N) + 1, TILE):
+    outputs = TILE if is_first else EDGE  # what they come in: others are added up on the way back
+    for tile_k in range(EDGE, min(_up(layer.inputs, EDGE), MOST_K) + 1, EDGE):
+        for tile_n in range(outputs, min(_up(layer.outputs, outputs), MOST_N) + 1, outputs):
             slices, columns = -(-layer.inputs // tile_k), -(-layer.outputs // tile_n)
             if held and slices * columns > blocks:
                 continue
-            tile = replace(layer, tile_k=tile_k, tile_n=tile_n, slices=slices, columns=columns, pitch=tile_n + 4)
-            images = 2 if held and exact else 1
-            taken = tile_k * tile.pitch + chunk * (images * pitch_of(tile_k) + pitch_of(tile_n))
+            tile = replace(layer, tile_k=tile_k, tile_n=tile_n, slices=slices, columns=columns)
+            inputs = (2 if held else 1) * floats_of(chunk, tile_k) if is_first else floats_of(chunk, tile_k, parts)
+            taken = floats_of(tile_k, tile_n, ALL_PARTS if held else parts) + inputs + floats_of(chunk, tile_n, parts)
             if taken > space:
                 break
-            cycles = _tile_cycles(tile, rows, blocks, exact) + (TASK_CYCLES if tile.tiles + tasks > blocks else 0)
+            cycles = _tile_cycles(tile, rows, blocks, parts, is_first=is_first)
+            cycles += _helpers(tile, tasks, blocks, cycles)[0] if is_first else 0.0
             if best is None or cycles < best[0]:
                 best = cycles, tile
     return best[1] if best else None
 
 
-def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, exact: bool) -> float:
+def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, parts: int, *, is_first: bool) -> float:
     """What the layer's products take about in a step."""
     rounds = -(-layer.tiles // blocks)
-    products = 2 if exact else 3
+    of_inputs = 1 if is_first else parts  # one holds a pixel exactly
 
-    def product(m: int, n: int, k: int) -> float:
+    def product(m: int, n: int, k: int, of_left: int) -> float:
         down, across = -(-m // EDGE), n // TILE
-        beside = 4 if down * across >= 4 * WARPS else 2 if down * across >= 2 * WARPS else 1
+        beside = 4 if down * across > 2 * WARPS else 2 if down * across > WARPS else 1
         rounds = -(-down * -(-across // beside) // WARPS)
-        return rounds * (k // TILE) * max(4 * beside * products * PRODUCT_CYCLES, STEP_CYCLES)
+        products = sum(left + right < parts for left in range(of_left) for right in range(parts))
+        loads = WARPS * (4 * of_left + 2 * parts * beside)  # of 128 bytes of shared memory, one a cycle
+        return rounds * (k // EDGE) * max(4 * beside * products * PRODUCT_CYCLES, loads, STEP_CYCLES)
 
-    forward = product(rows, layer.tile_n, layer.tile_k)
-    backward = 0.0 if exact else product(rows, layer.tile_k, layer.tile_n)
-    update = product(layer.tile_k, layer.tile_n, rows)
-    reading = 4 * rows * (layer.tile_n + (0 if exact else layer.tile_k)) / L2_BYTES_PER_CYCLE
-    parts = rows * (layer.slices * layer.outputs + (0 if exact else layer.columns * layer.inputs))
-    return rounds * (forward + backward + update + reading) + 8 * parts / ALL_L2_BYTES_PER_CYCLE + 40 * layer.slices
+    forward = product(rows, layer.tile_n, layer.tile_k, of_inputs)
+    backward = 0.0 if is_first else product(rows, layer.tile_k, layer.tile_n, parts)
+    update = product(layer.tile_k, layer.tile_n, rows, of_inputs)
+    reading = 4 * rows * (layer.tile_n + (0 if is_first else layer.tile_k)) / L2_BYTES_PER_CYCLE
+    sums = rows * (layer.slices * layer.outputs + (0 if is_first else layer.columns * layer.inputs))
+    return (
+        rounds * (forward + backward + update + reading)
+        + 8 * sums / ALL_L2_BYTES_PER_CYCLE
+        + 40 * _up(layer.slices, 16)
+    )
 
 
 def _place(
@@ -209,51 +234,57 @@ def _place(
     held: bool,
     kept: bool,
     layers: list[LayerPlan],
-    begin: int,
+    parts: int,
+    helpers: int,
 ) -> GridPlan:
-    """Everything gets its place, in shared memory from `begin` on."""
+    """Everything gets its place."""
     placed, space = [], 0
+    strides = [
+        max(_up(layer.outputs, STEP), layer.columns * layer.tile_n, above.slices * above.tile_k)
+        for layer, above in zip(layers, [*layers[1:], layers[-1]], strict=True)
+    ]
     for index, layer in enumerate(layers):
-        above = layers[index + 1 : index + 2]
-        stride = max([_up(layer.outputs, STEP), layer.columns * layer.tile_n, *(la.slices * la.tile_k for la in above)])
+        stride = max(strides[:wide]) if index < wide else strides[index]  # what is alike is as far apart
         placed.append(replace(layer, output=space, doutput=space + rows * stride, stride=stride))
         space += 2 * rows * stride
     partials = space
-    parts = [
+    sums = [
         rows * layer.slices * layer.columns * max(layer.tile_n, layer.tile_k if index else 0)
         for index, layer in enumerate(placed[:wide])
     ]
 
-    at = begin
+    at = 0
     if held:
         for index, layer in enumerate(placed[:wide]):
             placed[index] = replace(layer, weight_at=at)
-            at += layer.tile_k * layer.pitch
+            at += floats_of(layer.tile_k, layer.tile_n, ALL_PARTS)
     images_at = at
-    at += 2 * rows * pitch_of(placed[0].tile_k) if held else 0
+    at += 2 * floats_of(rows, placed[0].tile_k) if held else 0
     inputs_at = at
-    hidden = placed[1:wide] if held else placed[:wide]
-    doutputs_at = inputs_at + max(chunk * max([pitch_of(TASK), *(pitch_of(la.tile_k) for la in hidden)]), THREADS)
-    weights_at = doutputs_at + chunk * max([pitch_of(TASK), *(pitch_of(la.tile_n) for la in placed[:wide])])
-    end = weights_at + (0 if held else max(la.tile_k * la.pitch for la in placed[:wide]))
+    inputs = [floats_of(chunk, TASK, parts), THREADS, *(floats_of(chunk, la.tile_k, parts) for la in placed[1:wide])]
+    doutputs_at = inputs_at + max([*inputs, 0 if held else floats_of(chunk, placed[0].tile_k)])
+    weights_at = doutputs_at + max(
+        floats_of(chunk, cols, parts) for cols in (TASK, *(la.tile_n for la in placed[:wide]))
+    )
+    end = weights_at + (0 if held else max(floats_of(la.tile_k, la.tile_n, parts) for la in placed[:wide]))
 
     vectors = sum(layer.inputs for layer in placed[wide:]) + problem.classes
     vectors_at, scratch_at = inputs_at, inputs_at + _up(2 * vectors, 4)
     at = scratch_at + THREADS
     for index, layer in enumerate(placed):
         if index >= wide and kept:
-            placed[index] = replace(layer, weight_at=at, pitch=layer.outputs)
+            placed[index] = replace(layer, weight_at=at)
             at += _up(layer.inputs * layer.outputs, 4)
     sizes = Sizes(
-        len(placed), wide, steps, problem.batch_size, rows, chunk, int(held), partials,
-        images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at,
+        wide, problem.batch_size, rows, chunk, int(held), partials,
+        images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at, helpers,
     )  # fmt: skip
-    return GridPlan(sizes, tuple(placed), partials + max(parts), 4 * max(end, at))
+    return GridPlan(steps, sizes, tuple(placed), partials + max(sums), 4 * max(end, at), parts)
 
 
-def pitch_of(cols: int) -> int:
-    """Numbers between the rows of a tile in shared memory, as the kernel has it."""
-    return _up(cols, EDGE) + TILE
+def floats_of(rows: int, cols: int, parts: int = 1) -> int:
+    """What a tile of so many parts, of 16 bits each, takes in shared memory; rows are as far apart as in the kernel."""
+    return parts * rows * (cols // TILE | 1) * TILE // 2
 
 
 def _up(count: int, multiple: int) -> int:

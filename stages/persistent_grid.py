@@ -28,7 +28,7 @@ import numpy as np
 from common.cost import Exchanges
 from common.problem import Problem
 from stages import cuda_graph
-from stages.grid_plan import THREADS, GridPlan, make_plan
+from stages.grid_plan import ALL_PARTS, THREADS, GridPlan, make_plan
 from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
@@ -41,50 +41,54 @@ class GridEpoch:
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
     of_steps = cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
+    rung: ClassVar[str] = "persistent-grid"
+    parts: ClassVar[int] = ALL_PARTS  # of a number, that products take
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors, device = setup.tensors, setup.device
         if reason := self.misfit(setup.problem, len(tensors.batches)):
-            raise ValueError(f"persistent-grid: {reason}")
+            raise ValueError(f"{self.rung}: {reason}")
         self._blocks = device.multiprocessors
-        plan = plan_for(setup)
+        plan = plan_for(setup, self.parts)
         self._zero = device.zero
         self._train = setup.kernel(
-            "persistent_grid.cu", "persistent_grid", cooperative=True, shared_bytes=plan.shared_bytes
+            "persistent_grid.cu",
+            "persistent_grid",
+            cooperative=True,
+            shared_bytes=plan.shared_bytes,
+            macros=plan.macros,
         )
         images = slices_of(device, [pixels for pixels, _ in tensors.batches], plan)
-        labels = device.empty((plan.sizes.steps, plan.sizes.batch), np.int32)
+        labels = device.empty((plan.steps, plan.sizes.batch), np.int32)
         for own, (_, others) in zip(labels, tensors.batches, strict=True):
             own[...] = others
         workspace = device.empty((plan.workspace,), np.float32)
         self._arrived = device.empty((1,), np.uint32)
         device.zero(workspace)
         block_totals = device.empty((self._blocks, 2), np.float64)
-        self._args = (images, labels, device.upload(plan.numbers), tensors.parameters.flat, workspace, block_totals)
-        self._totals = tensors.totals
-        self._learning_rate = float32(setup.problem.learning_rate)
+        self._args = (images, labels, tensors.parameters.flat, workspace, block_totals, tensors.totals, self._arrived)
+        self._numbers = (int32(plan.steps), float32(setup.problem.learning_rate))
 
-    @staticmethod
-    def misfit(problem: Problem, steps: int) -> str:
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem of so many steps an epoch does not fit every GPU, and what to try; empty if it does."""
-        reason = _misfit(problem, steps)
+        reason = _misfit(problem, steps, cls.parts)
         return f"{reason}; try {cuda_graph.STAGE.name}" if reason else ""
 
-    @staticmethod
-    def exchanges(problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
+    @classmethod
+    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
         """The barriers of a step; as few as there can be where no plan fits what is known of the GPU."""
         places = [0] * len(problem.layers)
-        plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes)
+        plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes, cls.parts)
         return Exchanges(grid_barriers=plan.barriers if plan else 2)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
         self._zero(self._arrived)
-        own = (self._totals, self._arrived, self._learning_rate, int32(with_metrics))
-        self._train(self._blocks, THREADS, *self._args, *own)
+        self._train(self._blocks, THREADS, *self._args, *self._numbers, int32(with_metrics))
 
 
-def plan_for(setup: Setup) -> GridPlan:
+def plan_for(setup: Setup, parts: int) -> GridPlan:
     """The division of the workspace's problem among the device's multiprocessors."""
     parameters = setup.tensors.parameters
     plan = make_plan(
@@ -94,15 +98,16 @@ def plan_for(setup: Setup) -> GridPlan:
         parameters.bias_begins,
         setup.device.multiprocessors,
         setup.device.block_shared_bytes,
+        parts,
     )
     assert plan is not None, "misfit() has tried it for the smallest GPU"
     return plan
 
 
-def _misfit(problem: Problem, steps: int) -> str:
+def _misfit(problem: Problem, steps: int, parts: int) -> str:
     """Why a problem does not fit; empty if it does."""
     places = [0] * len(problem.layers)
-    if make_plan(problem, steps, places, places, 1, SMALLEST_SHARED_BYTES):
+    if make_plan(problem, steps, places, places, 1, SMALLEST_SHARED_BYTES, parts):
         return ""
     numbers = problem.batch_size * max(steps * problem.inputs, 4 * sum(problem.hidden))
     if numbers < MOST_ELEMENTS // 2:
@@ -112,13 +117,17 @@ def _misfit(problem: Problem, steps: int) -> str:
 
 
 def slices_of(device: Device, batches: Sequence[Array], plan: GridPlan) -> Array:
-    """The batches (B, I) as the first layer's tiles take them: (steps, slices, rows, tile_k), zeros around them."""
-    images = device.empty(plan.images_shape, np.float32)
+    """The batches (B, I) as the first layer's tiles take them: (steps, slices, rows, tile_k), zeros around them.
+
+    In bfloat16, which is a float32's first half: 256ths lose nothing.
+    """
+    images = device.empty(plan.images_shape, np.uint16)
     device.zero(images)
     tile_k = plan.images_shape[-1]
     for own, pixels in zip(images, batches, strict=True):
+        halves = (pixels.view(np.uint32) >> 16).astype(np.uint16)
         for index, target in enumerate(own):
-            source = pixels[:, index * tile_k : (index + 1) * tile_k]
+            source = halves[:, index * tile_k : (index + 1) * tile_k]
             target[: len(source), : source.shape[1]] = source
     return images
 

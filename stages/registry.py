@@ -42,6 +42,7 @@ SOURCES = (
     "stages.streamed:STAGE",
     "stages.streamed_bf16:STAGE",
     "stages.persistent_grid:STAGE",
+    "stages.grid_bf16:STAGE",
     "stages.persistent_cluster:STAGE",
     "stages.cluster_fp16:STAGE",
     "stages.alloc_cudamalloc:STAGE",

@@ -6,11 +6,12 @@ constexpr int WARP = 32;
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / WARP;
 
-// stages/grid_plan.py writes both of these, in this order. What begins `..._at` is counted in floats from the start of
-// shared memory; other places are counted from the start of the tensor that is named.
+// stages/grid_plan.py writes both of these, in this order, and the kernel is compiled for them: phases are so short that
+// reading sizes, dividing by them and fetching code for others would be most of them. What begins `..._at` is counted in
+// floats from the start of shared memory; other places are counted from the start of the tensor that is named.
 struct Plan {
-    int layers, wide;  // layers from `wide` on are the tail: blocks take rows of the batch through all of them
-    int steps, batch;
+    int wide;  // layers from there on are the tail: blocks take rows of the batch through all of them
+    int batch;
     int rows;        // of the batch and of zeros after it: a multiple of 16
     int chunk;       // rows that are in shared memory at once
     int held;        // 1: each block has one tile of a wide layer at most, and keeps it for the epoch; 0: none is kept
@@ -18,24 +19,66 @@ struct Plan {
     int images_at;   // two batches' tiles of images, if held
     int inputs_at, doutputs_at, weights_at;  // a tile of each; the tail's memory begins at inputs_at, too
     int vectors_at, scratch_at;              // the tail's: a row of every layer, then THREADS sums
+    int helpers;  // blocks, the last ones, that update what no block owns
 };
 
 struct Layer {
     int inputs, outputs;
     int weight, bias;    // in parameters
-    int tile_k, tile_n;  // inputs and outputs of a tile, multiples of 8
+    int tile_k, tile_n;  // inputs and outputs of a tile: multiples of 16, or of 8 for the first layer's outputs
     int slices, columns; // tiles along the inputs, and along the outputs
     int output, doutput; // in workspace: (rows, stride), zeros where there is no output
     int stride;
-    int weight_at, pitch;  // a wide layer's tile or the tail's whole matrix, if kept in shared memory; else negative
+    int weight_at;  // a wide layer's tile or the tail's whole matrix, if kept in shared memory; else negative
 };
 
-constexpr int PLAN_INTS = sizeof(Plan) / sizeof(int);
-constexpr int LAYER_INTS = sizeof(Layer) / sizeof(int);
+#ifndef PLAN  // that of 784-256-10 with batches of 128, for 132 blocks
+#define PLAN 1, 128, 128, 128, 1, 73728, 4032, 19392, 27072, 34752, 19392, 19924, 20
+#define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 20436
+#endif
+constexpr Plan plan = {PLAN};
+constexpr Layer layers[] = {LAYERS};
+constexpr int DEPTH = sizeof layers / sizeof(Layer), LAST = DEPTH - 1;
 
-// Floats between the rows of a tile of so many columns: no two of the lanes that read a column of fragments from it
-// (eight rows apart by one, or four apart by one and eight columns) then use the same bank.
-__device__ inline int pitch_of(int cols) { return (cols + 15) / 16 * 16 + 8; }
+// The power of two from `count` on, or `most`, which is one.
+__device__ constexpr int power_from(int count, int most) {
+    int power = 1;
+    while (power < count && power < most) power *= 2;
+    return power;
+}
+
+template <int L>
+constexpr int TILES_OF = layers[L].slices * layers[L].columns;
+
+// `to` as far from `from` as `count` times the next one is, or 0 times.
+__device__ constexpr bool is_next(int from, int next, int to, int count) { return to - from == count * (next - from); }
+
+// How many wide layers from l on have the same sizes, and lie as far apart from each other as the first two, and as
+// what is below these, one if l is 0: the kernel goes through them in a loop, lest its code be so many times as long.
+__device__ constexpr int alike_from(int l) {
+    int count = 1;
+    for (; l > 0 && l + count < plan.wide; ++count) {
+        const Layer &a = layers[l], &next = layers[l + 1], &b = layers[l + count], &below = layers[l - 1];
+        const bool same_sizes = b.inputs == a.inputs && b.outputs == a.outputs && b.tile_k == a.tile_k &&
+                                b.tile_n == a.tile_n && b.stride == a.stride && below.stride == a.stride;
+        const bool as_far = is_next(a.weight, next.weight, b.weight, count) && is_next(a.bias, next.bias, b.bias, count) &&
+                            is_next(a.output, next.output, b.output, count) &&
+                            is_next(a.doutput, next.doutput, b.doutput, count) &&
+                            is_next(a.weight_at, next.weight_at, b.weight_at, count) &&
+                            is_next(below.output, a.output, b.output, count + 1) &&
+                            is_next(below.doutput, a.doutput, b.doutput, count + 1);
+        if (!same_sizes || !as_far) break;
+    }
+    return count;
+}
+
+template <int L>
+constexpr int ALIKE = alike_from(L);
+
+// Numbers of 16 bits between the rows of a tile of so many columns: an odd number of 16 bytes, so that eight rows of a
+// matrix in it use all banks.
+template <int COLS>
+constexpr int PITCH_OF = (COLS / 8 | 1) * 8;
 
 // Every block has come to an arrive() before any returns from the wait() after it; what was written before the one is
 // read after the other. One counter that only grows; it has to be 0 before the launch.
@@ -85,39 +128,23 @@ class GridBarrier {
     unsigned complete = 0;
 };
 
-// A tile (rows, cols) with pitch_of(cols), cols a multiple of 4; by all threads.
-__device__ inline void copy_tile(float* to, const float* from, int stride, int rows, int cols) {
-    const int quads = cols / 4, pitch = pitch_of(cols);
-    const int more_rows = THREADS / quads, more_quads = THREADS % quads;
-    int row = threadIdx.x / quads, quad = threadIdx.x % quads;  // on from here without a division, which takes long
-    while (row < rows) {
-        copy_four(to + row * pitch + 4 * quad, from + row * stride + 4 * quad);
-        row += more_rows;
-        quad += more_quads;
-        if (quad >= quads) {
-            quad -= quads;
-            ++row;
-        }
-    }
-}
-
 __device__ inline void add(float& sum, float number) { sum += number; }
 __device__ inline void add(float2& sum, float2 number) {
     sum.x += number.x;
     sum.y += number.y;
 }
 
-// The sum of so many numbers, or pairs of them, `apart` from each other, in order. All of up to 16 are under way at once:
-// a loop unrolled by the compiler waits for each of those that are left over.
-template <class Number>
-__device__ inline Number sum_of(const Number* first, int count, int apart) {
-    constexpr int AT_ONCE = 16;
+// The sum of COUNT numbers, or pairs of them, `apart` from each other, in order. All of up to 16 are under way at once.
+template <int COUNT, class Number>
+__device__ inline Number sum_of(const Number* first, int apart) {
+    constexpr int AT_ONCE = COUNT < 16 ? COUNT : 16;
     Number sum = {};
-    for (int begin = 0; begin < count; begin += AT_ONCE) {
+#pragma unroll 1
+    for (int begin = 0; begin < COUNT; begin += AT_ONCE) {
         Number numbers[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
-            numbers[i] = begin + i < count ? __ldcg(first + (begin + i) * apart) : Number{};
+            numbers[i] = begin + i < COUNT ? __ldcg(first + (begin + i) * apart) : Number{};
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) add(sum, numbers[i]);

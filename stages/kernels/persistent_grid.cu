@@ -9,67 +9,85 @@
 //     the tail; barrier;
 //     for every wide layer but the first, from the last: backward product; barrier, and while it is waited for, the
 //     layer's update; add the parts up; barrier.
+#include "tensor_cores.cuh"
 #include "row_tail.cuh"
 #include "wide_layers.cuh"
 
+template <int L>
+__device__ void forward_from(WideLayers& wide, GridBarrier& barrier, int step) {
+    if constexpr (L < plan.wide) {
+        wide.add_up_forward<L - 1>();
+        barrier.pass();
+#pragma unroll 1
+        for (wide.later = 0;; ++wide.later) {
+            wide.forward<L>(step);
+            barrier.pass();
+            if (wide.later == ALIKE<L> - 1) break;
+            wide.add_up_forward<L>();
+            barrier.pass();
+        }
+        wide.later = 0;
+        forward_from<L + ALIKE<L>>(wide, barrier, step);
+    }
+}
+
+// From the last wide layer down to L.
+template <int L>
+__device__ void backward_to(WideLayers& wide, GridBarrier& barrier, int step) {
+    if constexpr (L < plan.wide) {
+        backward_to<L + ALIKE<L>>(wide, barrier, step);
+#pragma unroll 1
+        for (wide.later = ALIKE<L> - 1; wide.later >= 0; --wide.later) {
+            wide.backward<L>();
+            barrier.arrive();
+            wide.update<L, true>(step);
+            barrier.wait();
+            wide.add_up_backward<L>();
+            barrier.pass();
+        }
+        wide.later = 0;
+    }
+}
+
 // persistent_grid: an epoch of training; in each step weight -= learning_rate * inputs^T doutputs, biases likewise.
-//   images        (steps, slices, rows, tile_k)  f32  in: of the first layer's tiles; zeros after the last pixel and image,
-//                 no pixel with more than 11 significant bits
+//   images        (steps, slices, rows, tile_k)  u16  in: of the first layer's tiles, as bfloat16, which holds 256ths
+//                 exactly; zeros after the last pixel and image
 //   labels        (steps, batch)                 i32  in, each 0 <= label < classes
-//   plan          (PLAN + layers * LAYER,)       i32  in: struct Plan, then a struct Layer for each layer
-//   parameters    (count,)                       f32  in, out: where plan says
+//   parameters    (count,)                       f32  in, out: where the plan says
 //   workspace     (size,)                        f32  in, out: zeros before the first launch; outputs, their gradients, parts
 //   block_totals  (blocks, 2)                    f64  out: each block's share of the totals, with with_totals
 //   totals        (2,)                           f64  in, out: grows by the summed loss and the number right, with with_totals
 //   arrived       (1,)                           u32  in, out: 0 before each launch; what the barrier counts
-// Launch: cooperative, 1-D, blocks of THREADS, any number of them that plan was made for, with the shared memory that it
-//   says; learning_rate as a step's, for the mean over its images.
+// Launch: cooperative, 1-D, blocks of THREADS, as many as the plan was made for that it is compiled with, with the shared
+//   memory that it says; steps of the epoch; learning_rate as a step's, for the mean over its images. Compiled with
+//   PARTS = 1, products are of bfloat16, else as of float32.
 // Needs:  any architecture with cooperative launch; fewer than 2^31 barriers times blocks.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit on as many blocks.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const float* images, const int* labels,
-                                                                       const int* plan, float* parameters,
+extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const unsigned short* images,
+                                                                       const int* labels, float* parameters,
                                                                        float* workspace, double* block_totals,
-                                                                       double* totals, unsigned* arrived,
+                                                                       double* totals, unsigned* arrived, int steps,
                                                                        float learning_rate, int with_totals) {
     extern __shared__ __align__(16) float memory[];
-    int* copied = reinterpret_cast<int*>(memory);
-    const int ints = PLAN_INTS + plan[0] * LAYER_INTS;
-    for (int i = threadIdx.x; i < ints; i += THREADS) copied[i] = plan[i];
-    __syncthreads();
-    const Plan& sizes = *reinterpret_cast<const Plan*>(copied);
-    const Layer* layers = reinterpret_cast<const Layer*>(copied + PLAN_INTS);
-
     GridBarrier barrier(arrived);
-    WideLayers wide(sizes, layers, memory, images, parameters, workspace, learning_rate);
-    RowTail tail(sizes, layers, memory, labels, parameters, workspace);
+    WideLayers wide(memory, images, steps, parameters, workspace, learning_rate);
+    RowTail tail(memory, labels, parameters, workspace);
     wide.load_held();
     wide.fetch_images(0);
     for (int step = 0;; ++step) {
         if (step > 0) {
-            wide.update<true>(0, step - 1, false);
+            wide.update<0, false>(step - 1);
             wide.update_rest();
         }
-        if (step == sizes.steps) break;
-        wide.forward<true>(0, step);
+        if (step == steps) break;
+        wide.forward<0>(step);
         barrier.arrive();
         wide.fetch_images(step + 1);
         barrier.wait();
-        for (int l = 1; l < sizes.wide; ++l) {
-            wide.add_up_forward(l - 1);
-            barrier.pass();
-            wide.forward<false>(l, step);
-            barrier.pass();
-        }
+        forward_from<1>(wide, barrier, step);
         tail.run(step, with_totals);
         barrier.pass();
-        for (int l = sizes.wide - 1; l > 0; --l) {
-            wide.backward(l);
-            barrier.arrive();
-            wide.update<false>(l, step, true);
-            barrier.wait();
-            wide.add_up_backward(l);
-            barrier.pass();
-        }
+        backward_to<1>(wide, barrier, step);
     }
     wide.store_held();
     if (!with_totals) return;

@@ -1,4 +1,4 @@
-// Products of a warp on tensor cores, and what float32 becomes for them. Needs sm_80.
+// Products of a warp on tensor cores, and what float32 becomes for them. Needs sm_80, but for bfloat16_pair.
 //
 // Fragments are those of PTX's mma.m16n8k16 and m16n8k8. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8
 // in columns 2t, 2t+1, 2t, 2t+1.
@@ -13,9 +13,14 @@ __device__ inline unsigned tf32_of(float value) {
 
 // Two numbers, the first in the lower bits, ties to even.
 __device__ inline unsigned bfloat16_pair(float first, float second) {
+#if __CUDA_ARCH__ >= 800
     unsigned pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
     return pair;
+#else
+    const unsigned lower = __float_as_uint(first), upper = __float_as_uint(second);
+    return lower + 0x7fffu + (lower >> 16 & 1) >> 16 | upper + 0x7fffu + (upper >> 16 & 1) & 0xffff0000u;
+#endif
 }
 
 __device__ inline unsigned float16_pair(float first, float second) {
@@ -49,4 +54,40 @@ __device__ inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], u
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Matrices (8, 8) of numbers of 16 bits in shared memory, for fragments of products: lane 8i + r knows where row r of matrix
+// i begins, which is aligned to 16 bytes; it gets columns 2t and 2t+1 of each matrix's row g, transposed those of its rows
+// and column.
+template <bool TRANSPOSED>
+__device__ inline void load_matrices(unsigned (&to)[4], const unsigned short* row) {
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    if constexpr (TRANSPOSED) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(address)
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(address)
+                     : "memory");
+    }
+}
+
+// The same of two matrices, of which lanes 0 to 15 know.
+template <bool TRANSPOSED>
+__device__ inline void load_matrices(unsigned (&to)[2], const unsigned short* row) {
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+    if constexpr (TRANSPOSED) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(to[0]), "=r"(to[1])
+                     : "r"(address)
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(to[0]), "=r"(to[1])
+                     : "r"(address)
+                     : "memory");
+    }
 }

@@ -1,271 +1,364 @@
 // The wide layers of persistent_grid: their weights are cut into tiles, tile_k inputs by tile_n outputs, which blocks own.
 // Products leave one part of every sum for each tile along it; another phase adds the parts up.
+//
+// What products take is in shared memory as bfloat16: images, which one of them holds exactly, the weights that stay, in all
+// their parts, and of whatever comes from memory as many parts as products take.
 #pragma once
 #include "tile_product.cuh"
 
 class WideLayers {
   public:
-    __device__ WideLayers(const Plan& plan, const Layer* layers, float* memory, const float* images, float* parameters,
-                          float* workspace, float learning_rate)
-        : plan(plan), layers(layers), memory(memory), images(images), parameters(parameters), workspace(workspace),
+    int later = 0;  // which of the layers alike is meant, counted from the one that is named
+
+    __device__ WideLayers(float* memory, const BFloat16* images, int steps, float* parameters, float* workspace,
+                          float learning_rate)
+        : memory(memory), images(images), steps(steps), parameters(parameters), workspace(workspace),
           learning_rate(learning_rate) {}
 
     // Shared memory gets this block's tiles, zeros where there is no weight; the tiles go back when the epoch is over.
+    template <int L = 0>
     __device__ void load_held() {
-        for (int l = 0; plan.held && l < plan.wide; ++l) {
-            const int tile = blockIdx.x;
-            if (tile < tiles_of(layers[l])) load_weights(layers[l], tile, memory + layers[l].weight_at);
+        if constexpr (plan.held && L < plan.wide) {
+            if (blockIdx.x < TILES_OF<L>) load_weights<L>(blockIdx.x, held_weights<L>());
+            load_held<L + 1>();
+        } else {
+            __syncthreads();
         }
-        __syncthreads();
     }
 
+    template <int L = 0>
     __device__ void store_held() {
-        for (int l = 0; plan.held && l < plan.wide; ++l) {
-            const Layer& layer = layers[l];
-            if (blockIdx.x >= tiles_of(layer)) continue;
-            const int k0 = blockIdx.x / layer.columns * layer.tile_k, n0 = blockIdx.x % layer.columns * layer.tile_n;
-            const int rows = min(layer.tile_k, layer.inputs - k0), cols = min(layer.tile_n, layer.outputs - n0);
-            float* weight = parameters + layer.weight + k0 * layer.outputs + n0;
-            for (int i = threadIdx.x; i < rows * cols; i += THREADS) {
-                const int row = i / cols, col = i % cols;
-                weight[row * layer.outputs + col] = memory[layer.weight_at + row * layer.pitch + col];
+        if constexpr (plan.held && L < plan.wide) {
+            const Target to = target<L>(blockIdx.x);
+            const Tile own = held_weights<L>();
+            const int size = blockIdx.x < TILES_OF<L> ? layers[L].tile_k * layers[L].tile_n : 0;
+            for (int i = 2 * threadIdx.x; i < size; i += 2 * THREADS) {
+                const int row = i / layers[L].tile_n, col = i % layers[L].tile_n;
+                const float2 pair = own.read_whole(row, col);
+                if (to.has(row, col)) *to.at(row, col) = pair.x;
+                if (to.has(row, col + 1)) *to.at(row, col + 1) = pair.y;
             }
+            store_held<L + 1>();
         }
     }
 
     // The images that this block's tile of the first layer takes in a step, if it is held; asynchronous.
     __device__ void fetch_images(int step) {
-        if (!plan.held || step >= plan.steps || blockIdx.x >= tiles_of(layers[0])) return;
-        const Layer& layer = layers[0];
-        copy_tile(held_images(step), images_of(layer, blockIdx.x, step), layer.tile_k, plan.rows, layer.tile_k);
+        if (!plan.held || step >= steps || blockIdx.x >= TILES_OF<0>) return;
+        copy_images(held_images(step), images_of(blockIdx.x, step), plan.rows);
     }
 
-    // partials[slice] (rows, columns * tile_n) = a slice of the inputs times the same slice of the weights. With EXACT,
-    // tf32 holds every input.
-    template <bool EXACT>
-    __device__ void forward(int l, int step) {
-        const Layer& layer = layers[l];
-        for (int tile = blockIdx.x; tile < tiles_of(layer); tile += gridDim.x) {
-            const float* weights = weights_of(layer, tile);
+    // partials[slice] (rows, columns * tile_n) = a slice of the inputs times the same slice of the weights.
+    template <int L>
+    __device__ void forward(int step) {
+        constexpr Layer layer = layers[L];
+        constexpr int WIDTH = layer.columns * layer.tile_n;
+        for_tiles<L>([=](int tile) {
+            const Tile weights = weights_of<L>(tile);
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
-                const float* inputs = inputs_of(l, tile, step, first, rows);
-                wait_for_copies();
+                const Tile inputs = inputs_of<L>(tile, step, first, rows);
+                if (L == 0) wait_for_copies();
                 __syncthreads();
-                const int width = layer.columns * layer.tile_n;
-                float* part = workspace + plan.partials + (tile / layer.columns * plan.rows + first) * width +
+                float* part = workspace + plan.partials + (tile / layer.columns * plan.rows + first) * WIDTH +
                               tile % layer.columns * layer.tile_n;
-                const auto store = [=](int row, int col, float a, float b) {
-                    *reinterpret_cast<float2*>(part + row * width + col) = make_float2(a, b);
-                };
-                block_product<EXACT>(AlongRows{inputs, pitch_of(layer.tile_k)}, AlongColumns{weights, layer.pitch}, rows,
-                                     layer.tile_n, layer.tile_k, store);
+                block_product<PARTS_OF_INPUTS<L>>(AlongRows{inputs}, AlongColumns{weights}, rows, layer.tile_n,
+                                                  layer.tile_k, [=](int row, int col, float a, float b) {
+                                                      *reinterpret_cast<float2*>(part + row * WIDTH + col) =
+                                                          make_float2(a, b);
+                                                  });
                 __syncthreads();
             }
-        }
+        });
     }
 
     // outputs = ReLU(the sum of the parts + bias).
-    __device__ void add_up_forward(int l) {
-        const Layer& layer = layers[l];
-        const int width = layer.columns * layer.tile_n;
+    template <int L>
+    __device__ void add_up_forward() {
+        constexpr Layer layer = layers[L];
+        constexpr int WIDTH = layer.columns * layer.tile_n;
         for (int i = blockIdx.x * THREADS + threadIdx.x; i < plan.batch * layer.outputs; i += gridDim.x * THREADS) {
             const int row = i / layer.outputs, col = i % layer.outputs;
-            const float bias = __ldcg(parameters + layer.bias + col);
+            const float bias = __ldcg(parameters + place_of<L>().bias + col);
             const float sum =
-                sum_of(workspace + plan.partials + row * width + col, layer.slices, plan.rows * width) + bias;
-            workspace[layer.output + row * layer.stride + col] = sum < 0.0f ? 0.0f : sum;
+                sum_of<layer.slices>(workspace + plan.partials + row * WIDTH + col, plan.rows * WIDTH) + bias;
+            workspace[place_of<L>().output + row * layer.stride + col] = sum < 0.0f ? 0.0f : sum;
         }
     }
 
     // partials[column] (rows, slices * tile_k) = a column of doutputs times the same column of the weights, transposed.
-    __device__ void backward(int l) {
-        const Layer& layer = layers[l];
-        for (int tile = blockIdx.x; tile < tiles_of(layer); tile += gridDim.x) {
-            const float* weights = weights_of(layer, tile);
+    template <int L>
+    __device__ void backward() {
+        constexpr Layer layer = layers[L];
+        constexpr int WIDTH = layer.slices * layer.tile_k;
+        for_tiles<L>([=](int tile) {
+            const Tile weights = weights_of<L>(tile);
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
-                copy_doutputs(layer, tile % layer.columns * layer.tile_n, layer.tile_n, first, rows);
-                wait_for_copies();
+                const Tile doutputs = copy_doutputs<L, layer.tile_n>(tile % layer.columns * layer.tile_n, first, rows);
                 __syncthreads();
-                const int width = layer.slices * layer.tile_k;
-                float* part = workspace + plan.partials + (tile % layer.columns * plan.rows + first) * width +
+                float* part = workspace + plan.partials + (tile % layer.columns * plan.rows + first) * WIDTH +
                               tile / layer.columns * layer.tile_k;
-                block_product<false>(AlongRows{memory + plan.doutputs_at, pitch_of(layer.tile_n)},
-                                     AlongRows{weights, layer.pitch}, rows, layer.tile_k, layer.tile_n,
+                block_product<PARTS>(AlongRows{doutputs}, AlongRows{weights}, rows, layer.tile_k, layer.tile_n,
                                      [=](int row, int col, float a, float b) {
-                                         *reinterpret_cast<float2*>(part + row * width + col) = make_float2(a, b);
+                                         *reinterpret_cast<float2*>(part + row * WIDTH + col) = make_float2(a, b);
                                      });
                 __syncthreads();
             }
-        }
+        });
     }
 
     // doutputs of the layer below = the sum of the parts where its ReLU was open.
-    __device__ void add_up_backward(int l) {
-        const Layer& layer = layers[l];
-        const Layer& below = layers[l - 1];
-        const int width = layer.slices * layer.tile_k;
+    template <int L>
+    __device__ void add_up_backward() {
+        constexpr Layer layer = layers[L], below = layers[L - 1];
+        constexpr int WIDTH = layer.slices * layer.tile_k;
         for (int i = blockIdx.x * THREADS + threadIdx.x; i < plan.batch * below.outputs; i += gridDim.x * THREADS) {
             const int row = i / below.outputs, col = i % below.outputs, at = row * below.stride + col;
-            const float output = __ldcg(workspace + below.output + at);
-            const float sum = sum_of(workspace + plan.partials + row * width + col, layer.columns, plan.rows * width);
-            workspace[below.doutput + at] = output <= 0.0f ? 0.0f : sum;
+            const float output = __ldcg(workspace + place_below<L>().output + at);
+            const float sum = sum_of<layer.columns>(workspace + plan.partials + row * WIDTH + col, plan.rows * WIDTH);
+            workspace[place_below<L>().doutput + at] = output <= 0.0f ? 0.0f : sum;
         }
     }
 
-    // This block's tiles of weights -= learning_rate * inputs^T doutputs. With `in_place`, doutputs are still in shared
-    // memory from backward().
-    template <bool EXACT>
-    __device__ void update(int l, int step, bool in_place) {
-        const Layer& layer = layers[l];
-        for (int tile = blockIdx.x; tile < tiles_of(layer); tile += gridDim.x) {
-            const int k0 = tile / layer.columns * layer.tile_k, n0 = tile % layer.columns * layer.tile_n;
-            const Target weights = plan.held ? Target{memory + layer.weight_at, layer.pitch, layer.tile_k, layer.tile_n}
-                                             : target(layer, k0, n0);
+    // This block's tiles of weights -= learning_rate * inputs^T doutputs, and of the first inputs' tiles the biases. With
+    // IN_PLACE, doutputs are still in shared memory from backward(), if tiles are held.
+    template <int L, bool IN_PLACE>
+    __device__ void update(int step) {
+        constexpr Layer layer = layers[L];
+        const float rate = learning_rate;
+        for_tiles<L>([=](int tile) {
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
-                if (!(plan.held && in_place)) copy_doutputs(layer, n0, layer.tile_n, first, rows);
-                const AlongColumnsApart left = {inputs_of(l, tile, step, first, rows), pitch_of(layer.tile_k)};
-                const AlongColumnsApart right = {memory + plan.doutputs_at, pitch_of(layer.tile_n)};
-                wait_for_copies();
+                if (!(plan.held && IN_PLACE)) {
+                    copy_doutputs<L, layer.tile_n>(tile % layer.columns * layer.tile_n, first, rows);
+                }
+                const AlongColumns left = {inputs_of<L>(tile, step, first, rows)};
+                const AlongColumns right = {tile_at<layer.tile_n>(plan.doutputs_at, plan.chunk)};
+                if (L == 0 && !plan.held) wait_for_copies();
                 __syncthreads();
-                block_product<EXACT>(left, right, layer.tile_k, layer.tile_n, rows,
-                                     subtraction(weights, layer.tile_k));
+                if constexpr (plan.held) {
+                    const Tile weights = held_weights<L>();
+                    block_product<PARTS_OF_INPUTS<L>>(
+                        left, right, layer.tile_k, layer.tile_n, rows, [=](int row, int col, float a, float b) {
+                            const float2 pair = weights.read_whole(row, col);
+                            weights.write_whole(row, col, pair.x - rate * a, pair.y - rate * b);
+                        });
+                } else {
+                    block_product<PARTS_OF_INPUTS<L>>(left, right, layer.tile_k, layer.tile_n, rows,
+                                                      subtraction(target<L>(tile)));
+                }
+                if (tile < layer.columns) update_biases<L>(right.tile, tile * layer.tile_n, rows);
                 __syncthreads();
             }
-        }
+        });
     }
 
-    // What no block owns: the tail's weights, in tiles of TASK by TASK, and all biases, TASK at a time. From the last
-    // block down, since the first ones may have tiles of wide layers.
+    // What no block owns, the tail's weights, in tiles of TASK by TASK, and its biases, TASK at a time: by the last blocks,
+    // since the first ones have tiles of wide layers.
     __device__ void update_rest() {
-        int before = 0;
-        for (int l = 0; l < plan.layers; ++l) {
-            const Layer& layer = layers[l];
-            const int across = (layer.outputs + TASK - 1) / TASK;
-            const int down = l < plan.wide ? 0 : (layer.inputs + TASK - 1) / TASK;
-            const int own = gridDim.x - 1 - blockIdx.x;
-            int task = (own + gridDim.x - before % gridDim.x) % gridDim.x;
-            for (; task < (down + 1) * across; task += gridDim.x) {
-                if (task < across) {
-                    update_bias(layer, task * TASK);
-                } else {
-                    update_tail_tile(l, (task / across - 1) * TASK, task % across * TASK);
-                }
-            }
-            before += (down + 1) * across;
+        const int own = gridDim.x - 1 - blockIdx.x, helpers = min(plan.helpers, static_cast<int>(gridDim.x));
+        if constexpr (plan.wide < DEPTH) {
+            for (int task = own; own < helpers && update_task<plan.wide>(task); task += helpers) continue;
         }
     }
 
   private:
     static constexpr int TASK = 32;
+    template <int L>
+    static constexpr int PARTS_OF_INPUTS = L == 0 ? 1 : PARTS;
 
-    struct Target {  // weights (rows, cols), so many numbers from row to row
+    struct Target {  // weights (rows, cols) in memory, so many numbers from row to row
         float* memory;
         int stride, rows, cols;
+
+        __device__ bool has(int row, int col) const { return row < rows && col < cols; }
+        __device__ float* at(int row, int col) const { return memory + row * stride + col; }
     };
 
-    __device__ static int tiles_of(const Layer& layer) { return layer.slices * layer.columns; }
-
-    __device__ float* held_images(int step) {
-        return memory + plan.images_at + step % 2 * plan.rows * pitch_of(layers[0].tile_k);
+    // work(tile) for each of this block's tiles.
+    template <int L, class Work>
+    __device__ void for_tiles(Work work) {
+        if (plan.held) {
+            if (blockIdx.x < TILES_OF<L>) work(blockIdx.x);
+        } else {
+            for (int tile = blockIdx.x; tile < TILES_OF<L>; tile += gridDim.x) work(tile);
+        }
     }
 
-    __device__ const float* images_of(const Layer& layer, int tile, int step) {
-        return images + (step * layer.slices + tile / layer.columns) * plan.rows * layer.tile_k;
+    struct Place {
+        int weight, bias, output, doutput, weight_at;
+    };
+
+    template <int L>
+    __device__ Place place_of() const {
+        constexpr Layer layer = layers[L], next = layers[L + (ALIKE<L> > 1)];
+        if constexpr (ALIKE<L> == 1) {
+            return {layer.weight, layer.bias, layer.output, layer.doutput, layer.weight_at};
+        } else {
+            return {layer.weight + later * (next.weight - layer.weight), layer.bias + later * (next.bias - layer.bias),
+                    layer.output + later * (next.output - layer.output),
+                    layer.doutput + later * (next.doutput - layer.doutput),
+                    layer.weight_at + later * (next.weight_at - layer.weight_at)};
+        }
     }
 
-    __device__ Target target(const Layer& layer, int k0, int n0) {
-        return {parameters + layer.weight + k0 * layer.outputs + n0, layer.outputs, layer.inputs - k0,
+    // Of the layer below, which has the same outputs.
+    template <int L>
+    __device__ Place place_below() const {
+        constexpr Layer layer = layers[L], below = layers[L - 1];
+        const int apart = ALIKE<L> > 1 ? later * (layer.output - below.output) : 0;
+        return {0, 0, below.output + apart, below.doutput + apart, 0};
+    }
+
+    // Of so many rows and COLS, from there on in shared memory.
+    template <int COLS>
+    __device__ Tile tile_at(int at, int rows) {
+        return {reinterpret_cast<BFloat16*>(memory + at), COLS, PITCH_OF<COLS>, rows * PITCH_OF<COLS>};
+    }
+
+    template <int L>
+    __device__ Tile held_weights() {
+        return tile_at<layers[L].tile_n>(place_of<L>().weight_at, layers[L].tile_k);
+    }
+
+    __device__ Tile held_images(int step) {
+        constexpr int COLS = layers[0].tile_k;
+        return tile_at<COLS>(plan.images_at + step % 2 * (plan.rows * PITCH_OF<COLS> / 2), plan.rows);
+    }
+
+    __device__ const BFloat16* images_of(int tile, int step) {
+        return images + (step * layers[0].slices + tile / layers[0].columns) * plan.rows * layers[0].tile_k;
+    }
+
+    __device__ void copy_images(const Tile& to, const BFloat16* from, int rows) {
+        constexpr int PIECES = layers[0].tile_k / 8;  // of 16 bytes
+        for (int i = threadIdx.x; i < rows * PIECES; i += THREADS) {
+            copy_four(reinterpret_cast<float*>(to.memory + i / PIECES * to.pitch + i % PIECES * 8),
+                      reinterpret_cast<const float*>(from + 8 * i));
+        }
+    }
+
+    template <int L>
+    __device__ Target target(int tile) {
+        return target<L>(tile / layers[L].columns * layers[L].tile_k, tile % layers[L].columns * layers[L].tile_n);
+    }
+
+    template <int L>
+    __device__ Target target(int k0, int n0) {
+        constexpr Layer layer = layers[L];
+        return {parameters + place_of<L>().weight + k0 * layer.outputs + n0, layer.outputs, layer.inputs - k0,
                 layer.outputs - n0};
     }
 
-    __device__ void load_weights(const Layer& layer, int tile, float* to) {
-        const Target from = target(layer, tile / layer.columns * layer.tile_k, tile % layer.columns * layer.tile_n);
-        for (int i = threadIdx.x; i < layer.tile_k * layer.tile_n; i += THREADS) {
-            const int row = i / layer.tile_n, col = i % layer.tile_n;
-            const bool is_there = row < from.rows && col < from.cols;
-            to[row * layer.pitch + col] = is_there ? __ldcg(from.memory + row * from.stride + col) : 0.0f;
+    template <int L>
+    __device__ void load_weights(int tile, const Tile& to) {
+        const Target from = target<L>(tile);
+        for (int i = 2 * threadIdx.x; i < layers[L].tile_k * layers[L].tile_n; i += 2 * THREADS) {
+            const int row = i / layers[L].tile_n, col = i % layers[L].tile_n;
+            const float first = from.has(row, col) ? __ldcg(from.at(row, col)) : 0.0f;
+            const float second = from.has(row, col + 1) ? __ldcg(from.at(row, col + 1)) : 0.0f;
+            if (plan.held) to.write_whole(row, col, first, second);
+            else to.write<PARTS>(row, col, first, second);
         }
     }
 
-    __device__ const float* weights_of(const Layer& layer, int tile) {
-        if (plan.held) return memory + layer.weight_at;
-        load_weights(layer, tile, memory + plan.weights_at);
-        return memory + plan.weights_at;
+    template <int L>
+    __device__ Tile weights_of(int tile) {
+        if (plan.held) return held_weights<L>();
+        const Tile weights = tile_at<layers[L].tile_n>(plan.weights_at, layers[L].tile_k);
+        load_weights<L>(tile, weights);
+        return weights;
     }
 
     // Where `rows` rows of a tile's inputs from `first` on are in shared memory, once copies are waited for.
-    __device__ const float* inputs_of(int l, int tile, int step, int first, int rows) {
-        const Layer& layer = layers[l];
-        if (l > 0) {
-            copy_inputs(l, tile / layer.columns * layer.tile_k, layer.tile_k, first, rows);
-        } else if (plan.held) {
-            return held_images(step);
+    template <int L>
+    __device__ Tile inputs_of(int tile, int step, int first, int rows) {
+        constexpr Layer layer = layers[L];
+        if constexpr (L > 0) {
+            return copy_inputs<L, layer.tile_k>(tile / layer.columns * layer.tile_k, first, rows);
         } else {
-            copy_tile(memory + plan.inputs_at, images_of(layer, tile, step) + first * layer.tile_k, layer.tile_k, rows,
-                      layer.tile_k);
+            if (plan.held) return held_images(step);
+            const Tile inputs = tile_at<layer.tile_k>(plan.inputs_at, plan.chunk);
+            copy_images(inputs, images_of(tile, step) + first * layer.tile_k, rows);
+            return inputs;
         }
-        return memory + plan.inputs_at;
     }
 
-    __device__ void copy_inputs(int l, int k0, int cols, int first, int rows) {
-        const Layer& below = layers[l - 1];
-        copy_tile(memory + plan.inputs_at, workspace + below.output + first * below.stride + k0, below.stride, rows, cols);
+    template <int L, int COLS>
+    __device__ Tile copy_inputs(int k0, int first, int rows) {
+        constexpr Layer below = layers[L - 1];
+        const Tile inputs = tile_at<COLS>(plan.inputs_at, plan.chunk);
+        split_tile<COLS>(inputs, workspace + place_below<L>().output + first * below.stride + k0, below.stride, rows);
+        return inputs;
     }
 
-    __device__ void copy_doutputs(const Layer& layer, int n0, int cols, int first, int rows) {
-        copy_tile(memory + plan.doutputs_at, workspace + layer.doutput + first * layer.stride + n0, layer.stride, rows,
-                  cols);
+    template <int L, int COLS>
+    __device__ Tile copy_doutputs(int n0, int first, int rows) {
+        constexpr Layer layer = layers[L];
+        const Tile doutputs = tile_at<COLS>(plan.doutputs_at, plan.chunk);
+        split_tile<COLS>(doutputs, workspace + place_of<L>().doutput + first * layer.stride + n0, layer.stride, rows);
+        return doutputs;
     }
 
-    // What a product does with the gradient of weights of which so many rows are its own.
-    __device__ auto subtraction(Target weights, int own_rows) {
+    // What a product does with the gradient of weights in memory.
+    __device__ auto subtraction(const Target& weights) {
         const float rate = learning_rate;
-        const int rows = min(own_rows, weights.rows);
         return [=](int row, int col, float a, float b) {
-            float* weight = weights.memory + row * weights.stride + col;
-            if (row < rows && col < weights.cols) weight[0] -= rate * a;
-            if (row < rows && col + 1 < weights.cols) weight[1] -= rate * b;
+            if (weights.has(row, col)) atomicAdd(weights.at(row, col), -rate * a);  // waits for no reading
+            if (weights.has(row, col + 1)) atomicAdd(weights.at(row, col + 1), -rate * b);
         };
     }
 
-    __device__ void update_tail_tile(int l, int k0, int n0) {
+    // Whether there is a task of that number, from layer L on.
+    template <int L>
+    __device__ bool update_task(int task) {
+        constexpr int ACROSS = (layers[L].outputs + TASK - 1) / TASK;
+        constexpr int DOWN = (layers[L].inputs + TASK - 1) / TASK;
+        if (task < DOWN * ACROSS) {
+            update_tail_tile<L>(task / ACROSS * TASK, task % ACROSS * TASK);
+            return true;
+        }
+        if constexpr (L < LAST) return update_task<L + 1>(task - DOWN * ACROSS);
+        return false;
+    }
+
+    template <int L>
+    __device__ void update_tail_tile(int k0, int n0) {
         for (int first = 0; first < plan.rows; first += plan.chunk) {
             const int rows = min(plan.chunk, plan.rows - first);
-            copy_inputs(l, k0, TASK, first, rows);
-            copy_doutputs(layers[l], n0, TASK, first, rows);
-            wait_for_copies();
+            const AlongColumns inputs = {copy_inputs<L, TASK>(k0, first, rows)};
+            const AlongColumns doutputs = {copy_doutputs<L, TASK>(n0, first, rows)};
             __syncthreads();
             // So small a tile has no more fragments than there are warps.
-            multiply_by_warps<false, 1>(AlongColumnsApart{memory + plan.inputs_at, pitch_of(TASK)},
-                                        AlongColumnsApart{memory + plan.doutputs_at, pitch_of(TASK)}, TASK, TASK, rows,
-                                        subtraction(target(layers[l], k0, n0), TASK));
+            multiply_by_warps<PARTS, 1>(inputs, doutputs, TASK, TASK, rows, subtraction(target<L>(k0, n0)));
+            if (k0 == 0) update_biases<L>(doutputs.tile, n0, rows);
             __syncthreads();
         }
     }
 
-    // Lane i of every warp adds up output n0 + i, each warp the rows of its own.
-    __device__ void update_bias(const Layer& layer, int n0) {
-        const int warp = threadIdx.x / WARP, col = n0 + threadIdx.x % WARP;
-        float* sums = memory + plan.inputs_at;
-        const int rows = warp < plan.batch ? (plan.batch - 1 - warp) / WARPS + 1 : 0;
-        sums[threadIdx.x] =
-            sum_of(workspace + layer.doutput + warp * layer.stride + col, rows, WARPS * layer.stride);
-        __syncthreads();
-        if (warp == 0 && col < layer.outputs) {
-            float sum = 0.0f;
-            for (int i = 0; i < WARPS; ++i) sum += sums[i * WARP + threadIdx.x];
-            parameters[layer.bias + col] -= learning_rate * sum;
+    // The biases from n0 on, whose gradients are sums over so many rows: two for a warp, whose lanes share out the rows.
+    template <int L>
+    __device__ void update_biases(const Tile& doutputs, int n0, int rows) {
+        const int lane = threadIdx.x % WARP;
+        float* bias = parameters + place_of<L>().bias + n0;
+#pragma unroll 1
+        for (int col = threadIdx.x / WARP * 2; col < doutputs.cols && n0 + col < layers[L].outputs; col += 2 * WARPS) {
+            float2 sum = make_float2(0.0f, 0.0f);
+            for (int row = lane; row < rows; row += WARP) add(sum, doutputs.read<PARTS>(row, col));
+#pragma unroll
+            for (int flip = WARP / 2; flip > 0; flip /= 2) {
+                sum.x += __shfl_xor_sync(0xffffffffu, sum.x, flip);
+                sum.y += __shfl_xor_sync(0xffffffffu, sum.y, flip);
+            }
+            if (lane == 0) atomicAdd(bias + col, -learning_rate * sum.x);
+            if (lane == 0 && n0 + col + 1 < layers[L].outputs) atomicAdd(bias + col + 1, -learning_rate * sum.y);
         }
-        __syncthreads();
     }
 
-    const Plan& plan;
-    const Layer* layers;
     float* memory;
-    const float* images;
+    const BFloat16* images;
+    int steps;
     float* parameters;
     float* workspace;
     float learning_rate;

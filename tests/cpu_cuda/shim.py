@@ -38,6 +38,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "unsigned": np.dtype(np.uint32),
     "unsigned int": np.dtype(np.uint32),
     "unsigned char": np.dtype(np.uint8),
+    "unsigned short": np.dtype(np.uint16),
     "long long": np.dtype(np.int64),
 }
 

@@ -14,6 +14,7 @@ inline unsigned as_bits(float value) {
 }
 
 inline float __uint_as_float(unsigned bits) { return as_float(bits); }
+inline unsigned __float_as_uint(float value) { return as_bits(value); }
 
 inline unsigned tf32_of(float value) { return as_bits(value) + 0x1000u & ~0x1fffu; }
 
@@ -52,9 +53,9 @@ struct Fragment {
 // all of it where a register is one number. K is 8 or 16.
 template <int K, class Read>
 void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Read number, int line) {
-    static Fragment held[32][32];  // of a block's warps, one block at a time
+    static Fragment held[8][32][32];  // of each block's warps, where they run at once
     const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    Fragment(&warp)[32] = held[thread / 32];
+    Fragment(&warp)[32] = held[blockIdx.x % 8][thread / 32];
     const int own = lane(), per_register = K / 8;
     warp[own] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
     __syncwarp(~0u, line);
@@ -86,4 +87,17 @@ inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
                              int line = __builtin_LINE()) {
     const auto number = [](unsigned bits, int part) { return cpu_cuda::of_float16(bits >> 16 * part & 0xffff); };
     cpu_cuda::multiply<16>(c, a, b0, b1, number, line);
+}
+
+template <bool TRANSPOSED, int COUNT>
+void load_matrices(unsigned (&to)[COUNT], const unsigned short* row, int line = __builtin_LINE()) {
+    const int g = cpu_cuda::lane() / 4, t = cpu_cuda::lane() % 4;
+    const auto row_of = [=](int lane) {
+        return reinterpret_cast<const unsigned short*>(
+            cpu_cuda::shuffle("load_matrices", ~0u, reinterpret_cast<std::uint64_t>(row), lane, line));
+    };
+    for (int i = 0; i < COUNT; ++i) {
+        const unsigned short *first = row_of(8 * i + (TRANSPOSED ? 2 * t : g)), *second = row_of(8 * i + 2 * t + 1);
+        to[i] = TRANSPOSED ? first[g] | second[g] << 16 : first[2 * t] | first[2 * t + 1] << 16;
+    }
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ from common.cuda.fusion import mask_shape
 from common.problem import Problem, initial_params
 from stages.cluster_mlp import EXACT, ROUNDED, Plan, matrices
 from stages.cluster_mlp import THREADS as MLP_THREADS
+from stages.grid_plan import ALL_PARTS, make_plan
 from stages.grid_plan import THREADS as GRID_THREADS
-from stages.grid_plan import make_plan
 from stages.launch_shapes import PLAIN, Shape
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
@@ -65,6 +65,7 @@ class Case:
     shared_bytes: int = 0  # of each block, besides what the kernel declares
     cooperative: bool = False
     macros: tuple[tuple[str, str], ...] = ()  # what it is compiled with
+    besides: dict[str, Any] = field(default_factory=dict)  # what its double is told, and the kernel is compiled for
 
     @property
     def how(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Case:
     def mismatch(self, launched: Args) -> str:
         """What differs from the double after a launch with these arguments; empty if nothing does."""
         double: Callable[..., doubles.Outputs] = getattr(doubles, self.kernel)
-        expected = double(**{name: _widened(arg) for name, arg in self.args.items()})
+        expected = double(**{name: _widened(arg) for name, arg in self.args.items()}, **self.besides)
         for name, want in expected.items():
             got = np.asarray(launched[name], np.float64)
             wrong = ~np.isclose(got, want, rtol=0, atol=self.bounds[name], equal_nan=True)
@@ -420,20 +421,26 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:
-    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory: with tiles that are held and that are not, a
-    # tail with its weights in shared memory and without, more than one wide layer, and more classes than go at once.
-    sizes: list[tuple[tuple[int, ...], int, int, int, int, int]] = [
-        ((), 10, 1, 1, 1, 32),
-        ((), 10, 37, 17, 3, 32),
-        ((33,), 10, 20, 49, 3, 40),
-        ((5, 3, 4), 10, 33, 17, 2, 40),
-        ((100, 100), 10, 16, 60, 4, 30),
-        ((70, 40, 50), 10, 70, 49, 3, 24),
-        ((300, 300), 10, 16, 20, 3, 220),
-        ((40,), 50, 7, 20, 2, 40),
+    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory, parts of a number: with tiles that are held
+    # and that are not, a tail with its weights in shared memory and without, more than one wide layer, and more classes
+    # than go at once.
+    sizes: list[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
+        ((), 10, 1, 1, 1, 32, 3),
+        ((), 10, 37, 17, 3, 32, 3),
+        ((33,), 10, 20, 49, 3, 40, 3),
+        ((5, 3, 4), 10, 33, 17, 2, 40, 3),
+        ((100, 100), 10, 16, 60, 4, 22, 3),
+        ((70, 40, 50), 10, 70, 49, 3, 32, 3),
+        ((100, 100, 100), 10, 16, 60, 4, 16, 3),
+        ((64, 64, 64), 10, 16, 20, 4, 28, 3),
+        ((40,), 50, 7, 20, 2, 40, 3),
+        ((33,), 10, 20, 49, 3, 40, 1),
+        ((100, 100), 10, 16, 60, 4, 54, 1),
     ]
     steps, rate = 2, 0.125
-    for with_totals, (hidden, classes, batch, inputs, blocks, kib) in zip(itertools.cycle((1, 0)), sizes, strict=False):
+    for with_totals, case in zip(itertools.cycle((1, 0)), sizes, strict=False):
+        hidden, classes, batch, inputs, blocks, kib, parts = case
+        unit = UNIT if parts == ALL_PARTS else 2.0**-9  # of the factors of a product
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
         memory = ParameterMemory(HostDevice().empty, problem)
         memory.flat[...] = 0
@@ -443,22 +450,22 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         for bias in memory.biases[:-1]:  # far from zero, so that no rounding moves a unit through its ReLU's corner
             bias[...] = random.choice([-2.0, 2.0], bias.shape)
         memory.biases[-1][...] = _normal(random, (classes,))
-        plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10)
+        plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts)
         assert plan is not None
         pixels = _pixels(random, (steps, batch, inputs))
         args: Args = {"images": slices_of(HostDevice(), list(pixels), plan)}
-        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32), "plan": plan.numbers}
+        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
         args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
         args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
-        args |= {"arrived": np.zeros(1, np.uint32), "learning_rate": rate, "with_totals": with_totals}
+        args |= {"arrived": np.zeros(1, np.uint32), "steps": steps, "learning_rate": rate, "with_totals": with_totals}
         # Activations are below 4, and all weights of a unit together below 8: that is what a logit is rounded by, term
         # by term, and an update is a mean of gradients times activations.
-        logit = 4 * UNIT * (8 + max(inputs, *hidden, 0) ** 0.5)
+        logit = 4 * unit * (8 + max(inputs, *hidden, 0) ** 0.5)
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
         totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
-        case = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds)
-        yield replace(case, cooperative=True, shared_bytes=plan.shared_bytes)
+        made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
+        yield replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)
 
 
 def _pixels(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.grid_plan import LayerPlan
+from stages.grid_plan import GridPlan
 from tests.kernels.networks import network, network_step
 from tests.stages import cluster_model
 
@@ -204,28 +204,29 @@ def cluster_mlp(
 
 
 def persistent_grid(
+    plan: GridPlan,
     images: Array,
     labels: Labels,
-    plan: Labels,
     parameters: Array,
     workspace: Array,
     block_totals: Array,
     totals: Array,
     arrived: NDArray[np.uint32],
+    steps: int,
     learning_rate: float,
     with_totals: int,
 ) -> Outputs:
-    fields = len(LayerPlan.__dataclass_fields__)
-    layers = [LayerPlan(*map(int, numbers)) for numbers in plan[len(plan) - plan[0] * fields :].reshape(-1, fields)]
+    layers = plan.layers
+    pixels = (images.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     parameters, totals = parameters.copy(), totals.copy()  # the layers are views, and so change with them
     weights = [parameters[la.weight :][: la.inputs * la.outputs].reshape(la.inputs, la.outputs) for la in layers]
     biases = [parameters[la.bias :][: la.outputs] for la in layers]
-    for batch, wanted in zip(images, labels, strict=True):
+    for batch, wanted in zip(pixels, labels, strict=True):
         x = np.hstack(list(batch))[: len(wanted), : layers[0].inputs]
         logits = network_step(weights, biases, x, wanted, learning_rate)
         if with_totals:
             totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
-    wide, blocks = int(plan[1]), len(block_totals)
-    barriers = len(images) * (4 * wide - 2) + with_totals  # of one block there is nobody to wait for
+    blocks = len(block_totals)
+    barriers = steps * plan.barriers + with_totals  # of one block there is nobody to wait for
     came = np.array([blocks * barriers if blocks > 1 else 0], np.uint32)
     return {"parameters": parameters, "totals": totals, "arrived": came}

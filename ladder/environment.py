@@ -55,8 +55,9 @@ def _torch_without_cuda() -> str | None:
 
 
 Check = Callable[[], str | None]
-# The compiler's front, which the first optimiser imports, even where nothing is compiled, and what comes behind it.
-TORCH = ("torch", "torch._dynamo", "torch._inductor.compile_fx")
+# The compiler's front, which the first optimiser imports, even where nothing is compiled. What comes behind it
+# initialises CUDA when it is imported, and no fork could use a device then.
+TORCH = ("torch", "torch._dynamo")
 # Each need with the checks that have to pass, and with the modules that a stage with it will import.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cuda": (

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 # nsys takes a process of its own for every stage, and sees in all problems the same kinds of things: once is enough.
 # The wide networks: where the host has long stopped to matter, and what a batch or an epoch has to be cut to for them.
-beyond="--stages torch-graph,torch-graph-amp,jax-scan,cuda-graph..persistent-cluster"
+beyond="--stages torch-graph,torch-graph-amp,jax-scan,cuda-graph..cluster-fp16"
 declare -A options=(
     [logistic]="--stages all --profile nsys,cupti"
     [hidden-256]="--stages all --hidden 256"

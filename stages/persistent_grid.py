@@ -7,15 +7,15 @@ Change: launch. One block a multiprocessor stays for the epoch. Blocks own tiles
 memory, so that no weight travels and its update waits for nobody; only activations, gradients and parts of sums do,
 through the L2 cache, with a barrier of all blocks after each phase: two a step for one hidden layer. Last layers that
 are small are one phase: a block takes a row of the batch through all of them, to the loss and back. It absorbs gemm,
-epilogue, head and update. Products are on tensor cores, in two tf32 parts a factor, which keeps float32's class.
+epilogue, head and update. Products are on tensor cores, in three bfloat16 parts a factor, which keeps float32's class.
 
 Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference takes 25: two barriers of 0.9 us, about
 0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with batches
 of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 
-Found: 13.4, 23.9, 19.3 and 74 us on an H200, in a trial of the third version; 14, 29, 25 and 87 in the first. Rows take
-two thirds of what they took, and still four times as long as expected; tensor cores seem to need twice the cycles for
-tf32; barriers are as expected (docs/notes.md).
+Found: 8.1, 15.2, 13.1 and 53 us on an H200, in a trial of the fourth version; 14, 29, 25 and 87 in the first. Factors
+in tf32 parts took twice the cycles that they should have; what is left above the estimate are rows, and waiting for
+parts of sums (docs/notes.md).
 """
 
 from __future__ import annotations

@@ -337,22 +337,27 @@ class WideLayers {
         }
     }
 
-    // The biases from n0 on, whose gradients are sums over so many rows: two for a warp, whose lanes share out the rows.
+    // The biases from n0 on, whose gradients are sums over so many rows: eight for a warp, of which each lane adds up two, in
+    // every eighth row; the last warp, which is likely to have no product, has the first ones.
     template <int L>
     __device__ void update_biases(const Tile& doutputs, int n0, int rows) {
-        const int lane = threadIdx.x % WARP;
+        constexpr int AT_ONCE = 8;
+        const int warp = WARPS - 1 - threadIdx.x / WARP, lane = threadIdx.x % WARP;
         float* bias = parameters + place_of<L>().bias + n0;
 #pragma unroll 1
-        for (int col = threadIdx.x / WARP * 2; col < doutputs.cols && n0 + col < layers[L].outputs; col += 2 * WARPS) {
+        for (int first = AT_ONCE * warp; first < doutputs.cols; first += AT_ONCE * WARPS) {
+            const int col = first + lane % 4 * 2;
             float2 sum = make_float2(0.0f, 0.0f);
-            for (int row = lane; row < rows; row += WARP) add(sum, doutputs.read<PARTS>(row, col));
+#pragma unroll 4
+            for (int row = lane / 4; row < rows; row += 8) add(sum, doutputs.read<PARTS>(row, col));
 #pragma unroll
-            for (int flip = WARP / 2; flip > 0; flip /= 2) {
+            for (int flip = WARP / 2; flip >= 4; flip /= 2) {
                 sum.x += __shfl_xor_sync(0xffffffffu, sum.x, flip);
                 sum.y += __shfl_xor_sync(0xffffffffu, sum.y, flip);
             }
-            if (lane == 0) atomicAdd(bias + col, -learning_rate * sum.x);
-            if (lane == 0 && n0 + col + 1 < layers[L].outputs) atomicAdd(bias + col + 1, -learning_rate * sum.y);
+            if (lane >= 4) continue;
+            if (n0 + col < layers[L].outputs) atomicAdd(bias + col, -learning_rate * sum.x);
+            if (n0 + col + 1 < layers[L].outputs) atomicAdd(bias + col + 1, -learning_rate * sum.y);
         }
     }
 

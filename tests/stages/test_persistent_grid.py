@@ -129,7 +129,7 @@ SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16 = 0, 2, 3, 5, 7, 9
         (NOT_HELD, "wide_layers.cuh", "-rate * b)", "-rate * 1.001f * b)"),
         (SEVERAL_WIDE, "wide_layers.cuh", "output <= 0.0f ? 0.0f : sum;", "sum;"),
         (PASSING, "wide_layers.cuh", "task < DOWN * ACROSS", "task < (DOWN - 1) * ACROSS"),
-        (SMALL, "wide_layers.cuh", "row < rows; row += WARP", "row < rows - 16; row += WARP"),
+        (SMALL, "wide_layers.cuh", "row < rows; row += 8", "row < rows - 16; row += 8"),
         (HELD, "wide_layers.cuh", "if (k0 == 0) update", "update"),
         (PASSING, "row_tail.cuh", "values<L>()[col] <= 0.0f ? 0.0f : sum", "sum"),
         (PASSING, "row_tail.cuh", "row, col, sum < 0.0f ? 0.0f : sum);", "row, col, sum);"),

@@ -106,14 +106,13 @@ def _begin(name: str, command: str, slot: Slot, logs: Path | None) -> Running:
     if logs is None:
         return Running(name, slot, subprocess.Popen(shlex.split(command)), time.monotonic())
     logs.mkdir(parents=True, exist_ok=True)
-    with (logs / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            shlex.split(command),
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": slot.gpu},
-            stdout=log,
-            stderr=log,
-            preexec_fn=lambda: os.sched_setaffinity(0, slot.cores),  # what it starts inherits them
-        )
+    environment, own = os.environ | {"CUDA_VISIBLE_DEVICES": slot.gpu}, os.sched_getaffinity(0)
+    os.sched_setaffinity(0, slot.cores)  # which it inherits, and whatever it starts
+    try:
+        with (logs / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(shlex.split(command), env=environment, stdout=log, stderr=log)
+    finally:
+        os.sched_setaffinity(0, own)
     return Running(name, slot, process, time.monotonic())
 
 

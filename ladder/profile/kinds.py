@@ -35,7 +35,7 @@ OWN: dict[str, Kind] = {
 
 # In this order: a compiler's fused kernel has the names of all that it fuses in its own.
 LIBRARY: tuple[tuple[str, Kind], ...] = (
-    (r"gemm|gemv|splitk|cutlass|cublas|xmma|^triton_(tem|mm)", "gemm"),
+    (r"gemm|gemv|splitk|cutlass|cublas|xmma|^nvjet|^triton_(tem|mm)", "gemm"),
     (r"^triton|fusion", "fused"),
     (r"softmax|nll_loss|cross_entropy|argmax", "softmax"),
     (r"memcpy|memset|copy|fill", "copy"),

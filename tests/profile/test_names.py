@@ -54,6 +54,7 @@ def test_every_kernel_of_ours_has_a_kind() -> None:
         ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", "gemm"),
         ("splitKreduce_kernel", "gemm"),
         ("gemv2T_kernel_val", "gemm"),
+        ("nvjet_sm90_tst_8x64_64x16_4x1_v_bz_bias_TNN", "gemm"),
         ("triton_mm", "gemm"),
         ("triton_tem_fused_mm_3", "gemm"),
         ("triton_poi_fused_add_relu_0", "fused"),

@@ -41,7 +41,7 @@ try:
     from ladder.sources import code_of
     from ladder.spec import check_fits, check_needs, check_settings, cut, describe_problem
     from ladder.study import compile_points, measure_study, run_options
-    from ladder.study_data import INDEX, Point, Study, load_study
+    from ladder.study_data import INDEX, Point, Study, load_study, save_study
     from ladder.study_file import read_study, with_settings
     from ladder.tune import Tuning, name_of, open_gpu
     from ladder.tune_data import TUNING, TuningRecord, load_tuning, save_tuning
@@ -171,6 +171,7 @@ def study(argv: list[str]) -> int:
         plan, folder = _resumed_study(options) if options.resume else _begun_study(options, entries, view)
         held.enter_context(alone_in(folder))
         measure = partial(_measure_point, options.data_dir, entries, view, folder)
+        save_study(plan, folder)  # now, since compiling takes minutes, after which it has to be possible to go on
         try:
             _compile_points(plan, options.data_dir, entries, view, folder)
             measure_study(plan, folder, entries, measure, view.point)

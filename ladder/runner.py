@@ -144,10 +144,11 @@ class Runner:
                         round_: begun.enter_context(closing(self._nurseries(round_, self._wanting(round_))))
                         for round_ in wanted[:IMPORTED_AHEAD]
                     }
-                    jobs, logs = self.to_compile(scratch / "dataset"), self._folder / "logs"
-                    compiling = begun.enter_context(Compilers(jobs, scratch, logs, self._settings.timeout_s))
+                    # Not beside the compilers: how far the oracle comes in its time is how much can be verified.
                     self._train_oracles(rounds, scratch, observer)
                     self._note_oracle(self._oracles[run_number(rounds[-1], 0)])
+                    jobs, logs = self.to_compile(scratch / "dataset"), self._folder / "logs"
+                    compiling = begun.enter_context(Compilers(jobs, scratch, logs, self._settings.timeout_s))
                     if compiling.names:
                         observer.step(f"compiling {', '.join(compiling.names)}")
                         self.compiled(compiling.wait())
@@ -192,7 +193,7 @@ class Runner:
         """Note how long each of these stages took to prepare there, on disk before what they left is used."""
         for row in self._rows:
             row.compiled_s = took_s.get(row.entry.stage.name, row.compiled_s)
-        self._save(measured=True)
+        self._save()  # the time is this run's alone where it is no study's, and then the next one counts it
 
     def _wanting(self, round_: int) -> list[Row]:
         """The rows that are still to be measured in this round."""

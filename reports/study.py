@@ -50,7 +50,8 @@ class StudyResults:
 def load_results(folder: Path) -> StudyResults:
     """A study and what was measured of it; ResultsError where a file cannot be read."""
     study = load_study(folder)
-    paths = {point.name: folder / point.name for point in study.points}
+    # A point whose turn has not come may have results all the same, of what was compiled for it.
+    paths = {point.name: folder / point.name for point in study.points if point.status != "waiting"}
     return StudyResults(study, {name: load(path) for name, path in paths.items() if (path / "results.json").exists()})
 
 

@@ -171,6 +171,18 @@ def test_training_that_diverges_is_a_skipped_point(here: Path) -> None:
     assert "training diverges" in str(first.reason)
 
 
+def test_a_study_that_is_interrupted_while_it_compiles_can_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("run_ladder._compile_points", interrupted)
+        assert main(["study", write(here, TWO), "--out", "out"]) == 130
+    assert statuses(here / "out") == [("hidden-3", "waiting"), ("hidden-5", "waiting")]
+    assert main(["study", "--resume", "out"]) == 0
+    assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
+
+
 def test_the_command_line_shortens_a_study(here: Path) -> None:
     assert main(["study", write(here, TWO), "--out", "out", "--repeats", "2", "--rounds", "2", "--remeasure", "1"]) == 0
     results = load(here / "out" / "hidden-3")

@@ -47,9 +47,10 @@ def slots(gpus: int, cpus: Path = CPUS) -> list[Slot]:
     """One for each GPU, between which the cores are dealt out; hyperthreads of a core stay together."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     names = named if len(named) == gpus > 1 else [str(number) for number in range(gpus)]
-    cores = [core for siblings in _siblings(cpus) for core in siblings]
+    cores = list(_siblings(cpus))
     share = len(cores) // gpus
-    return [Slot(name, set(cores[n * share : (n + 1) * share])) for n, name in enumerate(names)]
+    shares = [cores[n * share : (n + 1) * share] if share else cores for n in range(gpus)]
+    return [Slot(name, {thread for core in own for thread in core}) for name, own in zip(names, shares, strict=True)]
 
 
 def _siblings(cpus: Path) -> Iterator[list[int]]:
@@ -74,7 +75,7 @@ def _numbers(text: str) -> list[int]:
 
 def run(jobs: Sequence[tuple[str, str]], free: list[Slot], logs: Path) -> int:
     """Run the commands by name, in order, as slots come free; the largest status of them."""
-    alone, waiting, running, worst = len(free) == 1, list(jobs), list[Running](), 0
+    alone, waiting, running, worst, told = len(free) == 1, list(jobs), list[Running](), 0, False
     try:
         while waiting or running:
             while waiting and free:
@@ -87,14 +88,24 @@ def run(jobs: Sequence[tuple[str, str]], free: list[Slot], logs: Path) -> int:
             if worst > MEASURED:
                 return worst
             time.sleep(POLL_S)
-    except KeyboardInterrupt:  # the terminal has told all of them
-        worst = 128 + signal.SIGINT
+    except KeyboardInterrupt:
+        worst, told = 128 + signal.SIGINT, alone  # by the terminal; it knows nothing of sessions
     finally:
         for one in running:
-            one.process.send_signal(signal.SIGINT)
+            if not told:
+                _interrupt(one.process, alone)
         for one in running:
             one.process.wait()
     return worst
+
+
+def _interrupt(process: subprocess.Popen[bytes], alone: bool) -> None:
+    """Send Ctrl-C to a command; where it has a session, to all that is in it, since a shell passes nothing on."""
+    if alone:
+        process.send_signal(signal.SIGINT)
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
 
 
 def _status(process: subprocess.Popen[bytes]) -> int:
@@ -110,7 +121,9 @@ def _begin(name: str, command: str, slot: Slot, logs: Path | None) -> Running:
     os.sched_setaffinity(0, slot.cores)  # which it inherits, and whatever it starts
     try:
         with (logs / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(shlex.split(command), env=environment, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                shlex.split(command), env=environment, stdout=log, stderr=log, start_new_session=True
+            )
     finally:
         os.sched_setaffinity(0, own)
     return Running(name, slot, process, time.monotonic())
@@ -118,6 +131,8 @@ def _begin(name: str, command: str, slot: Slot, logs: Path | None) -> Running:
 
 def main(arguments: Sequence[str]) -> int:
     """See above."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # on whose way out the commands are interrupted
     logs, *rest = arguments
     free = slots(len(devices()) or 1)
     return run(list(zip(rest[::2], rest[1::2], strict=True)), free, Path(logs))

@@ -162,6 +162,17 @@ def test_what_holds_the_fastest_rung_back_is_told_where_it_was_profiled() -> Non
     assert ("at least, the problem itself" in line) == (race.rung.floor is not None)
 
 
+def test_a_point_whose_turn_has_not_come_is_not_shown_as_measured(tmp_path: Path) -> None:
+    results = study_results([64, 128, 256])
+    first, second, last = results.study.points
+    waiting = msgspec.structs.replace(first, status="waiting")
+    save_study(msgspec.structs.replace(results.study, points=[waiting, second, last]), tmp_path)
+    for name, run in results.runs.items():
+        (tmp_path / name).mkdir()
+        save(run, tmp_path / name / "results.json")
+    assert [point.name for point in load_results(tmp_path).measured] == [second.name]
+
+
 def test_rendering_takes_away_what_is_no_longer_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = study_results([64, 128, 256])
     save_study(results.study, tmp_path)

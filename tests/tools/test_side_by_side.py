@@ -48,6 +48,29 @@ def test_on_several_they_run_at_once_each_with_its_gpu_and_cores(tmp_path: Path)
     assert (tmp_path / "logs" / "c.log").read_text().strip() in ("5", "7")
 
 
+def test_more_gpus_than_cores_share_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    assert [slot.cores for slot in slots(3, Path("/nowhere"))] == [{0, 1}] * 3
+
+
+def test_an_odd_number_of_cores_parts_no_siblings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for core in range(6):  # three cores of two threads
+        (tmp_path / f"cpu{core}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{core}/topology/thread_siblings_list").write_text(f"{core % 3},{core % 3 + 3}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    assert [slot.cores for slot in slots(2, tmp_path)] == [{0, 3}, {1, 4}]
+
+
+def test_what_a_shell_waits_for_is_interrupted_too(tmp_path: Path) -> None:
+    nested = f"bash -c 'bash -c \"sleep 50; touch {tmp_path}/done\" || exit 3'"
+    cores = os.sched_getaffinity(0)
+    begun = time.monotonic()
+    jobs = [("nested", nested), ("bad", command("sleep 0.5; exit 2"))]
+    assert run(jobs, [Slot("0", cores), Slot("1", cores)], tmp_path / "logs") == 2
+    assert time.monotonic() - begun < 20
+    assert not (tmp_path / "done").exists()
+
+
 @pytest.mark.parametrize(("ends", "status"), [("exit 2", 2), ("exit 130", 130), ("kill -KILL $$", 137)])
 def test_one_that_is_refused_ends_the_others_and_what_waits(tmp_path: Path, ends: str, status: int) -> None:
     long = command(f'trap "touch {tmp_path}/told; exit 130" INT; sleep 60 & wait')

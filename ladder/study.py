@@ -51,7 +51,6 @@ def measure_study(
 ) -> Study:
     """Measure every point that is not measured yet; the index is on disk before and after each."""
     jobs = [_jobs(run_options(point, entries)) for point in study.points]
-    save_study(study, folder)
     for index, point in enumerate(study.points):
         if point.status in ("measured", "skipped"):
             continue

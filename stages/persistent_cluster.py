@@ -12,10 +12,10 @@ Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/no
 times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, and 6.9 us for
 784-256-10 with batches of 128.
 
-Found: 1.22 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
+Found: 1.27 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
 holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
-With hidden layers 6.8 us in a trial, and 8.68: products wait for one another, and messages take twice what was
-expected. With the first layer's weights in registers 7.0 us in a trial, where the kernel before it took 7.2.
+With hidden layers 6.76 us, since messages take twice what was expected, and 6.52, after 8.68 with a kernel that split
+the first layer's weights in every step.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class ClusterEpoch:
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     of_steps = cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
-    name: ClassVar[str] = "persistent-cluster"  # of the rung, which messages begin with
+    rung: ClassVar[str] = "persistent-cluster"  # which messages begin with
     halves: ClassVar[int] = cluster_mlp.EXACT  # float16 that a factor is the sum of, with hidden layers
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
-            raise ValueError(f"{self.name}: {reason}")
+            raise ValueError(f"{self.rung}: {reason}")
         self._train = cluster_mlp.ClusterMlp(setup, self.halves) if setup.problem.hidden else ClusterRegression(setup)
 
     @classmethod

@@ -92,8 +92,9 @@ class GridBarrier {
         if (gridDim.x > 1 && threadIdx.x == 0) add_one(arrived);
     }
 
+    // A whole warp waits: where one of its threads did, the warp took the next phase in two parts.
     __device__ void wait() {
-        if (gridDim.x > 1 && threadIdx.x == 0) {
+        if (gridDim.x > 1 && threadIdx.x < WARP) {
             while (static_cast<int>(read(arrived) - complete) < 0) continue;
         }
         __syncthreads();

@@ -11,7 +11,7 @@ constexpr int FORWARD_WARPS = MOST_PAIRS;
 constexpr int HEAD_WARPS = 4;
 constexpr int THREADS = (BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS + 1) * WARP;  // the last warp fetches batches
 constexpr int STAGES = 8;  // batches on the chip: the one at work, and those that are on their way
-enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN };  // and WEIGHTS_ARE_IN + 1: by the parity of the step that made them
+enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // and the next one: by their step's parity
 
 // Both are multiplied before they are split, so that the lower half is seldom too small for a float16.
 constexpr float WEIGHT_SCALE = 16.0f;

@@ -16,6 +16,7 @@ class ForwardWarp {
             shared.wait_for_batch(step);
             wait_for_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
             if (pair < epoch.pairs) forward(parity, shared.batches[step % STAGES].images + pair * WARP);
+            if (step + 2 < epoch.steps) tell_warps(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
             shared.leave_batch(step);
         }
     }

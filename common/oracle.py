@@ -17,6 +17,7 @@ from common.problem import Params, Problem
 Float64Array = NDArray[np.float64]
 
 TIE = 2.0**-20  # relative to the layer's largest sum: some sixteen roundings of float32
+CORNERS = (TIE, 2.0**-11, 2.0**-8)  # likewise; the others are one rounding to that many bits
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Oracle:
         self.problem = problem
         self.weights: list[Float64Array] = [weight.astype(np.float64) for weight in params.weights]
         self.biases: list[Float64Array] = [bias.astype(np.float64) for bias in params.biases]
-        self.ties = 0
-        """How many units stood so close to their ReLU's corner that float32 may see them on its other side."""
+        self.near = dict.fromkeys(CORNERS, 0)
+        """How many units stood closer than that to their ReLU's corner: rounding may put them on its other side."""
         self.undecided = 0
         """How many images had two largest logits so close that float32 may take the other: all whose units are off,
         say, when two labels were equally frequent so far."""
@@ -58,7 +59,9 @@ class Oracle:
         inputs = [images]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             sums = inputs[-1] @ weight + bias
-            self.ties += int((np.abs(sums) < TIE * np.abs(sums).max()).sum())
+            sizes = np.abs(sums)
+            for corner in self.near:
+                self.near[corner] += int((sizes < corner * sizes.max()).sum())
             inputs.append(np.maximum(sums, 0.0))
         logits = inputs[-1] @ self.weights[-1] + self.biases[-1]
 

@@ -22,6 +22,7 @@ TASK = 32  # outputs or inputs of what no block owns
 MOST_K, MOST_N = 512, 256  # inputs and outputs of a tile
 CHUNK = 64  # rows of a batch in shared memory where not all of them fit
 STEP = 1 << 5  # outputs, at which rows of a tensor are cut
+LINE = 32  # where copies to shared memory begin: 16 bytes further on, each would need two writes
 
 BARRIER_CYCLES = 1_900
 L2_BYTES_PER_CYCLE = 40  # of one block's reads, when all blocks read
@@ -273,8 +274,8 @@ def _place(
     at = scratch_at + THREADS
     for index, layer in enumerate(placed):
         if index >= wide and kept:
-            placed[index] = replace(layer, weight_at=at)
-            at += _up(layer.inputs * layer.outputs, 4)
+            placed[index] = replace(layer, weight_at=_up(at, LINE))
+            at = _up(at, LINE) + _up(layer.inputs * layer.outputs, 4)
     sizes = Sizes(
         wide, problem.batch_size, rows, chunk, int(held), partials,
         images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at, helpers,

@@ -34,7 +34,7 @@ struct Layer {
 
 #ifndef PLAN  // that of 784-256-10 with batches of 128, for 132 blocks
 #define PLAN 1, 128, 128, 128, 1, 73728, 4032, 19392, 27072, 34752, 19392, 19924, 20
-#define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 20436
+#define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 20448
 #endif
 constexpr Plan plan = {PLAN};
 constexpr Layer layers[] = {LAYERS};

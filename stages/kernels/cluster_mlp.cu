@@ -33,7 +33,7 @@
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
                                                                      float* parameters, double* totals, int steps,
                                                                      float learning_rate, int with_totals) {
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
     __shared__ Barriers barriers;
     __shared__ Totals own_totals;
     const Block block(reinterpret_cast<char*>(memory), barriers, own_totals);

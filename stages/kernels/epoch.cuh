@@ -25,7 +25,7 @@ struct Columns {
 };
 
 // What a block needs of a batch: a row a tile of its features, and in it P pairs, without a gap.
-struct Batch {
+struct alignas(128) Batch {
     uint4 images[MOST_TILES * MOST_PAIRS * WARP];
     uint4 grams[MOST_PAIRS * WARP];  // of its own images with all those of the batch before
     int labels[TILE];                // of its own images

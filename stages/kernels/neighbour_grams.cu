@@ -70,7 +70,7 @@ __device__ inline void store(uint4* grams, int first_pair, int first_column, int
 extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(const uint4* images, uint4* grams,
                                                                              int* ready, int steps, int pairs,
                                                                              int tiles, int epoch) {
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
     Chunk* const chunks = reinterpret_cast<Chunk*>(memory);
     __shared__ Barrier fetched[STAGES];
     const int lane = threadIdx.x % WARP;

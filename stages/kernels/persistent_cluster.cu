@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
                                                                           int steps, int pairs, int tiles, int inputs,
                                                                           int classes, int number,
                                                                           float learning_rate, int with_totals) {
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Classes rows(classes);
     const Epoch epoch = {images, grams, labels, ready,  weight, bias,         steps,

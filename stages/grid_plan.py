@@ -18,6 +18,7 @@ from stages.workspace import MOST_ELEMENTS
 THREADS, WARPS = 512, 16  # persistent_grid.cu
 EDGE, TILE = 16, 8  # rows of a fragment of a product, and what is added up at once; its columns
 ALL_PARTS = 3  # bfloat16 that a float32 is the sum of
+RUN = 16  # numbers of 16 bits, in an odd count of which a tile's rows come
 TASK = 32  # outputs or inputs of what no block owns
 MOST_K, MOST_N = 512, 256  # inputs and outputs of a tile
 CHUNK = 64  # rows of a batch in shared memory where not all of them fit
@@ -285,7 +286,7 @@ def _place(
 
 def floats_of(rows: int, cols: int, parts: int = 1) -> int:
     """What a tile of so many parts, of 16 bits each, takes in shared memory; rows are as far apart as in the kernel."""
-    return parts * rows * (cols // TILE | 1) * TILE // 2
+    return parts * rows * (-(-cols // RUN) | 1) * RUN // 2
 
 
 def _up(count: int, multiple: int) -> int:

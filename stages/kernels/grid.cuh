@@ -33,8 +33,8 @@ struct Layer {
 };
 
 #ifndef PLAN  // that of 784-256-10 with batches of 128, for 132 blocks
-#define PLAN 1, 128, 128, 128, 1, 73728, 4032, 19392, 27072, 34752, 19392, 19924, 20
-#define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 20448
+#define PLAN 1, 128, 128, 128, 1, 73728, 2688, 17024, 26240, 35456, 17024, 17556, 20
+#define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 18080
 #endif
 constexpr Plan plan = {PLAN};
 constexpr Layer layers[] = {LAYERS};
@@ -75,10 +75,12 @@ __device__ constexpr int alike_from(int l) {
 template <int L>
 constexpr int ALIKE = alike_from(L);
 
-// Numbers of 16 bits between the rows of a tile of so many columns: an odd number of 16 bytes, so that eight rows of a
-// matrix in it use all banks.
+// Where a number of 16 bits lies in a tile whose rows are so far apart. Rows come in runs of 16 numbers, 32 bytes: what
+// memory brings at once is written at once. An odd number of runs, and the halves of each exchanged in every second four rows,
+// so that a column of eight rows of eight numbers uses all banks.
 template <int COLS>
-constexpr int PITCH_OF = (COLS / 8 | 1) * 8;
+constexpr int PITCH_OF = ((COLS + 15) / 16 | 1) * 16;
+__device__ inline int place_in_tile(int row, int col, int pitch) { return row * pitch + (col ^ (row & 4) << 1); }
 
 // Every block has come to an arrive() before any returns from the wait() after it; what was written before the one is
 // read after the other. One counter that only grows; it has to be 0 before the launch.

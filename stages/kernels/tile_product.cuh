@@ -30,7 +30,7 @@ struct Tile {
     int cols, pitch, plane;
 
     __device__ unsigned* pair_at(int row, int col, int part) const {
-        return reinterpret_cast<unsigned*>(memory + part * plane + row * pitch + col);
+        return reinterpret_cast<unsigned*>(memory + part * plane + place_in_tile(row, col, pitch));
     }
 
     // Two numbers beside each other from so many of their parts, and back. The smallest parts first: all sums are exact.
@@ -105,7 +105,9 @@ struct Factor {
     Tile tile;
 
     __device__ int step() const { return K_IS_INNER ? EDGE : EDGE * tile.pitch; }
-    __device__ int place(int row, int k) const { return K_IS_INNER ? row * tile.pitch + k : k * tile.pitch + row; }
+    __device__ int place(int row, int k) const {
+        return K_IS_INNER ? place_in_tile(row, k, tile.pitch) : place_in_tile(k, row, tile.pitch);
+    }
 
     // Of a left factor's four: rows 0 to 7 and 8 to 15, for the first eight k, then for the others.
     __device__ const BFloat16* left_at(int row) const {

@@ -234,7 +234,7 @@ class WideLayers {
     __device__ void copy_images(const Tile& to, const BFloat16* from, int rows) {
         constexpr int PIECES = layers[0].tile_k / 8;  // of 16 bytes
         for (int i = threadIdx.x; i < rows * PIECES; i += THREADS) {
-            copy_four(reinterpret_cast<float*>(to.memory + i / PIECES * to.pitch + i % PIECES * 8),
+            copy_four(reinterpret_cast<float*>(to.memory + place_in_tile(i / PIECES, i % PIECES * 8, to.pitch)),
                       reinterpret_cast<const float*>(from + 8 * i));
         }
     }

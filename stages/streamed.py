@@ -12,7 +12,7 @@ or where a size does not fit: more than 64 rows, or outputs that are no multiple
 Expect: for 784-4096x3-10, batch 32, 40 us for a layer's way back where two kernels take 97, and 11 us less forward by
 the same copies: in all 190 us a step instead of 325. For 784-784x4-10, batch 64, 75 us instead of 94.
 
-Found: no prediction was met. In a trial on an H200 the way back took 82 us, two kernels 102; a step 283 us. For
+Found: no prediction was met. In a trial on an H200 the way back took 82 us, two kernels 102; a step takes 285 us. For
 784-784x4-10 it gained nothing, 90 us. Forward the copies lost everywhere, 50 us against 36, and are gone. The few
 warps that have room for their copies seem not to keep memory busy while they multiply (docs/notes.md).
 """

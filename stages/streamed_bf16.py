@@ -7,7 +7,7 @@ Change: gemm. As in streamed, on top of bf16.
 Expect: for 784-4096x3-10, batch 32, 40 us for a layer's way back instead of 71, and with 8 us less forward 168 us a
 step instead of 240. For 784-784x4-10, batch 64, 60 us instead of 74.
 
-Found: a third of it. In a trial on an H200 the way back took 64 us, two kernels 77; a step took 215 us, and 67 for
+Found: a third of it. In a trial on an H200 the way back took 64 us, two kernels 77; a step takes 210 us, and 67 for
 784-784x4-10 (docs/notes.md).
 """
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 Unit = Literal["us", "GB/s", "TFLOP/s"]
+SHARED = "another process had the GPU as well; end it, and measure anew"  # why a primitive was left out
 
 
 class Limit(msgspec.Struct, frozen=True):

@@ -20,8 +20,9 @@ from common.cost import Design, Exchanges, Precision, Rates
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.environment import missing
+from ladder.gpu_monitor import GpuMonitor
 from ladder.lifetime import die_with_parent
-from ladder.limit_data import Chip, DesignFloor, Floor, Limit, LimitsRecord, Unit
+from ladder.limit_data import SHARED, Chip, DesignFloor, Floor, Limit, LimitsRecord, Unit
 from ladder.profile_data import Profile
 from ladder.results import Spread
 
@@ -72,6 +73,7 @@ PRIMITIVES = (
 )  # fmt: skip
 """In the order of the table."""
 
+ATTEMPTS = 2  # of a primitive, where another process was seen beside it
 HOPS = ("cluster_hop_2", "cluster_hop_16")
 EXCHANGES = (*HOPS, "grid_barrier")
 """Whatever brings data from one multiprocessor to all others."""
@@ -84,10 +86,12 @@ def _first_gpu() -> Primitives:
     return Primitives()
 
 
-def measure_limits(open_gpu: Callable[[], Primitives] = _first_gpu) -> LimitsRecord:
+def measure_limits(
+    open_gpu: Callable[[], Primitives] = _first_gpu, open_monitor: Callable[[], GpuMonitor] = GpuMonitor
+) -> LimitsRecord:
     """Measure every primitive on the first visible GPU, in a few seconds; UsageError where there is none.
 
-    One that the GPU does not support, or that fails, is left out with the reason.
+    One that the GPU does not support, that fails, or that another process disturbs is left out with the reason.
     """
     if reason := missing(("cuda",)):
         raise UsageError(f"limits: {reason}; they can only be measured on a machine with an NVIDIA GPU")
@@ -97,12 +101,13 @@ def measure_limits(open_gpu: Callable[[], Primitives] = _first_gpu) -> LimitsRec
     except Exception as error:  # whatever CUDA's libraries raise: no memory, a GPU that another process has for itself
         raise UsageError(f"limits: the GPU cannot be used ({error}); free it, or see --doctor") from error
     limits, skipped = [], {}
-    for primitive in PRIMITIVES:
-        measured = _measure(primitive, gpu)
-        if isinstance(measured, Limit):
-            limits.append(measured)
-        else:
-            skipped[primitive.title] = measured
+    with open_monitor() as monitor:
+        for primitive in PRIMITIVES:
+            measured = _measure(primitive, gpu, monitor)
+            if isinstance(measured, Limit):
+                limits.append(measured)
+            else:
+                skipped[primitive.title] = measured
     chip = Chip(gpu.multiprocessors, gpu.l2_bytes, gpu.on_chip_bytes, gpu.block_shared_bytes)
     return LimitsRecord(chip, limits, skipped, time.perf_counter() - begin)
 
@@ -147,11 +152,11 @@ def design_of(profile: Profile, steps: int, exchanges: Exchanges, *, are_depende
 
 
 def rates_of(record: LimitsRecord) -> Rates | None:
-    """The best sample of each primitive in the units of the cost model; None where one is missing."""
+    """The best sample of each primitive in the units of the cost model; None where one is missing or was disturbed."""
     best = {limit.name: limit.best for limit in record.limits}
     flops = {name: best[f"gemm_{name}"] * 1e6 for name in get_args(Precision) if f"gemm_{name}" in best}
     exchanges = [best[name] for name in EXCHANGES if name in best]
-    if not flops or not exchanges:
+    if not flops or not exchanges or SHARED in record.skipped.values():
         return None
     try:
         return Rates(
@@ -174,10 +179,19 @@ def rates_of(record: LimitsRecord) -> Rates | None:
         return None
 
 
-def _measure(primitive: Primitive, gpu: Primitives) -> Limit | str:
+def _measure(primitive: Primitive, gpu: Primitives, monitor: GpuMonitor) -> Limit | str:
     """The row, or why there is none."""
     if reason := missing(primitive.needs):
         return reason
+    for _ in range(ATTEMPTS):
+        measured = _measure_once(primitive, gpu)
+        if isinstance(measured, str) or not any(state.other_processes for state in monitor.read()):
+            return measured
+    # Two processes take turns on a GPU, and a floor from half of its rate would call an honest stage impossible.
+    return SHARED
+
+
+def _measure_once(primitive: Primitive, gpu: Primitives) -> Limit | str:
     try:
         samples = primitive.measure(gpu)
     except Exception as error:  # whatever a library raises becomes the reason

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ENOUGH = 8
-SPREAD_OF_FEW = 0.10  # standard deviation of the logarithm; all but one of the recorded stages are below it
+SPREAD_OF_FEW = 0.10  # standard deviation of the logarithm; nearly nine of ten recorded stages are below it
 OF_A_MEDIAN = 0.95  # how often an interval of a median is to hold the truth
 OF_A_VERDICT = 0.995  # and one of a ratio, so that fewer than one verdict in a hundred is false
 RESAMPLES = 10_000

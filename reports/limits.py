@@ -36,13 +36,14 @@ def limits_blocks(results: Results) -> Iterator[str]:
     if record is None:
         return
     yield "## What this GPU can do at best"
-    yield table(
-        ("Primitive", "Median", "Min", "Max", ""),
-        [(cell(one.title), *_numbers(one), one.unit) for one in record.limits],
-        right=[False, True, True, True, False],
-    )
+    if record.limits:
+        yield table(
+            ("Primitive", "Median", "Min", "Max", ""),
+            [(cell(one.title), *_numbers(one), one.unit) for one in record.limits],
+            right=[False, True, True, True, False],
+        )
     if record.skipped:
-        yield bullets(f"not measured: {title}: {reason}" for title, reason in record.skipped.items())
+        yield bullets(_not_measured(record))
     yield CAPTION
     yield " ".join(HOW_FLOORS_ARE_MADE.split())
     floors = [(label(stage), stage.floor) for stage in table_order(results) if stage.floor and stage.floor.design]
@@ -64,8 +65,15 @@ def print_limits(record: LimitsRecord, console: Console | None = None) -> None:
     console.print(_table(record.limits))
     console.print(Text(CAPTION, "dim"))
     console.print(Text(f"Measured in {format.seconds(record.seconds)}.", "dim"))
-    for title, reason in record.skipped.items():
-        console.print(Text(f"* not measured: {title}: {reason}"))
+    for line in _not_measured(record):
+        console.print(Text(f"* {line}"))
+
+
+def _not_measured(record: LimitsRecord) -> Iterator[str]:
+    """A line for each reason."""
+    for reason in dict.fromkeys(record.skipped.values()):
+        titles = [title for title, why in record.skipped.items() if why == reason]
+        yield f"not measured: {'; '.join(titles)}: {reason}"
 
 
 def _table(limits: list[Limit]) -> Table:

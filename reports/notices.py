@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ladder.limit_data import SHARED
 from ladder.results import Results, StageResult
 from ladder.statistics import median_interval
 from reports import format
@@ -72,6 +73,8 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
             yield Notice(f"{format.listing(names)} not profiled with {tool}: {why}")
     if results.limits is None and any(stage.device == "gpu" for stage in results.stages):
         yield Notice("The GPU's limits were not measured, so there are no floors; logs/limits.log says why.")
+    if results.limits is not None and SHARED in results.limits.skipped.values():
+        yield Notice(f"The GPU's limits were not all measured, so there are no floors: {SHARED}.")
 
 
 def _timing_notices(results: Results) -> Iterable[Notice]:

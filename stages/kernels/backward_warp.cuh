@@ -20,7 +20,7 @@ class BackwardWarp {
             if (threadIdx.x == 0) expect_bytes(shared.dlogits_are_in[parity], 2 * epoch.pairs * classes.bytes());
             if (has_tile) backward(parity, rate, shared.batches[step % STAGES].images + warp * epoch.pairs * WARP);
             if (step + 2 < epoch.steps) {
-                // They are, or dlogits could not be here; but that came by way of other blocks, where no tool follows it.
+                // They have read them, or dlogits could not be here; but that came by other blocks, where no tool follows.
                 wait_for_warps(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
                 publish_weights(parity);
             }

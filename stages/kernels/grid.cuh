@@ -94,7 +94,7 @@ class GridBarrier {
         if (gridDim.x > 1 && threadIdx.x == 0) add_one(arrived);
     }
 
-    // A whole warp waits: where one of its threads did, the warp took the next phase in two parts.
+    // By a whole warp: up to 2 % of a step faster than by one thread, in trials (docs/notes.md).
     __device__ void wait() {
         if (gridDim.x > 1 && threadIdx.x < WARP) {
             while (static_cast<int>(read(arrived) - complete) < 0) continue;

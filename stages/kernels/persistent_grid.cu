@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const u
                                                                        float* workspace, double* block_totals,
                                                                        double* totals, unsigned* arrived, int steps,
                                                                        float learning_rate, int with_totals) {
-    extern __shared__ __align__(16) float memory[];
+    extern __shared__ __align__(128) float memory[];  // whose lines the plan counts on
     GridBarrier barrier(arrived);
     WideLayers wide(memory, images, steps, parameters, workspace, learning_rate);
     RowTail tail(memory, labels, parameters, workspace);

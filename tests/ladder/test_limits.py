@@ -16,7 +16,8 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder import environment, limits
 from ladder.environment import ROOT
-from ladder.limit_data import DesignFloor, Floor, LimitsRecord
+from ladder.limit_data import SHARED, DesignFloor, Floor, LimitsRecord
+from ladder.results import GpuState
 from tests.ladder import gpus
 
 # Three samples of each, in the order of limits.PRIMITIVES.
@@ -104,6 +105,34 @@ def test_an_older_gpu_is_not_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyP
     rates = limits.rates_of(record)
     assert rates is not None
     assert rates.exchange_us == 0.91
+
+
+class Company:
+    """A monitor that sees another process the first so many times that it is asked."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __enter__(self) -> Company:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self) -> list[GpuState]:
+        self.times -= 1
+        return [GpuState(1980, 45, 300.0, [], other_processes=int(self.times >= 0))]
+
+
+@pytest.mark.usefixtures("h200")
+def test_what_another_process_disturbs_is_measured_again_and_else_left_out() -> None:
+    once = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: Company(1)))
+    assert once.skipped == {}
+    assert limits.rates_of(once) is not None
+    first = limits.PRIMITIVES[0]
+    both = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: Company(limits.ATTEMPTS)))
+    assert both.skipped == {first.title: SHARED}
+    assert limits.rates_of(both) is None
 
 
 @pytest.mark.usefixtures("h200")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ladder.limit_data import SHARED
 from ladder.results import Results
 from reports.report import report
 from tests.reports import recorded, sample
@@ -128,6 +129,10 @@ def test_what_could_not_be_profiled_is_told() -> None:
     text = report(run, [])
     assert "- naive and async not profiled with cupti: cupti-python is not installed" in text
     assert "- The GPU's limits were not measured" in text
+    assert run.limits is None
+    shared = msgspec.structs.replace(sample.limits(), skipped={"graph node, 1 block": SHARED})
+    text = report(msgspec.structs.replace(run, limits=shared), [])
+    assert "- The GPU's limits were not all measured, so there are no floors: another process had the GPU" in text
 
 
 def test_cycles_are_told_where_a_clock_was_read() -> None:

@@ -31,9 +31,7 @@ class Limits:
     """How far a precision class may be from float64, relative unless said; (logistic, MLP) where they differ."""
 
     first_update: tuple[float, float]
-    update_scale: tuple[
-        float, float
-    ]  # along the reference's update: blind to most noise, so that it sees 1 % in float32
+    update_scale: tuple[float, float]  # along the reference's update: blind to most noise, it sees 1 % in float32
     from_zero: tuple[float, float]
     final_params: float  # logistic only
     loss_curve: tuple[float, float]  # of the oracle's first epoch
@@ -182,8 +180,8 @@ def verify_final(
         if problem.is_logistic and reference is not None:
             error = _relative_params(final, *reference, least=problem.learning_rate)
             # The limits are of large batches, over whose images the rounding of low precision averages out.
-            less = 1.0 if precision == "float32" else math.sqrt(max(1.0, LARGE_BATCH / problem.batch_size))
-            checks.append(check("final parameters", error, less * limits.final_params))
+            wider = 1.0 if precision == "float32" else math.sqrt(max(1.0, LARGE_BATCH / problem.batch_size))
+            checks.append(check("final parameters", error, wider * limits.final_params))
         checks.append(check("test accuracy", abs(accuracy - reference_accuracy), test_limit))
     else:
         lost = max(0.0, reference_accuracy - accuracy) if math.isfinite(accuracy) else math.nan

@@ -275,8 +275,9 @@ def _place(
     at = scratch_at + THREADS
     for index, layer in enumerate(placed):
         if index >= wide and kept:
-            placed[index] = replace(layer, weight_at=_up(at, LINE))
-            at = _up(at, LINE) + _up(layer.inputs * layer.outputs, 4)
+            at = _up(at, LINE)
+            placed[index] = replace(layer, weight_at=at)
+            at += _up(layer.inputs * layer.outputs, 4)
     sizes = Sizes(
         wide, problem.batch_size, rows, chunk, int(held), partials,
         images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at, helpers,

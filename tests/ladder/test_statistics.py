@@ -78,12 +78,15 @@ def test_intervals_hold_the_truth_as_often_as_they_say(like: str, sides: tuple[i
     assert 0.05 < missed(like, sides, 800, 0.8) < 0.3  # and 0.2 here: no interval that is wide enough for anything
 
 
-def test_most_recorded_stages_scatter_less_than_is_expected_of_few() -> None:
+def test_only_recorded_stages_that_wait_for_their_host_scatter_more_than_is_expected_of_few() -> None:
+    """What is handed to the GPU an epoch at a time scatters by less in every recording."""
+    rungs = {"naive", "async", "cublas", "sparse-metrics", "cudnn-softmax"}
+    hosts = rungs | {"numpy", "torch-dataloader", "torch-eager", "torch-compile"}
     spreads = []
     for path in REFERENCE.glob("*/*/results.json"):
         for stage in load(path).stages:
             times = step_times_us(stage)
             if len(times) > 1:
-                spreads.append(np.std(np.log(times), ddof=1))
+                spreads.append((stage.name, np.std(np.log(times), ddof=1)))
     assert len(spreads) > 20
-    assert np.mean(np.array(spreads) < SPREAD_OF_FEW) > 0.85
+    assert {name for name, spread in spreads if spread >= SPREAD_OF_FEW} <= hosts

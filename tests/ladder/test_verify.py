@@ -155,6 +155,15 @@ def test_low_precision_does_not_hide_what_is_wrong(precision: Precision, factor:
     assert all(flagged((64,), precision, run, factor, omitted) for run in range(8))
 
 
+def test_no_number_of_units_at_their_corner_explains_an_update_that_is_not_there() -> None:
+    problem, images = small_problem(hidden=(2,), batch_size=8), small_dataset().train
+    initial = initial_params(problem, 0)
+    first = FirstBatches.of(problem, 1, initial, images.images.reshape(len(images.images), -1), images.labels)
+    first.oracle.near = dict.fromkeys(first.oracle.near, 16)  # all units for all images
+    checks = verify_first_update("bfloat16", first, initial, None)
+    assert failed(checks) == {check.what for check in checks}
+
+
 def test_in_small_batches_rounding_averages_out_less() -> None:
     """In batches of sixteen, one of a hundred honest runs in bfloat16 is further off than one of 128 may be."""
     problem, images = small_problem(batch_size=16), small_dataset().train

@@ -69,6 +69,10 @@ def test_everything_has_a_place_of_its_own(
     rows += [(layer.weight_at, layer.inputs * layer.outputs) for layer in tail if layer.weight_at >= 0]
     for (begin, size), (after, _) in itertools.pairwise([*rows, (plan.shared_bytes // 4, 0)]):
         assert begin + size <= after
+    # What memory brings at once, 32 bytes, is written at once, if it begins at as many and so does every row of a tile.
+    copied_to = [sizes.images_at, sizes.inputs_at, *(layer.weight_at for layer in tail if layer.weight_at >= 0)]
+    copied_to += [floats_of(1, layer.tile_k) for layer in wide]
+    assert [4 * place % 32 for place in copied_to] == [0] * len(copied_to)
 
 
 def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None:

@@ -38,7 +38,7 @@ SMALL = [
     "--epochs=2",
     "--metrics-every=1",
     "--rounds=1",
-    "--repeats=1",
+    "--repeats=3",
     "--budget=1",
     "--profile=none",
 ]

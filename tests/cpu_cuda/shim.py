@@ -25,7 +25,7 @@ from tests.cpu_cuda.sources import Kernel, parse
 HERE = Path(__file__).parent
 LIMIT_S = 20
 
-FLAGS = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", f"-I{HERE}"]
+FLAGS = ["-std=c++17", "-Og", "-w", "-fPIC", "-fno-strict-aliasing", f"-I{HERE}"]
 # Undefined behaviour traps, needing no library: an index outside a shared array is found this way.
 UNDEFINED = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
 # A kernel may have the name of a function of the C library, and must then not be taken for it.

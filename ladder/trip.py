@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.problem import Params
+from ladder.pieces import in_pieces
 
 Tensors = Sequence[NDArray[np.floating]]
 
@@ -31,11 +32,13 @@ class Trip(msgspec.Struct, frozen=True):
         if [tensor.shape for tensor in before] != [tensor.shape for tensor in after]:
             return cls(math.nan, math.nan)
         squared = dot = size = 0.0
-        for first, last in zip(before, after, strict=True):
-            squared += float(np.square(last.astype(np.float64) - first).sum())
-        for first, last in zip(initial.weights, weights, strict=True):
-            dot += float((last.astype(np.float64) * first).sum())
-            size += float(np.square(first.astype(np.float64)).sum())
+        for layer, (tensor, other) in enumerate(zip(before, after, strict=True)):
+            for first, last in in_pieces(tensor, other):
+                way = last - first
+                squared += float(way @ way)
+                if layer < len(initial.weights):
+                    dot += float(last @ first)
+                    size += float(first @ first)
         return cls(math.sqrt(squared), dot / size if size else 0.0)
 
     def unlike(self, other: Trip) -> float:

@@ -20,6 +20,7 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure import Plan
 from ladder.oracle_runs import OracleRun
+from ladder.pieces import in_pieces
 from ladder.results import Check, Precision
 from ladder.trip import NONE, Trip
 
@@ -114,20 +115,24 @@ def verify_first_update(
     shifted = min(MOST_MOVED, 6.0 * math.sqrt(near * batches) / terms)
 
     checks = []
-    dot = norm = rounding = 0.0
+    along = length = rounding = 0.0  # of dW: its product with dW_ref; of dW_ref: squared
     for name, target in expected.items():
-        start = before[name].astype(np.float64)
-        update, wanted = after[name] - start, target - start
-        size = float(np.linalg.norm(wanted))
+        distance = size = reached = 0.0  # squared
+        for start, end, aim in in_pieces(before[name], after[name], target):
+            update, wanted = end - start, aim - start
+            rest = update - wanted
+            distance += float(rest @ rest)
+            size += float(wanted @ wanted)
+            reached += float(aim @ aim)
+            along += float(update @ wanted)
         # The sum of parameter and update is rounded to float32 whoever computes it, once for each batch.
-        floor = FLOAT32_ROUNDING * batches * float(np.linalg.norm(target)) / size if size > 0 else 0.0
+        floor = FLOAT32_ROUNDING * batches * math.sqrt(reached / size) if size > 0 else 0.0
         limit = limits.first_update[kind] + floor + flipped
         if batches <= PRECISE_BATCHES:
-            checks.append(check(f"{named}, {name}", _relative(update, wanted), limit))
-        dot += float((update * wanted).sum())
-        norm += size * size
+            checks.append(check(f"{named}, {name}", math.sqrt(distance / size if size > 0 else distance), limit))
+        length += size
         rounding = max(rounding, floor)
-    scale = abs(dot / norm - 1.0) if norm > 0 else abs(dot)
+    scale = abs(along / length - 1.0) if length > 0 else abs(along)
     checks.append(check(f"{named}, scale", scale, limits.update_scale[kind] + rounding + shifted))
     if metrics is not None:
         loss_error = abs(metrics.mean_loss - reference.mean_loss) / abs(reference.mean_loss)
@@ -289,11 +294,14 @@ def _worst(errors: Iterable[float]) -> float:
     return float(np.max(np.array(list(errors))))
 
 
-def _relative(actual: Float64Array, wanted: Float64Array, least: float = 0.0) -> float:
-    """||actual - wanted|| / ||wanted||, or by `least` if that is more; the plain distance where both are zero."""
-    size = max(float(np.linalg.norm(wanted)), least)
-    distance = float(np.linalg.norm(actual - wanted))
-    return distance / size if size > 0 else distance
+def _relative(actual: NDArray[np.floating], wanted: Float64Array, least: float) -> float:
+    """||actual - wanted|| / ||wanted||, or by `least` if that is more."""
+    distance = size = 0.0
+    for found, aim in in_pieces(actual, wanted):
+        rest = found - aim
+        distance += float(rest @ rest)
+        size += float(aim @ aim)
+    return math.sqrt(distance) / max(math.sqrt(size), least)
 
 
 def _relative_params(final: Params, weights: list[Float64Array], biases: list[Float64Array], *, least: float) -> float:
@@ -302,4 +310,4 @@ def _relative_params(final: Params, weights: list[Float64Array], biases: list[Fl
     One that ends near zero by chance is measured by `least`, the size of a step: it was larger on its way there.
     """
     pairs = [*zip(final.weights, weights, strict=True), *zip(final.biases, biases, strict=True)]
-    return _worst(_relative(actual.astype(np.float64), wanted, least) for actual, wanted in pairs)
+    return _worst(_relative(actual, wanted, least) for actual, wanted in pairs)

@@ -270,6 +270,7 @@ class Results(msgspec.Struct, frozen=True):
     oracle: OracleRecord | None = None
     limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without one
     seconds: float = 0.0  # that it took, all its resumptions together
+    took_s: dict[str, float] = {}  # of them, by what was done
     schema_version: int = SCHEMA_VERSION
 
 

@@ -10,8 +10,8 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -104,6 +104,7 @@ class Runner:
         self._firsts: dict[int, FirstBatches] = {}  # by run number
         known = {stage.name: stage for stage in results.stages}
         self._began = time.monotonic() - results.seconds
+        self._took_s = dict(results.took_s)
         self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
@@ -151,9 +152,12 @@ class Runner:
                     compiling = begun.enter_context(Compilers(jobs, scratch, logs, self._settings.timeout_s))
                     if compiling.names:
                         observer.step(f"compiling {', '.join(compiling.names)}")
-                        self.compiled(compiling.wait())
-                    for nurseries in importing.values():
-                        nurseries.wait()
+                        with self._taking("compiling"):
+                            compiled = compiling.wait()
+                        self.compiled(compiled)
+                    with self._taking("importing libraries"):
+                        for nurseries in importing.values():
+                            nurseries.wait()
                     for round_ in wanted:
                         self._round(round_, self._wanting(round_), scratch, observer, nurseries=importing.get(round_))
             self._measure_again(scratch, observer)
@@ -223,9 +227,10 @@ class Runner:
         wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
         if lacking := [run for run in wanted if run not in self._oracles]:
             observer.step("training the float64 oracle")
-            self._oracles |= compute_all(
-                self._problem, scratch / "dataset", lacking, ORACLE_BUDGET_S, self._settings.curve_steps
-            )
+            with self._taking("training the oracle"):
+                self._oracles |= compute_all(
+                    self._problem, scratch / "dataset", lacking, ORACLE_BUDGET_S, self._settings.curve_steps
+                )
 
     def _measure_again(self, scratch: Path, observer: Observer) -> None:
         """Put what was disturbed aside and measure it anew, so often as the settings say; the last attempt counts."""
@@ -264,7 +269,8 @@ class Runner:
         observer.step("preparing, warming up, measuring")
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
         began = time.monotonic()
-        report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
+        with self._taking("stages' processes"):
+            report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
         if report.process is not None:
             took = report.process.took_s
             took["start and end"] = time.monotonic() - began - sum(took.values())
@@ -273,7 +279,8 @@ class Runner:
         elif report.error is None:
             observer.step("checking against the oracle")
             try:
-                self._judge(row, job, report, folder)
+                with self._taking("checking"):
+                    self._judge(row, job, report, folder)
             except (OSError, KeyError, ValueError) as error:
                 row.crash(f"its process left no whole parameters ({error})")
         else:
@@ -306,13 +313,14 @@ class Runner:
         job = msgspec.structs.replace(self._job(row, 0, scratch / "dataset"), profile="nsys")
         log = self._folder / "logs" / f"{name}.nsys.log"
         try:
-            profile = watch(
-                *(tool, job, name, self._steps, row.step_us),
-                scratch=folder,
-                kept=self._kept,
-                log=log,
-                timeout_s=self._settings.timeout_s,
-            )
+            with self._taking("profiling by nsys"):
+                profile = watch(
+                    *(tool, job, name, self._steps, row.step_us),
+                    scratch=folder,
+                    kept=self._kept,
+                    log=log,
+                    timeout_s=self._settings.timeout_s,
+                )
         except (ProfileError, OSError) as error:
             row.not_watched("nsys", str(error))
             text = f"nsys: {error}"
@@ -386,8 +394,19 @@ class Runner:
 
     def _measure_limits(self, scratch: Path) -> None:
         """Ask a process of its own; without an answer there are no floors, and nothing else is lost."""
-        limits = limits_of_gpu(scratch / "limits.json", self._folder / "logs" / "limits.log", self._settings.timeout_s)
+        with self._taking("measuring limits"):
+            log = self._folder / "logs" / "limits.log"
+            limits = limits_of_gpu(scratch / "limits.json", log, self._settings.timeout_s)
         self._results = msgspec.structs.replace(self._results, limits=limits)
+
+    @contextmanager
+    def _taking(self, what: str) -> Iterator[None]:
+        """Count what it takes, however it ends."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._took_s[what] = self._took_s.get(what, 0.0) + time.monotonic() - began
 
     def _note_oracle(self, oracle: OracleRun) -> None:
         curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
@@ -399,5 +418,5 @@ class Runner:
         """Write what is known by now; time counts only where something was measured in it."""
         stages: list[StageResult] = [row.result() for row in self._rows]
         seconds = time.monotonic() - self._began if measured else self._results.seconds
-        self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds)
+        self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds, took_s=self._took_s)
         save(self._results, self._folder / "results.json")

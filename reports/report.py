@@ -86,11 +86,13 @@ def report(results: Results, figures: Collection[str]) -> str:
 
 
 def _took(results: Results) -> str:
-    """How long measuring took, and how much of that was preparing; nothing where that was not kept."""
+    """How long measuring took, and what of it; nothing where that was not kept."""
     if not results.seconds:
         return ""
     preparing = sum(process.took_s.get("prepare", 0.0) for stage in results.stages for process in stage.processes)
-    return f"; it took {results.seconds:.0f} s, in {preparing:.0f} s of which stages prepared, compiled above all"
+    told = f"; it took {results.seconds:.0f} s, in {preparing:.0f} s of which stages prepared, compiled above all"
+    parts = sorted(((seconds, what) for what, seconds in results.took_s.items() if seconds >= 0.5), reverse=True)
+    return told + (f" ({', '.join(f'{what} {seconds:.0f}' for seconds, what in parts)})" if parts else "")
 
 
 def _stage_section(stage: StageResult, results: Results, figures: Collection[str]) -> Iterator[str]:

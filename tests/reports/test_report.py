@@ -146,3 +146,10 @@ def _without_clocks(run: Results) -> Results:
         processes = [msgspec.structs.replace(process, gpu_states=[]) for process in stage.processes]
         run = sample.replace_stage(run, stage.name, processes=processes)
     return run
+
+
+def test_what_took_the_time_is_said_longest_first() -> None:
+    took_s = {"checking": 0.4, "compiling": 20.0, "stages' processes": 61.0}
+    text = report(msgspec.structs.replace(sample.results(), seconds=100.0, took_s=took_s), [])
+    assert "; it took 100 s, in " in text
+    assert "above all (stages' processes 61, compiling 20). Everything" in text

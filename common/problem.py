@@ -111,6 +111,9 @@ class Problem:
         return images // self.batch_size
 
 
+DRAWN_AT_ONCE = 1 << 14  # float64 numbers, which stay in a cache until they are rounded
+
+
 def initial_params(problem: Problem, run: int) -> Params:
     """The parameters that run number `run` starts from: a pure function of the seed and that number.
 
@@ -120,7 +123,10 @@ def initial_params(problem: Problem, run: int) -> Params:
     weights = []
     for layer in problem.layers:
         bound = 1.0 / np.sqrt(layer.fan_in)
-        weights.append(random.uniform(-bound, bound, (layer.fan_in, layer.fan_out)).astype(np.float32))
+        weight = np.empty((layer.fan_in, layer.fan_out), np.float32)
+        for numbers in np.array_split(weight.reshape(-1), -(-weight.size // DRAWN_AT_ONCE)):
+            numbers[:] = random.uniform(-bound, bound, numbers.size)
+        weights.append(weight)
     return Params(tuple(weights), tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers))
 
 

@@ -80,7 +80,8 @@ class Oracle:
             dbias = doutput.sum(axis=0)
             if layer > 0:
                 doutput = (doutput @ self.weights[layer].T) * (inputs[layer] > 0.0)
-            self.weights[layer] -= self.problem.learning_rate * dweight
+            dweight *= self.problem.learning_rate
+            self.weights[layer] -= dweight
             self.biases[layer] -= self.problem.learning_rate * dbias
         return -float(log_probs[rows, labels].sum()), int((logits.argmax(axis=1) == labels).sum())
 

@@ -100,11 +100,12 @@ def test_accuracy(weights: Weights, biases: Weights, images: NDArray[np.uint8], 
 def evaluate(weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
     """Mean cross-entropy and accuracy on images (N, I) and labels (N,), by one float64 forward pass; NaN as above."""
     correct, loss_sum = 0, 0.0
+    exact = [weight.astype(np.float64, copy=False) for weight in weights]
     for start in range(0, len(images), 1000):
         outputs = images[start : start + 1000] / 256.0
-        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-            outputs = np.maximum(outputs @ weight.astype(np.float64) + bias, 0.0)
-        logits = outputs @ weights[-1].astype(np.float64) + biases[-1]
+        for weight, bias in zip(exact[:-1], biases[:-1], strict=True):
+            outputs = np.maximum(outputs @ weight + bias, 0.0)
+        logits = outputs @ exact[-1] + biases[-1]
         if np.isnan(logits).any():
             return OracleEpoch(float("nan"), float("nan"))
         wanted = labels[start : start + 1000].astype(np.intp)

@@ -391,6 +391,15 @@ def _list_row(entry: Entry) -> tuple[str, str, str, str]:
     return stage.name, stage.changed or stage.title, needs, "yes" if reason is None else f"no: {reason}"
 
 
+def _seen_by_nsys(options: argparse.Namespace, entries: dict[str, Entry]) -> list[str] | None:
+    """The names of the stages that nsys is to see; None for all."""
+    if options.nsys_stages is None:
+        return None
+    if "nsys" not in options.profile:
+        raise UsageError(f"--nsys-stages {options.nsys_stages}: nsys sees none without --profile nsys; give that, too")
+    return [entry.stage.name for entry in select(options.nsys_stages, entries)]
+
+
 def _begun(
     options: argparse.Namespace, entries: dict[str, Entry], view: LiveView, limits: LimitsRecord | None = None
 ) -> tuple[Runner, Path]:
@@ -407,6 +416,7 @@ def _begun(
         precision=options.precision,
         curve_steps=options.curve_steps,
         lock_clocks_mhz=options.lock_clocks,
+        nsys_stages=_seen_by_nsys(options, entries),
         salt=secrets.randbits(31),
     )
     if options.time_cap is not None:
@@ -480,9 +490,10 @@ def _resumed(
     limits: LimitsRecord | None = None,
 ) -> tuple[Runner, Path]:
     """A run that stopped, with the settings it began with; the GPU's limits as they are given where it has none."""
+    free = ("resume", "data_dir", "profile", "nsys_stages", "stage_file")
     for name, value in given.items():
         # `make ladder` always says `--stages all`, which for a resumed run are all of its own.
-        if name not in ("resume", "data_dir", "profile", "stage_file") and (name, value) != ("stages", "all"):
+        if name not in free and (name, value) != ("stages", "all"):
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
             option = f"--{name.replace('_', '-')} {text}"
             raise UsageError(f"{option}: a resumed run keeps its settings; leave it out, or start anew")
@@ -515,13 +526,14 @@ def _resumed(
     for stage, entry in zip(results.stages, chosen, strict=True):
         if stage.processes and stage.code not in (None, code_of(entry.source)):
             raise UsageError(f"{folder}: {stage.name} has other code by now than when it was measured; start anew")
+    seen = _seen_by_nsys(options, entries)
     if "profile" in given:
         if options.profile != ["nsys"]:
             raise UsageError(
                 "--profile: a run that is there can only be given nsys; cupti records inside of what is timed"
             )
         tools: list[Tool] = [*(tool for tool in results.settings.profile if tool != "nsys"), "nsys"]
-        settings = msgspec.structs.replace(results.settings, profile=tools)
+        settings = msgspec.structs.replace(results.settings, profile=tools, nsys_stages=seen)
         results = msgspec.structs.replace(results, settings=settings)
     return Runner(results, chosen, dataset, problem, folder), folder
 

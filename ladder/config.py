@@ -115,6 +115,7 @@ OPTIONS = {name: key for name, key in OPTIONS.items() if name not in NOT_IN_FILE
     "timeout": SECONDS,
     "curve_steps": whole(0),
     "lock_clocks": SIZE,
+    "nsys_stages": Key(NAMES, _is_words, _joined),
     "profile": Key('text such as "cupti", "nsys", "auto" or "none", or a list of tools', _is_words, _joined),
 }
 

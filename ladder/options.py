@@ -137,6 +137,11 @@ def ladder_parser() -> argparse.ArgumentParser:
         help="nsys, cupti, nsys,cupti, auto or none: profile what passed, once it is timed (default: cupti)",
     )
     how.add_argument(
+        "--nsys-stages",
+        metavar="STAGES",
+        help="the stages that nsys sees, as for --stages: it takes some seconds for each (default: all that passed)",
+    )
+    how.add_argument(
         "--curve-steps",
         type=int,
         default=0,

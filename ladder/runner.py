@@ -294,7 +294,9 @@ class Runner:
 
     def _watch_all(self, tool: Path | None, scratch: Path, observer: Observer) -> None:
         """Profile with nsys what passed on the GPU, now that nothing is timed any more."""
-        rows = [row for row in self._rows if row.wants_watching("nsys")]
+        wanted = self._settings.nsys_stages
+        rows = [row for row in self._rows if wanted is None or row.entry.stage.name in wanted]
+        rows = [row for row in rows if row.wants_watching("nsys")]
         if rows and tool:
             observer.begin(len(rows), [row.entry.stage.name for row in rows])
         for row in rows:

@@ -35,7 +35,7 @@ OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
     "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
-    "--precision", "--time-cap", "--lock-clocks", "--validate-every",
+    "--precision", "--time-cap", "--nsys-stages", "--lock-clocks", "--validate-every",
 }  # fmt: skip
 Refused = Callable[..., str]
 
@@ -129,6 +129,8 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("tune --batch-size 0", "batch size 0", "1 or more"),
         ("tune --kernel relu", "--kernel relu", "see --help"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
+        ("--nsys-stages naive", "--nsys-stages naive", "without --profile nsys"),
+        ("--profile nsys --nsys-stages naiv", "stage 'naiv'", "did you mean naive"),
         ("--resume earlier --profile cupti", "--profile", "can only be given nsys"),
         ("numpy", "numpy", "see --help"),
         ("report", "path", "see --help"),

@@ -6,11 +6,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# nsys takes a process of its own for every stage, and sees in all problems the same kinds of things: once is enough.
+# nsys takes a process of its own for every stage, and sees in all problems the same kinds of things: once is enough, and
+# of the stages that everybody knows.
 # The wide networks: where the host has long stopped to matter, and what a batch or an epoch has to be cut to for them.
 beyond="--stages torch-graph,torch-graph-amp,jax-scan,cuda-graph..cluster-fp16"
 declare -A options=(
-    [logistic]="--stages all --profile nsys,cupti"
+    [logistic]="--stages all --profile nsys,cupti --nsys-stages ladder,references"
     [hidden-256]="--stages all --hidden 256"
     [hidden-128-128-128]="--stages all --hidden 128,128,128 --batch-size 32"
     [hidden-1024]="$beyond --hidden 1024"

@@ -30,6 +30,7 @@ timeout = 60
 curve_steps = 5
 lock_clocks = 1500
 profile = ["cupti", "nsys"]
+nsys_stages = ["naive"]
 """
 
 
@@ -43,7 +44,7 @@ def test_a_file_says_the_same_as_the_command_line(tmp_path: Path) -> None:
     said = (
         "--stages numpy,naive --hidden 128,128,128 --batch-size 32 --learning-rate 1 --epochs 3 --seed 7 "
         "--metrics-every 2 --validate-every 3 --max-steps 10 --data-dir digits --rounds 1 --repeats 4 --warmups 0 "
-        "--budget 2.5 --timeout 60 --curve-steps 5 --lock-clocks 1500 --profile cupti,nsys"
+        "--budget 2.5 --timeout 60 --curve-steps 5 --lock-clocks 1500 --profile cupti,nsys --nsys-stages naive"
     )
     written = ladder_parser().parse_args(said.split())
     options = options_of(write(tmp_path, ALL))

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from ladder import runner
-from ladder.profile_data import Split
+from ladder.jobs import Job
+from ladder.profile.errors import ProfileError
+from ladder.profile_data import Profile, Split
 from ladder.results import Process, StageResult, load
 from tests.ladder.harness import Watcher, prepare
 
@@ -89,3 +91,23 @@ def test_a_profiler_that_fails_costs_the_profile_and_nothing_else(tmp_path: Path
 def test_a_stage_that_dies_after_its_profile_has_crashed(tmp_path: Path) -> None:
     stage = run(tmp_path, "DIES_ON_CLOSING")
     assert (stage.status, stage.reason) == ("crashed", "killed by SIGSEGV")
+
+
+def test_nsys_sees_the_stages_that_it_was_asked_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def watch(tool: Path, job: Job, name: str, *_: object, **__: object) -> Profile:
+        asked.append(name)
+        raise ProfileError("there is no nsys")
+
+    monkeypatch.setattr(runner, "watch", watch)
+    monkeypatch.setattr("ladder.profile.nsys.find", lambda: Path("nsys"))
+    both = [f"tests.planted:{name}" for name in ("PROFILED", "PROFILER_REFUSES")]
+    wanted = ["profiler-refuses"]
+    seen, named = prepare(tmp_path, *both, profile=["nsys"], nsys_stages=wanted).run(Watcher()).stages
+    assert asked == wanted
+    assert (seen.unprofiled, named.unprofiled) == ({}, {"nsys": "there is no nsys"})
+    known = load(tmp_path)
+    for_all = msgspec.structs.replace(known, settings=msgspec.structs.replace(known.settings, nsys_stages=None))
+    prepare(tmp_path, *both, known=for_all).run(Watcher())
+    assert asked == [*wanted, "profiled", *wanted]

@@ -81,7 +81,7 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     run = "run_ladder.py --out runs/record/h200/"
     assert tree.log() == [
         "tests by .venv/bin/python",
-        f"{run}logistic --stages all --profile nsys,cupti with 0 kept",
+        f"{run}logistic --stages all --profile nsys,cupti --nsys-stages ladder,references with 0 kept",
         f"{run}hidden-256 --stages all --hidden 256 with 0 kept",
         f"{run}hidden-128-128-128 --stages all --hidden 128,128,128 --batch-size 32 with 0 kept",
     ]

@@ -10,6 +10,7 @@ import secrets
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -391,13 +392,17 @@ def _list_row(entry: Entry) -> tuple[str, str, str, str]:
     return stage.name, stage.changed or stage.title, needs, "yes" if reason is None else f"no: {reason}"
 
 
-def _seen_by_nsys(options: argparse.Namespace, entries: dict[str, Entry]) -> list[str] | None:
-    """The names of the stages that nsys is to see; None for all."""
+def _seen_by_nsys(options: argparse.Namespace, entries: dict[str, Entry], chosen: Sequence[Entry]) -> list[str] | None:
+    """The names of the chosen stages that nsys is to see; None for all."""
     if options.nsys_stages is None:
         return None
+    option = f"--nsys-stages {options.nsys_stages}"
     if "nsys" not in options.profile:
-        raise UsageError(f"--nsys-stages {options.nsys_stages}: nsys sees none without --profile nsys; give that, too")
-    return [entry.stage.name for entry in select(options.nsys_stages, entries)]
+        raise UsageError(f"{option}: nsys sees none without --profile nsys; give that, too")
+    seen = [entry.stage.name for entry in select(options.nsys_stages, entries) if entry in chosen]
+    if not seen:
+        raise UsageError(f"{option}: this run has none of them; name some of its own")
+    return seen
 
 
 def _begun(
@@ -416,7 +421,7 @@ def _begun(
         precision=options.precision,
         curve_steps=options.curve_steps,
         lock_clocks_mhz=options.lock_clocks,
-        nsys_stages=_seen_by_nsys(options, entries),
+        nsys_stages=_seen_by_nsys(options, entries, chosen),
         salt=secrets.randbits(31),
     )
     if options.time_cap is not None:
@@ -526,7 +531,7 @@ def _resumed(
     for stage, entry in zip(results.stages, chosen, strict=True):
         if stage.processes and stage.code not in (None, code_of(entry.source)):
             raise UsageError(f"{folder}: {stage.name} has other code by now than when it was measured; start anew")
-    seen = _seen_by_nsys(options, entries)
+    seen = _seen_by_nsys(options, entries, chosen)
     if "profile" in given:
         if options.profile != ["nsys"]:
             raise UsageError(

@@ -420,5 +420,7 @@ class Runner:
         """Write what is known by now; time counts only where something was measured in it."""
         stages: list[StageResult] = [row.result() for row in self._rows]
         seconds = time.monotonic() - self._began if measured else self._results.seconds
-        self._results = msgspec.structs.replace(self._results, stages=stages, seconds=seconds, took_s=self._took_s)
+        self._results = msgspec.structs.replace(
+            self._results, stages=stages, seconds=seconds, took_s=dict(self._took_s)
+        )
         save(self._results, self._folder / "results.json")

@@ -91,6 +91,7 @@ class FirstBatches:
         return cls(batches, initial, oracle, oracle.run_epoch(images[:seen], labels[:seen]))
 
 
+@np.errstate(invalid="ignore", over="ignore")  # what is infinite or no number fails its checks, and needs no warning
 def verify_first_update(
     precision: Precision, first: FirstBatches, updated: Params, metrics: EpochMetrics | None
 ) -> list[Check]:
@@ -294,6 +295,7 @@ def _worst(errors: Iterable[float]) -> float:
     return float(np.max(np.array(list(errors))))
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def _relative(actual: NDArray[np.floating], wanted: Float64Array, least: float) -> float:
     """||actual - wanted|| / ||wanted||, or by `least` if that is more."""
     distance = size = 0.0

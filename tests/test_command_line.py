@@ -130,6 +130,11 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("tune --kernel relu", "--kernel relu", "see --help"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
         ("--nsys-stages naive", "--nsys-stages naive", "without --profile nsys"),
+        (
+            "--stages numpy --profile nsys --nsys-stages naive",
+            "--nsys-stages naive",
+            "none of them; name some of its own",
+        ),
         ("--profile nsys --nsys-stages naiv", "stage 'naiv'", "did you mean naive"),
         ("--resume earlier --profile cupti", "--profile", "can only be given nsys"),
         ("numpy", "numpy", "see --help"),

@@ -60,7 +60,8 @@ def test_the_ladder_goes_on_after_faults(after_faults: tuple[dict[str, StageResu
 def test_what_a_run_took_is_told_by_what_was_done(after_faults: tuple[dict[str, StageResult], Path]) -> None:
     results = load(after_faults[1])
     assert {"training the oracle", "importing libraries", "stages' processes", "checking"} == set(results.took_s)
-    assert 0.5 * results.seconds < sum(results.took_s.values()) < results.seconds
+    assert all(seconds > 0 for seconds in results.took_s.values())
+    assert sum(results.took_s.values()) < results.seconds  # nothing counts twice
 
 
 def test_rounds_are_interleaved_processes_of_their_own(tmp_path: Path) -> None:

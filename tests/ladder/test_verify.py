@@ -46,6 +46,16 @@ def test_parameters_that_are_no_numbers_fail_even_where_the_oracle_gave_up() -> 
     assert failed(checks) == {"finite parameters and metrics", "test accuracy, not below epoch 1's"}
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_first_update_that_is_no_number_fails_without_a_warning(number: float) -> None:
+    problem, data = small_problem(hidden=(3,)), small_dataset().train
+    initial, updated = (initial_params(problem, 0) for _ in range(2))
+    updated.weights[0][0, :2], updated.weights[1][:2] = number, -number
+    first = FirstBatches.of(problem, 1, initial, data.images, data.labels)
+    checks = verify_first_update("float32", first, updated, None)
+    assert {"first update, weight[0]", "first update, weight[1]", "first update, scale"} <= failed(checks)
+
+
 def test_metrics_that_are_no_numbers_fail_even_where_the_oracle_gave_up() -> None:
     metrics = {9: EpochMetrics(math.nan, 0.9)}
     params = initial_params(PROBLEM, 0)

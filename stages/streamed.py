@@ -29,7 +29,7 @@ from stages.streamed_gemm import StreamedGemm
 class ExactStreamed(StreamedGemm, ExactGemm):
     """In two tf32 parts of each factor."""
 
-    streamed: ClassVar[tuple[str, str]] = ("streamed_split.cu", "streamed_back_split")
+    streamed: ClassVar[tuple[str, str, str]] = ("streamed_split.cu", "streamed_forward_split", "streamed_back_split")
 
 
 STAGE = exact_u8.STAGE.climb("streamed", "Streamed weights", gemm=ExactStreamed)

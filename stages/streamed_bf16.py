@@ -23,7 +23,7 @@ from stages.streamed_gemm import StreamedGemm
 class BFloat16Streamed(StreamedGemm, BFloat16Gemm):
     """In bfloat16."""
 
-    streamed: ClassVar[tuple[str, str]] = ("streamed_bf16.cu", "streamed_back_bf16")
+    streamed: ClassVar[tuple[str, str, str]] = ("streamed_bf16.cu", "streamed_forward_bf16", "streamed_back_bf16")
 
 
 STAGE = bf16.STAGE.climb("streamed-bf16", "Streamed weights, bfloat16", gemm=BFloat16Streamed)

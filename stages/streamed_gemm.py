@@ -1,4 +1,4 @@
-"""A layer's way back in one pass over its weights, by our own kernel, or in two, whichever measured faster."""
+"""A layer's weights streamed through blocks: forward, and back in one pass over them; each where it measures faster."""
 
 from __future__ import annotations
 
@@ -6,35 +6,85 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import ClassVar
 
+import numpy as np
+
+from common.cuda.fusion import Fusion
 from stages.plain import blocks, float32, int32
-from stages.tile_gemm import How, TileGemm
-from stages.tiles import CLUSTERS, MOST_SPLIT_BLOCKS, MOST_WARPS, STEP, WARP
+from stages.tile_gemm import How, TileGemm, Way, made_of
+from stages.tiles import CLUSTERS, FUSIONS, MOST_SPLIT_BLOCKS, MOST_WARPS, STEP, WARP, TileProducts
 from stages.workspace import Array, Setup
 
-# weight_stream.cuh
+# weight_stream.cuh, streamed_back.cuh and streamed_forward.cuh
 OWN = 32
 CHUNK = 32
+WIDTH = 64
+PITCH, WIDER = WIDTH + 8, WIDTH + 16
+DEPTH = 64
 MOST_ROWS = 2 * CHUNK  # of a block
-STAGES = {1: 4, 2: 3}  # for so many chunks
+BACK_PIECES = {1: 4, 2: 3}  # for so many chunks
+FORWARD_PIECES = 4
 
 Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
 WayBack = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs, and its update
 
 
 class StreamedGemm(TileGemm):
-    """The products of the rung below; a layer's way back as one where that measures faster."""
+    """The rung below's products, or with streamed weights where that measures faster; a layer's way back as one."""
 
-    streamed: ClassVar[tuple[str, str]]
-    """A file, and its kernel."""
+    streamed: ClassVar[tuple[str, str, str]]
+    """A file, and its kernels: forward and back."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._back = lru_cache(partial(setup.kernel, *self.streamed))
+        file, forward, back = self.streamed
+        self._forward = lru_cache(partial(setup.kernel, file, forward))
+        self._back = lru_cache(partial(setup.kernel, file, back))
+        self._no_mask = setup.device.empty((1,), np.uint8)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
-        self._trials_back = setup.device.trials(f"{self.streamed[1]} or two kernels")
+        self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} or the kernels below")
         self._ways_back: dict[tuple[int, ...], WayBack] = {}
         self._held_back: Product | None = None
+
+    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
+        """The rung below's way, or one of ours forward."""
+        below = super()._fastest(tiles, a, left, b, out, how)
+        ways = [below, *((way, False) for way in self.ways_forward(a, b, how))]
+        scratch = out.copy()
+        candidates = [partial(enqueue, left if ours else a, b, scratch, *how) for enqueue, ours in ways]
+        for candidate in candidates[1:]:
+            candidate()  # loads what it needs
+        fastest: int = self._streams.fastest(f"{a.shape} {b.shape} {left is a} {how.kind}", candidates)
+        return ways[fastest]
+
+    def ways_forward(self, a: Array, b: Array, how: How) -> list[Callable[..., None]]:
+        """All ways to multiply inputs (B, I) with weights (I, O) where a bias is added; none for other products."""
+        (rows, inputs), outputs = a.shape, b.shape[-1]
+        if how[:4] != (False, False, 1.0, 0.0) or how.kind not in ("bias", "relu_bias"):
+            return []
+        if rows > MOST_ROWS or inputs % 4 or outputs % 4 or forward_bytes(rows) > self._most_shared:
+            return []
+        return [
+            partial(self._stream_forward, split, warps)
+            for split in self._splits(blocks(outputs, WIDTH), blocks(inputs, DEPTH))
+            for warps in (2, 4, 8)
+        ]
+
+    def _splits(self, tiles: int, pieces: int) -> list[int]:
+        """Blocks of a cluster, each with a piece at least; more than one only where tiles are few."""
+        most = MOST_SPLIT_BLOCKS // tiles if self._with_clusters else 1
+        return [split for split in CLUSTERS if split == 1 or split <= min(pieces, most)]
+
+    def _stream_forward(
+        self, split: int, warps: int, a: Array, b: Array, out: Array, *how: bool | float | Fusion | None
+    ) -> None:
+        fusion = how[-1]
+        assert isinstance(fusion, Fusion)
+        rows, outputs = out.shape
+        kernel = self._forward(split if split > 1 else None, forward_bytes(rows))
+        mask = self._no_mask if fusion.mask is None else fusion.mask
+        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind])
+        kernel((1, blocks(outputs, WIDTH)), warps * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
 
     def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
         back, self._held_back = self._held_back, None
@@ -65,46 +115,52 @@ class StreamedGemm(TileGemm):
         for candidate in candidates:
             candidate()  # loads what it needs
         purpose = f"{dinputs.shape} {weights.shape} {how_back[:4]} {update[3][:4]}"
-        fastest: int = self._trials_back.fastest(purpose, candidates)
+        fastest: int = self._streams.fastest(purpose, candidates)
         return ways[fastest]
 
     def ways_back(self, doutputs: Array, weights: Array) -> list[WayBack]:
         """All ways for a gradient (B, O) and weights (I, O), two kernels first."""
         return [self._two_kernels, *(partial(self._one_kernel, *cut) for cut in self._cuts_back(doutputs, weights))]
 
-    def _cuts_back(self, doutputs: Array, weights: Array) -> list[tuple[int, int]]:
-        """Blocks of a cluster and warps of a block, none of them without a step."""
-        (rows, outputs), tiles = doutputs.shape, blocks(weights.shape[0], OWN)
+    def _cuts_back(self, doutputs: Array, weights: Array) -> list[tuple[int, int, int]]:
+        """Blocks of a cluster, groups of a block, and warps of a group; no block without a piece."""
+        rows, outputs = doutputs.shape
         if rows > MOST_ROWS or outputs % STEP:
             return []
         return [
-            (split, warps)
-            for split in (CLUSTERS if self._with_clusters else (1,))
-            for warps in sorted({1, 2, 4, 6, MOST_WARPS})
-            if split * warps <= outputs // STEP
-            and (split == 1 or tiles * split <= MOST_SPLIT_BLOCKS)
-            and shared_bytes(rows, warps) <= self._most_shared
+            (split, groups, parts)
+            for groups in (1, 2, 4)
+            if back_bytes(rows, groups) <= self._most_shared
+            for split in self._splits(blocks(weights.shape[0], groups * OWN), blocks(outputs, WIDTH))
+            for parts in (1, 2, 4)
+            if groups * parts <= MOST_WARPS
         ]
 
     def _two_kernels(self, back: Product, update: Product) -> None:
         super()._multiply(*back)
         super()._multiply(*update)
 
-    def _one_kernel(self, split: int, warps: int, back: Product, update: Product) -> None:
+    def _one_kernel(self, split: int, groups: int, parts: int, back: Product, update: Product) -> None:
         doutputs, weights, dinputs, passed = back
         inputs, _, _, how = update
         assert passed.fusion is not None
         assert how.fusion is not None
         rows, outputs = doutputs.shape
-        kernel = self._back(split if split > 1 else None, shared_bytes(rows, warps))
+        kernel = self._back(split if split > 1 else None, back_bytes(rows, groups))
         mask = passed.fusion.mask
         arrays = (inputs, doutputs, weights, how.fusion.bias, dinputs, mask)
-        sizes = (rows, weights.shape[0], outputs, mask.shape[-1])
-        kernel((1, blocks(sizes[1], OWN)), warps * WARP, *arrays, *map(int32, sizes), float32(-how.alpha))
+        sizes = (rows, weights.shape[0], outputs, mask.shape[-1], groups)
+        grid = (1, blocks(sizes[1], groups * OWN))
+        kernel(grid, groups * parts * WARP, *arrays, *map(int32, sizes), float32(-how.alpha))
 
 
-def shared_bytes(rows: int, warps: int) -> int:
-    """What a block of so many warps needs for so many rows: its inputs, and each warp's copies."""
+def back_bytes(rows: int, groups: int) -> int:
+    """What a block with so many groups of inputs needs for so many rows: its inputs, and pieces of what is copied."""
     chunks = blocks(rows, CHUNK)
-    own = chunks * CHUNK * OWN
-    return 4 * (own + warps * STAGES[chunks] * (chunks * CHUNK * (STEP + 8) + OWN * STEP))
+    own = chunks * CHUNK * OWN * groups
+    return 4 * (own + BACK_PIECES[chunks] * (chunks * CHUNK * PITCH + groups * OWN * WIDER))
+
+
+def forward_bytes(rows: int) -> int:
+    """What a block needs for so many rows."""
+    return 4 * FORWARD_PIECES * (blocks(rows, CHUNK) * CHUNK + DEPTH) * PITCH

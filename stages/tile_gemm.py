@@ -39,10 +39,10 @@ class How(NamedTuple):
         return self._replace(fusion=Fusion("bias_row", self.fusion.bias.copy()))
 
 
-def made_of() -> str:
-    """A hash of what decides which cuts there are, and how fast each is."""
-    kernels = (file for kernel in sorted(KERNELS.glob("tile_*.cu")) for file in local_sources(kernel))
-    files = dict.fromkeys([*kernels, Path(tiles.__file__), Path(__file__)])
+def made_of(kernels: str, *modules: str) -> str:
+    """A hash of what decides which ways there are, and how fast each is: kernels by a pattern, and their launchers."""
+    sources = (file for kernel in sorted(KERNELS.glob(kernels)) for file in local_sources(kernel))
+    files = dict.fromkeys([*sources, *map(Path, modules)])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
@@ -65,7 +65,8 @@ class TileGemm:
         self._library = Matmul(setup.device, self.precision)
         self._bias_update = setup.kernel("layer.cu", "bias_update")
         # A choice is a number, which means something else wherever there are other ways to choose from.
-        self._trials = setup.device.trials(f"{self.kernel[1]} {made_of()} or cuBLASLt {self._library.version}")
+        made = made_of("tile_*.cu", tiles.__file__, __file__)
+        self._trials = setup.device.trials(f"{self.kernel[1]} {made} or cuBLASLt {self._library.version}")
         self._chosen: dict[Key, Way] = {}
 
     def __call__(

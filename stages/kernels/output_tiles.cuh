@@ -380,9 +380,9 @@ class Outputs {
         }
     }
 
-    // `shared` has the sums of each warp, one tile after the other.
-    __device__ void write(float* shared) const {
-        const int threads = blockDim.x, warps = threads / WARP, blocks = blocks_together();
+    // `shared` has the sums of each warp that has some, one tile after the other.
+    __device__ void write(float* shared, int warps) const {
+        const int threads = blockDim.x, blocks = blocks_together();
         const int apart = tile.height * tile.stride();  // the sums of two warps
         if (blocks > 1) {
             for (int quad = threadIdx.x; quad < tile.quads(); quad += threads) {
@@ -427,5 +427,5 @@ __device__ inline void tile_product(const Product<Number>& product, int shape, i
         case 0: leave_sums_of<Arithmetic, 2, 2>(transposes, product, tile, share, shares, shared); break;
         default: leave_sums_of<Arithmetic, 4, 4>(transposes, product, tile, share, shares, shared);
     }
-    outputs.write(shared);
+    outputs.write(shared, warps);
 }

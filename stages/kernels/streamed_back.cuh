@@ -1,10 +1,11 @@
 // A layer's way back in one pass over its weights: each is read once, for the gradient of the inputs, and written once,
 // updated, where the two products by themselves read it twice.
 //
-// A block, or a cluster of them, owns 32 inputs: their rows of the weights, with all outputs, so that the inputs' gradient
-// is a sum of its own. Lane (g, t) has four weights of each of four rows, 8i + g, in columns 4t to 4t+3. These are its share
-// of a right factor; and its share of a product, the weights' own gradient, if fragment j of that has columns 2g + j: thus
-// no weight is moved between them.
+// A block owns groups of 32 inputs: their rows of the weights, with all outputs, or a share of them where a cluster has the
+// rest. A warp has a group, and of each piece of its rows its part of the columns, 16 at once. As in output_tiles.cuh,
+// g = lane / 4 and t = lane % 4, and any order of what is added up will do: a lane has four weights of each of four rows,
+// 8i + g, in columns 4t to 4t+3. These are its share of a right factor; and its share of a product, the weights' own
+// gradient, if fragment j of that has columns 2g + j: thus no weight is moved between them.
 #pragma once
 #include "weight_stream.cuh"
 
@@ -18,7 +19,7 @@ struct BackLayer {
 // Of 16 rows of a batch, those that a lane adds up for the weights' gradient.
 __device__ inline int row_of(int t, int e) { return t + 4 * e; }
 
-// Of the block's inputs, what each lane multiplies, inputs 8i + g.
+// Of a group's inputs, what each lane multiplies, inputs 8i + g.
 template <int CHUNKS>
 struct OwnInputs {
     float4 rows[2 * CHUNKS][4][WARP];
@@ -43,25 +44,17 @@ class WayBack {
     __device__ WayBack(const BackLayer& layer, const OwnInputs<CHUNKS>& inputs, int first_input)
         : layer(layer), inputs(inputs), first_input(first_input), lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4) {}
 
-    __device__ void copy(Stage<CHUNKS>& stage, int begin) const {
-        const LayerSizes& sizes = layer.sizes;
-        stage.copy_rows(layer.doutputs, sizes.batch, sizes.fan_out, begin);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int row = min(first_input + 8 * i + g, sizes.fan_in - 1);
-            copy_four(&stage.weights[i][lane].x, layer.weights + row * sizes.fan_out + begin + 4 * t);
-        }
-    }
-
-    __device__ void take(const Stage<CHUNKS>& stage, int begin) {
+    // STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`.
+    __device__ void take(const float* rows, const float* own, int begin) {
         float weights[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], &stage.weights[i][lane].x);
+        for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], own + (8 * i + g) * WIDER + 4 * t);
         float of_bias[4] = {};
 #pragma unroll
         for (int c = 0; c < CHUNKS; ++c) {
             float left[4][4];
-            stage.read_rows(left, c);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (c * CHUNK + 8 * i + g) * PITCH + 4 * t);
 #pragma unroll
             for (int i = 0; i < 16; ++i) of_bias[i % 4] += left[i / 4][i % 4];
             typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
@@ -77,7 +70,7 @@ class WayBack {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 float pair[2];
-                copy_run<2>(pair, stage.rows + (16 * s + row_of(t, e)) * PITCH + 2 * g);
+                copy_run<2>(pair, rows + (16 * s + row_of(t, e)) * PITCH + 2 * g);
                 right[0][e] = pair[0], right[1][e] = pair[1];
             }
             typename Arithmetic::template Factors<4, 2> factors(nullptr, 0, g, t);
@@ -110,37 +103,47 @@ class WayBack {
 };
 
 template <class Arithmetic, int CHUNKS>
-__device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, float* memory) {
-    const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    const Tile tile = {0, static_cast<int>(blockIdx.y) * OWN, CHUNKS * CHUNK, 3};
+__device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, int groups, float* memory) {
+    const int warp = threadIdx.x / WARP, group = warp % groups, part = warp / groups, parts = blockDim.x / WARP / groups;
+    const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4, inputs_of_block = groups * OWN;
+    const LayerSizes& sizes = layer.sizes;
+    const Tile tile = {0, static_cast<int>(blockIdx.y) * inputs_of_block, CHUNKS * CHUNK, groups == 4 ? 5 : 2 + groups};
     wait_for_previous();
     const Outputs<float> outputs(product, tile);
-    OwnInputs<CHUNKS>& inputs = *reinterpret_cast<OwnInputs<CHUNKS>*>(memory);
-    Stage<CHUNKS>* ring = reinterpret_cast<Stage<CHUNKS>*>(&inputs + 1) + warp * Stage<CHUNKS>::COUNT;
-    WayBack<Arithmetic, CHUNKS> back(layer, inputs, tile.first_col);
-    const auto copy = [&](Stage<CHUNKS>& stage, int begin) { back.copy(stage, begin); };
-    Stream<CHUNKS, decltype(copy)> stream(ring, rank_of_block() * warps + warp, blocks_together() * warps,
-                                          layer.sizes.fan_out, copy);
-    inputs.load(layer, tile.first_col);
-    __syncthreads();
-    stream.run([&](const Stage<CHUNKS>& stage, int begin) { back.take(stage, begin); });
-    __syncthreads();  // nobody copies or reads any more
+    OwnInputs<CHUNKS>* inputs = reinterpret_cast<OwnInputs<CHUNKS>*>(memory);
+    for (int i = 0; i < groups; ++i) inputs[i].load(layer, tile.first_col + i * OWN);
+    WayBack<Arithmetic, CHUNKS> back(layer, inputs[group], tile.first_col + group * OWN);
+    const auto copy = [&](float* piece, int from) {
+        copy_columns(piece, PITCH, layer.doutputs, sizes.fan_out, from, CHUNKS * CHUNK,
+                     [&](int row) { return row < sizes.batch ? row : -1; });
+        copy_columns(piece + CHUNKS * CHUNK * PITCH, WIDER, layer.weights, sizes.fan_out, from, inputs_of_block,
+                     [&](int row) { return min(tile.first_col + row, sizes.fan_in - 1); });
+    };
+    const auto take = [&](const float* piece, int from) {
+        const float* own = piece + CHUNKS * CHUNK * PITCH + group * OWN * WIDER;
+        for (int at = part * (WIDTH / parts); at < (part + 1) * (WIDTH / parts) && from + at < sizes.fan_out; at += STEP) {
+            back.take(piece + at, own + at, from + at);
+        }
+    };
+    float* ring = reinterpret_cast<float*>(inputs + groups);
+    stream_pieces<CHUNKS == 1 ? 4 : 3>(ring, CHUNKS * CHUNK * PITCH + inputs_of_block * WIDER, rank_of_block() * WIDTH,
+                                       blocks_together() * WIDTH, sizes.fan_out, copy, take);
 #pragma unroll
     for (int i = 0; i < 4 * CHUNKS; ++i) {
-        float* row = memory + (warp * tile.height + 8 * i + g) * tile.stride();
+        float* row = memory + (part * tile.height + 8 * i + g) * tile.stride() + group * OWN;
 #pragma unroll
         for (int j = 0; j < 4; ++j) store_run<2>(row + 8 * j + 2 * t, back.sums[i / 4][i % 4][j]);
     }
     __syncthreads();
-    outputs.write(memory);
+    outputs.write(memory, parts);
 }
 
 template <class Arithmetic>
-__device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, float* memory) {
+__device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, int groups, float* memory) {
     let_next_begin();
     if (layer.sizes.batch <= CHUNK) {
-        streamed_back<Arithmetic, 1>(layer, product, memory);
+        streamed_back<Arithmetic, 1>(layer, product, groups, memory);
     } else {
-        streamed_back<Arithmetic, 2>(layer, product, memory);
+        streamed_back<Arithmetic, 2>(layer, product, groups, memory);
     }
 }

@@ -5,6 +5,7 @@
 #include "output_tiles.cuh"
 #include "tensor_arithmetic.cuh"
 #include "streamed_back.cuh"
+#include "streamed_forward.cuh"
 
 // streamed_back_bf16: dinputs = doutputs @ weights^T where the mask is set, else 0; then weights -= learning_rate *
 // inputs^T @ doutputs and bias -= learning_rate * (column sums of doutputs).
@@ -14,17 +15,37 @@
 //   bias      (fan_out,)           f32  in, out
 //   dinputs   (batch, fan_in)      f32  out
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
-// Launch: grid (1, tiles of 32 inputs) of clusters, or of blocks; 1 to 8 warps; shared memory 4,096 bytes and 20,480 a warp
-//   where a batch is 32 at most, else 8,192 and 24,576.
+// Launch: grid (1, tiles of 32 groups inputs) of clusters, or of blocks; 1, 2 or 4 groups, and 1, 2 or 4 warps for each, 8
+//   in all at most; shared memory 36,864 bytes and 45,056 a group where a batch is 32 at most, else 55,296 and 38,912.
 // Needs:  sm_80 (clusters: sm_90); batch <= 64, fan_out a multiple of 16, each matrix aligned to 16 bytes and under 2^30
 //   elements.
 // Order:  each warp adds its share of outputs from first to last, then warps and blocks in order; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP) streamed_back_bf16(
     const float* inputs, const float* doutputs, float* weights, float* bias, float* dinputs, const unsigned char* mask,
-    int batch, int fan_in, int fan_out, int mask_bytes, float learning_rate) {
-    extern __shared__ __align__(16) float memory[];
+    int batch, int fan_in, int fan_out, int mask_bytes, int groups, float learning_rate) {
+    extern __shared__ __align__(128) float memory[];
     const BackLayer layer = {inputs, doutputs, weights, bias, {batch, fan_in, fan_out}, learning_rate};
     const Product<float> product = {doutputs, weights, dinputs, bias, const_cast<unsigned char*>(mask), batch, fan_in, fan_out,
                                     mask_bytes, RELU_BACKWARD, 1.0f, 0.0f, 1.0f};
-    streamed_back<BFloat16>(layer, product, memory);
+    streamed_back<BFloat16>(layer, product, groups, memory);
+}
+
+// streamed_forward_bf16: out = inputs @ weights + bias, and where fusion is 2 its ReLU, else (1) not.
+//   inputs    (batch, fan_in)      f32  in
+//   weights   (fan_in, fan_out)    f32  in
+//   out       (batch, fan_out)     f32  out
+//   bias      (fan_out,)           f32  in
+//   mask      (batch, mask_bytes)  u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
+// Launch: grid (1, tiles of 64 outputs) of clusters, or of blocks; 2, 4 or 8 warps; shared memory 110,592 bytes where a
+//   batch is 32 at most, else 147,456.
+// Needs:  sm_80 (clusters: sm_90); batch <= 64, fan_in and fan_out multiples of 4, each matrix aligned to 16 bytes and
+//   under 2^30 elements.
+// Order:  each warp adds its share of inputs from first to last, then warps and blocks in order; repeats bit for bit.
+extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP) streamed_forward_bf16(
+    const float* inputs, const float* weights, float* out, const float* bias, unsigned char* mask, int batch, int fan_in,
+    int fan_out, int mask_bytes, int fusion) {
+    extern __shared__ __align__(128) float memory[];
+    const Product<float> product = {inputs, weights, out, const_cast<float*>(bias), mask, batch, fan_out, fan_in,
+                                    mask_bytes, fusion, 1.0f, 0.0f, 1.0f};
+    streamed_forward<BFloat16>(product, memory);
 }

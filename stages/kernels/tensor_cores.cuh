@@ -4,10 +4,15 @@
 // in columns 2t, 2t+1, 2t, 2t+1.
 #pragma once
 
-// To the 11 bits of tf32, ties away from zero; the others are 0, so that this is a float32 as well.
+// To the 11 bits of tf32; the others are 0, so that this is a float32 as well. Ties go to even where the GPU has an
+// instruction for that, else away from zero, which takes five.
 __device__ inline unsigned tf32_of(float value) {
     unsigned rounded;
+#if __CUDA_ARCH__ >= 900
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+#else
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+#endif
     return rounded;
 }
 

@@ -30,7 +30,7 @@ from stages.launch_shapes import PLAIN, Shape
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent_grid import slices_of
-from stages.streamed_gemm import OWN, shared_bytes
+from stages.streamed_gemm import OWN, WIDTH, back_bytes, forward_bytes
 from stages.tiles import MOST_WARPS, SHAPES
 from stages.workspace import ParameterMemory
 from tests.kernels import doubles
@@ -211,6 +211,42 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             yield Case(kernel, tiles, (WARP * warps,), args, bounds)
 
 
+def streamed_forward_bf16(random: Generator) -> Iterator[Case]:
+    yield from _ways_forward("streamed_forward_bf16", random, bits=8)
+
+
+def streamed_forward_split(random: Generator) -> Iterator[Case]:
+    yield from _ways_forward("streamed_forward_split", random, bits=22)
+
+
+def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
+    """A layer forward; as many outputs as a tile has, fewer and more, batches in one chunk and in two."""
+    sizes = [(1, 4, 4), (32, 64, 64), (31, 68, 40), (33, 132, 72), (64, 200, 128), (17, 320, 68)]
+    for i, (batch, fan_in, fan_out) in enumerate(sizes):
+        inputs, weights = _normal(random, (batch, fan_in)), _normal(random, (fan_in, fan_out))
+        bias, mask_bytes = _normal(random, (fan_out,)), mask_shape(batch, fan_out)[1]
+        product, fusion = inputs.astype(np.float64) @ weights, 1 + i % 2
+        rounding = 2.0 * 2.0**-bits + (2 * fan_in + 6) * UNIT
+        bound = rounding * np.abs(inputs).astype(np.float64) @ np.abs(weights) + TINY
+        # Which side of its corner an output is on has to be certain.
+        bias[(np.abs(product + bias) <= bound + 2 * UNIT * np.abs(bias)).any(axis=0)] += np.float32(
+            40 * np.sqrt(fan_in)
+        )
+        bound = bound + 4 * UNIT * np.abs(bias)
+        mask = random.integers(0, 256, (batch, mask_bytes), np.uint8)
+        args: Args = {
+            "inputs": inputs,
+            "weights": weights,
+            "out": _poison((batch, fan_out)),
+            "bias": bias,
+            "mask": mask,
+        }
+        args |= {"batch": batch, "fan_in": fan_in, "fan_out": fan_out, "mask_bytes": mask_bytes, "fusion": fusion}
+        block, grid = (WARP * int(random.choice([2, 4, 8])),), (1, _blocks(fan_out, WIDTH))
+        bounds: dict[str, Array | float] = {"out": bound, "bias": 0.0, "mask": 0.0}
+        yield Case(kernel, grid, block, args, bounds, shared_bytes=forward_bytes(batch))
+
+
 def streamed_back_bf16(random: Generator) -> Iterator[Case]:
     yield from _ways_back("streamed_back_bf16", random, bits=8)
 
@@ -235,11 +271,11 @@ def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         moved = rate * (batch + 3) * UNIT * right.sum(axis=0) + 2 * UNIT * np.abs(bias)
         args: Args = {"inputs": inputs, "doutputs": doutputs, "weights": weights, "bias": bias}
         args |= {"dinputs": _poison((batch, fan_in)), "mask": mask, "batch": batch, "fan_in": fan_in}
-        args |= {"fan_out": fan_out, "mask_bytes": mask_bytes, "learning_rate": rate}
+        groups, parts = (int(count) for count in random.choice([(1, 1), (1, 4), (2, 1), (2, 4), (4, 1), (4, 2)]))
+        args |= {"fan_out": fan_out, "mask_bytes": mask_bytes, "groups": groups, "learning_rate": rate}
         bounds: dict[str, Array | float] = {"dinputs": back, "weights": updated, "bias": moved}
-        warps = int(random.integers(1, MOST_WARPS + 1))
-        grid = (1, _blocks(fan_in, OWN))
-        yield Case(kernel, grid, (WARP * warps,), args, bounds, shared_bytes=shared_bytes(batch, warps))
+        block, grid = (WARP * groups * parts,), (1, _blocks(fan_in, groups * OWN))
+        yield Case(kernel, grid, block, args, bounds, shared_bytes=back_bytes(batch, groups))
 
 
 def add_bias(random: Generator) -> Iterator[Case]:

@@ -70,6 +70,25 @@ def tile_product_u8(a: NDArray[np.uint8], *rest: Any, **named: Any) -> Outputs:
     return tile_product_f32(a / 256, *rest, **named)
 
 
+def streamed_forward_split(
+    inputs: Array,
+    weights: Array,
+    out: Array,
+    bias: Array,
+    mask: NDArray[np.uint8],
+    batch: int,
+    fan_in: int,
+    fan_out: int,
+    mask_bytes: int,
+    fusion: int,
+) -> Outputs:
+    sizes = (batch, fan_out, fan_in, mask_bytes, 0, 0)
+    return tile_product_f32(inputs, weights, out, bias, mask, *sizes, fusion, 1.0, 0.0, 1.0)
+
+
+streamed_forward_bf16 = streamed_forward_split
+
+
 def streamed_back_split(
     inputs: Array,
     doutputs: Array,
@@ -81,6 +100,7 @@ def streamed_back_split(
     fan_in: int,
     fan_out: int,
     mask_bytes: int,
+    groups: int,
     learning_rate: float,
 ) -> Outputs:
     passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]

@@ -37,7 +37,9 @@ def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
     fake = ModuleType("common.cuda.cublas")
     monkeypatch.setattr(fake, "Matmul", Library, raising=False)
     monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
-    return ShimDevice(shim)
+    made = ShimDevice(shim)
+    made.block_shared_bytes = 227 << 10
+    return made
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["two kernels", "one kernel"])

@@ -100,15 +100,15 @@ class Library:
 
 
 def test_a_kept_choice_is_of_the_tiles_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = made_of()
+    before = made_of("tile_*.cu")
     shutil.copytree(KERNELS_FOLDER, tmp_path / "kernels")
     monkeypatch.setattr(tile_gemm, "KERNELS", tmp_path / "kernels")
-    assert made_of() == before
+    assert made_of("tile_*.cu") == before
     for name, changes in (("softmax.cu", False), ("output_tiles.cuh", True), ("tile_u8.cu", True)):
-        was = made_of()
+        was = made_of("tile_*.cu")
         with (tmp_path / "kernels" / name).open("a") as file:
             file.write("\n")
-        assert (made_of() != was) == changes
+        assert (made_of("tile_*.cu") != was) == changes
 
 
 @requires_compiler

@@ -1,0 +1,72 @@
+// A layer's product forward, its weights on their way through a block.
+//
+// A block, or a cluster of which each block has a share of the inputs, owns WIDTH outputs. A warp has 32 of them, and of
+// each piece its part of the inputs, 16 at once. As in output_tiles.cuh, g = lane / 4 and t = lane % 4, and any order of
+// what is added up will do: of 16 inputs a lane has t, t+4, t+8 and t+12, of 32 outputs 4g to 4g+3.
+#pragma once
+#include "weight_stream.cuh"
+
+constexpr int DEPTH = 64;          // inputs of a piece
+constexpr int FORWARD_PIECES = 4;  // in the ring
+
+template <class Arithmetic, int CHUNKS>
+__device__ inline void streamed_forward(const Product<float>& product, float* memory) {
+    const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    constexpr int GROUPS = WIDTH / OWN;
+    const int group = warp % GROUPS, part = warp / GROUPS, parts = blockDim.x / WARP / GROUPS;
+    const Tile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, CHUNKS * CHUNK, 4};
+    wait_for_previous();
+    const Outputs<float> outputs(product, tile);
+    const auto copy = [&](float* piece, int from) {
+        copy_columns(piece, PITCH, product.a, product.k, from, CHUNKS * CHUNK,
+                     [&](int row) { return row < product.m ? row : -1; });
+        copy_columns(piece + CHUNKS * CHUNK * PITCH, PITCH, product.b, product.n, tile.first_col, DEPTH,
+                     [&](int row) { return from + row < product.k ? from + row : -1; });
+    };
+    float sums[CHUNKS][4][4][2] = {};
+    const auto take = [&](const float* piece, int) {
+        for (int at = part * (DEPTH / parts); at < (part + 1) * (DEPTH / parts); at += STEP) {
+            float right[4][4];
+            const float* weights = piece + (CHUNKS * CHUNK + at + t) * PITCH + group * OWN + 4 * g;
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                float run[4];
+                copy_run<4>(run, weights + 4 * e * PITCH);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) right[j][e] = run[j];
+            }
+#pragma unroll
+            for (int c = 0; c < CHUNKS; ++c) {
+                float left[4][4];
+                const float* inputs = piece + (c * CHUNK + g) * PITCH + at + t;
+#pragma unroll
+                for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = inputs[8 * (i / 4) * PITCH + 4 * (i % 4)];
+                typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
+                factors.take(left, right);
+                factors.multiply_into(sums[c]);
+            }
+        }
+    };
+    constexpr int FLOATS = (CHUNKS * CHUNK + DEPTH) * PITCH;
+    stream_pieces<FORWARD_PIECES>(memory, FLOATS, rank_of_block() * DEPTH, blocks_together() * DEPTH, product.k, copy, take);
+#pragma unroll
+    for (int i = 0; i < 4 * CHUNKS; ++i) {
+        float* row = memory + (part * tile.height + 8 * i + g) * tile.stride() + group * OWN;
+        float run[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) run[j] = sums[i / 4][i % 4][j % 4][j / 4];
+        store_run<8>(row + 8 * t, run);
+    }
+    __syncthreads();
+    outputs.write(memory, parts);
+}
+
+template <class Arithmetic>
+__device__ inline void streamed_forward(const Product<float>& product, float* memory) {
+    let_next_begin();
+    if (product.m <= CHUNK) {
+        streamed_forward<Arithmetic, 1>(product, memory);
+    } else {
+        streamed_forward<Arithmetic, 2>(product, memory);
+    }
+}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from common.cuda.fusion import Fusion
+from common.cuda.fusion import Fusion, mask_shape
 from stages.plain import blocks, float32, int32
 from stages.tile_gemm import How, TileGemm, Way, made_of
 from stages.tiles import CLUSTERS, FUSIONS, MOST_SPLIT_BLOCKS, MOST_WARPS, STEP, WARP, TileProducts
@@ -39,7 +39,8 @@ class StreamedGemm(TileGemm):
         file, forward, back = self.streamed
         self._forward = lru_cache(partial(setup.kernel, file, forward))
         self._back = lru_cache(partial(setup.kernel, file, back))
-        self._no_mask = setup.device.empty((1,), np.uint8)
+        self._empty = setup.device.empty
+        self._no_mask = self._empty((1,), np.uint8)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
         self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} or the kernels below")
@@ -47,11 +48,13 @@ class StreamedGemm(TileGemm):
         self._held_back: Product | None = None
 
     def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
-        """The rung below's way, or one of ours forward."""
+        """The rung below's way, or one of ours."""
         below = super()._fastest(tiles, a, left, b, out, how)
-        ways = [below, *((way, False) for way in self.ways_forward(a, b, how))]
-        scratch = out.copy()
-        candidates = [partial(enqueue, left if ours else a, b, scratch, *how) for enqueue, ours in ways]
+        own = [*self.ways_forward(a, b, how), *self.ways_to_update(a, b, how)]
+        if not own:
+            return below
+        ways, scratch, trial = [below, *((way, False) for way in own)], out.copy(), how.for_trial()
+        candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
         for candidate in candidates[1:]:
             candidate()  # loads what it needs
         fastest: int = self._streams.fastest(f"{a.shape} {b.shape} {left is a} {how.kind}", candidates)
@@ -70,16 +73,26 @@ class StreamedGemm(TileGemm):
             for warps in (2, 4, 8)
         ]
 
+    def ways_to_update(self, a: Array, b: Array, how: How) -> list[Callable[..., None]]:
+        """All ways to update weights by inputs (B, I) and a gradient (B, O) alone: back, for inputs that need none."""
+        if how.kind != "bias_row" or how.beta != 1.0 or not (cuts := self._cuts_back(b, a.shape[1])):
+            return []
+        unneeded, mask = self._empty(a.shape, np.float32), self._empty(mask_shape(*a.shape), np.uint8)
+        mask[...] = 0
+        held = How(False, True, 1.0, 0.0, Fusion("relu_backward", mask=mask))
+
+        def update(cut: tuple[int, int, int], a: Array, b: Array, out: Array, *how: Any) -> None:
+            self._one_kernel(*cut, (b, out, unneeded, held), (a, b, out, How(*how)))
+
+        return [partial(update, cut) for cut in cuts]
+
     def _splits(self, tiles: int, pieces: int) -> list[int]:
         """Blocks of a cluster, each with a piece at least; more than one only where tiles are few."""
         most = MOST_SPLIT_BLOCKS // tiles if self._with_clusters else 1
         return [split for split in CLUSTERS if split == 1 or split <= min(pieces, most)]
 
-    def _stream_forward(
-        self, split: int, warps: int, a: Array, b: Array, out: Array, *how: bool | float | Fusion | None
-    ) -> None:
-        fusion = how[-1]
-        assert isinstance(fusion, Fusion)
+    def _stream_forward(self, split: int, warps: int, a: Array, b: Array, out: Array, *how: Any) -> None:
+        fusion: Fusion = how[-1]
         rows, outputs = out.shape
         kernel = self._forward(split if split > 1 else None, forward_bytes(rows))
         mask = self._no_mask if fusion.mask is None else fusion.mask
@@ -88,7 +101,7 @@ class StreamedGemm(TileGemm):
 
     def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
         back, self._held_back = self._held_back, None
-        if back is None and how.kind == "relu_backward" and self._cuts_back(a, b):
+        if back is None and how.kind == "relu_backward" and self._cuts_back(a, b.shape[0]):
             self._held_back = (a, b, out, how)
         elif back is None:
             super()._multiply(a, b, out, how)
@@ -120,9 +133,12 @@ class StreamedGemm(TileGemm):
 
     def ways_back(self, doutputs: Array, weights: Array) -> list[WayBack]:
         """All ways for a gradient (B, O) and weights (I, O), two kernels first."""
-        return [self._two_kernels, *(partial(self._one_kernel, *cut) for cut in self._cuts_back(doutputs, weights))]
+        return [
+            self._two_kernels,
+            *(partial(self._one_kernel, *cut) for cut in self._cuts_back(doutputs, weights.shape[0])),
+        ]
 
-    def _cuts_back(self, doutputs: Array, weights: Array) -> list[tuple[int, int, int]]:
+    def _cuts_back(self, doutputs: Array, inputs: int) -> list[tuple[int, int, int]]:
         """Blocks of a cluster, groups of a block, and warps of a group; no block without a piece."""
         rows, outputs = doutputs.shape
         if rows > MOST_ROWS or outputs % STEP:
@@ -131,7 +147,7 @@ class StreamedGemm(TileGemm):
             (split, groups, parts)
             for groups in (1, 2, 4)
             if back_bytes(rows, groups) <= self._most_shared
-            for split in self._splits(blocks(weights.shape[0], groups * OWN), blocks(outputs, WIDTH))
+            for split in self._splits(blocks(inputs, groups * OWN), blocks(outputs, WIDTH))
             for parts in (1, 2, 4)
             if groups * parts <= MOST_WARPS
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +66,52 @@ def test_every_way_is_right_and_always_the_same(
             held, row = Fusion("relu_backward", mask=gpu.upload(mask)), Fusion("bias_row", b)
             way((d, w, out, How(False, True, 1.0, 0.0, held)), (x, d, w, How(True, False, -RATE, 1.0, row)))
             results.append([gpu.download(found) for found in (out, w, b)])
-        for found, again, wanted, bound in zip(*results, expected, bounds, strict=True):
-            assert (np.abs(found - wanted) <= bound + 1e-30).all(), way
-            assert found.tobytes() == again.tobytes(), way
+        assert_right(way, results, expected, bounds)
+    alone = How(True, False, -RATE, 1.0, Fusion("bias_row", gpu.upload(bias)))
+    for update in multiply.ways_to_update(x, d, alone):
+        results = []
+        for _ in range(2):
+            w, b = gpu.upload(weights), gpu.upload(bias)
+            update(x, d, w, *alone._replace(fusion=Fusion("bias_row", b)))
+            results.append([gpu.download(found) for found in (w, b)])
+        assert_right(update, results, expected[1:], bounds[1:])
+
+
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [*SIZES[:2], (17, 68, 160), (32, 4096, 532)])
+@pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
+def test_every_way_forward_is_right_and_always_the_same(
+    gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from common.cuda.gpu import Gpu
+
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
+    gpu = Gpu()
+    problem = Problem(inputs=49, classes=10, batch_size=batch)
+    assert NAIVE.recipe is not None
+    multiply, random = gemm(set_up(NAIVE.recipe, problem, random_split(batch, 49, 10), gpu)), np.random.default_rng()
+    inputs = random.standard_normal((batch, fan_in), np.float32)
+    weights = random.standard_normal((fan_in, fan_out), np.float32)
+    bias = random.standard_normal(fan_out, np.float32)
+    bound = (2 * ROUNDING[gemm] + (2 * fan_in + 6) * UNIT) * np.abs(inputs).astype(np.float64) @ np.abs(weights)
+    expected = np.maximum(inputs.astype(np.float64) @ weights + bias, 0)
+    x, w, b = (gpu.upload(array) for array in (inputs, weights, bias))
+    no_mask = np.zeros(mask_shape(batch, fan_out), np.uint8)
+    how = How(False, False, 1.0, 0.0, Fusion("relu_bias", b, gpu.upload(no_mask)))
+    ways = multiply.ways_forward(x, w, how)
+    assert ways
+    for way in ways:
+        results = []
+        for _ in range(2):
+            out = gpu.upload(np.full((batch, fan_out), np.nan, np.float32))
+            mask = gpu.upload(no_mask)
+            way(x, w, out, *how._replace(fusion=Fusion("relu_bias", b, mask)))
+            results.append([gpu.download(found) for found in (out, mask)])
+        passed = np.packbits(results[0][0] > 0, axis=1, bitorder="little")
+        assert (results[0][1][:, : passed.shape[1]] == passed).all(), way
+        assert_right(way, [found[:1] for found in results], (expected,), (bound + 4 * UNIT * np.abs(bias),))
+
+
+def assert_right(way: object, results: list[list[Any]], expected: tuple[Any, ...], bounds: tuple[Any, ...]) -> None:
+    for found, again, wanted, bound in zip(*results, expected, bounds, strict=True):
+        assert (np.abs(found - wanted) <= bound + 1e-30).all(), way
+        assert found.tobytes() == again.tobytes(), way

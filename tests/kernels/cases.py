@@ -257,7 +257,7 @@ def streamed_back_split(random: Generator) -> Iterator[Case]:
 
 def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
     """A layer's way back; as many inputs as a tile has, fewer and more, batches in one chunk and in two."""
-    sizes = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (33, 31, 80), (64, 40, 208), (17, 65, 160)]
+    sizes = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (33, 31, 80), (64, 40, 208), (17, 65, 160), (9, 150, 80)]
     for batch, fan_in, fan_out in sizes:
         inputs, doutputs = _normal(random, (batch, fan_in)), _normal(random, (batch, fan_out))
         weights, bias = _normal(random, (fan_in, fan_out)), _normal(random, (fan_out,))

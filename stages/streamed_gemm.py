@@ -20,6 +20,7 @@ CHUNK = 32
 WIDTH = 64
 PITCH, WIDER = WIDTH + 8, WIDTH + 16
 DEPTH = 64
+INPUTS_PITCH = DEPTH + 8
 MOST_ROWS = 2 * CHUNK  # of a block
 BACK_PIECES = {1: 4, 2: 3}  # for so many chunks
 FORWARD_PIECES = 4
@@ -179,4 +180,4 @@ def back_bytes(rows: int, groups: int) -> int:
 
 def forward_bytes(rows: int) -> int:
     """What a block needs for so many rows."""
-    return 4 * FORWARD_PIECES * (blocks(rows, CHUNK) * CHUNK + DEPTH) * PITCH
+    return 4 * FORWARD_PIECES * (blocks(rows, CHUNK) * CHUNK * INPUTS_PITCH + DEPTH * PITCH)

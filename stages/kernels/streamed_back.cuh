@@ -114,10 +114,10 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     for (int i = 0; i < groups; ++i) inputs[i].load(layer, tile.first_col + i * OWN);
     WayBack<Arithmetic, CHUNKS> back(layer, inputs[group], tile.first_col + group * OWN);
     const auto copy = [&](float* piece, int from) {
-        copy_columns(piece, PITCH, layer.doutputs, sizes.fan_out, from, CHUNKS * CHUNK,
-                     [&](int row) { return row < sizes.batch ? row : -1; });
-        copy_columns(piece + CHUNKS * CHUNK * PITCH, WIDER, layer.weights, sizes.fan_out, from, inputs_of_block,
-                     [&](int row) { return min(tile.first_col + row, sizes.fan_in - 1); });
+        const int cols = sizes.fan_out - from;
+        copy_rows<WIDTH, PITCH>(piece, layer.doutputs + from, sizes.fan_out, CHUNKS * CHUNK, sizes.batch, cols);
+        copy_rows<WIDTH, WIDER>(piece + CHUNKS * CHUNK * PITCH, layer.weights + tile.first_col * sizes.fan_out + from,
+                                sizes.fan_out, inputs_of_block, sizes.fan_in - tile.first_col, cols);
     };
     const auto take = [&](const float* piece, int from) {
         const float* own = piece + CHUNKS * CHUNK * PITCH + group * OWN * WIDER;

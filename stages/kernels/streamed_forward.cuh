@@ -6,7 +6,8 @@
 #pragma once
 #include "weight_stream.cuh"
 
-constexpr int DEPTH = 64;          // inputs of a piece
+constexpr int DEPTH = 64;  // inputs of a piece
+constexpr int INPUTS_PITCH = DEPTH + 8;
 constexpr int FORWARD_PIECES = 4;  // in the ring
 
 template <class Arithmetic, int CHUNKS>
@@ -18,16 +19,15 @@ __device__ inline void streamed_forward(const Product<float>& product, float* me
     wait_for_previous();
     const Outputs<float> outputs(product, tile);
     const auto copy = [&](float* piece, int from) {
-        copy_columns(piece, PITCH, product.a, product.k, from, CHUNKS * CHUNK,
-                     [&](int row) { return row < product.m ? row : -1; });
-        copy_columns(piece + CHUNKS * CHUNK * PITCH, PITCH, product.b, product.n, tile.first_col, DEPTH,
-                     [&](int row) { return from + row < product.k ? from + row : -1; });
+        copy_rows<DEPTH, INPUTS_PITCH>(piece, product.a + from, product.k, CHUNKS * CHUNK, product.m, product.k - from);
+        copy_rows<WIDTH, PITCH>(piece + CHUNKS * CHUNK * INPUTS_PITCH, product.b + from * product.n + tile.first_col, product.n,
+                                DEPTH, product.k - from, product.n - tile.first_col);
     };
     float sums[CHUNKS][4][4][2] = {};
     const auto take = [&](const float* piece, int) {
         for (int at = part * (DEPTH / parts); at < (part + 1) * (DEPTH / parts); at += STEP) {
             float right[4][4];
-            const float* weights = piece + (CHUNKS * CHUNK + at + t) * PITCH + group * OWN + 4 * g;
+            const float* weights = piece + CHUNKS * CHUNK * INPUTS_PITCH + (at + t) * PITCH + group * OWN + 4 * g;
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 float run[4];
@@ -38,16 +38,16 @@ __device__ inline void streamed_forward(const Product<float>& product, float* me
 #pragma unroll
             for (int c = 0; c < CHUNKS; ++c) {
                 float left[4][4];
-                const float* inputs = piece + (c * CHUNK + g) * PITCH + at + t;
+                const float* inputs = piece + (c * CHUNK + g) * INPUTS_PITCH + at + t;
 #pragma unroll
-                for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = inputs[8 * (i / 4) * PITCH + 4 * (i % 4)];
+                for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = inputs[8 * (i / 4) * INPUTS_PITCH + 4 * (i % 4)];
                 typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
                 factors.take(left, right);
                 factors.multiply_into(sums[c]);
             }
         }
     };
-    constexpr int FLOATS = (CHUNKS * CHUNK + DEPTH) * PITCH;
+    constexpr int FLOATS = CHUNKS * CHUNK * INPUTS_PITCH + DEPTH * PITCH;
     stream_pieces<FORWARD_PIECES>(memory, FLOATS, rank_of_block() * DEPTH, blocks_together() * DEPTH, product.k, copy, take);
 #pragma unroll
     for (int i = 0; i < 4 * CHUNKS; ++i) {

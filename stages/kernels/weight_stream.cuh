@@ -15,14 +15,15 @@ struct LayerSizes {
     int batch, fan_in, fan_out;
 };
 
-// `count` rows of a matrix with so many columns, from column `from` on: row_of(i) is the i-th, each begins `pitch` floats
-// after the other. Zeros beyond the columns, and where row_of(i) is negative.
-template <class RowOf>
-__device__ inline void copy_columns(float* to, int pitch, const float* matrix, int cols, int from, int count, RowOf row_of) {
-    for (int i = threadIdx.x; i < count * (WIDTH / 4); i += blockDim.x) {
-        const int place = i / (WIDTH / 4), at = 4 * (i % (WIDTH / 4)), row = row_of(place), col = from + at;
-        const bool is_there = row >= 0 && col < cols;
-        copy_four(to + place * pitch + at, matrix + (is_there ? row * cols + col : 0), is_there);
+// `count` rows of COLS columns, `stride` floats after each other at `from` and PITCH_TO at `to`. Where there are fewer, zeros
+// take their place.
+template <int COLS, int PITCH_TO>
+__device__ inline void copy_rows(float* to, const float* from, int stride, int count, int rows_there, int cols_there) {
+    constexpr int QUADS = COLS / 4;
+    const int col = threadIdx.x % QUADS * 4, rows_of_quad = col < cols_there ? rows_there : 0;
+#pragma unroll 4
+    for (int row = threadIdx.x / QUADS; row < count; row += blockDim.x / QUADS) {
+        copy_four(to + row * PITCH_TO + col, from + row * stride + col, row < rows_of_quad);
     }
 }
 

@@ -5,16 +5,14 @@ way back they are read for the gradient of the layer's inputs, and at once read 
 for a layer where 128 would do, and the warps ask for their next numbers when they begin to multiply the last.
 
 Change: gemm. The product of a gradient with weights is held back until the next call, which asks for the update of the
-same weights: both become one kernel, which keeps its weights in registers from the one product to the other, and asks
-for what comes three steps ahead, by asynchronous copies. The rung below's two kernels stay where they measure faster,
-or where a size does not fit: more than 64 rows, or outputs that are no multiple of 16.
+same weights: both become one kernel, which keeps its weights in registers from the one product to the other. There,
+forward and in the first layer's update, asynchronous copies bring what comes next, 256 bytes of a row at once. The rung
+below's kernels stay where they measure faster, or where a size does not fit: more than 64 rows, say.
 
-Expect: for 784-4096x3-10, batch 32, 40 us for a layer's way back where two kernels take 97, and 11 us less forward by
-the same copies: in all 190 us a step instead of 325. For 784-784x4-10, batch 64, 75 us instead of 94.
+Expect: for 784-4096x3-10, batch 32, 38 us for a layer's way back where two kernels take 97, and 23 forward instead of
+37 to 42: in all 175 us a step, where a first version took 285 (docs/notes.md).
 
-Found: no prediction was met. In a trial on an H200 the way back took 82 us, two kernels 102; a step takes 285 us. For
-784-784x4-10 it gained nothing, 90 us. Forward the copies lost everywhere, 50 us against 36, and are gone. The few
-warps that have room for their copies seem not to keep memory busy while they multiply (docs/notes.md).
+Found: not measured yet.
 """
 
 from __future__ import annotations

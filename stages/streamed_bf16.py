@@ -1,14 +1,13 @@
-"""Streamed, in bfloat16: on the way back the weights of a wide layer are read and written once.
+"""Streamed, in bfloat16: the weights of a wide layer are copied ahead, and on the way back read and written once.
 
 Why: as for streamed; and with one product in place of three, the copies are what takes the time.
 
 Change: gemm. As in streamed, on top of bf16.
 
-Expect: for 784-4096x3-10, batch 32, 40 us for a layer's way back instead of 71, and with 8 us less forward 168 us a
-step instead of 240. For 784-784x4-10, batch 64, 60 us instead of 74.
+Expect: for 784-4096x3-10, batch 32, 35 us for a layer's way back instead of 71, and 19 forward instead of 23: 145 us a
+step, where a first version took 210.
 
-Found: a third of it. In a trial on an H200 the way back took 64 us, two kernels 77; a step takes 210 us, and 67 for
-784-784x4-10 (docs/notes.md).
+Found: not measured yet.
 """
 
 from __future__ import annotations

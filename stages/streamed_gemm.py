@@ -44,7 +44,7 @@ class StreamedGemm(TileGemm):
         self._no_mask = self._empty((1,), np.uint8)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
-        self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} or the kernels below")
+        self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} or {self._made}")
         self._ways_back: dict[tuple[int, ...], WayBack] = {}
         self._held_back: Product | None = None
 

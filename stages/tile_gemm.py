@@ -65,8 +65,10 @@ class TileGemm:
         self._library = Matmul(setup.device, self.precision)
         self._bias_update = setup.kernel("layer.cu", "bias_update")
         # A choice is a number, which means something else wherever there are other ways to choose from.
-        made = made_of("tile_*.cu", tiles.__file__, __file__)
-        self._trials = setup.device.trials(f"{self.kernel[1]} {made} or cuBLASLt {self._library.version}")
+        self._made = (
+            f"{self.kernel[1]} {made_of('tile_*.cu', tiles.__file__, __file__)} or cuBLASLt {self._library.version}"
+        )
+        self._trials = setup.device.trials(self._made)
         self._chosen: dict[Key, Way] = {}
 
     def __call__(

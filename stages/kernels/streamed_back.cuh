@@ -16,8 +16,14 @@ struct BackLayer {
     float learning_rate;
 };
 
-// Of 16 rows of a batch, those that a lane adds up for the weights' gradient.
-__device__ inline int row_of(int t, int e) { return t + 4 * e; }
+template <int CHUNKS>
+constexpr int BACK_PIECES = CHUNKS == 1 ? 4 : 3;  // in the ring
+
+// Of 8 rows of a batch, the one that g stands for as it goes through the columns; neighbouring lanes are two rows apart.
+__device__ inline int row_of_8(int g) { return 2 * (g % 4) + g / 4; }
+
+// Of 16, those that a lane adds up for the weights' gradient.
+__device__ inline int row_of_16(int t, int e) { return t + 4 * e; }
 
 // Of a group's inputs, what each lane multiplies, inputs 8i + g.
 template <int CHUNKS>
@@ -27,10 +33,13 @@ struct OwnInputs {
     __device__ void load(const BackLayer& layer, int first_input) {
         const LayerSizes& sizes = layer.sizes;
         float* numbers = &rows[0][0][0].x;
+#pragma unroll 4
         for (int i = threadIdx.x; i < CHUNKS * CHUNK * OWN; i += blockDim.x) {
             const int e = i % 4, lane = i / 4 % WARP, fourth = i / (4 * WARP) % 4, s = i / (16 * WARP);
-            const int row = 16 * s + row_of(lane % 4, e), col = first_input + 8 * fourth + lane / 4;
-            numbers[i] = row < sizes.batch && col < sizes.fan_in ? layer.inputs[row * sizes.fan_in + col] : 0.0f;
+            const int row = 16 * s + row_of_16(lane % 4, e), col = first_input + 8 * fourth + lane / 4;
+            // Read in any case, so that no load waits for another.
+            const float number = layer.inputs[min(row, sizes.batch - 1) * sizes.fan_in + min(col, sizes.fan_in - 1)];
+            numbers[i] = row < sizes.batch && col < sizes.fan_in ? number : 0.0f;
         }
     }
 };
@@ -54,7 +63,7 @@ class WayBack {
         for (int c = 0; c < CHUNKS; ++c) {
             float left[4][4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (c * CHUNK + 8 * i + g) * PITCH + 4 * t);
+            for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (c * CHUNK + 8 * i + row_of_8(g)) * PITCH + 4 * t);
 #pragma unroll
             for (int i = 0; i < 16; ++i) of_bias[i % 4] += left[i / 4][i % 4];
             typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
@@ -70,7 +79,7 @@ class WayBack {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 float pair[2];
-                copy_run<2>(pair, rows + (16 * s + row_of(t, e)) * PITCH + 2 * g);
+                copy_run<2>(pair, rows + (16 * s + row_of_16(t, e)) * PITCH + 2 * g);
                 right[0][e] = pair[0], right[1][e] = pair[1];
             }
             typename Arithmetic::template Factors<4, 2> factors(nullptr, 0, g, t);
@@ -81,9 +90,10 @@ class WayBack {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int row = first_input + 8 * i + g;
-            const float updated[4] = {weights[i][0] - rate * gradient[i][0][0], weights[i][1] - rate * gradient[i][1][0],
-                                      weights[i][2] - rate * gradient[i][0][1], weights[i][3] - rate * gradient[i][1][1]};
-            if (row < layer.sizes.fan_in) store_run<4>(layer.weights + row * layer.sizes.fan_out + begin + 4 * t, updated);
+            float4* at = reinterpret_cast<float4*>(layer.weights + row * layer.sizes.fan_out + begin + 4 * t);
+            const float4 updated = {weights[i][0] - rate * gradient[i][0][0], weights[i][1] - rate * gradient[i][1][0],
+                                    weights[i][2] - rate * gradient[i][0][1], weights[i][3] - rate * gradient[i][1][1]};
+            if (row < layer.sizes.fan_in) __stcg(at, updated);  // the compiler takes an assignment apart
         }
         if (first_input == 0) update_bias(of_bias, begin);
     }
@@ -93,7 +103,7 @@ class WayBack {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             for (int flip = 4; flip < WARP; flip *= 2) of_rows[e] += __shfl_xor_sync(~0u, of_rows[e], flip);
-            if (g == 0) layer.bias[begin + 4 * t + e] -= layer.learning_rate * of_rows[e];
+            if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * of_rows[e]);  // nobody waits for it
         }
     }
 
@@ -107,35 +117,36 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     const int warp = threadIdx.x / WARP, group = warp % groups, part = warp / groups, parts = blockDim.x / WARP / groups;
     const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4, inputs_of_block = groups * OWN;
     const LayerSizes& sizes = layer.sizes;
-    const Tile tile = {0, static_cast<int>(blockIdx.y) * inputs_of_block, CHUNKS * CHUNK, groups == 4 ? 5 : 2 + groups};
+    const int quad_bits = groups == 4 ? 5 : 2 + groups;  // of OWN / 4 quads a group
+    const Tile tile = {0, static_cast<int>(blockIdx.y) * inputs_of_block, CHUNKS * CHUNK, quad_bits};
     wait_for_previous();
-    const Outputs<float> outputs(product, tile);
-    OwnInputs<CHUNKS>* inputs = reinterpret_cast<OwnInputs<CHUNKS>*>(memory);
-    for (int i = 0; i < groups; ++i) inputs[i].load(layer, tile.first_col + i * OWN);
-    WayBack<Arithmetic, CHUNKS> back(layer, inputs[group], tile.first_col + group * OWN);
     const auto copy = [&](float* piece, int from) {
         const int cols = sizes.fan_out - from;
         copy_rows<WIDTH, PITCH>(piece, layer.doutputs + from, sizes.fan_out, CHUNKS * CHUNK, sizes.batch, cols);
         copy_rows<WIDTH, WIDER>(piece + CHUNKS * CHUNK * PITCH, layer.weights + tile.first_col * sizes.fan_out + from,
                                 sizes.fan_out, inputs_of_block, sizes.fan_in - tile.first_col, cols);
     };
-    const auto take = [&](const float* piece, int from) {
+    OwnInputs<CHUNKS>* inputs = reinterpret_cast<OwnInputs<CHUNKS>*>(memory);
+    float* ring = reinterpret_cast<float*>(inputs + groups);
+    const int floats = CHUNKS * CHUNK * PITCH + inputs_of_block * WIDER, share = WIDTH / parts;
+    const int rank = rank_of_block(), blocks = blocks_together();
+    Stream<BACK_PIECES<CHUNKS>, decltype(copy)> stream(ring, floats, rank * WIDTH, blocks * WIDTH, sizes.fan_out, copy);
+    for (int i = 0; i < groups; ++i) inputs[i].load(layer, tile.first_col + i * OWN);
+    WayBack<Arithmetic, CHUNKS> back(layer, inputs[group], tile.first_col + group * OWN);
+    stream.run([&](const float* piece, int from) {
         const float* own = piece + CHUNKS * CHUNK * PITCH + group * OWN * WIDER;
-        for (int at = part * (WIDTH / parts); at < (part + 1) * (WIDTH / parts) && from + at < sizes.fan_out; at += STEP) {
+        for (int at = part * share; at < (part + 1) * share && from + at < sizes.fan_out; at += STEP) {
             back.take(piece + at, own + at, from + at);
         }
-    };
-    float* ring = reinterpret_cast<float*>(inputs + groups);
-    stream_pieces<CHUNKS == 1 ? 4 : 3>(ring, CHUNKS * CHUNK * PITCH + inputs_of_block * WIDER, rank_of_block() * WIDTH,
-                                       blocks_together() * WIDTH, sizes.fan_out, copy, take);
+    });
 #pragma unroll
     for (int i = 0; i < 4 * CHUNKS; ++i) {
-        float* row = memory + (part * tile.height + 8 * i + g) * tile.stride() + group * OWN;
+        float* row = memory + (part * tile.height + 8 * i + row_of_8(g)) * tile.stride() + group * OWN;
 #pragma unroll
         for (int j = 0; j < 4; ++j) store_run<2>(row + 8 * j + 2 * t, back.sums[i / 4][i % 4][j]);
     }
     __syncthreads();
-    outputs.write(memory, parts);
+    Outputs<float>(product, tile).write(memory, parts);
 }
 
 template <class Arithmetic>

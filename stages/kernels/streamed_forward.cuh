@@ -17,15 +17,17 @@ __device__ inline void streamed_forward(const Product<float>& product, float* me
     const int group = warp % GROUPS, part = warp / GROUPS, parts = blockDim.x / WARP / GROUPS;
     const Tile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, CHUNKS * CHUNK, 4};
     wait_for_previous();
-    const Outputs<float> outputs(product, tile);
     const auto copy = [&](float* piece, int from) {
         copy_rows<DEPTH, INPUTS_PITCH>(piece, product.a + from, product.k, CHUNKS * CHUNK, product.m, product.k - from);
         copy_rows<WIDTH, PITCH>(piece + CHUNKS * CHUNK * INPUTS_PITCH, product.b + from * product.n + tile.first_col, product.n,
                                 DEPTH, product.k - from, product.n - tile.first_col);
     };
+    constexpr int FLOATS = CHUNKS * CHUNK * INPUTS_PITCH + DEPTH * PITCH;
+    const int rank = rank_of_block(), blocks = blocks_together(), share = DEPTH / parts;
+    Stream<FORWARD_PIECES, decltype(copy)> stream(memory, FLOATS, rank * DEPTH, blocks * DEPTH, product.k, copy);
     float sums[CHUNKS][4][4][2] = {};
-    const auto take = [&](const float* piece, int) {
-        for (int at = part * (DEPTH / parts); at < (part + 1) * (DEPTH / parts); at += STEP) {
+    stream.run([&](const float* piece, int) {
+        for (int at = part * share; at < (part + 1) * share; at += STEP) {
             float right[4][4];
             const float* weights = piece + CHUNKS * CHUNK * INPUTS_PITCH + (at + t) * PITCH + group * OWN + 4 * g;
 #pragma unroll
@@ -46,9 +48,7 @@ __device__ inline void streamed_forward(const Product<float>& product, float* me
                 factors.multiply_into(sums[c]);
             }
         }
-    };
-    constexpr int FLOATS = CHUNKS * CHUNK * INPUTS_PITCH + DEPTH * PITCH;
-    stream_pieces<FORWARD_PIECES>(memory, FLOATS, rank_of_block() * DEPTH, blocks_together() * DEPTH, product.k, copy, take);
+    });
 #pragma unroll
     for (int i = 0; i < 4 * CHUNKS; ++i) {
         float* row = memory + (part * tile.height + 8 * i + g) * tile.stride() + group * OWN;
@@ -58,7 +58,7 @@ __device__ inline void streamed_forward(const Product<float>& product, float* me
         store_run<8>(row + 8 * t, run);
     }
     __syncthreads();
-    outputs.write(memory, parts);
+    Outputs<float>(product, tile).write(memory, parts);
 }
 
 template <class Arithmetic>

@@ -7,8 +7,8 @@
 constexpr int OWN = 32;             // inputs or outputs of a layer, those of a warp
 constexpr int CHUNK = 32;           // rows of a batch for which a lane has fragments at once
 constexpr int WIDTH = 64;           // columns of a piece
-constexpr int PITCH = WIDTH + 8;    // floats between its rows: no bank twice when pairs of 4 rows are read at once
-constexpr int WIDER = WIDTH + 16;   // the same for quads of 2 rows
+constexpr int PITCH = WIDTH + 8;    // floats between its rows: no bank twice for pairs of 4 rows, or quads of rows 2 apart
+constexpr int WIDER = WIDTH + 16;   // the same for quads of neighbouring rows
 
 // The layer's inputs are (batch, fan_in), its weights (fan_in, fan_out).
 struct LayerSizes {
@@ -20,29 +20,49 @@ struct LayerSizes {
 template <int COLS, int PITCH_TO>
 __device__ inline void copy_rows(float* to, const float* from, int stride, int count, int rows_there, int cols_there) {
     constexpr int QUADS = COLS / 4;
-    const int col = threadIdx.x % QUADS * 4, rows_of_quad = col < cols_there ? rows_there : 0;
+    const int col = threadIdx.x % QUADS * 4, apart = blockDim.x / QUADS;
+    const int rows_of_quad = col < cols_there ? rows_there : 0;
+    const long long further = static_cast<long long>(apart) * stride;
+    int row = threadIdx.x / QUADS;
+    to += row * PITCH_TO + col;
+    from += row * stride + col;
 #pragma unroll 4
-    for (int row = threadIdx.x / QUADS; row < count; row += blockDim.x / QUADS) {
-        copy_four(to + row * PITCH_TO + col, from + row * stride + col, row < rows_of_quad);
-    }
+    for (; row < count; row += apart, to += apart * PITCH_TO, from += further) copy_four(to, from, row < rows_of_quad);
 }
 
-// Pieces of so many floats through a ring of COUNT: from `begin` on, the next `apart` further, up to `length`. copy(piece,
-// begin) asks for one, take(piece, begin) has it.
-template <int COUNT, class Copy, class Take>
-__device__ inline void stream_pieces(float* ring, int floats, int begin, int apart, int length, Copy copy, Take take) {
-    const auto fetch = [&](int place, int from) {
+// Pieces of so many floats through a ring of COUNT: from `begin` on, the next `apart` further, up to `length`. The first
+// ones are asked for at once; copy(piece, begin) does it.
+template <int COUNT, class Copy>
+class Stream {
+  public:
+    __device__ Stream(float* ring, int floats, int begin, int apart, int length, Copy copy)
+        : ring(ring), floats(floats), begin(begin), apart(apart), length(length), copy(copy) {
+        for (int i = 0; i < COUNT - 1; ++i) fetch(i, begin + i * apart);
+    }
+
+    // take(piece, begin) for each, by all threads.
+    template <class Take>
+    __device__ void run(Take take) {
+        for (int place = 0; begin < length; begin += apart) {
+            wait_for_older_copies<COUNT - 2>();
+            __syncthreads();  // everyone's copies are there, and nobody reads any more what the next go to
+            fetch(place == 0 ? COUNT - 1 : place - 1, begin + (COUNT - 1) * apart);
+            take(ring + place * floats, begin);
+            place = place == COUNT - 1 ? 0 : place + 1;
+        }
+        wait_for_copies();
+        __syncthreads();  // nobody copies or reads any more
+    }
+
+  private:
+    __device__ void fetch(int place, int from) const {
         if (from < length) copy(ring + place * floats, from);
         end_group_of_copies();
-    };
-    for (int i = 0; i < COUNT - 1; ++i) fetch(i, begin + i * apart);
-    for (int place = 0; begin < length; begin += apart) {
-        wait_for_older_copies<COUNT - 2>();
-        __syncthreads();  // everyone's copies are there, and nobody reads any more what the next go to
-        fetch(place == 0 ? COUNT - 1 : place - 1, begin + (COUNT - 1) * apart);
-        take(ring + place * floats, begin);
-        place = place == COUNT - 1 ? 0 : place + 1;
     }
-    wait_for_copies();
-    __syncthreads();  // nobody copies or reads any more
-}
+
+    float* ring;
+    const int floats;
+    int begin;
+    const int apart, length;
+    const Copy copy;
+};

@@ -151,4 +151,9 @@ T __ldcg(const T* address) {
     return *address;
 }
 
+template <class T>
+void __stcg(T* address, T value) {
+    *address = value;
+}
+
 inline void __nanosleep(unsigned, int line = __builtin_LINE()) { cpu_cuda::sleep(line); }

@@ -247,8 +247,9 @@ def _place(
     ]
     for index, layer in enumerate(layers):
         stride = max(strides[:wide]) if index < wide else strides[index]  # what is alike is as far apart
-        placed.append(replace(layer, output=space, doutput=space + rows * stride, stride=stride))
-        space += 2 * rows * stride
+        size = rows * stride // (2 if parts == 1 else 1)  # of Passed, in kernels/tile_product.cuh
+        placed.append(replace(layer, output=space, doutput=space + size, stride=stride))
+        space += 2 * size
     partials = space
     sums = [
         rows * layer.slices * layer.columns * max(layer.tile_n, layer.tile_k if index else 0)

@@ -27,7 +27,7 @@ struct Layer {
     int weight, bias;    // in parameters
     int tile_k, tile_n;  // inputs and outputs of a tile: multiples of 16, or of 8 for the first layer's outputs
     int slices, columns; // tiles along the inputs, and along the outputs
-    int output, doutput; // in workspace: (rows, stride), zeros where there is no output
+    int output, doutput; // in workspace: (rows, stride) of what products take, zeros where there is no output
     int stride;
     int weight_at;  // a wide layer's tile or the tail's whole matrix, if kept in shared memory; else negative
 };

@@ -2,7 +2,7 @@
 // that remain, softmax and cross-entropy, and back to the gradient of the last wide layer's outputs. Rows need nothing of
 // each other, so that all this is one phase; but each block reads all of these layers' weights.
 #pragma once
-#include "grid.cuh"
+#include "tile_product.cuh"
 
 class RowTail {
   public:
@@ -269,13 +269,18 @@ class RowTail {
     template <int L>
     __device__ void keep_value(int row, int col, float value) {
         values<L>()[col] = value;
-        workspace[layers[L - 1].output + row * layers[L - 1].stride + col] = value;
+        pass<L>(layers[L - 1].output, row, col, value);
     }
 
     template <int L>
     __device__ void keep_gradient(int row, int col, float value) {
         gradients<L>()[col] = value;
-        workspace[layers[L - 1].doutput + row * layers[L - 1].stride + col] = value;
+        pass<L>(layers[L - 1].doutput, row, col, value);
+    }
+
+    template <int L>
+    __device__ void pass(int place, int row, int col, float value) {
+        pass_on(reinterpret_cast<Passed*>(workspace + place) + row * layers[L - 1].stride + col, value);
     }
 
     template <int L>

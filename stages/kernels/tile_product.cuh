@@ -24,6 +24,20 @@ using BFloat16 = unsigned short;  // its bits
 __device__ inline float lower_of(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ inline float upper_of(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
+// What a phase leaves in memory for products of later ones: float32, or where products take a number's first part alone,
+// that, half as many bytes which are copied as they are.
+constexpr bool TAKEN_BY_COPIES = PARTS == 1;
+#if PARTS == 1
+using Passed = BFloat16;
+#else
+using Passed = float;
+#endif
+
+__device__ inline void pass_on(float* at, float number) { *at = number; }
+__device__ inline void pass_on(BFloat16* at, float number) { *at = static_cast<BFloat16>(bfloat16_pair(number, 0.0f)); }
+__device__ inline float passed_on(const float* at) { return __ldcg(at); }
+__device__ inline float passed_on(const BFloat16* at) { return lower_of(__ldcg(at)); }
+
 // A tile in shared memory: a matrix for each part of its numbers, `plane` numbers from one to the next.
 struct Tile {
     BFloat16* memory;
@@ -75,9 +89,10 @@ struct Tile {
     }
 };
 
-// A tile (rows, COLS) of float32 in memory, which other blocks may have written; COLS is a multiple of 4; by all threads.
+// A tile (rows, COLS) of what was passed on, `stride` from row to row, by all threads; COLS is a multiple of 8. Where it is
+// copied as it is, it is there once copies are waited for.
 template <int COLS>
-__device__ inline void split_tile(const Tile& to, const float* from, int stride, int rows) {
+__device__ inline void take_tile(const Tile& to, const float* from, int stride, int rows) {
     constexpr int QUADS = COLS / 4, AT_ONCE = 4;  // loads of a thread under way
     for (int begin = threadIdx.x; begin < rows * QUADS; begin += AT_ONCE * THREADS) {
         float4 numbers[AT_ONCE];
@@ -94,6 +109,17 @@ __device__ inline void split_tile(const Tile& to, const float* from, int stride,
             to.write<PARTS>(row, col, numbers[i].x, numbers[i].y);
             to.write<PARTS>(row, col + 2, numbers[i].z, numbers[i].w);
         }
+    }
+}
+
+template <int COLS>
+__device__ inline void take_tile(const Tile& to, const BFloat16* from, int stride, int rows) {
+    constexpr int PIECES = COLS / 8;  // of 16 bytes
+#pragma unroll 1
+    for (int i = threadIdx.x; i < rows * PIECES; i += THREADS) {
+        const int row = i / PIECES, col = i % PIECES * 8;
+        copy_four(reinterpret_cast<float*>(to.memory + place_in_tile(row, col, to.pitch)),
+                  reinterpret_cast<const float*>(from + row * stride + col));
     }
 }
 

@@ -58,7 +58,7 @@ class WideLayers {
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
                 const Tile inputs = inputs_of<L>(tile, step, first, rows);
-                if (L == 0) wait_for_copies();
+                if (L == 0 || TAKEN_BY_COPIES) wait_for_copies();
                 __syncthreads();
                 float* part = workspace + plan.partials + (tile / layer.columns * plan.rows + first) * WIDTH +
                               tile % layer.columns * layer.tile_n;
@@ -82,7 +82,7 @@ class WideLayers {
             const float bias = __ldcg(parameters + place_of<L>().bias + col);
             const float sum =
                 sum_of<layer.slices>(workspace + plan.partials + row * WIDTH + col, plan.rows * WIDTH) + bias;
-            workspace[place_of<L>().output + row * layer.stride + col] = sum < 0.0f ? 0.0f : sum;
+            pass_on(passed_at(place_of<L>().output) + row * layer.stride + col, sum < 0.0f ? 0.0f : sum);
         }
     }
 
@@ -96,6 +96,7 @@ class WideLayers {
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
                 const Tile doutputs = copy_doutputs<L, layer.tile_n>(tile % layer.columns * layer.tile_n, first, rows);
+                if (TAKEN_BY_COPIES) wait_for_copies();
                 __syncthreads();
                 float* part = workspace + plan.partials + (tile % layer.columns * plan.rows + first) * WIDTH +
                               tile / layer.columns * layer.tile_k;
@@ -115,9 +116,9 @@ class WideLayers {
         constexpr int WIDTH = layer.slices * layer.tile_k;
         for (int i = blockIdx.x * THREADS + threadIdx.x; i < plan.batch * below.outputs; i += gridDim.x * THREADS) {
             const int row = i / below.outputs, col = i % below.outputs, at = row * below.stride + col;
-            const float output = __ldcg(workspace + place_below<L>().output + at);
+            const float output = passed_on(passed_at(place_below<L>().output) + at);
             const float sum = sum_of<layer.columns>(workspace + plan.partials + row * WIDTH + col, plan.rows * WIDTH);
-            workspace[place_below<L>().doutput + at] = output <= 0.0f ? 0.0f : sum;
+            pass_on(passed_at(place_below<L>().doutput) + at, output <= 0.0f ? 0.0f : sum);
         }
     }
 
@@ -135,7 +136,7 @@ class WideLayers {
                 }
                 const AlongColumns left = {inputs_of<L>(tile, step, first, rows)};
                 const AlongColumns right = {tile_at<layer.tile_n>(plan.doutputs_at, plan.chunk)};
-                if (L == 0 && !plan.held) wait_for_copies();
+                if (TAKEN_BY_COPIES || L == 0 && !plan.held) wait_for_copies();
                 __syncthreads();
                 if constexpr (plan.held) {
                     const Tile weights = held_weights<L>();
@@ -185,6 +186,8 @@ class WideLayers {
             for (int tile = blockIdx.x; tile < TILES_OF<L>; tile += gridDim.x) work(tile);
         }
     }
+
+    __device__ Passed* passed_at(int place) const { return reinterpret_cast<Passed*>(workspace + place); }
 
     struct Place {
         int weight, bias, output, doutput, weight_at;
@@ -289,7 +292,7 @@ class WideLayers {
     __device__ Tile copy_inputs(int k0, int first, int rows) {
         constexpr Layer below = layers[L - 1];
         const Tile inputs = tile_at<COLS>(plan.inputs_at, plan.chunk);
-        split_tile<COLS>(inputs, workspace + place_below<L>().output + first * below.stride + k0, below.stride, rows);
+        take_tile<COLS>(inputs, passed_at(place_below<L>().output) + first * below.stride + k0, below.stride, rows);
         return inputs;
     }
 
@@ -297,7 +300,7 @@ class WideLayers {
     __device__ Tile copy_doutputs(int n0, int first, int rows) {
         constexpr Layer layer = layers[L];
         const Tile doutputs = tile_at<COLS>(plan.doutputs_at, plan.chunk);
-        split_tile<COLS>(doutputs, workspace + place_of<L>().doutput + first * layer.stride + n0, layer.stride, rows);
+        take_tile<COLS>(doutputs, passed_at(place_of<L>().doutput) + first * layer.stride + n0, layer.stride, rows);
         return doutputs;
     }
 
@@ -329,6 +332,7 @@ class WideLayers {
             const int rows = min(plan.chunk, plan.rows - first);
             const AlongColumns inputs = {copy_inputs<L, TASK>(k0, first, rows)};
             const AlongColumns doutputs = {copy_doutputs<L, TASK>(n0, first, rows)};
+            if (TAKEN_BY_COPIES) wait_for_copies();
             __syncthreads();
             // So small a tile has no more fragments than there are warps.
             multiply_by_warps<PARTS, 1>(inputs, doutputs, TASK, TASK, rows, subtraction(target<L>(k0, n0)));

@@ -131,7 +131,7 @@ SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16 = 0, 2, 3, 5, 7, 9
         (HELD, "wide_layers.cuh", "step % 2 *", "0 *"),
         (SMALL, "wide_layers.cuh", "pair.y - rate * b", "pair.y - rate * 1.001f * b"),
         (NOT_HELD, "wide_layers.cuh", "-rate * b)", "-rate * 1.001f * b)"),
-        (SEVERAL_WIDE, "wide_layers.cuh", "output <= 0.0f ? 0.0f : sum;", "sum;"),
+        (SEVERAL_WIDE, "wide_layers.cuh", "output <= 0.0f ? 0.0f : sum)", "sum)"),
         (PASSING, "wide_layers.cuh", "task < DOWN * ACROSS", "task < (DOWN - 1) * ACROSS"),
         (SMALL, "wide_layers.cuh", "row < rows; row += 8", "row < rows - 16; row += 8"),
         (HELD, "wide_layers.cuh", "if (k0 == 0) update", "update"),

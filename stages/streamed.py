@@ -7,10 +7,10 @@ for a layer where 128 would do, and the warps ask for their next numbers when th
 Change: gemm. The product of a gradient with weights is held back until the next call, which asks for the update of the
 same weights: both become one kernel, which keeps its weights in registers from the one product to the other. There,
 forward and in the first layer's update, asynchronous copies bring what comes next, 256 bytes of a row at once. The rung
-below's kernels stay where they measure faster, or where a size does not fit: more than 64 rows, say.
+below's kernels stay where they measure faster, or where a size does not fit: more than 32 rows, say.
 
-Expect: for 784-4096x3-10, batch 32, 38 us for a layer's way back where two kernels take 97, and 23 forward instead of
-37 to 42: in all 175 us a step, where a first version took 285 (docs/notes.md).
+Expect: for 784-4096x3-10, batch 32, 48 us for a layer's way back where two kernels take 97, and 28 forward instead of
+33: in all 200 us a step, where two earlier versions took 285 and 234 (docs/notes.md).
 
 Found: not measured yet.
 """

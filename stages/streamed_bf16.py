@@ -4,8 +4,8 @@ Why: as for streamed; and with one product in place of three, the copies are wha
 
 Change: gemm. As in streamed, on top of bf16.
 
-Expect: for 784-4096x3-10, batch 32, 35 us for a layer's way back instead of 71, and 19 forward instead of 23: 145 us a
-step, where a first version took 210.
+Expect: for 784-4096x3-10, batch 32, 38 us for a layer's way back instead of 71, and 20 forward instead of 23: 160 us a
+step, where two earlier versions took 210 and 188.
 
 Found: not measured yet.
 """

@@ -11,18 +11,18 @@ import numpy as np
 from common.cuda.fusion import Fusion, mask_shape
 from stages.plain import blocks, float32, int32
 from stages.tile_gemm import How, TileGemm, Way, made_of
-from stages.tiles import CLUSTERS, FUSIONS, MOST_SPLIT_BLOCKS, MOST_WARPS, STEP, WARP, TileProducts
+from stages.tiles import CLUSTERS, FUSIONS, MOST_SPLIT_BLOCKS, STEP, WARP, TileProducts
 from stages.workspace import Array, Setup
 
 # weight_stream.cuh, streamed_back.cuh and streamed_forward.cuh
 OWN = 32
-CHUNK = 32
 WIDTH = 64
 PITCH, WIDER = WIDTH + 8, WIDTH + 16
 DEPTH = 64
 INPUTS_PITCH = DEPTH + 8
-MOST_ROWS = 2 * CHUNK  # of a block
-BACK_PIECES = {1: 4, 2: 3}  # for so many chunks
+MOST_ROWS = 32  # of a batch
+BACK_PIECES = 3
+PARTS = WIDTH // STEP  # of a piece, each a warp's
 FORWARD_PIECES = 4
 
 Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
@@ -66,7 +66,7 @@ class StreamedGemm(TileGemm):
         (rows, inputs), outputs = a.shape, b.shape[-1]
         if how[:4] != (False, False, 1.0, 0.0) or how.kind not in ("bias", "relu_bias"):
             return []
-        if rows > MOST_ROWS or inputs % 4 or outputs % 4 or forward_bytes(rows) > self._most_shared:
+        if rows > MOST_ROWS or inputs % 4 or outputs % 4 or self._most_shared < FORWARD_BYTES:
             return []
         return [
             partial(self._stream_forward, split, warps)
@@ -82,7 +82,7 @@ class StreamedGemm(TileGemm):
         mask[...] = 0
         held = How(False, True, 1.0, 0.0, Fusion("relu_backward", mask=mask))
 
-        def update(cut: tuple[int, int, int], a: Array, b: Array, out: Array, *how: Any) -> None:
+        def update(cut: tuple[int, int], a: Array, b: Array, out: Array, *how: Any) -> None:
             self._one_kernel(*cut, (b, out, unneeded, held), (a, b, out, How(*how)))
 
         return [partial(update, cut) for cut in cuts]
@@ -95,7 +95,7 @@ class StreamedGemm(TileGemm):
     def _stream_forward(self, split: int, warps: int, a: Array, b: Array, out: Array, *how: Any) -> None:
         fusion: Fusion = how[-1]
         rows, outputs = out.shape
-        kernel = self._forward(split if split > 1 else None, forward_bytes(rows))
+        kernel = self._forward(split if split > 1 else None, FORWARD_BYTES)
         mask = self._no_mask if fusion.mask is None else fusion.mask
         sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind])
         kernel((1, blocks(outputs, WIDTH)), warps * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
@@ -139,45 +139,40 @@ class StreamedGemm(TileGemm):
             *(partial(self._one_kernel, *cut) for cut in self._cuts_back(doutputs, weights.shape[0])),
         ]
 
-    def _cuts_back(self, doutputs: Array, inputs: int) -> list[tuple[int, int, int]]:
-        """Blocks of a cluster, groups of a block, and warps of a group; no block without a piece."""
+    def _cuts_back(self, doutputs: Array, inputs: int) -> list[tuple[int, int]]:
+        """Blocks of a cluster, and groups of a block; no block without a piece."""
         rows, outputs = doutputs.shape
         if rows > MOST_ROWS or outputs % STEP:
             return []
         return [
-            (split, groups, parts)
-            for groups in (1, 2, 4)
-            if back_bytes(rows, groups) <= self._most_shared
+            (split, groups)
+            for groups in (1, 2)
+            if back_bytes(groups) <= self._most_shared
             for split in self._splits(blocks(inputs, groups * OWN), blocks(outputs, WIDTH))
-            for parts in (1, 2, 4)
-            if groups * parts <= MOST_WARPS
         ]
 
     def _two_kernels(self, back: Product, update: Product) -> None:
         super()._multiply(*back)
         super()._multiply(*update)
 
-    def _one_kernel(self, split: int, groups: int, parts: int, back: Product, update: Product) -> None:
+    def _one_kernel(self, split: int, groups: int, back: Product, update: Product) -> None:
         doutputs, weights, dinputs, passed = back
         inputs, _, _, how = update
         assert passed.fusion is not None
         assert how.fusion is not None
         rows, outputs = doutputs.shape
-        kernel = self._back(split if split > 1 else None, back_bytes(rows, groups))
+        kernel = self._back(split if split > 1 else None, back_bytes(groups))
         mask = passed.fusion.mask
         arrays = (inputs, doutputs, weights, how.fusion.bias, dinputs, mask)
         sizes = (rows, weights.shape[0], outputs, mask.shape[-1], groups)
         grid = (1, blocks(sizes[1], groups * OWN))
-        kernel(grid, groups * parts * WARP, *arrays, *map(int32, sizes), float32(-how.alpha))
+        kernel(grid, groups * PARTS * WARP, *arrays, *map(int32, sizes), float32(-how.alpha))
 
 
-def back_bytes(rows: int, groups: int) -> int:
-    """What a block with so many groups of inputs needs for so many rows: its inputs, and pieces of what is copied."""
-    chunks = blocks(rows, CHUNK)
-    own = chunks * CHUNK * OWN * groups
-    return 4 * (own + BACK_PIECES[chunks] * (chunks * CHUNK * PITCH + groups * OWN * WIDER))
+def back_bytes(groups: int) -> int:
+    """What a block with so many groups of inputs needs: its inputs, and pieces of what is copied."""
+    return 4 * (MOST_ROWS * OWN * groups + BACK_PIECES * (MOST_ROWS * PITCH + groups * OWN * WIDER))
 
 
-def forward_bytes(rows: int) -> int:
-    """What a block needs for so many rows."""
-    return 4 * FORWARD_PIECES * (blocks(rows, CHUNK) * CHUNK * INPUTS_PITCH + DEPTH * PITCH)
+FORWARD_BYTES = 4 * FORWARD_PIECES * (MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH)
+"""What a block needs."""

@@ -10,26 +10,27 @@ constexpr int DEPTH = 64;  // inputs of a piece
 constexpr int INPUTS_PITCH = DEPTH + 8;
 constexpr int FORWARD_PIECES = 4;  // in the ring
 
-template <class Arithmetic, int CHUNKS>
+template <class Arithmetic>
 __device__ inline void streamed_forward(const Product<float>& product, float* memory) {
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     constexpr int GROUPS = WIDTH / OWN;
     const int group = warp % GROUPS, part = warp / GROUPS, parts = blockDim.x / WARP / GROUPS;
-    const Tile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, CHUNKS * CHUNK, 4};
+    const Tile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, MOST_ROWS, 4};
+    let_next_begin();
     wait_for_previous();
     const auto copy = [&](float* piece, int from) {
-        copy_rows<DEPTH, INPUTS_PITCH>(piece, product.a + from, product.k, CHUNKS * CHUNK, product.m, product.k - from);
-        copy_rows<WIDTH, PITCH>(piece + CHUNKS * CHUNK * INPUTS_PITCH, product.b + from * product.n + tile.first_col, product.n,
+        copy_rows<DEPTH, INPUTS_PITCH>(piece, product.a + from, product.k, MOST_ROWS, product.m, product.k - from);
+        copy_rows<WIDTH, PITCH>(piece + MOST_ROWS * INPUTS_PITCH, product.b + from * product.n + tile.first_col, product.n,
                                 DEPTH, product.k - from, product.n - tile.first_col);
     };
-    constexpr int FLOATS = CHUNKS * CHUNK * INPUTS_PITCH + DEPTH * PITCH;
+    constexpr int FLOATS = MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH;
     const int rank = rank_of_block(), blocks = blocks_together(), share = DEPTH / parts;
     Stream<FORWARD_PIECES, decltype(copy)> stream(memory, FLOATS, rank * DEPTH, blocks * DEPTH, product.k, copy);
-    float sums[CHUNKS][4][4][2] = {};
+    float sums[4][4][2] = {};
     stream.run([&](const float* piece, int) {
         for (int at = part * share; at < (part + 1) * share; at += STEP) {
             float right[4][4];
-            const float* weights = piece + CHUNKS * CHUNK * INPUTS_PITCH + (at + t) * PITCH + group * OWN + 4 * g;
+            const float* weights = piece + MOST_ROWS * INPUTS_PITCH + (at + t) * PITCH + group * OWN + 4 * g;
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 float run[4];
@@ -37,36 +38,23 @@ __device__ inline void streamed_forward(const Product<float>& product, float* me
 #pragma unroll
                 for (int j = 0; j < 4; ++j) right[j][e] = run[j];
             }
+            float left[4][4];
+            const float* inputs = piece + g * INPUTS_PITCH + at + t;
 #pragma unroll
-            for (int c = 0; c < CHUNKS; ++c) {
-                float left[4][4];
-                const float* inputs = piece + (c * CHUNK + g) * INPUTS_PITCH + at + t;
-#pragma unroll
-                for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = inputs[8 * (i / 4) * INPUTS_PITCH + 4 * (i % 4)];
-                typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
-                factors.take(left, right);
-                factors.multiply_into(sums[c]);
-            }
+            for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = inputs[8 * (i / 4) * INPUTS_PITCH + 4 * (i % 4)];
+            typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
+            factors.take(left, right);
+            factors.multiply_into(sums);
         }
     });
 #pragma unroll
-    for (int i = 0; i < 4 * CHUNKS; ++i) {
+    for (int i = 0; i < 4; ++i) {
         float* row = memory + (part * tile.height + 8 * i + g) * tile.stride() + group * OWN;
         float run[8];
 #pragma unroll
-        for (int j = 0; j < 8; ++j) run[j] = sums[i / 4][i % 4][j % 4][j / 4];
+        for (int j = 0; j < 8; ++j) run[j] = sums[i][j % 4][j / 4];
         store_run<8>(row + 8 * t, run);
     }
     __syncthreads();
     Outputs<float>(product, tile).write(memory, parts);
-}
-
-template <class Arithmetic>
-__device__ inline void streamed_forward(const Product<float>& product, float* memory) {
-    let_next_begin();
-    if (product.m <= CHUNK) {
-        streamed_forward<Arithmetic, 1>(product, memory);
-    } else {
-        streamed_forward<Arithmetic, 2>(product, memory);
-    }
 }

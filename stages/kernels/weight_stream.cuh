@@ -5,7 +5,7 @@
 #include "async_copies.cuh"
 
 constexpr int OWN = 32;             // inputs or outputs of a layer, those of a warp
-constexpr int CHUNK = 32;           // rows of a batch for which a lane has fragments at once
+constexpr int MOST_ROWS = 32;       // of a batch: more would take registers, and so warps from the others
 constexpr int WIDTH = 64;           // columns of a piece
 constexpr int PITCH = WIDTH + 8;    // floats between its rows: no bank twice for pairs of 4 rows, or quads of rows 2 apart
 constexpr int WIDER = WIDTH + 16;   // the same for quads of neighbouring rows

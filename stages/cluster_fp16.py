@@ -10,7 +10,7 @@ with hidden layers only.
 
 Expect: 5 us a step for 784-256-10 with batches of 128, 5.8 us for 784-128-128-128-10 with batches of 32.
 
-Found: 4.59 and 5.08 us on an H200, where persistent-cluster takes 6.52 and 6.76: a tenth faster than expected, since
+Found: 4.52 and 5.02 us on an H200, where persistent-cluster takes 6.38 and 6.61: a tenth faster than expected, since
 the update and the exchange gain as much as the products do (docs/notes.md).
 """
 

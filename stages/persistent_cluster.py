@@ -12,9 +12,9 @@ Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/no
 times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, and 6.9 us for
 784-256-10 with batches of 128.
 
-Found: 1.26 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
+Found: 1.24 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
 holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
-With hidden layers 6.76 us, since messages take twice what was expected, and 6.52, after 8.68 with a kernel that split
+With hidden layers 6.61 us, since messages take twice what was expected, and 6.38, after 8.68 with a kernel that split
 the first layer's weights in every step.
 """
 

@@ -27,6 +27,13 @@ forward and backward through all layers without a word to the others, and exchan
 network is; and the next step cannot begin before that.
 """
 
+PASSES = 3
+"""How often all parameters travel in a step: read forward, read on the way back, and written.
+
+The way back cannot begin before all layers have been gone through forward, nor the next step before it has ended. An
+update may wait for the next way forward, but has to be read and written then.
+"""
+
 HEADROOM = 1.5
 """By how much a kernel may beat what was measured before it counts as impossible.
 
@@ -186,13 +193,16 @@ def kernels_floor(problem: Problem, design: Design, precision: Precision, rates:
 
     The sum over all kernels of the largest of three times: from one kernel to the next, the operation's bytes, and its
     arithmetic in the stage's own precision. Kernels beyond the step's operations count as the first of these alone.
-    Where there are fewer, operations are fused, and which bytes still travel is not known: then the larger of all
-    kernels' first time and all arithmetic.
+    Where there are fewer, operations are fused, and of the bytes that still travel only those of the parameters are
+    known: then the largest of all kernels' first time, all arithmetic, and what of the parameters is more than stays
+    where it is from one pass to the next, in L2 or, where a kernel runs whole steps, on the chip.
     """
     step, node_us = operations(problem), rates.between_us(design)
     computing = [rates.computing_us(operation.flops, precision) for operation in step]
     if design.kernels < len(step):
-        return max(design.kernels * node_us, sum(computing))
+        staying = rates.l2_size + (rates.on_chip_size if design.kernels < 1 else 0)
+        travelling = max(parameters(problem) * NUMBER - staying, 0)
+        return max(design.kernels * node_us, sum(computing), PASSES * travelling / rates.memory_bytes)
     each = (max(node_us, rates.moving_us(op.bytes), us) for op, us in zip(step, computing, strict=True))
     return sum(each) + (design.kernels - len(step)) * node_us
 

@@ -119,6 +119,15 @@ def test_fused_kernels_cost_their_nodes_or_all_arithmetic() -> None:
     assert cost.kernels_floor(LOGISTIC, Design(kernels=0.01, launches=0.01), "float32", RATES) == 120 / 50
 
 
+def test_fused_kernels_cost_what_of_the_parameters_does_not_stay() -> None:
+    # 8 parameters of 4 bytes, of which 20 bytes stay in L2: 12 travel three times, at 10 bytes a us.
+    rates = dataclasses.replace(RATES, l2_size=20, on_chip_size=5)
+    assert cost.kernels_floor(LOGISTIC, Design(kernels=3, launches=1), "float16", rates) == pytest.approx(3.6)
+    # A kernel that runs whole steps keeps 5 bytes more.
+    assert cost.kernels_floor(LOGISTIC, Design(kernels=0.01, launches=0.01), "float16", rates) == pytest.approx(2.1)
+    assert cost.kernels_floor(LOGISTIC, Design(kernels=4, launches=1), "float16", rates) == 4.0
+
+
 def test_kernels_that_start_early_cost_less_where_that_was_measured() -> None:
     early, ordinary = Design(kernels=3, launches=1, are_dependents=True), Design(kernels=3, launches=1)
     rates = dataclasses.replace(RATES, flops={"float32": 500.0}, dependent_node_us=0.5)

@@ -22,7 +22,8 @@ python=.venv/bin/python
 [ -x "$python" ] || python=python3
 
 # First without, so that kernels are compiled and a plain failure is not taken for a finding.
-tests=(-q -x -p no:cacheprovider tests/gpu/test_kernels.py tests/gpu/test_primitive_kernels.py)
+tests=(-q -x -p no:cacheprovider tests/gpu/test_kernels.py tests/gpu/test_primitive_kernels.py
+    tests/gpu/test_streamed.py)  # the last for clusters of blocks, which the others have none of
 "$python" -m pytest "${tests[@]}"
 
 log=$(mktemp)

@@ -1,8 +1,9 @@
 // Copies into shared memory that are under way while a thread goes on, where the architecture has such.
 #pragma once
 
-// Four numbers, or 16 bytes of others; zeros, and nothing read, where there are none. Past the first-level cache, which other blocks' writes do
-// not reach. They are there after wait_for_copies() of the thread that asked, for others after a barrier.
+// Four numbers, or 16 bytes of others; zeros, and nothing read, where there are none. Past the first-level cache, which
+// other blocks' writes do not reach. They are there after wait_for_copies() of the thread that asked, for others after a
+// barrier.
 __device__ inline void copy_four(float* to, const float* from, bool are_there = true) {
 #if __CUDA_ARCH__ >= 800
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));

@@ -1,6 +1,5 @@
-// What the phases of persistent_grid share: the plan, the barrier of all blocks, and copies into shared memory.
+// What the phases of persistent_grid share: the plan, and the barrier of all blocks.
 #pragma once
-#include "async_copies.cuh"
 
 constexpr int WARP = 32;
 constexpr int THREADS = 512;
@@ -27,7 +26,7 @@ struct Layer {
     int weight, bias;    // in parameters
     int tile_k, tile_n;  // inputs and outputs of a tile: multiples of 16, or of 8 for the first layer's outputs
     int slices, columns; // tiles along the inputs, and along the outputs
-    int output, doutput; // in workspace: (rows, stride) of what products take, zeros where there is no output
+    int output, doutput; // in workspace, in floats: Passed (rows, stride), zeros where there is no output
     int stride;
     int weight_at;  // a wide layer's tile or the tail's whole matrix, if kept in shared memory; else negative
 };

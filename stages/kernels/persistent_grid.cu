@@ -9,6 +9,7 @@
 //     the tail; barrier;
 //     for every wide layer but the first, from the last: backward product; barrier, and while it is waited for, the
 //     layer's update; add the parts up; barrier.
+#include "async_copies.cuh"
 #include "tensor_cores.cuh"
 #include "row_tail.cuh"
 #include "wide_layers.cuh"
@@ -54,7 +55,8 @@ __device__ void backward_to(WideLayers& wide, GridBarrier& barrier, int step) {
 //                 exactly; zeros after the last pixel and image
 //   labels        (steps, batch)                 i32  in, each 0 <= label < classes
 //   parameters    (count,)                       f32  in, out: where the plan says
-//   workspace     (size,)                        f32  in, out: zeros before the first launch; outputs, their gradients, parts
+//   workspace     (size,)                        f32  in, out: zeros before the first launch; outputs and their gradients,
+//                 as bfloat16 where products take one part, and parts of sums
 //   block_totals  (blocks, 2)                    f64  out: each block's share of the totals, with with_totals
 //   totals        (2,)                           f64  in, out: grows by the summed loss and the number right, with with_totals
 //   arrived       (1,)                           u32  in, out: 0 before each launch; what the barrier counts

@@ -1,4 +1,5 @@
 // A layer's products with its weights streamed, in bfloat16. All matrices are row-major, dense.
+#include "async_copies.cuh"
 #include "blocks_together.cuh"
 #include "dependent.cuh"
 #include "tensor_cores.cuh"

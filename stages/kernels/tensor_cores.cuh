@@ -16,6 +16,12 @@ __device__ inline unsigned tf32_of(float value) {
     return rounded;
 }
 
+// The bits of a float32 as bfloat16 has them, ties to even; a NaN stays one, where adding to its bits would make it zero.
+__device__ inline unsigned rounded_to_bfloat16(unsigned bits) {
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff0000u;
+    return bits + 0x7fffu + (bits >> 16 & 1) & 0xffff0000u;
+}
+
 // Two numbers, the first in the lower bits, ties to even.
 __device__ inline unsigned bfloat16_pair(float first, float second) {
 #if __CUDA_ARCH__ >= 800
@@ -23,8 +29,7 @@ __device__ inline unsigned bfloat16_pair(float first, float second) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
     return pair;
 #else
-    const unsigned lower = __float_as_uint(first), upper = __float_as_uint(second);
-    return lower + 0x7fffu + (lower >> 16 & 1) >> 16 | upper + 0x7fffu + (upper >> 16 & 1) & 0xffff0000u;
+    return rounded_to_bfloat16(__float_as_uint(first)) >> 16 | rounded_to_bfloat16(__float_as_uint(second));
 #endif
 }
 

@@ -4,7 +4,7 @@
 // has 8 of its 24 bits. A product of two float32 is then six products of parts; the three that are left out are smaller
 // than what float32 rounds. With PARTS = 1 the first part stands for the number, which makes it a product of bfloat16.
 //
-// Include tensor_cores.cuh before this: the tests have a stand-in for it.
+// Include async_copies.cuh and tensor_cores.cuh before this: the tests have stand-ins for them.
 #pragma once
 #include "grid.cuh"
 

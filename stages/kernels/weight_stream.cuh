@@ -1,8 +1,9 @@
 // A layer's weights on their way through a block: pieces of some rows by WIDTH columns, so that 256 bytes of a row lie
 // together in memory. All threads ask for a piece and for what it is multiplied by, some pieces before all of them
 // multiply it; no thread waits for memory but where the block meets, once a piece.
+//
+// Include async_copies.cuh before this: the tests have a stand-in.
 #pragma once
-#include "async_copies.cuh"
 
 constexpr int OWN = 32;             // inputs or outputs of a layer, those of a warp
 constexpr int MOST_ROWS = 32;       // of a batch: more would take registers, and so warps from the others

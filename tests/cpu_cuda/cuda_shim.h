@@ -66,6 +66,14 @@ void sleep(int line);
 // In a dependent launch, wait until no thread of the block can go on without the kernel before.
 void wait_for_previous(int line);
 
+// Copy 16 bytes, or zeros where there are none, once the thread waits for the group that they belong to; until then there
+// is poison, since who reads too early and who is overwritten too early are both to be seen.
+void copy_later(void* to, const void* from, bool are_there);
+void end_group_of_copies();
+
+// For all groups that have ended but so many, the youngest; what belongs to none yet goes on.
+void wait_for_groups_of_copies(unsigned youngest);
+
 // Wait until the lanes in `mask` have come to the same line; then give what lane `source` has sent.
 std::uint64_t shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line);
 

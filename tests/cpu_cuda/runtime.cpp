@@ -32,10 +32,18 @@ namespace {
 
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
+constexpr std::size_t COPY_BYTES = 16;
 constexpr std::size_t REPORT_BYTES = 4096;  // and
 constexpr int FAULT = 3;                    // as executor.py has them
 
 enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, before_previous, done };
+
+struct Copy {
+    void* to;
+    const void* from;
+    bool are_there;
+    unsigned group;
+};
 
 struct Thread {
     ucontext_t context;
@@ -48,6 +56,8 @@ struct Thread {
     unsigned mask;
     int source;
     std::uint64_t sent, received;
+    std::vector<Copy> copies;  // under way
+    unsigned groups;           // of them that have ended
 };
 
 std::mt19937 random_order;
@@ -107,6 +117,8 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
         Thread& thread = threads[all];
         const unsigned i = all % size;
         thread.state = State::ready;
+        thread.copies.clear();
+        thread.groups = 0;
         thread.block = blocks[all / size];
         thread.dynamic_shared = dynamic_shared + all / size * shared_bytes;
         thread.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
@@ -307,6 +319,27 @@ void cpu_cuda::sleep(int line) { wait(State::asleep, "__nanosleep", line); }
 
 void cpu_cuda::wait_for_previous(int line) {
     if (previous_runs) wait(State::before_previous, "wait_for_previous", line);
+}
+
+void cpu_cuda::copy_later(void* to, const void* from, bool are_there) {
+    for (const void* end : {static_cast<const void*>(to), from}) {
+        if (reinterpret_cast<std::uintptr_t>(end) % COPY_BYTES) fail(end, "misaligned copy");
+    }
+    std::memset(to, POISON, COPY_BYTES);
+    running->copies.push_back({to, from, are_there, running->groups});
+}
+
+void cpu_cuda::end_group_of_copies() { ++running->groups; }
+
+void cpu_cuda::wait_for_groups_of_copies(unsigned youngest) {
+    std::vector<Copy>& copies = running->copies;
+    const auto arrives = [youngest](const Copy& copy) { return copy.group + youngest < running->groups; };
+    for (const Copy& copy : copies) {
+        if (!arrives(copy)) continue;
+        if (copy.are_there) std::memcpy(copy.to, copy.from, COPY_BYTES);
+        else std::memset(copy.to, 0, COPY_BYTES);
+    }
+    copies.erase(std::remove_if(copies.begin(), copies.end(), arrives), copies.end());
 }
 
 void cpu_cuda::barrier(int line) { wait(State::at_barrier, "__syncthreads", line); }

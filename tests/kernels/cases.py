@@ -472,6 +472,7 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         ((40,), 50, 7, 20, 2, 40, 3),
         ((33,), 10, 20, 49, 3, 40, 1),
         ((100, 100), 10, 16, 60, 4, 54, 1),
+        ((50, 50, 50), 10, 70, 20, 2, 14, 1),
     ]
     steps, rate = 2, 0.125
     for with_totals, case in zip(itertools.cycle((1, 0)), sizes, strict=False):

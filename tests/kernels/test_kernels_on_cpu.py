@@ -123,6 +123,8 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("streamed_forward_split", "begin += apart", "begin += apart + WIDTH"),
         ("streamed_forward_split", "WIDTH, MOST_ROWS, 4}", "WIDTH, MOST_ROWS, 3}"),
         ("streamed_back_split", "__syncthreads();  // everyone", "// everyone"),
+        ("streamed_back_split", "__syncthreads();  // nobody", "// nobody"),
+        ("streamed_back_split", "wait_for_older_copies<COUNT - 2>", "wait_for_older_copies<COUNT - 1>"),
         ("streamed_back_split", "place == 0 ? COUNT - 1 : place - 1", "place"),
         ("streamed_back_split", "sizes.fan_in - tile.first_col, cols", "INPUTS, cols"),
         ("streamed_back_split", "row < rows_of_quad", "row < rows_there"),

@@ -105,7 +105,7 @@ def test_multiply_adds_do_what_tensor_cores_do(shim: Shim) -> None:
 
 
 # Of the kernel's cases, one in which a defect shows.
-SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16 = 0, 2, 3, 5, 7, 9
+SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16, IN_CHUNKS = 0, 2, 3, 5, 7, 9, 11
 
 
 @requires_compiler
@@ -129,6 +129,15 @@ SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16 = 0, 2, 3, 5, 7, 9
         (HELD, "tile_product.cuh", "third = lane / 16 * 8", "third = 0"),
         (HELD, "tile_product.cuh", "of_left += left.step();", ""),
         (HELD, "wide_layers.cuh", "step % 2 *", "0 *"),
+        (HELD, "wide_layers.cuh", "if (L == 0 || TAKEN_BY_COPIES) wait_for_copies();", ""),
+        (
+            IN_CHUNKS,
+            "wide_layers.cuh",
+            "rows);\n                if (TAKEN_BY_COPIES) wait_for_copies();",
+            "rows);",
+        ),
+        (BFLOAT16, "wide_layers.cuh", "rows)};\n            if (TAKEN_BY_COPIES) wait_for_copies();", "rows)};"),
+        (IN_CHUNKS, "wide_layers.cuh", "if (TAKEN_BY_COPIES || L == 0 && !plan.held) wait_for_copies();", ""),
         (SMALL, "wide_layers.cuh", "pair.y - rate * b", "pair.y - rate * 1.001f * b"),
         (NOT_HELD, "wide_layers.cuh", "-rate * b)", "-rate * 1.001f * b)"),
         (SEVERAL_WIDE, "wide_layers.cuh", "output <= 0.0f ? 0.0f : sum)", "sum)"),

@@ -1,0 +1,45 @@
+"""How GPUs without an instruction for it round to bfloat16: that code is compiled for none that tests run on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from tests.cpu_cuda.shim import Shim, Toolchain, requires_compiler
+from tests.cpu_cuda.sources import KERNELS_FOLDER
+
+INFINITY = 0x7F800000
+KERNEL = """
+extern "C" __global__ void f(const unsigned* x, unsigned* y) {
+    y[threadIdx.x] = rounded_to_bfloat16(x[threadIdx.x]);
+}
+"""
+
+
+@requires_compiler
+def test_it_is_the_nearest_bfloat16_and_a_nan_stays_one(tmp_path: Path, toolchain: Toolchain) -> None:
+    text = (KERNELS_FOLDER / "tensor_cores.cuh").read_text()
+    function = re.search(r"^__device__ inline unsigned rounded_to_bfloat16.*?^}$", text, re.DOTALL | re.MULTILINE)
+    assert function is not None
+    (tmp_path / "rounding.cu").write_text(f"{function[0]}\n{KERNEL}")
+    bits = np.random.default_rng().integers(0, 2**32, 1024, np.uint32)
+    bits[:4] = 0x7FFFFFFF, 0xFFFFFFFF, INFINITY, 0x7F7FFFFF  # NaN as the GPU makes it, infinity, the largest number
+    bits[4:8] = 0x3F808000, 0x3F818000, 0x3F808001, 0  # ties, and what is just above one
+    found = np.zeros_like(bits)
+    Shim([tmp_path / "rounding.cu"], toolchain).launch("f", 1, len(bits), bits, found)
+    assert not (found & 0xFFFF).any()
+    np.testing.assert_array_equal(is_nan(found), is_nan(bits))
+    assert (found[[2, 3]] == INFINITY).all()
+    own, rounded = (array[~is_nan(bits) & (bits & 0x7FFFFFFF < 0x7F7F8000)] for array in (bits, found))
+    below = own & 0xFFFF0000
+    number, lower, upper = (array.view(np.float32).astype(np.float64) for array in (own, below, below + 0x10000))
+    to_lower, to_upper = np.abs(lower - number), np.abs(upper - number)
+    is_even = (own >> 16 & 1) == 0
+    nearest = np.where((to_lower < to_upper) | ((to_lower == to_upper) & is_even), lower, upper)
+    np.testing.assert_array_equal(rounded.view(np.float32), nearest)
+
+
+def is_nan(bits: np.ndarray) -> np.ndarray:
+    return (bits & 0x7FFFFFFF) > INFINITY

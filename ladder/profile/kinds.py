@@ -14,6 +14,8 @@ OWN: dict[str, Kind] = {
     "tile_product_f16": "gemm",
     "tile_product_split": "gemm",
     "tile_product_u8": "gemm",
+    "streamed_forward_split": "gemm",
+    "streamed_forward_bf16": "gemm",
     "streamed_back_split": "gemm",
     "streamed_back_bf16": "gemm",
     "add_bias": "layer",

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
@@ -46,7 +47,9 @@ struct Copy {
 };
 
 struct Thread {
-    ucontext_t context;
+    ucontext_t context;  // in which it begins; to go on in it would cost two calls of the system each time
+    bool has_begun;
+    jmp_buf place;
     uint3 index, block;
     void* dynamic_shared;  // its block's
     State state;
@@ -65,7 +68,7 @@ std::vector<Thread> threads;
 std::vector<unsigned> order;  // of threads
 std::vector<std::size_t> block_order;
 std::unique_ptr<char[]> stacks;
-ucontext_t scheduler;
+jmp_buf scheduler;
 Thread* running;
 void (*kernel)(void**);
 void** arguments;
@@ -96,17 +99,29 @@ bool waits_in_warp(const Thread& thread) {
     _exit(FAULT);
 }
 
+void back_to_scheduler() {
+    if (_setjmp(running->place) == 0) _longjmp(scheduler, 1);
+}
+
+void switch_to_running() {
+    if (_setjmp(scheduler) != 0) return;
+    if (running->has_begun) _longjmp(running->place, 1);
+    running->has_begun = true;
+    setcontext(&running->context);
+}
+
 void wait(State state, const char* what, int line) {
     Thread* self = running;
     self->state = state;
     self->what = what;
     self->line = line;
-    swapcontext(&self->context, &scheduler);
+    back_to_scheduler();
 }
 
 void run_fibre() {
     kernel(arguments);
-    running->state = State::done;  // and on to `scheduler`, by uc_link
+    running->state = State::done;
+    back_to_scheduler();
 }
 
 unsigned threads_per_block() { return blockDim.x * blockDim.y * blockDim.z; }
@@ -125,7 +140,7 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
         getcontext(&thread.context);
         thread.context.uc_stack.ss_sp = stacks.get() + all * STACK_BYTES;
         thread.context.uc_stack.ss_size = STACK_BYTES;
-        thread.context.uc_link = &scheduler;
+        thread.has_begun = false;
         makecontext(&thread.context, run_fibre, 0);
     }
 }
@@ -141,7 +156,7 @@ bool run_ready_threads() {
         threadIdx = running->index;
         blockIdx = running->block;
         cpu_cuda::dynamic_shared = running->dynamic_shared;
-        swapcontext(&scheduler, &running->context);
+        switch_to_running();
     }
     return any;
 }

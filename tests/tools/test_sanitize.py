@@ -47,7 +47,8 @@ def test_every_tool_watches_the_kernels_tests_and_the_first_run_is_plain(tree: P
     assert plain.startswith("pool kept: -m pytest")
     assert len(watched) == 4
     assert all(
-        line.startswith("pool 1: -m pytest") and line.endswith("test_kernels.py tests/gpu/test_primitive_kernels.py")
+        line.startswith("pool 1: -m pytest")
+        and line.endswith("test_kernels.py tests/gpu/test_primitive_kernels.py tests/gpu/test_streamed.py")
         for line in watched
     )
     assert [line for line in done.stdout.splitlines() if "clean" in line and "NOT" not in line][3].startswith(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,34 @@ ROUNDING: dict[type[StreamedGemm], float] = {ExactStreamed: 2.0**-21, BFloat16St
 RATE = 2.0**-4
 
 
+Made = Callable[[type[StreamedGemm], int], tuple[Any, StreamedGemm]]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """A GPU, and the products of a trainer on it, of which none has been measured yet."""
+    from common.cuda.gpu import Gpu
+
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
+
+    def make(gemm: type[StreamedGemm], batch: int) -> tuple[Any, StreamedGemm]:
+        gpu, problem = Gpu(), Problem(inputs=49, classes=10, batch_size=batch)
+        assert NAIVE.recipe is not None
+        return gpu, gemm(set_up(NAIVE.recipe, problem, random_split(batch, 49, 10), gpu))
+
+    return make
+
+
 SIZES = [(32, 784, 784), (9, 2048, 784), (17, 65, 160), (32, 4096, 528)]
 
 
 @pytest.mark.parametrize(("batch", "fan_in", "fan_out"), SIZES)
 @pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
 def test_every_way_is_right_and_always_the_same(
-    gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, made: Made
 ) -> None:
-    from common.cuda.gpu import Gpu
-
-    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
-    gpu = Gpu()
-    problem = Problem(inputs=49, classes=10, batch_size=batch)
-    assert NAIVE.recipe is not None
-    multiply, random = gemm(set_up(NAIVE.recipe, problem, random_split(batch, 49, 10), gpu)), np.random.default_rng()
+    gpu, multiply = made(gemm, batch)
+    random = np.random.default_rng()
     inputs, doutputs = (random.standard_normal((batch, size), np.float32) for size in (fan_in, fan_out))
     weights, bias = random.standard_normal((fan_in, fan_out), np.float32), random.standard_normal(fan_out, np.float32)
     mask = random.integers(0, 256, mask_shape(batch, fan_in), np.uint8)
@@ -80,15 +94,10 @@ def test_every_way_is_right_and_always_the_same(
 @pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [*SIZES[:2], (17, 68, 160), (32, 4096, 532)])
 @pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
 def test_every_way_forward_is_right_and_always_the_same(
-    gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, made: Made
 ) -> None:
-    from common.cuda.gpu import Gpu
-
-    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
-    gpu = Gpu()
-    problem = Problem(inputs=49, classes=10, batch_size=batch)
-    assert NAIVE.recipe is not None
-    multiply, random = gemm(set_up(NAIVE.recipe, problem, random_split(batch, 49, 10), gpu)), np.random.default_rng()
+    gpu, multiply = made(gemm, batch)
+    random = np.random.default_rng()
     inputs = random.standard_normal((batch, fan_in), np.float32)
     weights = random.standard_normal((fan_in, fan_out), np.float32)
     bias = random.standard_normal(fan_out, np.float32)

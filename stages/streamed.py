@@ -12,8 +12,8 @@ below's kernels stay where they measure faster, or where a size does not fit: mo
 Expect: for 784-4096x3-10, batch 32, 48 us for a layer's way back where two kernels take 97, and 28 forward instead of
 33: in all 200 us a step, where two earlier versions took 285 and 234 (docs/notes.md).
 
-Found: 250 us on an H200, where the rung below takes 301. A layer's way back takes 69 us; in a trial of the version
-before, whose threads had twice the registers, 60.5. Forward the rung below's kernels stay the fastest (docs/notes.md).
+Found: less than that: 250 us on an H200, where the rung below takes 301. A layer's way back takes 69 us, 60.5 in a
+trial of the version before; forward the rung below's kernels, 33 and 38 us, stay the fastest (docs/notes.md).
 """
 
 from __future__ import annotations

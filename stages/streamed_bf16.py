@@ -7,8 +7,8 @@ Change: gemm. As in streamed, on top of bf16.
 Expect: for 784-4096x3-10, batch 32, 38 us for a layer's way back instead of 71, and 20 forward instead of 23: 160 us a
 step, where two earlier versions took 210 and 188.
 
-Found: 180 us on an H200, where the rung below takes 235: 47 us for a layer's way back, which neither memory nor tensor
-cores hold back but instructions and latency; forward the rung below's kernels stay the fastest (docs/notes.md).
+Found: less than that: 180 us on an H200, where the rung below takes 235. A layer's way back takes 47 us, 50 in a trial
+of the version before; forward the rung below's kernels, 23 and 28 us, stay the fastest (docs/notes.md).
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ INPUTS_PITCH = DEPTH + 8
 MOST_ROWS = 32  # of a batch
 BACK_PIECES = 3
 PARTS = WIDTH // STEP  # of a piece, each a warp's
+HELD = 8  # bytes for an input, which is there in as many parts as products take
 FORWARD_PIECES = 4
+FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
 Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
 WayBack = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs, and its update
@@ -69,9 +71,8 @@ class StreamedGemm(TileGemm):
         if rows > MOST_ROWS or inputs % 4 or outputs % 4 or self._most_shared < FORWARD_BYTES:
             return []
         return [
-            partial(self._stream_forward, split, warps)
+            partial(self._stream_forward, split)
             for split in self._splits(blocks(outputs, WIDTH), blocks(inputs, DEPTH))
-            for warps in (2, 4, 8)
         ]
 
     def ways_to_update(self, a: Array, b: Array, how: How) -> list[Callable[..., None]]:
@@ -92,13 +93,13 @@ class StreamedGemm(TileGemm):
         most = MOST_SPLIT_BLOCKS // tiles if self._with_clusters else 1
         return [split for split in CLUSTERS if split == 1 or split <= min(pieces, most)]
 
-    def _stream_forward(self, split: int, warps: int, a: Array, b: Array, out: Array, *how: Any) -> None:
+    def _stream_forward(self, split: int, a: Array, b: Array, out: Array, *how: Any) -> None:
         fusion: Fusion = how[-1]
         rows, outputs = out.shape
         kernel = self._forward(split if split > 1 else None, FORWARD_BYTES)
         mask = self._no_mask if fusion.mask is None else fusion.mask
         sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind])
-        kernel((1, blocks(outputs, WIDTH)), warps * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
+        kernel((1, blocks(outputs, WIDTH)), FORWARD_WARPS * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
 
     def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
         back, self._held_back = self._held_back, None
@@ -171,7 +172,7 @@ class StreamedGemm(TileGemm):
 
 def back_bytes(groups: int) -> int:
     """What a block with so many groups of inputs needs: its inputs, and pieces of what is copied."""
-    return 4 * (MOST_ROWS * OWN * groups + BACK_PIECES * (MOST_ROWS * PITCH + groups * OWN * WIDER))
+    return HELD * MOST_ROWS * OWN * groups + 4 * BACK_PIECES * (MOST_ROWS * PITCH + groups * OWN * WIDER)
 
 
 FORWARD_BYTES = 4 * FORWARD_PIECES * (MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH)

@@ -25,20 +25,46 @@ __device__ inline int row_of_8(int g) { return 2 * (g % 4) + g / 4; }
 // Of 16, those that a lane adds up for the weights' gradient.
 __device__ inline int row_of_16(int t, int e) { return t + 4 * e; }
 
-// Of a group's inputs, what each lane multiplies, inputs 8i + g.
-struct OwnInputs {
-    float4 rows[MOST_ROWS / STEP][4][WARP];
+struct alignas(16) Quad {
+    unsigned words[4];
+};
 
-    __device__ void load(const BackLayer& layer, int first_input) {
+// Of a group's inputs, what each lane multiplies for a step of rows: 8i + g, as the left factor that they are every time.
+template <class Arithmetic>
+struct OwnInputs {
+    static constexpr int STEPS = MOST_ROWS / STEP, HALVES = 2;  // of a lane's inputs: all four take more registers
+    static_assert(STEPS * HALVES == PARTS, "each warp of a group loads one");
+    using Factors = typename Arithmetic::template Factors<2, 2>;
+
+    Quad quads[STEPS][HALVES][Factors::QUADS_OF_A][WARP];
+
+    // A warp's share of them, the part-th of four.
+    __device__ void load(const BackLayer& layer, int first_input, int part) {
         const LayerSizes& sizes = layer.sizes;
-        float* numbers = &rows[0][0][0].x;
-#pragma unroll 4
-        for (int i = threadIdx.x; i < MOST_ROWS * OWN; i += blockDim.x) {
-            const int e = i % 4, lane = i / 4 % WARP, fourth = i / (4 * WARP) % 4, s = i / (16 * WARP);
-            const int row = 16 * s + row_of_16(lane % 4, e), col = first_input + 8 * fourth + lane / 4;
+        const int lane = threadIdx.x % WARP, s = part / HALVES, half = part % HALVES;
+        float numbers[2][4];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int row = STEP * s + row_of_16(lane % 4, i % 4), col = first_input + 8 * (2 * half + i / 4) + lane / 4;
             // Read in any case, so that no load waits for another.
             const float number = layer.inputs[min(row, sizes.batch - 1) * sizes.fan_in + min(col, sizes.fan_in - 1)];
-            numbers[i] = row < sizes.batch && col < sizes.fan_in ? number : 0.0f;
+            numbers[i / 4][i % 4] = row < sizes.batch && col < sizes.fan_in ? number : 0.0f;
+        }
+        Factors factors(nullptr, 0, lane / 4, lane % 4);
+        factors.take_a(numbers);
+#pragma unroll
+        for (int i = 0; i < Factors::QUADS_OF_A; ++i) {
+            const unsigned (&quad)[4] = factors.quad_of_a(i);
+            quads[s][half][i][lane] = {quad[0], quad[1], quad[2], quad[3]};
+        }
+    }
+
+    __device__ void read(Factors& factors, int s, int half) const {
+#pragma unroll
+        for (int i = 0; i < Factors::QUADS_OF_A; ++i) {
+            const Quad quad = quads[s][half][i][threadIdx.x % WARP];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) factors.quad_of_a(i)[e] = quad.words[e];
         }
     }
 };
@@ -49,21 +75,19 @@ class WayBack {
   public:
     float sums[4][4][2] = {};
 
-    __device__ WayBack(const BackLayer& layer, const OwnInputs& inputs, int first_input)
-        : layer(layer), inputs(inputs), first_input(first_input), lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4) {}
+    __device__ WayBack(const BackLayer& layer, const OwnInputs<Arithmetic>& inputs, int first_input)
+        : layer(layer), inputs(inputs), first_input(first_input), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4) {}
 
     // STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`.
     __device__ void take(const float* rows, const float* own, int begin) {
         float weights[4][4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], own + (8 * i + g) * WIDER + 4 * t);
-        float of_bias[4] = {};
         {
             float left[4][4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (8 * i + row_of_8(g)) * PITCH + 4 * t);
-#pragma unroll
-            for (int i = 0; i < 16; ++i) of_bias[i % 4] += left[i / 4][i % 4];
+            if (first_input == 0) update_bias(left, begin);
             typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
             factors.take(left, weights);
             factors.multiply_into(sums);
@@ -79,66 +103,67 @@ class WayBack {
                 right[0][e] = pair[0], right[1][e] = pair[1];
             }
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {  // all four at once would take more registers
-                float left[2][4];
-#pragma unroll
-                for (int i = 0; i < 2; ++i) copy_run<4>(left[i], &inputs.rows[s][2 * half + i][lane].x);
-                typename Arithmetic::template Factors<2, 2> factors(nullptr, 0, g, t);
-                factors.take(left, right);
+            for (int half = 0; half < 2; ++half) {
+                typename OwnInputs<Arithmetic>::Factors factors(nullptr, 0, g, t);
+                inputs.read(factors, s, half);
+                factors.take_b(right);
                 factors.multiply_into(gradient[half]);
             }
         }
         const float rate = layer.learning_rate;
+        float* at = layer.weights + (first_input + g) * layer.sizes.fan_out + begin + 4 * t;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int row = first_input + 8 * i + g;
+        for (int i = 0; i < 4; ++i, at += 8 * layer.sizes.fan_out) {
             const auto& of_row = gradient[i / 2][i % 2];
-            float4* at = reinterpret_cast<float4*>(layer.weights + row * layer.sizes.fan_out + begin + 4 * t);
             const float4 updated = {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
                                     weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]};
-            if (row < layer.sizes.fan_in) __stcg(at, updated);  // the compiler takes an assignment apart
+            // The compiler takes an assignment apart.
+            if (first_input + 8 * i + g < layer.sizes.fan_in) __stcg(reinterpret_cast<float4*>(at), updated);
         }
-        if (first_input == 0) update_bias(of_bias, begin);
     }
 
   private:
-    __device__ void update_bias(float (&of_rows)[4], int begin) const {
+    __device__ void update_bias(const float (&of_rows)[4][4], int begin) const {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            for (int flip = 4; flip < WARP; flip *= 2) of_rows[e] += __shfl_xor_sync(~0u, of_rows[e], flip);
-            if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * of_rows[e]);  // nobody waits for it
+            float sum = (of_rows[0][e] + of_rows[1][e]) + (of_rows[2][e] + of_rows[3][e]);
+            for (int flip = 4; flip < WARP; flip *= 2) sum += __shfl_xor_sync(~0u, sum, flip);
+            if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * sum);  // nobody waits for it
         }
     }
 
     const BackLayer& layer;
-    const OwnInputs& inputs;
-    const int first_input, lane, g, t;
+    const OwnInputs<Arithmetic>& inputs;
+    const int first_input, g, t;
 };
 
 template <class Arithmetic, int GROUPS>
 __device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, float* memory) {
     const int warp = threadIdx.x / WARP, group = warp % GROUPS, part = warp / GROUPS;
     const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    constexpr int INPUTS = GROUPS * OWN, FLOATS = MOST_ROWS * PITCH + INPUTS * WIDER;  // of a block, and of a piece
+    constexpr int THREADS = GROUPS * PARTS * WARP, INPUTS = GROUPS * OWN;  // of a block
+    constexpr int FLOATS = MOST_ROWS * PITCH + INPUTS * WIDER;             // of a piece
     const LayerSizes& sizes = layer.sizes;
     const Tile tile = {0, static_cast<int>(blockIdx.y) * INPUTS, MOST_ROWS, 2 + GROUPS};  // 8 quads a group, or 16
     let_next_begin();
     wait_for_previous();
     const auto copy = [&](float* piece, int from) {
         const int cols = sizes.fan_out - from;
-        copy_rows<WIDTH, PITCH>(piece, layer.doutputs + from, sizes.fan_out, MOST_ROWS, sizes.batch, cols);
-        copy_rows<WIDTH, WIDER>(piece + MOST_ROWS * PITCH, layer.weights + tile.first_col * sizes.fan_out + from,
-                                sizes.fan_out, INPUTS, sizes.fan_in - tile.first_col, cols);
+        copy_rows<MOST_ROWS, WIDTH, PITCH, THREADS>(piece, layer.doutputs + from, sizes.fan_out, sizes.batch, cols);
+        copy_rows<INPUTS, WIDTH, WIDER, THREADS>(piece + MOST_ROWS * PITCH,
+                                                 layer.weights + tile.first_col * sizes.fan_out + from, sizes.fan_out,
+                                                 sizes.fan_in - tile.first_col, cols);
     };
-    OwnInputs* inputs = reinterpret_cast<OwnInputs*>(memory);
+    auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(memory);
     float* ring = reinterpret_cast<float*>(inputs + GROUPS);
     const int rank = rank_of_block(), blocks = blocks_together();
     Stream<BACK_PIECES, decltype(copy)> stream(ring, FLOATS, rank * WIDTH, blocks * WIDTH, sizes.fan_out, copy);
-    for (int i = 0; i < GROUPS; ++i) inputs[i].load(layer, tile.first_col + i * OWN);
+    inputs[group].load(layer, tile.first_col + group * OWN, part);
     WayBack<Arithmetic> back(layer, inputs[group], tile.first_col + group * OWN);
     stream.run([&](const float* piece, int from) {
         const int at = part * STEP;
-        if (from + at < sizes.fan_out) back.take(piece + at, piece + (MOST_ROWS * PITCH + group * OWN * WIDER) + at, from + at);
+        const float* own = piece + MOST_ROWS * PITCH + group * OWN * WIDER;
+        if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at);
     });
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -10,12 +10,16 @@ struct Pairs {
     __device__ Pairs(float*, int, int, int) {}
 
     template <class Convert>
-    __device__ void convert(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4], Convert pair_of) {
+    __device__ void convert_a(const float (&from_a)[ROWS][4], Convert pair_of) {
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
             a[i / 2][i % 2] = pair_of(from_a[i][0], from_a[i][1]);
             a[i / 2][i % 2 + 2] = pair_of(from_a[i][2], from_a[i][3]);
         }
+    }
+
+    template <class Convert>
+    __device__ void convert_b(const float (&from_b)[COLS][4], Convert pair_of) {
 #pragma unroll
         for (int j = 0; j < COLS; ++j) {
             b[j][0] = pair_of(from_b[j][0], from_b[j][1]);
@@ -44,9 +48,16 @@ struct BFloat16 {
     struct Factors : Pairs<ROWS, COLS> {
         using Pairs<ROWS, COLS>::Pairs;
 
+        static constexpr int QUADS_OF_A = ROWS / 2;
+
         __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
-            this->convert(from_a, from_b, bfloat16_pair);
+            take_a(from_a);
+            take_b(from_b);
         }
+
+        __device__ void take_a(const float (&from_a)[ROWS][4]) { this->convert_a(from_a, bfloat16_pair); }
+        __device__ void take_b(const float (&from_b)[COLS][4]) { this->convert_b(from_b, bfloat16_pair); }
+        __device__ unsigned (&quad_of_a(int i))[4] { return this->a[i]; }
 
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
@@ -66,7 +77,8 @@ struct Float16 {
         using Pairs<ROWS, COLS>::Pairs;
 
         __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
-            this->convert(from_a, from_b, float16_pair);
+            this->convert_a(from_a, float16_pair);
+            this->convert_b(from_b, float16_pair);
         }
 
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
@@ -88,14 +100,22 @@ struct Tf32 {
         __device__ Factors(float*, int, int, int) {}
 
         __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-#pragma unroll
-                for (int i = 0; i < ROWS; ++i) a[e / 2][i / 2][i % 2 + e % 2 * 2] = tf32_of(from_a[i][e]);
-#pragma unroll
-                for (int j = 0; j < COLS; ++j) b[e / 2][j][e % 2] = tf32_of(from_b[j][e]);
-            }
+            take_a(from_a);
+            take_b(from_b);
         }
+
+        __device__ void take_a(const float (&from_a)[ROWS][4]) {
+#pragma unroll
+            for (int i = 0; i < 4 * ROWS; ++i) part_of_a(i / 4, i % 4) = tf32_of(from_a[i / 4][i % 4]);
+        }
+
+        __device__ void take_b(const float (&from_b)[COLS][4]) {
+#pragma unroll
+            for (int j = 0; j < 4 * COLS; ++j) part_of_b(j / 4, j % 4) = tf32_of(from_b[j / 4][j % 4]);
+        }
+
+        __device__ unsigned& part_of_a(int i, int e) { return a[e / 2][i / 2][i % 2 + e % 2 * 2]; }
+        __device__ unsigned& part_of_b(int j, int e) { return b[e / 2][j][e % 2]; }
 
         // The same product with what another rounding has left of a, of b, or of both.
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2], const Factors& of_b) const {
@@ -121,19 +141,35 @@ struct TwoTf32 {
 
         __device__ Factors(float* shared, int warp, int g, int t) : high(shared, warp, g, t), low(shared, warp, g, t) {}
 
+        static constexpr int QUADS_OF_A = 2 * ROWS;
+
         __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
-            high.take(from_a, from_b);
-            float rest_a[ROWS][4], rest_b[COLS][4];
+            take_a(from_a);
+            take_b(from_b);
+        }
+
+        __device__ void take_a(const float (&from)[ROWS][4]) {
+            high.take_a(from);
+            float rest[ROWS][4];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-#pragma unroll
-                for (int i = 0; i < ROWS; ++i) {
-                    rest_a[i][e] = from_a[i][e] - __uint_as_float(high.a[e / 2][i / 2][i % 2 + e % 2 * 2]);
-                }
-#pragma unroll
-                for (int j = 0; j < COLS; ++j) rest_b[j][e] = from_b[j][e] - __uint_as_float(high.b[e / 2][j][e % 2]);
+            for (int i = 0; i < 4 * ROWS; ++i) {
+                rest[i / 4][i % 4] = from[i / 4][i % 4] - __uint_as_float(high.part_of_a(i / 4, i % 4));
             }
-            low.take(rest_a, rest_b);
+            low.take_a(rest);
+        }
+
+        __device__ void take_b(const float (&from)[COLS][4]) {
+            high.take_b(from);
+            float rest[COLS][4];
+#pragma unroll
+            for (int j = 0; j < 4 * COLS; ++j) {
+                rest[j / 4][j % 4] = from[j / 4][j % 4] - __uint_as_float(high.part_of_b(j / 4, j % 4));
+            }
+            low.take_b(rest);
+        }
+
+        __device__ unsigned (&quad_of_a(int i))[4] {
+            return (i < ROWS ? high : low).a[i / (ROWS / 2) % 2][i % (ROWS / 2)];
         }
 
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {

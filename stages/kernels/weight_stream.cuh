@@ -16,19 +16,19 @@ struct LayerSizes {
     int batch, fan_in, fan_out;
 };
 
-// `count` rows of COLS columns, `stride` floats after each other at `from` and PITCH_TO at `to`. Where there are fewer, zeros
-// take their place.
-template <int COLS, int PITCH_TO>
-__device__ inline void copy_rows(float* to, const float* from, int stride, int count, int rows_there, int cols_there) {
-    constexpr int QUADS = COLS / 4;
-    const int col = threadIdx.x % QUADS * 4, apart = blockDim.x / QUADS;
-    const int rows_of_quad = col < cols_there ? rows_there : 0;
-    const long long further = static_cast<long long>(apart) * stride;
-    int row = threadIdx.x / QUADS;
-    to += row * PITCH_TO + col;
-    from += row * stride + col;
-#pragma unroll 4
-    for (; row < count; row += apart, to += apart * PITCH_TO, from += further) copy_four(to, from, row < rows_of_quad);
+// COUNT rows of COLS columns, `stride` floats after each other at `from` and PITCH_TO at `to`, by THREADS threads; all that
+// is known when this is compiled costs no instruction. Where there are fewer, zeros take their place.
+template <int COUNT, int COLS, int PITCH_TO, int THREADS>
+__device__ inline void copy_rows(float* to, const float* from, int stride, int rows_there, int cols_there) {
+    constexpr int QUADS = COLS / 4, APART = THREADS / QUADS;
+    static_assert(THREADS % QUADS == 0 && COUNT % APART == 0, "each thread copies as many");
+    const int col = threadIdx.x % QUADS * 4, first = threadIdx.x / QUADS;
+    const int left = (col < cols_there ? rows_there : 0) - first;
+    const long long further = static_cast<long long>(APART) * stride;
+    to += first * PITCH_TO + col;
+    from += first * stride + col;
+#pragma unroll
+    for (int row = 0; row < COUNT; row += APART, from += further) copy_four(to + row * PITCH_TO, from, row < left);
 }
 
 // Pieces of so many floats through a ring of COUNT: from `begin` on, the next `apart` further, up to `length`. The first

@@ -30,7 +30,7 @@ from stages.launch_shapes import PLAIN, Shape
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent_grid import slices_of
-from stages.streamed_gemm import FORWARD_BYTES, OWN, PARTS, WIDTH, back_bytes
+from stages.streamed_gemm import FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
 from stages.tiles import MOST_WARPS, SHAPES
 from stages.workspace import ParameterMemory
 from tests.kernels import doubles
@@ -242,7 +242,7 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
             "mask": mask,
         }
         args |= {"batch": batch, "fan_in": fan_in, "fan_out": fan_out, "mask_bytes": mask_bytes, "fusion": fusion}
-        block, grid = (WARP * int(random.choice([2, 4, 8])),), (1, _blocks(fan_out, WIDTH))
+        block, grid = (WARP * FORWARD_WARPS,), (1, _blocks(fan_out, WIDTH))
         bounds: dict[str, Array | float] = {"out": bound, "bias": 0.0, "mask": 0.0}
         yield Case(kernel, grid, block, args, bounds, shared_bytes=FORWARD_BYTES)
 

@@ -41,7 +41,7 @@ try:
     from ladder.runner import Runner
     from ladder.sources import code_of
     from ladder.spec import check_fits, check_needs, check_settings, cut, describe_problem
-    from ladder.study import compile_points, measure_study, run_options
+    from ladder.study import compile_points, due, measure_study, run_options
     from ladder.study_data import INDEX, Point, Study, load_study, save_study
     from ladder.study_file import read_study, with_settings
     from ladder.tune import Tuning, name_of, open_gpu
@@ -172,10 +172,11 @@ def study(argv: list[str]) -> int:
         plan, folder = _resumed_study(options) if options.resume else _begun_study(options, entries, view)
         held.enter_context(alone_in(folder))
         measure = partial(_measure_point, options.data_dir, entries, view, folder)
+        wanted = due(plan, options.points)
         save_study(plan, folder)  # now, since compiling takes minutes, after which it has to be possible to go on
         try:
-            _compile_points(plan, options.data_dir, entries, view, folder)
-            measure_study(plan, folder, entries, measure, view.point)
+            _compile_points(plan, wanted, options.data_dir, entries, view, folder)
+            measure_study(plan, folder, entries, measure, view.point, wanted)
         except KeyboardInterrupt:
             view.note(f"interrupted; go on with: {PYTHON} run_ladder.py study --resume {shlex.quote(str(folder))}")
             return INTERRUPTED
@@ -190,6 +191,7 @@ def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: L
         raise UsageError("study: names no file; give one, such as experiments/hidden-size.toml, or --resume FOLDER")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     plan = read_study(options.file, shlex.join(["python", "run_ladder.py", *sys.argv[1:]]), now)
+    due(plan, options.points)  # refused before there is a folder
     changed = {name: getattr(options, name) for name in ("stages", "rounds", "repeats", "remeasure", "budget")}
     plan = with_settings(plan, {name: value for name, value in changed.items() if value is not None})
     clocks = {run_options(point, entries).lock_clocks for point in plan.points}
@@ -208,7 +210,7 @@ def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: L
 def _resumed_study(options: argparse.Namespace) -> tuple[Study, Path]:
     """A study that stopped, on the machine on which it began."""
     for name, value in vars(options).items():
-        if value is not None and name not in ("resume", "data_dir"):
+        if value is not None and name not in ("resume", "data_dir", "points"):
             raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
     folder: Path = options.resume
     plan = load_study(folder)
@@ -219,16 +221,21 @@ def _resumed_study(options: argparse.Namespace) -> tuple[Study, Path]:
 
 
 def _compile_points(
-    plan: Study, data_dir: Path | None, entries: dict[str, Entry], view: LiveView, study_folder: Path
+    plan: Study,
+    wanted: Sequence[str],
+    data_dir: Path | None,
+    entries: dict[str, Entry],
+    view: LiveView,
+    study_folder: Path,
 ) -> None:
-    """Compile what the points that are still to be measured need, where several have stages that compile for long."""
+    """Compile what the points that are to be measured need, where several have stages that compile for long."""
     runners: dict[str, Runner] = {}
     timeouts = [0.0]
     for point in plan.points:
         options = run_options(point, entries)
         stages = (entries[name].stage for name in options.stages.split(","))
         compiling = any(stage.compiles_within or stage.first_updates_within for stage in stages)
-        if point.status in ("waiting", "begun") and compiling:
+        if point.name in wanted and compiling:
             timeouts.append(options.timeout)
             with suppress(UsageError):  # which is told when its turn comes
                 runners[point.name] = _runner_at(data_dir, entries, view, study_folder, point)

@@ -203,6 +203,10 @@ def _tools(text: str) -> list[Tool]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
 
 
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
 def tools(text: str) -> list[Tool]:
     """The profilers that `--profile` asks for; ValueError says what may be asked for."""
     if text == "none":
@@ -245,6 +249,9 @@ def study_parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the study in this folder")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: runs/<name>-<time>)")
     parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="IDX files, as for an ordinary run")
+    parser.add_argument(
+        "--points", type=_names, metavar="NAME,...", help="only these points; the others wait for --resume"
+    )
     shorter = parser.add_argument_group("other than the file says, to try a study out")
     shorter.add_argument("--stages", help="as for an ordinary run")
     shorter.add_argument("--rounds", type=int, metavar="N", help="fresh processes for each stage")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,21 +46,36 @@ def run_options(point: Point, entries: Mapping[str, Entry]) -> argparse.Namespac
     return options
 
 
+def due(study: Study, only: Sequence[str] | None) -> list[str]:
+    """The names of the points that are to be measured: those that wait, or of them only some.
+
+    UsageError for a name that no point has.
+    """
+    names = [point.name for point in study.points]
+    for name in only or ():
+        if name not in names:
+            raise UsageError(f"study --points: {name!r} is no point of {study.name}; there are {', '.join(names)}")
+    waiting = [point.name for point in study.points if point.status in ("waiting", "begun")]
+    return [name for name in waiting if only is None or name in only]
+
+
 def measure_study(
-    study: Study, folder: Path, entries: Mapping[str, Entry], measure: Measure, announce: Announce
+    study: Study,
+    folder: Path,
+    entries: Mapping[str, Entry],
+    measure: Measure,
+    announce: Announce,
+    only: Sequence[str] | None = None,
 ) -> Study:
-    """Measure every point that is not measured yet; the index is on disk before and after each."""
-    jobs = [_jobs(run_options(point, entries)) for point in study.points]
+    """Measure the points that are not measured yet, or only some; the index is on disk before and after each."""
+    names = due(study, only)
+    jobs = {point.name: _jobs(run_options(point, entries)) for point in study.points if point.name in names}
     for index, point in enumerate(study.points):
-        if point.status in ("measured", "skipped"):
+        if point.name not in names:
             continue
-        after = sum(
-            count
-            for count, later in zip(jobs[index + 1 :], study.points[index + 1 :], strict=True)
-            if later.status in ("waiting", "begun")
-        )
+        after = sum(jobs.get(later.name, 0) for later in study.points[index + 1 :])
         study = _noted(study, index, "begun", folder)
-        announce(point.name, jobs[index], after)
+        announce(point.name, jobs[point.name], after)
         reason = measure(point, folder / point.name)
         study = _noted(study, index, "measured" if reason is None else "skipped", folder, reason)
     return study

@@ -201,6 +201,7 @@ def test_the_command_line_shortens_a_study(here: Path) -> None:
         (["small.toml", "--stages", "nunpy"], "hidden-3: stage 'nunpy'"),
         (["small.toml", "--repeats", "0"], "hidden-3: repeats = 0: must be a whole number of 1 or more"),
         (["small.toml", "--data-dir", "nowhere"], "nowhere: No such file or directory"),
+        (["small.toml", "--points", "hidden-4"], "study --points: 'hidden-4' is no point of small; there are hidden-3"),
         (["small.toml", "--repeat", "1"], "unrecognized arguments: --repeat"),
     ],
 )
@@ -231,6 +232,13 @@ def test_a_finished_study_is_resumed_to_itself(here: Path) -> None:
     before = {path: path.read_bytes() for path in (here / "out").rglob("*") if path.is_file()}
     assert main(["study", "--resume", "out"]) == 0
     assert {path: path.read_bytes() for path in (here / "out").rglob("*") if path.is_file()} == before
+
+
+def test_points_are_measured_apart_and_the_rest_when_it_is_resumed(here: Path) -> None:
+    assert main(["study", write(here, TWO), "--out", "out", "--points", "hidden-5"]) == 0
+    assert statuses(here / "out") == [("hidden-3", "waiting"), ("hidden-5", "measured")]
+    assert main(["study", "--resume", "out"]) == 0
+    assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
 
 
 def test_a_study_of_another_machine_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.study import measure_study
+from common.errors import UsageError
+from ladder.study import due, measure_study
 from ladder.study_data import Point, PointStatus, Study, load_study
 from stages.registry import load_all
 from tests.ladder.harness import NUMPY
@@ -50,3 +51,23 @@ def test_what_ends_a_study_leaves_its_index_whole(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         measure_study(study("waiting", "waiting", "waiting"), tmp_path, ENTRIES, interrupted, lambda *_: None)
     assert [point.status for point in load_study(tmp_path).points] == ["measured", "begun", "waiting"]
+
+
+def test_only_some_points_are_measured_and_the_others_wait(tmp_path: Path) -> None:
+    measured: list[str] = []
+    announced: list[tuple[str, int, int]] = []
+
+    def measure(point: Point, folder: Path) -> None:
+        measured.append(point.name)
+
+    begun = study("measured", "waiting", "waiting", "begun")
+    only = ["seed-3", "seed-1", "seed-0"]
+    measure_study(begun, tmp_path, ENTRIES, measure, lambda *said: announced.append(said), only)
+    assert measured == ["seed-1", "seed-3"]
+    assert announced == [("seed-1", 4, 8), ("seed-3", 8, 0)]
+    assert [point.status for point in load_study(tmp_path).points] == ["measured", "measured", "waiting", "measured"]
+
+
+def test_a_point_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UsageError, match="--points: 'seed-7' is no point of s; there are seed-0, seed-1"):
+        due(study("waiting", "measured"), ["seed-0", "seed-7"])

@@ -69,6 +69,29 @@ def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
     assert failed(checks) == {"test accuracy, not below epoch 1's"}
 
 
+@pytest.mark.parametrize(
+    ("precision", "hidden", "reference", "error", "passes"),
+    [
+        ("float32", (8,), 0.5, 0.027, True),
+        ("float32", (8,), 0.5, 0.029, False),
+        ("float32", (8,), 0.99, 0.005, False),
+        ("bfloat16", (8,), 0.5, 0.052, True),
+        ("bfloat16", (8,), 0.5, 0.054, False),
+        ("bfloat16", (8,), 0.5, math.nan, False),
+        ("float32", (), 0.5, 0.004, False),
+    ],
+)
+def test_a_network_that_has_most_wrong_may_have_others_wrong(
+    precision: Precision, hidden: tuple[int, ...], reference: float, error: float, passes: bool
+) -> None:
+    problem = Problem(36, 4, hidden, batch_size=8)
+    epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(0.8, reference)]
+    metrics = {0: EpochMetrics(1.0, 0.1 + 0.9 * error / 2), 1: EpochMetrics(0.8, reference + error)}
+    oracle = OracleRun(epochs, epochs, [None, None])
+    checks = verify_final(problem, precision, 2, initial_params(problem, 0), metrics, oracle, reference, 10_000, 60_000)
+    assert ("training accuracy" not in failed(checks)) == passes
+
+
 @pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])
 def test_with_few_images_one_of_them_is_no_defect(correct: int, passes: bool) -> None:
     oracle = OracleRun([OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.8)], [None])

@@ -1,0 +1,64 @@
+"""Points that were measured apart become one study, and nothing that is there already is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ladder.study_data import Point, PointStatus, Study, load_study, save_study
+from tools.join_study import main
+
+
+def part(folder: Path, *statuses: PointStatus, epochs: int = 1) -> str:
+    """A study whose points stand like this, each with a run that names its folder."""
+    points = [Point(f"p-{i}", {"seed": i}, {"epochs": epochs}, status) for i, status in enumerate(statuses)]
+    for point in points:
+        if point.status in ("begun", "measured"):
+            (folder / point.name).mkdir(parents=True)
+            (folder / point.name / "results.json").write_text(folder.name)
+    folder.mkdir(exist_ok=True)
+    save_study(Study("s", "S", "", "now", "command", ["seed"], points), folder)
+    return str(folder)
+
+
+def held(folder: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text() for path in folder.glob("*/results.json")}
+
+
+def test_each_point_comes_from_the_part_that_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = part(tmp_path / "a", "measured", "begun", "waiting", "waiting")
+    b = part(tmp_path / "b", "measured", "measured", "skipped", "begun")
+    whole = tmp_path / "whole"
+    assert main([str(whole), a, b]) == 0
+    assert held(whole) == {"p-0": "a", "p-1": "b"}
+    assert [point.status for point in load_study(whole).points] == ["measured", "measured", "skipped", "waiting"]
+    assert "3 of 4 points; waiting: p-3" in capsys.readouterr().out
+    assert held(tmp_path / "b") == {"p-0": "b", "p-1": "b", "p-3": "b"}
+
+
+def test_what_is_there_stays_and_an_interrupted_run_makes_room(tmp_path: Path) -> None:
+    whole, b = part(tmp_path / "whole", "measured", "begun"), part(tmp_path / "b", "measured", "measured")
+    assert main([whole, b]) == 0
+    assert held(tmp_path / "whole") == {"p-0": "whole", "p-1": "b"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["whole", "other"], "other: a study of other points or settings than whole"),
+        (["whole", "nowhere"], "nowhere/study.json: cannot be read"),
+        (["whole"], "usage: python -m tools.join_study FOLDER PART..."),
+    ],
+)
+def test_what_cannot_be_joined_is_said_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    part(Path("whole"), "measured", "waiting")
+    part(Path("other"), "measured", "measured", epochs=2)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert held(Path("whole")) == {"p-0": "whole"}

@@ -9,11 +9,12 @@ same weights: both become one kernel, which keeps its weights in registers from 
 forward and in the first layer's update, asynchronous copies bring what comes next, 256 bytes of a row at once. The rung
 below's kernels stay where they measure faster, or where a size does not fit: more than 32 rows, say.
 
-Expect: for 784-4096x3-10, batch 32, 48 us for a layer's way back where two kernels take 97, and 28 forward instead of
-33: in all 200 us a step, where two earlier versions took 285 and 234 (docs/notes.md).
+Expect: for 784-4096x3-10, batch 32, 50 us for a layer's way back where two kernels take 97, and 28 forward instead of
+33: in all 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notes.md).
 
-Found: less than that: 250 us on an H200, where the rung below takes 301. A layer's way back takes 69 us, 60.5 in a
-trial of the version before; forward the rung below's kernels, 33 and 38 us, stay the fastest (docs/notes.md).
+Found: 217 to 220 us in three trials on H200s, where the rung below takes 301. A layer's way back takes 53 us; forward
+the kernel is as fast as the rung below's, 32 us. Neither more warps nor more copies under way make a layer's way back
+much faster, and in bfloat16 not at all (docs/notes.md).
 """
 
 from __future__ import annotations

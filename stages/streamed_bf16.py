@@ -4,11 +4,12 @@ Why: as for streamed; and with one product in place of three, the copies are wha
 
 Change: gemm. As in streamed, on top of bf16.
 
-Expect: for 784-4096x3-10, batch 32, 38 us for a layer's way back instead of 71, and 20 forward instead of 23: 160 us a
-step, where two earlier versions took 210 and 188.
+Expect: for 784-4096x3-10, batch 32, 36 us for a layer's way back instead of 70, and 20 forward instead of 23: 152 us a
+step, where three earlier versions took 210, 188 and 180.
 
-Found: less than that: 180 us on an H200, where the rung below takes 235. A layer's way back takes 47 us, 50 in a trial
-of the version before; forward the rung below's kernels, 23 and 28 us, stay the fastest (docs/notes.md).
+Found: 166 to 171 us in four trials on H200s, where the rung below takes 240. A layer's way back takes 42.5 us, at 3.2
+TB/s, with as many warps and copies under way as one likes: what bounds it is memory that is read and written at once,
+whose rate for a plain copy is 4.2. Forward is 22.5 us, the rung below's 23.4 (docs/notes.md).
 """
 
 from __future__ import annotations

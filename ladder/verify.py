@@ -153,7 +153,9 @@ def verify_from_zero(
     reference = oracle.params[0]
     assert reference is not None
     error = _relative_params(updated, *reference, least=problem.learning_rate)
-    checks = [check("epoch from zeros, parameters", error, limits.from_zero[kind])]
+    # A rounded gradient is off by as much for every image, of which a large batch has more than it has chance.
+    grown = 1.0 if precision == "float32" else min(3.0, math.sqrt(max(1.0, problem.batch_size / 64)))
+    checks = [check("epoch from zeros, parameters", error, grown * limits.from_zero[kind])]
     if metrics is not None:
         loss_error = abs(metrics.mean_loss / oracle.epochs[0].mean_loss - 1.0)
         checks.append(check("epoch from zeros, loss", loss_error, limits.loss_curve[0]))

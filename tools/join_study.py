@@ -25,7 +25,7 @@ DONE = ("measured", "skipped")
 def joined(study: Study, folder: Path, part: Path) -> Study:
     """The study with what only the part has done of it, whose runs are then in the folder, too."""
     points = load_study(part).points
-    if [_asked(point) for point in points] != [_asked(point) for point in study.points]:
+    if [_alike(point) for point in points] != [_alike(point) for point in study.points]:
         raise UsageError(f"{part}: a study of other points or settings than {folder}; measure it anew with its file")
     for index, (ours, theirs) in enumerate(zip(study.points, points, strict=True)):
         if ours.status in DONE or theirs.status not in DONE:
@@ -40,6 +40,12 @@ def joined(study: Study, folder: Path, part: Path) -> Study:
 
 def _asked(point: Point) -> Point:
     return msgspec.structs.replace(point, status="waiting", reason=None)
+
+
+def _alike(point: Point) -> Point:
+    """What has to be the same; a study's file may ask for other stages by now, of which each run has its own."""
+    settings = {name: value for name, value in point.settings.items() if name != "stages"}
+    return msgspec.structs.replace(_asked(point), settings=settings)
 
 
 def main(argv: list[str]) -> int:

@@ -13,12 +13,21 @@ from numpy.typing import NDArray
 from common.dataset import Split
 from common.errors import UsageError
 from common.oracle import Float64Array, Oracle, OracleEpoch
-from common.problem import Params, Problem, initial_params
+from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
 from ladder import jobs
 from ladder.oracle_runs import OracleRun
 from ladder.results import Check, Precision, ResultsError, load
-from ladder.verify import LIMITS, FirstBatches, check, verify_final, verify_first_update, verify_speed, worst_of
+from ladder.verify import (
+    LIMITS,
+    FirstBatches,
+    check,
+    verify_final,
+    verify_first_update,
+    verify_from_zero,
+    verify_speed,
+    worst_of,
+)
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 
@@ -217,6 +226,32 @@ def test_in_small_batches_rounding_averages_out_less() -> None:
         furthest = max(furthest, *(one.error or 0.0 for one in checks if one.what == "final parameters"))
     assert flagged_runs == []
     assert furthest > LIMITS["bfloat16"].final_params
+
+
+CLASSES = np.array([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])  # of MNIST's training images
+
+
+def from_zero(batch_size: int, run: int, factor: float = 1.0) -> Check:
+    """How far an epoch from zeros, in bfloat16 and of batches of that size, is off with labels as MNIST has them."""
+    problem = Problem(1, 10, (2,), batch_size=batch_size, learning_rate=0.01)
+    labels = np.random.default_rng(run).permutation(np.repeat(np.arange(10), CLASSES))
+    images = np.zeros((len(labels), 1), np.uint8)
+    oracle, trained = (Oracle(problem, zero_params(problem)), Rounded(problem, zero_params(problem), 8, factor))
+    seen = oracle.run_epoch(images, labels)
+    trained.run_epoch(images, labels)
+    reference = OracleRun([seen], [seen], [(oracle.weights, oracle.biases)])
+    (one,) = verify_from_zero(problem, "bfloat16", as_float32(trained), None, reference)
+    return one
+
+
+@pytest.mark.parametrize("batch_size", [128, 256, 512, 1024, 8192])
+def test_in_large_batches_rounding_does_not_average_out_but_chance_does(batch_size: int) -> None:
+    honest = [from_zero(batch_size, run) for run in range(3)]
+    assert all(one.passed for one in honest)
+    if batch_size in (512, 1024):
+        assert max(one.error or 0.0 for one in honest) > LIMITS["bfloat16"].from_zero[1]
+    if batch_size < 8192:  # of which there are so few that they are measured by the size of a step
+        assert not from_zero(batch_size, 0, factor=1.13).passed
 
 
 def test_the_worst_check_is_a_failed_one_whatever_its_error() -> None:

@@ -10,9 +10,9 @@ from ladder.study_data import Point, PointStatus, Study, load_study, save_study
 from tools.join_study import main
 
 
-def part(folder: Path, *statuses: PointStatus, epochs: int = 1) -> str:
+def part(folder: Path, *statuses: PointStatus, **settings: object) -> str:
     """A study whose points stand like this, each with a run that names its folder."""
-    points = [Point(f"p-{i}", {"seed": i}, {"epochs": epochs}, status) for i, status in enumerate(statuses)]
+    points = [Point(f"p-{i}", {"seed": i}, {"epochs": 1} | settings, status) for i, status in enumerate(statuses)]
     for point in points:
         if point.status in ("begun", "measured"):
             (folder / point.name).mkdir(parents=True)
@@ -35,6 +35,15 @@ def test_each_point_comes_from_the_part_that_has_it(tmp_path: Path, capsys: pyte
     assert [point.status for point in load_study(whole).points] == ["measured", "measured", "skipped", "waiting"]
     assert "3 of 4 points; waiting: p-3" in capsys.readouterr().out
     assert held(tmp_path / "b") == {"p-0": "b", "p-1": "b", "p-3": "b"}
+
+
+def test_a_file_may_ask_for_other_stages_by_now(tmp_path: Path) -> None:
+    whole, b = (
+        part(tmp_path / "whole", "measured", "waiting"),
+        part(tmp_path / "b", "measured", "measured", stages="all"),
+    )
+    assert main([whole, b]) == 0
+    assert [point.settings.get("stages") for point in load_study(tmp_path / "whole").points] == [None, "all"]
 
 
 def test_what_is_there_stays_and_an_interrupted_run_makes_room(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ladder.results import Results
@@ -24,17 +24,35 @@ def provenance(results: Results) -> str:
 
     Only libraries that a stage of the run used are named; what was not recorded is left out.
     """
-    gpu, code = (_part(results.environment, name) for name in ("gpu", "code"))
-    machine = [gpu_name(results) or "no GPU"]
-    if gpu.get("driver"):
-        machine.append(f"driver {gpu['driver']}")
-    when = [f"recorded {results.created.partition('T')[0]}"]
-    if code.get("git_commit"):
-        changes = code.get("uncommitted_changes")
-        tree = " (tree not checked)" if changes is None else " with uncommitted changes" if changes else ""
-        when.append(f"commit {code['git_commit'][:COMMIT_DIGITS]}{tree}")
-    parts = (machine, when, _versions(results))
-    return line("; ".join(", ".join(part) for part in parts if part)) + "."
+    ((origin, _),) = origins([results])
+    return origin
+
+
+def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
+    """The same for several runs, and which it is of: those of one machine, day and commit together."""
+    together: dict[str, list[Results]] = {}
+    for run in runs:
+        together.setdefault("; ".join(filter(None, (_machine(run), _when(run)))), []).append(run)
+    found = []
+    for origin, alike in together.items():
+        used = [version for run in alike for version in _versions(run)]
+        versions = dict.fromkeys(version for name, _, _ in LIBRARIES for version in used if version.split()[0] == name)
+        found.append((line("; ".join(filter(None, (origin, ", ".join(versions))))) + ".", alike))
+    return found
+
+
+def _machine(results: Results) -> str:
+    driver = _part(results.environment, "gpu").get("driver")
+    return (gpu_name(results) or "no GPU") + (f", driver {driver}" if driver else "")
+
+
+def _when(results: Results) -> str:
+    when, code = f"recorded {results.created.partition('T')[0]}", _part(results.environment, "code")
+    if not code.get("git_commit"):
+        return when
+    changes = code.get("uncommitted_changes")
+    tree = " (tree not checked)" if changes is None else " with uncommitted changes" if changes else ""
+    return f"{when}, commit {code['git_commit'][:COMMIT_DIGITS]}{tree}"
 
 
 def gpu_name(results: Results) -> str:

@@ -15,7 +15,7 @@ from reports.markdown import bullets, cell, line, notice_blocks, table
 from reports.nearness import nearness
 from reports.notices import notices
 from reports.peers import Winner
-from reports.provenance import provenance
+from reports.provenance import origins
 from reports.sides import FIGURES, HOW_TO_READ, overlaps, side, side_table
 from reports.study import (
     StudyResults,
@@ -57,7 +57,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
     blocks = [
         f"# {line(study.title)}",
         *([line(study.question)] if study.question else []),
-        *([_what(results, first), provenance(first)] if first else ["Nothing is measured yet."]),
+        *([_what(results, first), *_origins(results)] if first else ["Nothing is measured yet."]),
         *_loud(results),
         *(_image(name) for name in sorted(figures) if name.endswith(".svg") and not name.startswith(SIDES)),
         *(_step_times(results) if first else ()),
@@ -108,6 +108,16 @@ def _what(results: StudyResults, first: Results) -> str:
     if not varied:
         return f"{text}."
     return f"Varied: {format.listing(setting(key) for key in varied)}. The first point is {text}."
+
+
+def _origins(results: StudyResults) -> Iterator[str]:
+    """Where the numbers come from; and of which points, where not all come from one machine, day and commit."""
+    texts = {id(results.runs[point.name]): point_text(point) for point in results.measured}
+    found = origins(results.runs[point.name] for point in results.measured)
+    if len(found) == 1:
+        yield found[0][0]
+    else:
+        yield bullets(f"{format.listing(texts[id(run)] for run in runs)}: {origin}" for origin, runs in found)
 
 
 def _loud(results: StudyResults) -> Iterator[str]:

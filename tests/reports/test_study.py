@@ -70,6 +70,21 @@ def test_csv_has_a_line_for_every_stage_at_every_point() -> None:
     assert next(line for line in lines if line["stage"] == "jax-scan")["speedup"] == ""
 
 
+def test_points_of_another_commit_are_told_apart() -> None:
+    results = study_results([64, 128, 256, 512])
+    code = {"git_commit": "f" * 40, "uncommitted_changes": False}
+    other = results.runs["hidden-128"]
+    later = msgspec.structs.replace(other, environment={**other.environment, "code": code})
+    results = StudyResults(results.study, {**results.runs, "hidden-128": later})
+    first, second = (
+        text for text in study_report(results, []).splitlines() if text.startswith("- hidden") and "recorded" in text
+    )
+    assert first.startswith(
+        "- hidden 64 and hidden 256: NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789;"
+    )
+    assert second.startswith("- hidden 128: NVIDIA H200, driver 580.65; recorded 2026-11-20, commit ffffffffff;")
+
+
 def test_the_report_says_all_of_it() -> None:
     report = study_report(study_results([64, 128, 256]), ["step_time.svg"])
     for said in (
@@ -129,11 +144,11 @@ def test_a_second_setting_makes_a_figure_for_each_of_its_values() -> None:
     }
 
 
-def test_nothing_varied_is_drawn_as_bars_and_one_point_needs_no_axis() -> None:
+def test_one_point_is_drawn_as_bars_whether_something_varies_or_not() -> None:
     index = msgspec.structs.replace(study("hidden", [Point("run", {}, {}, "measured")]), varied=[])
     assert set(study_figures(StudyResults(index, {"run": run_at(64)}))) == {"epoch_time.svg"}
     index = study("hidden", points("hidden", [64]))
-    assert set(study_figures(StudyResults(index, {"hidden-0": run_at(64)}))) == {"step_time.svg"}
+    assert set(study_figures(StudyResults(index, {"hidden-0": run_at(64)}))) == {"epoch_time.svg"}
 
 
 def test_a_study_without_references_has_no_race() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from ladder.results import Results, Spread, StageResult, load
 from ladder.study_data import Point, Study, load_study
 from reports import format
-from reports.peers import Winner, fastest_peer, ratio, references, winners
+from reports.peers import Winner, fastest_peer, precision_class, ratio, references, winners
 from reports.summary import table_order
 
 
@@ -88,10 +88,32 @@ def lead(run: Results, reference: StageResult | None) -> float | None:
 
 
 def races(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
-    """Of every point and class of precision that has both, the fastest rung and the fastest reference."""
+    """Of every point and class of precision that has both, the fastest rung and the fastest reference.
+
+    Not where only a weak reference was asked for: one that another beats at every point that has both.
+    """
     for point in results.measured:
         for winner in winners(results.runs[point.name]):
-            yield point, winner
+            if not _is_weak(results, point, winner.reference):
+                yield point, winner
+
+
+def _is_weak(results: StudyResults, point: Point, reference: StageResult) -> bool:
+    """Whether a reference without a time at this point is faster wherever both have one."""
+
+    def time(where: Point, name: str) -> float | None:
+        spread = step_us(results.at(where, name))
+        return spread.median if spread else None
+
+    for other in results.stages():
+        alike = precision_class(other) == precision_class(reference) and other.device == reference.device
+        if other.group != "reference" or not alike or time(point, other.name) is not None:
+            continue
+        both = [(time(where, reference.name), time(where, other.name)) for where in results.measured]
+        pairs = [(ours, theirs) for ours, theirs in both if ours is not None and theirs is not None]
+        if pairs and all(theirs < ours for ours, theirs in pairs):
+            return True
+    return False
 
 
 def setting(key: str) -> str:

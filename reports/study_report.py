@@ -156,7 +156,10 @@ def _best(results: StudyResults) -> Iterator[str]:
     if not found:
         return
     yield "## The fastest rung against the fastest reference"
-    yield "Within one class of precision, on the same kind of device; above 1x the rung is faster."
+    yield (
+        "Within one class of precision, on the same kind of device; above 1x the rung is faster. Points are left out "
+        "at which only a reference has a time that another one beats wherever both have."
+    )
     yield table(
         ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Speed-up"),
         [

@@ -151,6 +151,18 @@ def test_one_point_is_drawn_as_bars_whether_something_varies_or_not() -> None:
     assert set(study_figures(StudyResults(index, {"hidden-0": run_at(64)}))) == {"epoch_time.svg"}
 
 
+def test_a_point_with_a_weak_reference_alone_has_no_race() -> None:
+    results = study_results([64, 128, 256])
+    at_64 = results.runs["hidden-64"]
+    weak = msgspec.structs.replace(at_64, stages=[one for one in at_64.stages if one.name != "jax-scan"])
+    runs = {"hidden-64": weak, "hidden-128": results.runs["hidden-128"]}
+    found = [(point.name, race.reference.name) for point, race in races(StudyResults(results.study, runs))]
+    assert ("hidden-128", "jax-scan") in found
+    assert ("hidden-64", "torch-eager") not in found
+    alone = StudyResults(results.study, {"hidden-64": weak})  # where nobody knows of a stronger one
+    assert ("hidden-64", "torch-eager") in [(point.name, race.reference.name) for point, race in races(alone)]
+
+
 def test_a_study_without_references_has_no_race() -> None:
     results = study_results([64, 128, 256])
     runs = {

@@ -111,9 +111,6 @@ class Problem:
         return images // self.batch_size
 
 
-DRAWN_AT_ONCE = 1 << 14  # float64 numbers, which stay in a cache until they are rounded
-
-
 def initial_params(problem: Problem, run: int) -> Params:
     """The parameters that run number `run` starts from: a pure function of the seed and that number.
 
@@ -122,10 +119,10 @@ def initial_params(problem: Problem, run: int) -> Params:
     random = np.random.default_rng((problem.seed, run))
     weights = []
     for layer in problem.layers:
-        bound = 1.0 / np.sqrt(layer.fan_in)
-        weight = np.empty((layer.fan_in, layer.fan_out), np.float32)
-        for numbers in np.array_split(weight.reshape(-1), -(-weight.size // DRAWN_AT_ONCE)):
-            numbers[:] = random.uniform(-bound, bound, numbers.size)
+        bound = np.float32(1.0 / np.sqrt(layer.fan_in))
+        weight = random.random((layer.fan_in, layer.fan_out), np.float32)  # from [0, 1), in an eighth of float64's time
+        weight *= 2 * bound
+        weight -= bound
         weights.append(weight)
     return Params(tuple(weights), tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers))
 

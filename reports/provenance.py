@@ -29,7 +29,7 @@ def provenance(results: Results) -> str:
 
 
 def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
-    """The same for several runs, and which it is of: those of one machine, day and commit together."""
+    """The same for several runs, and which it is of: those of one kind of GPU, driver, day and commit together."""
     together: dict[str, list[Results]] = {}
     for run in runs:
         together.setdefault("; ".join(filter(None, (_machine(run), _when(run)))), []).append(run)

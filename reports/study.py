@@ -94,11 +94,11 @@ def races(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
     """
     for point in results.measured:
         for winner in winners(results.runs[point.name]):
-            if not _is_weak(results, point, winner.reference):
+            if not is_weak(results, point, winner.reference):
                 yield point, winner
 
 
-def _is_weak(results: StudyResults, point: Point, reference: StageResult) -> bool:
+def is_weak(results: StudyResults, point: Point, reference: StageResult) -> bool:
     """Whether a reference without a time at this point is faster wherever both have one."""
 
     def time(where: Point, name: str) -> float | None:

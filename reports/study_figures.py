@@ -61,14 +61,13 @@ def _drawings(results: StudyResults) -> Iterator[tuple[str, Figure]]:
     timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
     if not timed:
         return
-    if len(timed) == 1:  # nothing to draw a line through
-        yield "epoch_time.svg", epoch_time(results.runs[timed[0].name])
     if seeded := seeds_of(results):
         for name, points in seeded.items():
             runs = [results.runs[point.name] for point in points]
             yield f"curves{'-' if name else ''}{name}.svg", curves(runs)
         return  # its times are those of short runs, and not what it is about
-    if len(timed) == 1:
+    if len(timed) == 1:  # nothing to draw a line through
+        yield "epoch_time.svg", epoch_time(results.runs[timed[0].name])
         return
     axis = axis_of(results.study.varied, timed)
     for name, where, points in _slices(results.study.varied, axis, timed):

@@ -14,11 +14,12 @@ from reports.decomposition import profiled
 from reports.markdown import bullets, cell, line, notice_blocks, table
 from reports.nearness import nearness
 from reports.notices import notices
-from reports.peers import Winner
+from reports.peers import Winner, fastest_peer, references
 from reports.provenance import origins
 from reports.sides import FIGURES, HOW_TO_READ, overlaps, side, side_table
 from reports.study import (
     StudyResults,
+    is_weak,
     name_of,
     not_passed,
     point_text,
@@ -60,8 +61,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *([_what(results, first), *_origins(results)] if first else ["Nothing is measured yet."]),
         *_loud(results),
         *(_image(name) for name in sorted(figures) if name.endswith(".svg") and not name.startswith(SIDES)),
-        *(_step_times(results) if first else ()),
-        *_best(results),
+        *((*_step_times(results), *_best(results)) if first and not seeds_of(results) else ()),  # those of short runs
         *_nearness(results),
         *_sides(results, figures),
         *([bullets(found)] if (found := not_passed(results)) else []),
@@ -86,16 +86,18 @@ def study_csv(results: StudyResults) -> str:
             run = results.runs[point.name]
             for stage in run.stages:
                 values = [value_text(point.values[key]) for key in results.study.varied]
-                writer.writerow([*values, *_csv_cells(run, stage)])
+                reference = fastest_peer(stage, references(run))
+                fair = reference is None or not is_weak(results, point, reference)
+                writer.writerow([*values, *_csv_cells(run, stage, fair)])
         return text.getvalue()
 
 
-def _csv_cells(run: Results, stage: StageResult) -> Iterator[object]:
+def _csv_cells(run: Results, stage: StageResult, fair: bool) -> Iterator[object]:
     spread, timing = step_us(stage), stage.timing
     yield from (stage.name, stage.group, stage.precision, stage.device, stage.status)
     yield from (spread.median, spread.min, spread.max) if spread else (None, None, None)
     yield len(timing.runs_s) if spread and timing else None
-    yield speedup(run, stage)
+    yield speedup(run, stage) if fair else None
     yield timing.gpu_memory_mib if spread and timing else None
     yield timing.prepare_s if spread and timing else None
     yield stage.metrics.test_accuracy if spread and stage.metrics else None
@@ -111,7 +113,7 @@ def _what(results: StudyResults, first: Results) -> str:
 
 
 def _origins(results: StudyResults) -> Iterator[str]:
-    """Where the numbers come from; and of which points, where not all come from one machine, day and commit."""
+    """Where the numbers come from; and of which points, where not all come from one kind of GPU, day and commit."""
     texts = {id(results.runs[point.name]): point_text(point) for point in results.measured}
     found = origins(results.runs[point.name] for point in results.measured)
     if len(found) == 1:

@@ -4,7 +4,7 @@
 
 Copies each point that is measured or was skipped in a part, and not yet in the folder; a folder that is not there
 begins as the first part's index. Parts stay as they are. Ends with 2, in a line, where a part is of other points or
-settings.
+settings, or of another kind of GPU.
 """
 
 from __future__ import annotations
@@ -16,26 +16,45 @@ from pathlib import Path
 import msgspec
 
 from common.errors import UsageError
-from ladder.results import ResultsError
-from ladder.study_data import INDEX, Point, Study, load_study, save_study
+from ladder.lock import alone_in
+from ladder.results import ResultsError, load
+from ladder.study_data import INDEX, Point, PointStatus, Study, load_study, save_study
+from reports.provenance import gpu_name
 
-DONE = ("measured", "skipped")
+DONE: tuple[PointStatus, ...] = ("skipped", "measured")  # the latter rather
 
 
 def joined(study: Study, folder: Path, part: Path) -> Study:
     """The study with what only the part has done of it, whose runs are then in the folder, too."""
-    points = load_study(part).points
-    if [_alike(point) for point in points] != [_alike(point) for point in study.points]:
+    theirs = load_study(part)
+    if [_alike(point) for point in theirs.points] != [_alike(point) for point in study.points]:
         raise UsageError(f"{part}: a study of other points or settings than {folder}; measure it anew with its file")
-    for index, (ours, theirs) in enumerate(zip(study.points, points, strict=True)):
-        if ours.status in DONE or theirs.status not in DONE:
+    for index, (own, other) in enumerate(zip(study.points, theirs.points, strict=True)):
+        if _rank(other) <= _rank(own):
             continue
-        if (part / theirs.name).exists():
-            shutil.rmtree(folder / theirs.name, ignore_errors=True)  # what an interrupted run left
-            shutil.copytree(part / theirs.name, folder / theirs.name)
-        study = msgspec.structs.replace(study, points=[*study.points[:index], theirs, *study.points[index + 1 :]])
+        if other.status == "measured":
+            _check_kind(part / other.name, folder)
+        shutil.rmtree(folder / own.name, ignore_errors=True)  # what an interrupted run left
+        if (part / other.name).exists():
+            shutil.copytree(part / other.name, folder / other.name)
+        points = [*study.points[:index], other, *study.points[index + 1 :]]
+        commands = dict.fromkeys([*study.command.splitlines(), *theirs.command.splitlines()])
+        study = msgspec.structs.replace(study, points=points, command="\n".join(commands))
         save_study(study, folder)
     return study
+
+
+def _check_kind(run: Path, folder: Path) -> None:
+    """Raise UsageError for a run on another kind of GPU than one in the folder, ResultsError where there is no run."""
+    gpu = gpu_name(load(run)) or "no GPU"
+    for path in folder.glob("*/results.json"):
+        there = gpu_name(load(path)) or "no GPU"
+        if there != gpu:
+            raise UsageError(f"{run}: measured on {gpu}, and {path.parent} on {there}; join those of one kind")
+
+
+def _rank(point: Point) -> int:
+    return DONE.index(point.status) + 1 if point.status in DONE else 0
 
 
 def _asked(point: Point) -> Point:
@@ -55,15 +74,20 @@ def main(argv: list[str]) -> int:
         return 2
     folder, *parts = map(Path, argv)
     try:
-        if not (folder / INDEX).exists():
-            begun = load_study(parts[0])
-            folder.mkdir(parents=True, exist_ok=True)
-            save_study(msgspec.structs.replace(begun, points=[_asked(point) for point in begun.points]), folder)
-        study = load_study(folder)
-        for part in parts:
-            study = joined(study, folder, part)
+        first = load_study(parts[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone_in(folder):
+            if not (folder / INDEX).exists():
+                empty = msgspec.structs.replace(first, points=[_asked(point) for point in first.points], command="")
+                save_study(empty, folder)
+            study = load_study(folder)
+            for part in parts:
+                study = joined(study, folder, part)
     except (UsageError, ResultsError) as error:
         print(f"join_study: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"join_study: {error.filename or folder}: {error.strerror}", file=sys.stderr)
         return 2
     waiting = [point.name for point in study.points if point.status not in DONE]
     done = len(study.points) - len(waiting)

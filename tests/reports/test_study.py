@@ -159,6 +159,10 @@ def test_a_point_with_a_weak_reference_alone_has_no_race() -> None:
     found = [(point.name, race.reference.name) for point, race in races(StudyResults(results.study, runs))]
     assert ("hidden-128", "jax-scan") in found
     assert ("hidden-64", "torch-eager") not in found
+    lines = csv.DictReader(io.StringIO(study_csv(StudyResults(results.study, runs))))
+    speedups = {(line["hidden"], line["stage"]): line["speedup"] for line in lines}
+    assert speedups["64", "cublas"] == ""
+    assert float(speedups["128", "cublas"]) > 1
     alone = StudyResults(results.study, {"hidden-64": weak})  # where nobody knows of a stronger one
     assert ("hidden-64", "torch-eager") in [(point.name, race.reference.name) for point, race in races(alone)]
 

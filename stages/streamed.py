@@ -12,8 +12,9 @@ below's kernels stay where they measure faster, or where a size does not fit: mo
 Expect: for 784-4096x3-10, batch 32, 50 us for a layer's way back where two kernels take 97, and 28 forward instead of
 33: in all 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notes.md).
 
-Found: 218 us on an H200, and 217 to 220 on others, where the rung below takes 304. A layer's way back takes 53 us; forward
-the kernel is as fast as the rung below's, 32 us. Twice as many warps would make a step 3 % faster (docs/notes.md).
+Found: 218 us on an H200, and 217 to 220 on others, where the rung below takes 304. A layer's way back takes 53 us;
+forward the kernel is as fast as the rung below's, 32 us. Twice as many warps would make a step 3 % faster
+(docs/notes.md).
 """
 
 from __future__ import annotations

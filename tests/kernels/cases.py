@@ -499,7 +499,9 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         # by term, and an update is a mean of gradients times activations.
         logit = 4 * unit * (8 + max(inputs, *hidden, 0) ** 0.5)
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
-        totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
+        # Which of two close logits is the larger one, bfloat16's rounding decides, and for many images at once.
+        moved_images = 0.0 if parts == ALL_PARTS else float(steps * batch)
+        totals = np.array([steps * batch * 2 * (logit + 4 * moved), moved_images])
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
         made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
         yield replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)

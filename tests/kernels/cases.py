@@ -486,7 +486,9 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
             weight[...] = values / 4
         for bias in memory.biases[:-1]:  # far from zero, so that no rounding moves a unit through its ReLU's corner
             bias[...] = random.choice([-2.0, 2.0], bias.shape)
-        memory.biases[-1][...] = _normal(random, (classes,))
+        # In bfloat16 further apart than rounding moves logits, so that it is certain which images are right.
+        apart = 4.0 * random.permutation(classes) - 2.0 * classes
+        memory.biases[-1][...] = _normal(random, (classes,)) if parts == ALL_PARTS else apart
         plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts)
         assert plan is not None
         pixels = _pixels(random, (steps, batch, inputs))
@@ -499,9 +501,7 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         # by term, and an update is a mean of gradients times activations.
         logit = 4 * unit * (8 + max(inputs, *hidden, 0) ** 0.5)
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
-        # Which of two close logits is the larger one, bfloat16's rounding decides, and for many images at once.
-        moved_images = 0.0 if parts == ALL_PARTS else float(steps * batch)
-        totals = np.array([steps * batch * 2 * (logit + 4 * moved), moved_images])
+        totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
         made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
         yield replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)

@@ -484,11 +484,13 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         drawn = initial_params(problem, run=int(random.integers(1000)))
         for weight, values in zip(memory.weights, drawn.weights, strict=True):
             weight[...] = values / 4
-        for bias in memory.biases[:-1]:  # far from zero, so that no rounding moves a unit through its ReLU's corner
-            bias[...] = random.choice([-2.0, 2.0], bias.shape)
-        # In bfloat16 further apart than rounding moves logits, so that it is certain which images are right.
-        apart = 4.0 * random.permutation(classes) - 2.0 * classes
-        memory.biases[-1][...] = _normal(random, (classes,)) if parts == ALL_PARTS else apart
+        # Far from zero, so that no rounding moves a unit through its ReLU's corner; some of each layer are on, some off.
+        for bias in memory.biases[:-1]:
+            bias[...] = random.permutation(np.resize([2.0, -2.0], bias.shape))
+        if parts == ALL_PARTS:
+            memory.biases[-1][...] = _normal(random, (classes,))
+        else:  # further apart than rounding moves logits, so that it is certain which images are right
+            memory.biases[-1][...] = 4.0 * random.permutation(classes) - 2.0 * classes
         plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts)
         assert plan is not None
         pixels = _pixels(random, (steps, batch, inputs))

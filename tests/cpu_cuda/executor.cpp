@@ -1,7 +1,8 @@
-// Executes launches, each in a process of its own; executor.py writes the requests and reads the answers.
+// Executes launches, one after the other; executor.py writes the requests and reads the answers.
 //
-// argv[1] is the open file of the memory that is shared with the tests. Everything is text, in lines: the address of that
-// memory first, then for each request what its process came to, its exit status or the number of a signal, negated.
+// A launch that has a fault ends this process, and so does one that nothing may be executed after. argv[1] is the open file
+// of the memory that is shared with the tests. Everything is text, in lines: the address of that memory first, then for
+// each request, once it has been executed, "done".
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -12,17 +13,18 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
+
+constexpr std::size_t STACKS_BYTES = std::size_t{1} << 30;  // of addresses, for the threads of a launch; as runtime.cpp has it
 
 struct Request {
     std::string library, kernel;
     unsigned grid[3], block[3];
     std::uintptr_t shared;
     std::size_t shared_bytes;
-    bool cooperative;
+    bool is_last, cooperative;
     unsigned seed, limit_s;
     std::vector<std::uintptr_t> guards;    // where a page begins that must not be touched
     std::vector<std::uintptr_t> pages;     // of a dependent launch's tensors, an address and a size each
@@ -42,7 +44,7 @@ bool read(Request& request) {
     std::cin >> request.kernel;
     for (unsigned& size : request.grid) std::cin >> size;
     for (unsigned& size : request.block) std::cin >> size;
-    std::cin >> request.shared >> request.shared_bytes >> request.cooperative >> request.seed >> request.limit_s;
+    std::cin >> request.shared >> request.shared_bytes >> request.is_last >> request.cooperative >> request.seed >> request.limit_s;
     read(request.guards);
     read(request.pages);
     read(request.arguments);
@@ -59,18 +61,24 @@ Function* find(void* library, const char* name) {
     return reinterpret_cast<Function*>(found);
 }
 
-void launch(Request& request, void* library, char* memory) {
+void launch(Request& request, char* memory, char* stacks) {
     using Kernel = void(void**);
     using Launch = void(Kernel*, void**, const unsigned*, const unsigned*, void*, std::size_t, bool, unsigned, unsigned,
-                        const std::uintptr_t*, std::size_t, char*);
-    const long page = sysconf(_SC_PAGESIZE);
-    for (std::uintptr_t guard : request.guards) mprotect(reinterpret_cast<void*>(guard), page, PROT_NONE);
+                        const std::uintptr_t*, std::size_t, char*, char*);
+    void* library = dlopen(request.library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    auto* launch_on_cpu = find<Launch>(library, "launch_on_cpu");
+    auto* kernel = find<Kernel>(library, request.kernel.c_str());
     std::vector<void*> arguments;
     for (std::uint64_t& argument : request.arguments) arguments.push_back(&argument);
-    find<Launch>(library, "launch_on_cpu")(find<Kernel>(library, request.kernel.c_str()), arguments.data(), request.grid,
-                                           request.block, reinterpret_cast<void*>(request.shared), request.shared_bytes,
-                                           request.cooperative, request.seed, request.limit_s, request.pages.data(),
-                                           request.pages.size() / 2, memory);
+    const auto protect_guards = [&request](int allowed) {
+        const long page = sysconf(_SC_PAGESIZE);
+        for (std::uintptr_t guard : request.guards) mprotect(reinterpret_cast<void*>(guard), page, allowed);
+    };
+    protect_guards(PROT_NONE);
+    launch_on_cpu(kernel, arguments.data(), request.grid, request.block, reinterpret_cast<void*>(request.shared),
+                  request.shared_bytes, request.cooperative, request.seed, request.limit_s, request.pages.data(),
+                  request.pages.size() / 2, memory, stacks);
+    protect_guards(PROT_READ | PROT_WRITE);
 }
 
 }  // namespace
@@ -79,18 +87,15 @@ int main(int, char** argv) {
     const int file = std::atoi(argv[1]);
     struct stat status;
     if (fstat(file, &status) != 0) return 1;
-    void* memory = mmap(nullptr, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory == MAP_FAILED) return 1;
+    constexpr int READ_WRITE = PROT_READ | PROT_WRITE;
+    void* memory = mmap(nullptr, status.st_size, READ_WRITE, MAP_SHARED, file, 0);
+    // Kept from launch to launch, since most of the time of a small one would go into pages that are touched for the first time.
+    void* stacks = mmap(nullptr, STACKS_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED || stacks == MAP_FAILED) return 1;
     std::cout << reinterpret_cast<std::uintptr_t>(memory) << std::endl;
     for (Request request; read(request);) {
-        void* library = dlopen(request.library.c_str(), RTLD_NOW | RTLD_LOCAL);  // the next fork has it by then
-        const pid_t child = fork();
-        if (child == 0) {
-            launch(request, library, static_cast<char*>(memory));
-            _exit(0);
-        }
-        int came_to = 0;
-        if (child < 0 || waitpid(child, &came_to, 0) < 0) return 1;
-        std::cout << (WIFSIGNALED(came_to) ? -WTERMSIG(came_to) : WEXITSTATUS(came_to)) << std::endl;
+        launch(request, static_cast<char*>(memory), static_cast<char*>(stacks));
+        if (request.is_last) _exit(0);  // without a word, for which the launch may have left nothing as it was
+        std::cout << "done" << std::endl;
     }
 }

@@ -1,8 +1,9 @@
-"""Executes launches for the shim, each in a process of its own.
+"""Executes launches for the shim, in a process apart.
 
-A kernel, and a defect planted in one even more so, may write where it likes, crash, or never end. So it does this in
-a fork of a process that runs nothing else (executor.cpp): of the tests' own memory it sees the arrays that it was
-given, and no more. The tests' process is not forked, since the threads of PyTorch and JAX would not be in the fork.
+A kernel, and a defect planted in one even more so, may write where it likes, crash, or never end. So it does this in a
+process that runs nothing else (executor.cpp): of the tests' own memory it sees the arrays that it was given, and no
+more. A process executes the launches of kernels that are to be right one after the other, since most of them take a
+fraction of what a process takes to begin; any other kernel's launch, and one that had a fault, is its last.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Request:
     block: tuple[int, ...]
     shared_at: int
     shared_bytes: int
+    is_last: bool
     cooperative: bool
     seed: int
     limit_s: int
@@ -40,7 +42,7 @@ class Request:
 
     def text(self) -> str:
         """As executor.cpp reads it."""
-        how = (self.shared_at, self.shared_bytes, int(self.cooperative), self.seed, self.limit_s)
+        how = (self.shared_at, self.shared_bytes, int(self.is_last), int(self.cooperative), self.seed, self.limit_s)
         values = [int.from_bytes(argument, sys.byteorder) for argument in self.arguments]
         lists = [number for each in (self.guards, self.pages, values) for number in (len(each), *each)]
         numbers = (*self.grid, *self.block, *how, *lists)
@@ -59,40 +61,46 @@ class Executor:
     """The process, and the memory that is shared with it, which begins at `base` there."""
 
     def __init__(self, program: Path) -> None:
-        file = os.memfd_create("cpu_cuda")
-        os.ftruncate(file, MEMORY_BYTES)
-        self.memory = mmap.mmap(file, MEMORY_BYTES)
-        self._process = subprocess.Popen(
-            [program, str(file)],
+        self._program = program
+        self._file = os.memfd_create("cpu_cuda")
+        os.ftruncate(self._file, MEMORY_BYTES)
+        self.memory = mmap.mmap(self._file, MEMORY_BYTES)
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [self._program, str(self._file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            pass_fds=[file],
+            pass_fds=[self._file],
             start_new_session=True,  # so that Ctrl-C is told to the tests alone
         )
-        os.close(file)
-        self.base = self._answer()
+        assert process.stdout is not None
+        self.base = int(process.stdout.readline())
+        return process
 
     def close(self) -> None:
         """End the process."""
         self._process.communicate()  # it ends when there are no more requests
+        os.close(self._file)
 
     def execute(self, request: Request) -> Fault | None:
-        """Run a launch to its end; None if it had no fault."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(request.text())
-        self._process.stdin.flush()
-        status = self._answer()
-        if status == 0:
+        """Run a launch to its end; None if it had no fault. Afterwards `base` may be another."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(request.text())
+        process.stdin.flush()
+        if process.stdout.readline():
             return None
-        if status == _FAULT:
+        process.communicate()
+        self._process = self._started()
+        if process.returncode == 0:
+            return None
+        if process.returncode == _FAULT:
             what, _, _ = self.memory[8:REPORT_BYTES].partition(b"\0")
             return Fault(what.decode(), int.from_bytes(self.memory[:8], sys.byteorder) or None)
-        return Fault(f"ended by {signal.Signals(-status).name}" if status < 0 else f"exited with {status}")
-
-    def _answer(self) -> int:
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"the executor of kernels has ended, exit status {self._process.wait()}")
-        return int(answer)
+        if process.returncode < 0:
+            return Fault(f"ended by {signal.Signals(-process.returncode).name}")
+        raise RuntimeError(f"the executor of kernels has ended, exit status {process.returncode}")

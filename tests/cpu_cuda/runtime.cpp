@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <memory>
 #include <numeric>
 #include <random>
 #include <set>
@@ -33,6 +32,7 @@ namespace {
 
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
+constexpr std::size_t STACKS_BYTES = std::size_t{1} << 30;  // as executor.cpp has it
 constexpr std::size_t COPY_BYTES = 16;
 constexpr std::size_t REPORT_BYTES = 4096;  // and
 constexpr int FAULT = 3;                    // as executor.py has them
@@ -47,9 +47,8 @@ struct Copy {
 };
 
 struct Thread {
-    ucontext_t context;  // in which it begins; to go on in it would cost two calls of the system each time
     bool has_begun;
-    jmp_buf place;
+    jmp_buf place;  // where it goes on; a ucontext_t would cost two calls of the system each time
     uint3 index, block;
     void* dynamic_shared;  // its block's
     State state;
@@ -67,7 +66,8 @@ std::mt19937 random_order;
 std::vector<Thread> threads;
 std::vector<unsigned> order;  // of threads
 std::vector<std::size_t> block_order;
-std::unique_ptr<char[]> stacks;
+char* stacks;  // STACK_BYTES for each thread
+ucontext_t beginning;  // of whichever thread begins
 jmp_buf scheduler;
 Thread* running;
 void (*kernel)(void**);
@@ -91,7 +91,7 @@ bool waits_in_warp(const Thread& thread) {
     return thread.state == State::in_shuffle || thread.state == State::in_ballot;
 }
 
-// End the process, which runs this one launch: what was wrong, and where if it was an access, is left in `report`.
+// End the process: what was wrong, and where if it was an access, is left in `report`.
 [[noreturn]] void fail(const void* address, const char* what) {
     std::memcpy(report, &address, sizeof address);
     std::snprintf(report + sizeof address, REPORT_BYTES - sizeof address, "%s of block (%u, %u, %u)", what, blockIdx.x,
@@ -103,11 +103,20 @@ void back_to_scheduler() {
     if (_setjmp(running->place) == 0) _longjmp(scheduler, 1);
 }
 
+void run_fibre() {
+    kernel(arguments);
+    running->state = State::done;
+    back_to_scheduler();
+}
+
 void switch_to_running() {
     if (_setjmp(scheduler) != 0) return;
     if (running->has_begun) _longjmp(running->place, 1);
     running->has_begun = true;
-    setcontext(&running->context);
+    beginning.uc_stack.ss_sp = stacks + (running - threads.data()) * STACK_BYTES;
+    beginning.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&beginning, run_fibre, 0);
+    setcontext(&beginning);
 }
 
 void wait(State state, const char* what, int line) {
@@ -115,12 +124,6 @@ void wait(State state, const char* what, int line) {
     self->state = state;
     self->what = what;
     self->line = line;
-    back_to_scheduler();
-}
-
-void run_fibre() {
-    kernel(arguments);
-    running->state = State::done;
     back_to_scheduler();
 }
 
@@ -137,11 +140,7 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
         thread.block = blocks[all / size];
         thread.dynamic_shared = dynamic_shared + all / size * shared_bytes;
         thread.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
-        getcontext(&thread.context);
-        thread.context.uc_stack.ss_sp = stacks.get() + all * STACK_BYTES;
-        thread.context.uc_stack.ss_size = STACK_BYTES;
         thread.has_begun = false;
-        makecontext(&thread.context, run_fibre, 0);
     }
 }
 
@@ -317,15 +316,20 @@ void on_signal(int signal, siginfo_t* info, void*) {
     fail(info->si_addr, what);
 }
 
+// Zero: no limit any more.
+void limit_time(unsigned seconds) {
+    // The processor's time, which a busy machine takes no more of; the clock's only ends what no longer runs at all.
+    const itimerval limit = {{}, {seconds, 0}};
+    setitimer(ITIMER_PROF, &limit, nullptr);
+    alarm(seconds ? seconds + 60 : 0);
+}
+
 void tell_of_faults(unsigned limit_s) {
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO;
     for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGPROF}) sigaction(signal, &action, nullptr);
-    // The processor's time, which a busy machine takes no more of; the clock's only ends what no longer runs at all.
-    const itimerval limit = {{}, {limit_s, 0}};
-    setitimer(ITIMER_PROF, &limit, nullptr);
-    alarm(limit_s + 60);
+    limit_time(limit_s);
 }
 
 }  // namespace
@@ -380,13 +384,17 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
 // cooperative, of each after the other. It is a dependent launch if there are pages of tensors, an address and a size each.
 extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
                               void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
-                              unsigned limit_s, const std::uintptr_t* pages, std::size_t page_count, char* report_to) {
+                              unsigned limit_s, const std::uintptr_t* pages, std::size_t page_count, char* report_to,
+                              char* stacks_at) {
     kernel = function;
     arguments = args;
     report = report_to;
+    stacks = stacks_at;
+    getcontext(&beginning);
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     random_order.seed(seed);
+    tensors.clear();
     for (std::size_t i = 0; i < page_count; ++i) {
         tensors.push_back({reinterpret_cast<void*>(pages[2 * i]), pages[2 * i + 1]});
     }
@@ -395,7 +403,9 @@ extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsig
         for (unsigned y = 0; y < gridDim.y; ++y)
             for (unsigned x = 0; x < gridDim.x; ++x) blocks.push_back({x, y, z});
     std::shuffle(blocks.begin(), blocks.end(), random_order);
-    stacks.reset(new char[(cooperative ? blocks.size() : 1) * threads_per_block() * STACK_BYTES]);
+    if ((cooperative ? blocks.size() : 1) * threads_per_block() > STACKS_BYTES / STACK_BYTES) {
+        fail(nullptr, "more threads at once than there are stacks for");
+    }
 
     tell_of_faults(limit_s);
     if (cooperative) {
@@ -403,4 +413,5 @@ extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsig
     } else {
         for (const uint3& one : blocks) run_blocks({one}, shared, shared_bytes);
     }
+    limit_time(0);
 }

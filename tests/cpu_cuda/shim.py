@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from common.cuda.compile import Macros, local_sources
 from tests.cpu_cuda.executor import REPORT_BYTES, Executor, Request
 from tests.cpu_cuda.guarded import Guarded
-from tests.cpu_cuda.sources import Kernel, parse
+from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, parse
 
 HERE = Path(__file__).parent
 LIMIT_S = 20
@@ -69,6 +69,12 @@ class Toolchain:
     def _runtime(self) -> Path:
         return self._made("runtime.o", [*FLAGS, "-c", str(HERE / "runtime.cpp")])
 
+    @cached_property
+    def _header(self) -> Path:
+        """What every kernel includes, compiled; it is taken where its folder is searched before the header's own."""
+        name = "cuda_shim.h"
+        return self._made(f"{name}.gch", [*FLAGS, *UNDEFINED, "-x", "c++-header", str(HERE / name)])
+
     def library(self, source: Path, macros: Macros = ()) -> Path:
         """A `.cu` file as a shared library, compiled with these macros."""
         translated = translate(source)
@@ -79,8 +85,8 @@ class Toolchain:
         name = f"{source.stem}-{hashed.hexdigest()[:16]}"
         unit = self._build / f"{os.getpid()}-{name}.cpp"
         unit.write_text(translated)
-        include = ["-include", "cuda_shim.h", f"-I{source.parent}"]
-        return self._made(f"{name}.so", [*FLAGS, *defined, *UNDEFINED, *include, *LINK, str(unit), str(self._runtime)])
+        include = [f"-I{self._header.parent}", *FLAGS, "-include", "cuda_shim.h", f"-I{source.parent}"]
+        return self._made(f"{name}.so", [*include, *UNDEFINED, *defined, *LINK, str(unit), str(self._runtime)])
 
     def _made(self, name: str, arguments: list[str]) -> Path:
         made, under_way = self._build / name, self._build / f"{os.getpid()}-{name}"
@@ -124,6 +130,7 @@ class Shim:
         kernel = self._kernels[name]
         _check(kernel, args)
         executor = self._toolchain.executor
+        base = executor.base
         memory, end = np.frombuffer(executor.memory, np.uint8), REPORT_BYTES
         tensors: dict[int, Guarded] = {}
         shared_array: NDArray[Any] = np.zeros(shared_bytes * (math.prod(_three(grid)) if cooperative else 1), np.uint8)
@@ -135,7 +142,7 @@ class Shim:
         pages = [tensor.pages for tensor in tensors.values()] if dependent else []
 
         values: list[NDArray[Any]] = [
-            np.full((), executor.base + tensors[id(arg)].place, np.uint64)
+            np.full((), base + tensors[id(arg)].place, np.uint64)
             if isinstance(arg, np.ndarray)
             else np.full((), arg, DTYPES[parameter.type])
             for arg, parameter in zip(args, kernel.parameters, strict=True)
@@ -146,20 +153,21 @@ class Shim:
                 f"call_{name}",
                 _three(grid),
                 _three(block),
-                executor.base + shared.place,
+                base + shared.place,
                 shared_bytes,
+                kernel.source.parent != KERNELS_FOLDER,
                 cooperative,
                 seed,
                 limit_s,
-                [executor.base + guard for tensor in (*tensors.values(), shared) for guard in tensor.guards],
-                [number for begin, size in pages for number in (executor.base + begin, size)],
+                [base + guard for tensor in (*tensors.values(), shared) for guard in tensor.guards],
+                [number for begin, size in pages for number in (base + begin, size)],
                 [value.tobytes() for value in values],
             )
         )
         named = {p.name: tensors[id(arg)] for p, arg in zip(kernel.parameters, args, strict=True) if p.is_tensor}
         named["dynamic shared memory"] = shared
         if fault is not None:
-            where = "" if fault.address is None else _where(fault.address - executor.base, named)
+            where = "" if fault.address is None else _where(fault.address - base, named)
             raise KernelFault(f"{name}: {fault.what}{where}")
         for tensor, copy in named.items():
             if damage := copy.damage():

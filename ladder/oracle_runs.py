@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import current_thread, main_thread
+from types import ModuleType
 
 import numpy as np
 
@@ -104,7 +106,7 @@ def compute_all(
     with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
         share_s = budget_s * workers / len(runs)
         try:  # already here: a Ctrl-C that came while nobody heard it is told when the workers have been started
-            with _deaf_to_ctrl_c(), _silent():
+            with _deaf_to_ctrl_c(), _silent(), _without_main():
                 futures = {run: pool.submit(compute, problem, dataset, run, share_s, curve_steps) for run in runs}
             done = {run: future.result() for run, future in futures.items()}
         except BrokenProcessPool as error:
@@ -154,6 +156,17 @@ def _silent() -> Iterator[None]:
         os.dup2(stderr, 2)
         os.close(stderr)
         os.close(nowhere)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that are started here do not import this program, which may take them longer than their work."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _begin(threads: int) -> None:

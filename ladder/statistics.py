@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import NamedTuple
 
 import numpy as np
@@ -46,15 +46,16 @@ class Interval(NamedTuple):
 def median_interval(times: Times, confidence: float = OF_A_MEDIAN) -> Interval:
     """The median of the processes' times, each above zero; there is at least one."""
     logs = np.log(times)
+    middle = median(logs.tolist())
     if len(logs) < ENOUGH:
-        return _of_few(float(np.median(logs)), [logs], confidence)
-    return _percentiles(float(np.median(logs)), _resampled_medians(logs, SEED), confidence)
+        return _of_few(middle, [logs], confidence)
+    return _percentiles(middle, _resampled_medians(logs, SEED), confidence)
 
 
 def ratio_interval(base: Times, new: Times, confidence: float = OF_A_VERDICT) -> Interval:
     """How many times as long the new processes take as those of the base, by their medians; above 1 is slower."""
     logs = [np.log(base), np.log(new)]
-    middle = float(np.median(logs[1]) - np.median(logs[0]))
+    middle = median(logs[1].tolist()) - median(logs[0].tolist())
     if min(map(len, logs)) < ENOUGH:
         return _of_few(middle, logs, confidence)
     resampled = _resampled_medians(logs[1], SEED + 1) - _resampled_medians(logs[0], SEED)
@@ -77,10 +78,9 @@ def _middle_ranks(count: int, seed: int) -> tuple[NDArray[np.uint16], NDArray[np
 
 
 def _percentiles(middle: float, resampled: NDArray[np.float64], confidence: float) -> Interval:
-    tail = (1 - confidence) / 2
-    low = np.quantile(resampled, tail, method="lower")  # of the values that occurred: never between two of them
-    high = np.quantile(resampled, 1 - tail, method="higher")
-    return Interval(math.exp(middle), math.exp(low), math.exp(high))
+    below = int((1 - confidence) / 2 * (RESAMPLES - 1))  # ends are values that occurred: never between two of them
+    ordered = np.partition(resampled, (below, -1 - below))
+    return Interval(math.exp(middle), math.exp(ordered[below]), math.exp(ordered[-1 - below]))
 
 
 def _of_few(middle: float, groups: Sequence[NDArray[np.float64]], confidence: float) -> Interval:

@@ -81,7 +81,7 @@ class _WrongShapes(NumpyTrainer):
 
 class _Slow(NumpyTrainer):
     def run_epoch(self, epoch: int) -> None:
-        time.sleep(0.4)
+        time.sleep(0.2)
         super().run_epoch(epoch)
 
 

@@ -21,7 +21,7 @@ from tests.common.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=3", "--budget=1", "--remeasure=0"]
-# The second stage sleeps for two seconds or more, which leaves time to send a signal.
+# The second stage sleeps for a second or more, which leaves time to send a signal.
 PROGRAM = """
 import sys
 import run_ladder

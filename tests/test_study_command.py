@@ -35,7 +35,7 @@ remeasure = 0
 profile = "none"
 """
 TWO = f"{SMALL}\n[vary]\nhidden = [3, 5]\n"
-# The second stage sleeps for two seconds or more at every point, which leaves time to send a signal.
+# The second stage sleeps for a second or more at every point, which leaves time to send a signal.
 PROGRAM = """
 import sys
 import run_ladder

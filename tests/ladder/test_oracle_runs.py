@@ -15,7 +15,7 @@ def test_the_program_is_not_imported_again(tmp_path: Path, monkeypatch: pytest.M
     program = tmp_path / "program.py"
     program.write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
     main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__file__", str(program))
+    monkeypatch.setattr(main, "__file__", str(program), raising=False)
     monkeypatch.setattr(main, "__spec__", None)
     small_dataset().save(tmp_path / "data")
     done = compute_all(small_problem(epochs=1), tmp_path / "data", [None, 0], 60.0)

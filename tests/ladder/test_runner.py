@@ -44,8 +44,8 @@ def test_a_fault_leaves_a_row_with_its_reason(after_faults: tuple[dict[str, Stag
 
 
 def test_a_stage_that_hangs_is_ended_and_leaves_a_row_with_its_reason(tmp_path: Path) -> None:
-    (stage,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=4.0).run(Watcher()).stages
-    assert (stage.status, stage.reason, stage.timing) == ("crashed", "no answer within 4 s (--timeout)", None)
+    (stage,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=2.0).run(Watcher()).stages
+    assert (stage.status, stage.reason, stage.timing) == ("crashed", "no answer within 2 s (--timeout)", None)
 
 
 def test_the_ladder_goes_on_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
@@ -94,12 +94,12 @@ def test_the_oracle_makes_the_first_updates_once_for_all_stages(
 
 def test_a_slow_stage_is_measured_over_fewer_epochs_and_says_so(tmp_path: Path) -> None:
     problem = small_problem(epochs=6, metrics_every=1)
-    results = prepare(tmp_path, "tests.planted:SLOW", problem=problem, rounds=2, budget_s=4.0).run(Watcher())
+    results = prepare(tmp_path, "tests.planted:SLOW", problem=problem, rounds=2, budget_s=2.0).run(Watcher())
     (stage,) = results.stages
     assert stage.status == "passed"
     assert stage.timing is not None
     assert stage.timing.shortened
-    assert 2 <= stage.timing.epochs < 6  # 2 s for each of two processes, over 0.4 s an epoch or somewhat more
+    assert 2 <= stage.timing.epochs < 6  # 1 s for each of two processes, over 0.2 s an epoch or somewhat more
     assert {len(process.runs_s) for process in stage.processes} == {1}
 
 

@@ -484,7 +484,7 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         drawn = initial_params(problem, run=int(random.integers(1000)))
         for weight, values in zip(memory.weights, drawn.weights, strict=True):
             weight[...] = values / 4
-        # Far from zero, so that no rounding moves a unit through its ReLU's corner; some of each layer are on, some off.
+        # Far from zero, so that no rounding moves a unit through its ReLU's corner; some of a layer are on, some off.
         for bias in memory.biases[:-1]:
             bias[...] = random.permutation(np.resize([2.0, -2.0], bias.shape))
         if parts == ALL_PARTS:

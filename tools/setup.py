@@ -243,7 +243,9 @@ def make_venv(venv: Path, uv: str | None, interpreter: str, python: str) -> None
 def run_installer(venv: Path, uv: str | None, *arguments: str) -> tuple[int, str]:
     """Let uv or pip install these into `venv`: its exit status, and what it said, which goes to `.venv/setup.log`."""
     python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    # Of thousands of modules most are never imported; those that are get compiled then, if that is kept.
+    compiling = [] if sys.dont_write_bytecode else ["--no-compile"]
+    pip = [python, "-m", "pip", "install", *compiling, "--disable-pip-version-check", "--no-input"]
     command = [uv, "pip", "install", "--python", python] if uv else pip
     with (venv / "setup.log").open("a+") as log:
         begin = log.tell()

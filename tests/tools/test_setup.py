@@ -17,12 +17,17 @@ ROOT = Path(setup.__file__).resolve().parent.parent
 MAKE = shutil.which("make")
 
 
-def test_without_uv_python_makes_the_venv_and_its_pip_installs(machine: Machine) -> None:
+@pytest.mark.parametrize("keeps_nothing", [False, True])
+def test_without_uv_python_makes_the_venv_and_its_pip_installs(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, keeps_nothing: bool
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", keeps_nothing)
     status, commands = machine.set_up()
     assert status == 0
+    compiling = "" if keeps_nothing else "--no-compile "
     assert commands == [
         "python -m venv .venv",
-        "python -m pip install --disable-pip-version-check --no-input numpy>=2",
+        f"python -m pip install {compiling}--disable-pip-version-check --no-input numpy>=2",
     ]
 
 

@@ -21,7 +21,7 @@ ladder: ## set up, then run every stage; more options through ARGS="--hidden 256
 	@$(SETUP) && .venv/bin/python run_ladder.py --stages all $(ARGS)
 
 test: ## set up, then run the tests, two at a time; those that need a GPU are skipped where there is none
-	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-gpu: ## only the tests that need a GPU
 	@$(SETUP) --dev && tools/test_gpu.sh

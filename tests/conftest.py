@@ -1,4 +1,4 @@
-"""What holds for all tests: what is skipped here, what stays in one process, and kernels executed on the CPU."""
+"""What holds for all tests: what is skipped here, and kernels executed on the CPU."""
 
 from __future__ import annotations
 
@@ -23,13 +23,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that carries one of the markers in `NEEDS` and cannot run here as skipped.
-
-    Of several workers one takes all tests of a file, which share what they set up; and one all that need the GPU.
-    """
-    for item in items:
-        together = "gpu" if item.get_closest_marker("gpu") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(together))
+    """Mark each test that carries one of the markers in `NEEDS` and cannot run here as skipped."""
     for marker, needs in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = missing(needs) if marked else None

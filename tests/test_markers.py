@@ -1,4 +1,4 @@
-"""The markers `gpu`, `torch` and `jax`: a test that carries one is skipped exactly where it cannot run. And groups."""
+"""The markers `gpu`, `torch` and `jax`: a test that carries one is skipped exactly where it cannot run."""
 
 from __future__ import annotations
 
@@ -13,21 +13,16 @@ from tests import conftest
 class Collected:
     """A test as the hook sees it."""
 
-    def __init__(self, *markers: str, nodeid: str = "tests/test_this.py::test_that") -> None:
+    def __init__(self, *markers: str) -> None:
         self.markers = markers
-        self.nodeid = nodeid
         self.skipped: list[str] = []
-        self.group = ""
 
     def get_closest_marker(self, name: str) -> bool:
         return name in self.markers
 
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
-        if mark.name == "skip":
-            self.skipped.append(mark.kwargs["reason"])
-        else:
-            assert mark.name == "xdist_group"
-            self.group = mark.args[0]
+        assert mark.name == "skip"
+        self.skipped.append(mark.kwargs["reason"])
 
 
 @pytest.mark.parametrize("lacking", [set(), {"cuda"}, {"torch"}, {"jax"}, {"cuda", "torch"}])
@@ -43,15 +38,3 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
     conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
     reasons = {marker: [f"no {need}"] * (need in lacking) for marker, (need,) in conftest.NEEDS.items()}
     assert [test.skipped for test in tests] == [[r for marker in m for r in reasons[marker]] for m in carried]
-
-
-def test_one_worker_takes_the_tests_of_a_file_and_one_those_that_need_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conftest, "missing", lambda needs: None)
-    tests = [
-        Collected(nodeid="tests/a/test_b.py::test_c[d::e]"),
-        Collected("torch", nodeid="tests/a/test_b.py::test_f"),
-        Collected("gpu", nodeid="tests/a/test_b.py::test_g"),
-        Collected("gpu", "torch", nodeid="tests/test_h.py::test_i"),
-    ]
-    conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
-    assert [test.group for test in tests] == ["tests/a/test_b.py", "tests/a/test_b.py", "gpu", "gpu"]

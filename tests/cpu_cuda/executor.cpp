@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr std::size_t STACKS_BYTES = std::size_t{1} << 30;  // of addresses, for the threads of a launch; as runtime.cpp has it
+constexpr std::size_t STACKS_BYTES = std::size_t{1} << 30;  // of addresses, for a launch's threads; as runtime.cpp has it
 
 struct Request {
     std::string library, kernel;
@@ -44,7 +44,8 @@ bool read(Request& request) {
     std::cin >> request.kernel;
     for (unsigned& size : request.grid) std::cin >> size;
     for (unsigned& size : request.block) std::cin >> size;
-    std::cin >> request.shared >> request.shared_bytes >> request.is_last >> request.cooperative >> request.seed >> request.limit_s;
+    std::cin >> request.shared >> request.shared_bytes >> request.is_last >> request.cooperative;
+    std::cin >> request.seed >> request.limit_s;
     read(request.guards);
     read(request.pages);
     read(request.arguments);
@@ -89,7 +90,7 @@ int main(int, char** argv) {
     if (fstat(file, &status) != 0) return 1;
     constexpr int READ_WRITE = PROT_READ | PROT_WRITE;
     void* memory = mmap(nullptr, status.st_size, READ_WRITE, MAP_SHARED, file, 0);
-    // Kept from launch to launch, since most of the time of a small one would go into pages that are touched for the first time.
+    // Kept from launch to launch, since most of a small one's time would go into pages that are touched for the first time.
     void* stacks = mmap(nullptr, STACKS_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED || stacks == MAP_FAILED) return 1;
     std::cout << reinterpret_cast<std::uintptr_t>(memory) << std::endl;

@@ -96,7 +96,7 @@ class Executor:
             return None
         process.communicate()
         self._process = self._started()
-        if process.returncode == 0:
+        if process.returncode == 0 and request.is_last:
             return None
         if process.returncode == _FAULT:
             what, _, _ = self.memory[8:REPORT_BYTES].partition(b"\0")

@@ -66,7 +66,7 @@ std::mt19937 random_order;
 std::vector<Thread> threads;
 std::vector<unsigned> order;  // of threads
 std::vector<std::size_t> block_order;
-char* stacks;  // STACK_BYTES for each thread
+char* stacks;          // STACK_BYTES for each thread
 ucontext_t beginning;  // of whichever thread begins
 jmp_buf scheduler;
 Thread* running;

@@ -9,8 +9,8 @@ wider than the others, so that `split` blocks share the features of what their u
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +60,7 @@ class Plan:
     split: int  # blocks among which the features of a unit are divided
     ways: int  # warps among which the features of a block are divided
     halves: int = EXACT  # float16 that are added up to a number: two to a float32, or one
+    shares: bool = False  # logits lie where the first layer's exchange does, and have no memory of their own
 
     @property
     def pairs(self) -> int:
@@ -92,6 +93,14 @@ class Plan:
         return 2 * (len(self.problem.hidden) + (self.split > 1))
 
     @property
+    def can_share(self) -> bool:
+        """Whether the first layer's exchange has room for logits, and is idle while they come and are read.
+
+        With one hidden layer it is not: a block may send logits while another still waits for the first layer's parts.
+        """
+        return len(self.problem.hidden) > 1 and self._logits_bytes <= self._sections()["exchanges"][0]
+
+    @property
     def shared_bytes(self) -> int:
         """Of each block."""
         return sum(sum(sizes) for sizes in self._sections().values())
@@ -107,14 +116,22 @@ class Plan:
         for name, sizes in self._sections().items():
             offsets[name] = [end + before for before in itertools.accumulate(sizes[:-1], initial=0)]
             end += sum(sizes)
+        if self.shares:
+            offsets["logits"] = offsets["exchanges"]
         problem, depth = self.problem, len(self.problem.layers)
         numbers = [self.shared_bytes, depth, problem.inputs, problem.batch_size, self.pairs, self.split, self.ways]
-        numbers += [self.slice_tiles, self.tiles, *offsets["images"], *offsets["logits"]]
+        numbers += [self.slice_tiles, self.tiles, *offsets["images"], offsets["logits"][0]]
         for index, layer in enumerate(problem.layers):
             numbers += [layer.fan_out, ([*self.slots, 0])[index], self.chunks[index], offsets["weights"][index]]
             numbers += [([*offsets["outputs"], 0])[index], offsets["biases"][index], offsets["exchanges"][index]]
             numbers += [weight_begins[index], bias_begins[index]]
         return numbers
+
+    @property
+    def _logits_bytes(self) -> int:
+        """Of what all senders add to the logits of a block's eight images."""
+        part = 2 * self.halves * HALF_BYTES  # of a sender, both chunks of classes
+        return BLOCKS * (part + part // LANES)  # a lane's more, for the sake of shared memory's banks
 
     def _sections(self) -> dict[str, list[int]]:
         """Sizes in bytes of what a block keeps in shared memory, in this order."""
@@ -130,22 +147,31 @@ class Plan:
             ],
             "outputs": [slots * self.pairs * 2 * matrix for slots in self.slots],
             "exchanges": [count * self.pairs * part for count in parts],
-            "logits": [BLOCKS * (part + part // LANES)],  # a lane's more, for the sake of shared memory's banks
+            "logits": [0 if self.shares else self._logits_bytes],
             "biases": [slots * CHUNK * 4 for slots in self.slots] + [MOST_CLASSES * 4],
         }
 
 
 def plan_for(problem: Problem, halves: int = EXACT) -> Plan | None:
-    """How a problem's networks fit the cluster: the features of a unit in as few blocks as will do; None if never."""
-    for split in SPLITS:
-        plan = Plan(problem, split, 1, halves)
+    """How a problem's networks fit the cluster; None if never."""
+    return next((plan for plan in plans(problem, halves) if plan.shared_bytes <= MOST_SHARED_BYTES), None)
+
+
+def plans(problem: Problem, halves: int = EXACT) -> Iterator[Plan]:
+    """Those to choose from, the best first: the features of a unit in as few blocks as will do.
+
+    Then those whose logits have no memory of their own, also with fewer ways than there are warps for.
+    """
+    for shares, split in itertools.product((False, True), SPLITS):
+        plan = Plan(problem, split, 1, halves, shares)
         chunks, strips = plan.slots[0] * split, -(-plan.pairs // 2)
         tasks = (chunks // 2 if chunks % 2 == 0 else chunks) * strips  # of the first layer
-        ways = max(ways for ways in SPLITS if ways == 1 or (ways * tasks <= WARPS and ways <= plan.slice_tiles))
-        plan = Plan(problem, split, ways, halves)
-        if plan.shared_bytes <= MOST_SHARED_BYTES:
-            return plan
-    return None
+        ways = [ways for ways in SPLITS if ways == 1 or (ways * tasks <= WARPS and ways <= plan.slice_tiles)]
+        if shares:
+            fewer = (replace(plan, ways=number) for number in reversed(ways))
+            yield from (plan for plan in fewer if plan.can_share)
+        else:
+            yield replace(plan, ways=ways[-1])
 
 
 def misfit(problem: Problem, steps: int, halves: int = EXACT) -> str:

@@ -9,8 +9,8 @@ rest of the chip, multiplies each batch with the one before it, which lets most 
 Networks of one to four hidden layers, as far as shared memory takes them, go to a kernel of their own (cluster_mlp.py).
 
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
-times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, and 6.9 us for
-784-256-10 with batches of 128.
+times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, 6.9 us for
+784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32 (not measured yet).
 
 Found: 1.24 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
 holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.

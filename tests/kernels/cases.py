@@ -418,17 +418,25 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
 
 
 def cluster_mlp(random: Generator) -> Iterator[Case]:
-    # Inputs, hidden layers, classes, batch; blocks that share the features, warps that do.
-    sizes = [(1, (1,), 1, 1, 1, 1), (16, (8,), 2, 16, 1, 1), (50, (128, 33), 9, 33, 2, 2), (784, (256,), 10, 128, 4, 1)]
-    sizes += [(300, (17, 128, 5, 9), 16, 40, 1, 16)]
-    for (inputs, hidden, classes, batch, split, ways), halves, with_totals in itertools.product(
+    # Inputs, hidden layers, classes, batch; blocks that share the features, warps that do; whether logits lie where the
+    # first layer's exchange is.
+    sizes: list[tuple[int, tuple[int, ...], int, int, int, int, bool]] = [
+        (1, (1,), 1, 1, 1, 1, False),
+        (16, (8,), 2, 16, 1, 1, False),
+        (50, (128, 33), 9, 33, 2, 2, False),
+        (784, (256,), 10, 128, 4, 1, False),
+        (300, (17, 128, 5, 9), 16, 40, 1, 16, False),
+        (60, (20, 33), 10, 65, 1, 4, True),
+        (784, (256, 256, 256), 10, 32, 8, 1, True),
+    ]
+    for (inputs, hidden, classes, batch, split, ways, shares), halves, with_totals in itertools.product(
         sizes, (EXACT, ROUNDED), (0, 1)
     ):
         # A step moves a logit by rate times the squares of all outputs behind it, about sixteen each, times the mean of
         # dlogits: with more than one in all, the rounding of a step would be that many times larger in the next one.
         steps, rate = 3, 1 / (16 * max(hidden))
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
-        plan = Plan(problem, split, ways, halves)
+        plan = Plan(problem, split, ways, halves, shares)
         pixels = _pixels(random, (steps, batch, inputs))
         memory = ParameterMemory(HostDevice().empty, problem)
         memory.flat[...] = 0

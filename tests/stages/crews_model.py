@@ -1,6 +1,6 @@
 """The schedule of cluster_mlp's two crews in NumPy: one hidden layer, each crew with half of a batch's images.
 
-As mlp_model, whose scheduler and regions it uses, but a message is waited for by itself, and crews of a block by name.
+As mlp_model, whose scheduler and regions it uses, but crews of a block are waited for by name.
 """
 
 from __future__ import annotations
@@ -45,21 +45,18 @@ class Crews(Cluster):
         own = self.own(0, rank)
         of_group = np.concatenate([self.own(0, member) for member in group])
 
-        def holds(region: Region, use: tuple[int, str], count: int) -> Ready:
-            return lambda: region.use == use and len(region.received) == count
-
         for step, (batch, labels) in enumerate(zip(self.images, self.labels, strict=True)):
             parts, below, dlogits = (step, "parts"), (step, "doutputs"), (step, "dlogits")
             if self.last_barrier:
                 yield lambda step=step: min(self.told) >= step  # type: ignore[misc]
             for owner in group:
                 weights = in_halves(self.weights[0][features, self.own(0, owner)], WEIGHT_SCALE)
-                self.send(rank, owner, PARTS + crew, parts, rank, (batch[mine, features] @ weights).astype(np.float32))
+                self.send(rank, owner, PARTS + crew, parts, (batch[mine, features] @ weights).astype(np.float32))
             yield lambda: True
             if crew == 0 and step > 0:
                 self.update_classes(rank, step - 1)
             region = regions[PARTS + crew]
-            yield holds(region, parts, split)
+            yield region.holds(parts, split)
             if crew == 1 and self.waits_for_update:
                 yield lambda step=step: self.updated[rank] >= step - 1  # type: ignore[misc]
             received = region.read(parts, split)
@@ -69,21 +66,21 @@ class Crews(Cluster):
             self.outputs[rank][crew] = (step, output)
             part = (output @ in_halves(self.weights[1][own], WEIGHT_SCALE)).astype(np.float32)
             for i, head in enumerate(heads):
-                self.send(rank, head, LOGITS, (step, "logits"), rank, part[i * CHUNK : (i + 1) * CHUNK])
+                self.send(rank, head, LOGITS, (step, "logits"), part[i * CHUNK : (i + 1) * CHUNK])
             yield lambda: True
             if rank in heads:
-                yield holds(regions[LOGITS], (step, "logits"), BLOCKS)
+                yield regions[LOGITS].holds((step, "logits"), BLOCKS)
                 logits = regions[LOGITS].read((step, "logits"), BLOCKS)
                 regions[LOGITS].is_read = True
                 shared = self.softmax(sum(logits[1:], logits[0]) + biases[1], labels[rank * CHUNK :][:CHUNK])
                 for reader in range(BLOCKS):
-                    self.send(rank, reader, DLOGITS + crew, dlogits, rank, in_halves(shared, GRADIENT_SCALE))
-            yield holds(regions[DLOGITS + crew], dlogits, len(heads))
+                    self.send(rank, reader, DLOGITS + crew, dlogits, in_halves(shared, GRADIENT_SCALE))
+            yield regions[DLOGITS + crew].holds(dlogits, len(heads))
             doutput = np.vstack(regions[DLOGITS + crew].read(dlogits, len(heads)))
             doutputs = (doutput @ in_halves(self.weights[1][own], WEIGHT_SCALE).T).astype(np.float32)
             doutputs = in_halves(np.where(output > 0, doutputs, np.float32(0)), GRADIENT_SCALE)
             for reader in group:
-                self.send(rank, reader, PARTS + crew, below, rank, doutputs)
+                self.send(rank, reader, PARTS + crew, below, doutputs)
             self.back[rank][crew] = step
 
             def is_back(other: int, step: int = step) -> Ready:
@@ -91,11 +88,11 @@ class Crews(Cluster):
 
             if crew == 1:
                 yield is_back(0)
-            yield holds(regions[PARTS], below, split)
+            yield regions[PARTS].holds(below, split)
             update = self.product(regions[PARTS], below, batch[:half, own_features])
             if crew == 0:
                 yield is_back(1)
-            yield holds(regions[PARTS + 1], below, split)
+            yield regions[PARTS + 1].holds(below, split)
             update = update + self.product(regions[PARTS + 1], below, batch[half:, own_features])
             self.weights[0][own_features, of_group] -= self.rate * update
             if crew == 0:

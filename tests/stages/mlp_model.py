@@ -1,9 +1,11 @@
 """The schedule of cluster_mlp in NumPy: which block has what, what it sends where, and which barriers it waits at.
 
 Every block is a generator that yields what it waits for; a scheduler runs those that can go on in a random order, some
-of them rarely. Stores to other blocks arrive at any time up to their sender's next barrier. A region of shared memory
-knows whether its owner has read what is in it, so that one that is overwritten or read too early is an error and not a
-coincidence. Numbers are rounded where the kernel rounds them: factors to two float16 halves, sums to float32.
+of them rarely. As in the kernel, a block waits for the messages that it wants itself, and these arrive in any order, as
+late as may be; only a step's end is a barrier of all blocks. A region of shared memory knows whether its owner has read
+what is in it, so that one that is overwritten or read too early is an error and not a coincidence; logits have one of
+their own, or share that of the first layer's exchange. Numbers are rounded where the kernel rounds them: factors to two
+float16 halves, sums to float32.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ class Region:
             self.use, self.received, self.is_read = use, {}, False
         self.received[key] = part
 
+    def holds(self, use: tuple[int, str], count: int) -> Ready:
+        return lambda: self.use == use and len(self.received) == count
+
     def read(self, use: tuple[int, str], count: int) -> list[Array]:
         assert self.use == use, f"{use} is read where {self.use} is"
         assert len(self.received) == count, f"{use} is read too early"
@@ -58,10 +63,14 @@ class Cluster:
         self.plan, self.images, self.labels = plan, images.astype(np.float64), labels
         self.last_barrier = last_barrier
         self.last = len(plan.problem.layers) - 1
-        self.told = [0] * BLOCKS
-        self.under_way: list[tuple[int, Region, tuple[int, str], int, Array]] = []
+        self.told = [0] * BLOCKS  # of how many steps' ends
+        self.hops = [0] * BLOCKS  # how often each block has waited for others
+        self.under_way: list[tuple[Region, tuple[int, str], int, Array]] = []
         # By block: a region for each layer's exchange, and one for the logits.
         self.regions = [[Region() for _ in range(self.last + 2)] for _ in range(BLOCKS)]
+        if plan.shares:
+            for regions in self.regions:
+                regions[self.last + 1] = regions[0]
 
     def train(
         self, weights: list[Array], biases: list[Array], learning_rate: float, random: np.random.Generator
@@ -87,7 +96,7 @@ class Cluster:
         haste = self.random.choice([0.02, 0.3, 1.0], len(blocks))
         while waits:
             ready = [i for i in waits if waits[i]()]
-            assert ready, "all wait for each other"
+            assert ready or self.under_way, "all wait for each other"
             for i in self.random.permutation([i for i in ready if self.random.random() < haste[i]]):
                 try:
                     waits[i] = next(blocks[i])
@@ -97,21 +106,22 @@ class Cluster:
                 self.arrive(i)
 
     def arrive(self, i: int) -> None:
-        _, region, use, key, part = self.under_way.pop(i)
-        region.arrive(use, key, part)
+        region, use, sender, part = self.under_way.pop(i)
+        region.arrive(use, sender, part)
 
-    def send(self, sender: int, receiver: int, index: int, use: tuple[int, str], key: int, part: Array) -> None:
-        self.under_way.append((sender, self.regions[receiver][index], use, key, part))
+    def send(self, sender: int, receiver: int, index: int, use: tuple[int, str], part: Array) -> None:
+        self.under_way.append((self.regions[receiver][index], use, sender, part))
 
-    def tell(self, rank: int, *, cluster: bool = True) -> Ready:
-        """Arrive at a barrier, of the cluster or of the block alone; what is returned says whether all have."""
-        for i in reversed([i for i, message in enumerate(self.under_way) if message[0] == rank]):
-            self.arrive(i)
-        if not cluster:
-            return lambda: True
+    def receive(self, rank: int, index: int, use: tuple[int, str], count: int) -> Ready:
+        """Wait for so many messages, this block's own among them; what is returned says whether all have come."""
+        self.hops[rank] += count > 1
+        return self.regions[rank][index].holds(use, count)
+
+    def end_step(self, rank: int) -> Ready:
+        """Arrive at the cluster's barrier; what is returned says whether all have."""
         self.told[rank] += 1
         wanted = self.told[rank]
-        return lambda: min(self.told) >= wanted
+        return lambda: not self.last_barrier or min(self.told) >= wanted
 
     def own(self, index: int, rank: int) -> Array:
         """The units of a hidden layer that a block owns."""
@@ -121,6 +131,7 @@ class Cluster:
         plan, last, split = self.plan, self.last, self.plan.split
         hidden, group = plan.problem.hidden, range(rank // split * split, rank // split * split + split)
         biases, regions, everyone = self.biases[rank], self.regions[rank], range(BLOCKS)
+        heads = range(2 * plan.pairs)  # blocks that have the softmax of eight images
         features = slice(rank % split * plan.slice_tiles * 16, (rank % split + 1) * plan.slice_tiles * 16)
         of_group = np.concatenate([self.own(0, member) for member in group])
         ended: Ready = lambda: True  # noqa: E731
@@ -130,45 +141,46 @@ class Cluster:
             yield ended
             for owner in group:
                 weights = in_halves(self.weights[0][features, self.own(0, owner)], WEIGHT_SCALE)
-                self.send(rank, owner, 0, (step, "parts"), rank, (x @ weights).astype(np.float32))
-            yield self.tell(rank, cluster=split > 1)
+                self.send(rank, owner, 0, (step, "parts"), (x @ weights).astype(np.float32))
             for index in range(1, last + 1):
                 own = self.own(index - 1, rank)
-                parts = regions[index - 1].read((step, "parts"), split if index == 1 else BLOCKS)
+                senders = split if index == 1 else BLOCKS
+                yield self.receive(rank, index - 1, (step, "parts"), senders)
+                parts = regions[index - 1].read((step, "parts"), senders)
                 regions[index - 1].is_read = True
                 output = np.maximum(sum(parts[1:], parts[0]) + biases[index - 1][own], np.float32(0))
                 outputs.append(in_halves(output, OUTPUT_SCALE))
                 part = (outputs[-1] @ in_halves(self.weights[index][own], WEIGHT_SCALE)).astype(np.float32)
-                for receiver in everyone:
+                for receiver in everyone if index < last else heads:
                     if index < last:
-                        self.send(rank, receiver, index, (step, "parts"), rank, part[:, self.own(index, receiver)])
+                        self.send(rank, receiver, index, (step, "parts"), part[:, self.own(index, receiver)])
                     else:
                         images = part[receiver * CHUNK : receiver * CHUNK + CHUNK]
-                        self.send(rank, receiver, last + 1, (step, "logits"), rank, images)
-                yield self.tell(rank)
+                        self.send(rank, receiver, last + 1, (step, "logits"), images)
 
-            logits = regions[last + 1].read((step, "logits"), BLOCKS)
-            regions[last + 1].is_read = True
-            dlogits = self.softmax(sum(logits[1:], logits[0]) + biases[last], labels[rank * CHUNK :][:CHUNK])
-            for receiver in everyone:
-                self.send(rank, receiver, last, (step, "doutputs"), rank, in_halves(dlogits, GRADIENT_SCALE))
-            yield self.tell(rank)
+            if rank in heads:
+                yield self.receive(rank, last + 1, (step, "logits"), BLOCKS)
+                logits = regions[last + 1].read((step, "logits"), BLOCKS)
+                regions[last + 1].is_read = True
+                dlogits = self.softmax(sum(logits[1:], logits[0]) + biases[last], labels[rank * CHUNK :][:CHUNK])
+                for receiver in everyone:
+                    self.send(rank, receiver, last, (step, "doutputs"), in_halves(dlogits, GRADIENT_SCALE))
+            yield self.receive(rank, last, (step, "doutputs"), len(heads))
 
             for index in range(last, 0, -1):
                 own = self.own(index - 1, rank)
-                received = regions[index].read((step, "doutputs"), BLOCKS)
+                received = regions[index].read((step, "doutputs"), len(heads) if index == last else BLOCKS)
                 doutputs = np.vstack(received) if index == last else self.joined(received, range(BLOCKS), index)
                 below = (doutputs @ in_halves(self.weights[index][own], WEIGHT_SCALE).T).astype(np.float32)
                 below = in_halves(np.where(outputs[index - 1] > 0, below, np.float32(0)), GRADIENT_SCALE)
                 for receiver in everyone if index > 1 else group:
-                    self.send(rank, receiver, index - 1, (step, "doutputs"), rank, below)
-                heard = self.tell(rank, cluster=index > 1 or split > 1)
+                    self.send(rank, receiver, index - 1, (step, "doutputs"), below)
                 yield lambda: True  # here others may get ahead
                 self.weights[index][own] -= self.rate * (outputs[index - 1].T @ doutputs).astype(np.float32)
                 owned = slice(None) if index == last else self.own(index, rank)
                 biases[index][owned] -= self.rate * doutputs[:, owned].sum(axis=0).astype(np.float32)
                 regions[index].is_read = True
-                yield heard
+                yield self.receive(rank, index - 1, (step, "doutputs"), BLOCKS if index > 1 else split)
             received = regions[0].read((step, "doutputs"), split)
             doutputs = self.joined(received, group, 0)[:, of_group]
             yield lambda: True
@@ -176,7 +188,7 @@ class Cluster:
             own = self.own(0, rank)
             biases[0][own] -= self.rate * received[rank % split].sum(axis=0).astype(np.float32)
             regions[0].is_read = True
-            ended = self.tell(rank, cluster=self.last_barrier)
+            ended = self.end_step(rank)
         assert len(outputs) == len(hidden)
 
     def joined(self, parts: list[Array], owners: range, index: int) -> Array:

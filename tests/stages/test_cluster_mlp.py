@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from common.oracle import Oracle
 from common.problem import Problem, initial_params
 from stages.cluster_fp16 import STAGE as FLOAT16
-from stages.cluster_mlp import EXACT, MOST_SHARED_BYTES, ROUNDED, Plan, matrices, plan_for
+from stages.cluster_mlp import EXACT, MOST_SHARED_BYTES, ROUNDED, Plan, matrices, plan_for, plans
 from stages.persistent_cluster import STAGE
 from stages.workspace import KERNELS, ParameterMemory
 from tests.stages.crews_model import Crews
@@ -86,9 +87,9 @@ def test_the_floor_knows_the_hops_of_a_step(hidden: tuple[int, ...], batch: int,
     split_up = random_split(batch, inputs, 10)
     images, labels = split_up.pixels().reshape(1, batch, -1), split_up.labels.astype(np.int32).reshape(1, -1)
     params = initial_params(plan.problem, run=1)
-    cluster = Cluster(plan, images, labels, last_barrier=False)
+    cluster = Cluster(plan, images, labels)
     cluster.train(list(params.weights), list(params.biases), 0.1, np.random.default_rng(0))
-    assert cluster.told == [plan.hops] * 16  # the model waits for the whole cluster wherever messages are waited for
+    assert max(cluster.hops) == plan.hops  # of blocks that have the softmax of some images
 
 
 def test_a_stage_counts_the_hops_of_its_plan() -> None:
@@ -98,6 +99,7 @@ def test_a_stage_counts_the_hops_of_its_plan() -> None:
     assert hops() == 1
     assert hops(256) == 4
     assert hops(128, 128, 128, batch=32) == 6
+    assert hops(256, 256, 256, batch=32) == 8
 
 
 def test_it_is_the_same_bits_whoever_is_late() -> None:
@@ -120,6 +122,24 @@ def test_without_the_barrier_at_a_step_s_end_it_would_be_overwritten(hidden: tup
         train_until_it_fails()
 
 
+@pytest.mark.parametrize(("hidden", "split"), [((24, 24), 1), ((130, 24), 2), ((17, 5, 9), 8)], ids=str)
+def test_logits_may_lie_where_the_first_layer_s_exchange_is(hidden: tuple[int, ...], split: int) -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=hidden, batch_size=24), split, ways=1)
+    (weights, biases), _ = train(plan, 3, seed=0)
+    for seed in range(8):  # the model fails if anything is overwritten before it is read
+        again, _ = train(replace(plan, shares=True), 3, seed)
+        for own, first in zip([*again[0], *again[1]], [*weights, *biases], strict=True):
+            np.testing.assert_array_equal(own, first)
+
+
+@pytest.mark.parametrize("split", [1, 2, 16])
+def test_with_one_hidden_layer_they_may_not(split: int) -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=(130,), batch_size=24), split, ways=1, shares=True)
+    assert not plan.can_share
+    with pytest.raises(AssertionError, match=r"'(parts|logits)'\) overwrites .* yet to be read"):
+        train(plan, 1, seed=0)
+
+
 def test_matrices_hold_every_pixel_and_zeros() -> None:
     random = np.random.default_rng(0)
     batch = random.integers(0, 256, (20, 21)).astype(np.float32) / 256
@@ -132,17 +152,22 @@ def test_matrices_hold_every_pixel_and_zeros() -> None:
 
 def sections(plan: Plan) -> list[tuple[int, int]]:
     """Offset and size of whatever the kernel is told to keep in shared memory, as mlp_plan.cuh describes it."""
-    memory = ParameterMemory(HostDevice().empty, plan.problem)
-    numbers = plan.numbers(memory.weight_begins, memory.bias_begins)
-    _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = map(int, numbers)
+    _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = plan.numbers([0] * 5, [0] * 5)
     matrix = 128 * plan.halves
     part = 2 * matrix  # of a chunk by sixteen images: two matrices, or numbers to be added up
-    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512), (logits, 16 * part * 33 // 32)]
+    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512)]
+    logits_bytes = 16 * part * 33 // 32
     below = 0
     for index in range(depth):
         _, slots, chunks, weights, outputs, biases, exchange, _, _ = layers[9 * index : 9 * index + 9]
         if index == 0:
-            found += [(weights, tiles * slots * split * 512), (exchange, split * max(ways, 1) * slots * pairs * part)]
+            exchange_bytes = split * ways * slots * pairs * part
+            found += [(weights, tiles * slots * split * 512), (exchange, exchange_bytes)]
+            if not plan.shares:
+                found.append((logits, logits_bytes))
+            else:
+                assert logits == exchange
+                assert logits_bytes <= exchange_bytes
         else:
             found += [(weights, below * chunks * (256 + matrix)), (exchange, chunks * pairs * part)]
         if index < depth - 1:
@@ -154,6 +179,19 @@ def sections(plan: Plan) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+def assert_nothing_lies_upon_anything_else(plan: Plan) -> None:
+    end = 0
+    for offset, size in sections(plan):
+        assert offset == end
+        assert offset % 16 == 0
+        end += size
+    numbers = plan.numbers([0] * 5, [0] * 5)
+    assert end == plan.shared_bytes == numbers[0]
+    assert len(numbers) == 12 + 9 * len(plan.problem.layers)
+    for images in numbers[9:11]:
+        assert images % 128 == 0, "copies from memory begin where lines do"
+
+
 @pytest.mark.parametrize("halves", [EXACT, ROUNDED])
 @pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
 def test_nothing_lies_upon_anything_else(
@@ -162,13 +200,34 @@ def test_nothing_lies_upon_anything_else(
     problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
     for plan in (Plan(problem, split, 2, halves), plan_for(problem, halves)):
         assert plan is not None
-        end = 0
-        for offset, size in sections(plan):
-            assert offset == end
-            assert offset % 16 == 0
-            end += size
-        assert end == plan.shared_bytes == plan.numbers([0] * 5, [0] * 5)[0]
-        assert len(plan.numbers([0] * 5, [0] * 5)) == 12 + 9 * len(problem.layers)
+        assert_nothing_lies_upon_anything_else(plan)
+
+
+@pytest.mark.parametrize("halves", [EXACT, ROUNDED])
+def test_logits_share_memory_only_where_nothing_fits_otherwise(halves: int) -> None:
+    gained = 0
+    for depth, batch in itertools.product(range(1, 5), (1, 32, 64, 128)):
+        for hidden in itertools.product((16, 128, 256, 400), repeat=depth):
+            problem = Problem(inputs=784, classes=10, hidden=hidden, batch_size=batch)
+            fitting = [plan for plan in plans(problem, halves) if plan.shared_bytes <= MOST_SHARED_BYTES]
+            for plan in fitting:
+                assert_nothing_lies_upon_anything_else(plan)
+            alone = [plan for plan in fitting if not plan.shares]
+            chosen = plan_for(problem, halves)
+            if alone:
+                assert chosen == min(alone, key=lambda plan: plan.split)
+            elif chosen is not None:
+                assert chosen.can_share
+                assert depth > 1
+                gained += 1
+    assert gained > 0
+
+
+def test_a_network_fits_because_its_logits_have_no_memory_of_their_own() -> None:
+    plan = plan_for(Problem(inputs=784, classes=10, hidden=(256, 256, 256), batch_size=32))
+    assert plan is not None
+    assert (plan.split, plan.ways, plan.shares) == (8, 1, True)
+    assert plan.shared_bytes <= MOST_SHARED_BYTES < replace(plan, shares=False).shared_bytes
 
 
 def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
@@ -200,6 +259,11 @@ def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
     [
         ({}, ""),
         ({"hidden": (33, 7, 5, 3), "batch_size": 1}, ""),
+        ({"hidden": (256, 256, 256), "batch_size": 32}, ""),
+        (
+            {"hidden": (256, 256, 256), "batch_size": 64},
+            "hidden layers of 256,256,256 with batches of 64: too much for 16 multiprocessors",
+        ),
         ({"hidden": (8, 8, 8, 8, 8)}, "hidden layers of 8,8,8,8,8: it takes 4 at most"),
         ({"hidden": (1024,)}, "hidden layers of 1024 with batches of 128: too much for 16 multiprocessors"),
         ({"batch_size": 129}, "batch size 129: it takes 128 at most"),

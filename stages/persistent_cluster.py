@@ -5,15 +5,18 @@ memory what the one before left there. Softmax regression has 31 KB of weights, 
 
 Change: launch. One thread-block cluster of sixteen multiprocessors trains an epoch: weights in registers, logits and
 their gradients through distributed shared memory. It absorbs gemm, epilogue, head and update. A second kernel, on the
-rest of the chip, multiplies each batch with the one before it, which lets most of a step overlap with the step before.
+rest of the chip, multiplies each batch with the one before it, which lets most of a step overlap with the step before;
+in every epoch anew, and while the epoch before it is trained.
 Networks of one to four hidden layers, as far as shared memory takes them, go to a kernel of their own (cluster_mlp.py).
 
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
 times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, 6.9 us for
-784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32 (not measured yet).
+784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32 (not measured yet). For softmax
+regression, with products an epoch ahead and a warp for totals, 1.19 us.
 
-Found: 1.24 us on an H200, fourteen times as fast as the rung below, after 2.24 and 1.53 us with earlier kernels. What
-holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
+Found: 1.24 us on an H200 before these two, fourteen times as fast as the rung below, after 2.24 and 1.53 us with
+earlier kernels; with them it has yet to be measured. What holds it back are the warps that multiply, and the exchange
+as much; docs/notes.md has what was measured and tried.
 With hidden layers 6.61 us, since messages take twice what was expected, and 6.38, after 8.68 with a kernel that split
 the first layer's weights in every step.
 """
@@ -33,7 +36,7 @@ from stages.plain import float32, int32
 from stages.recipe import Metrics, RunStep
 from stages.workspace import MOST_ELEMENTS, Array, Device, Setup
 
-BLOCKS, THREADS, SHARED_BYTES = 16, 544, 212 * 1024  # persistent_cluster.cu
+BLOCKS, THREADS, SHARED_BYTES = 16, 576, 212 * 1024  # persistent_cluster.cu
 GRAM_THREADS, GRAM_BYTES = 256, 192 * 1024  # neighbour_grams.cu
 EDGE, TILE = 16, 8  # images or features of a fragment, and of a matrix in it
 LANES = 32
@@ -86,31 +89,38 @@ class ClusterRegression:
         self._learning_rate = float32(problem.learning_rate)
         self._train = setup.kernel("persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
         self._multiply_neighbours = setup.kernel("neighbour_grams.cu", "neighbour_grams", BLOCKS, GRAM_BYTES)
-        # The products run beside the training where there is room for both; elsewhere it waits for them.
+        # The products run beside trainings where there is room for both; elsewhere a training waits for its own.
         self._device, self._others = setup.device, self._multiply_neighbours.clusters_at_once(GRAM_THREADS) - 1
         self._images = fragments(setup.device, [images for images, _ in tensors.batches])
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
             own[...] = labels
         shape = (max(self._steps - 1, 1), 2 * self._pairs, self._pairs, LANES, 8)
-        self._grams = setup.device.empty(shape, np.float16)
-        self._ready = setup.device.empty(shape[:1], np.int32)
-        setup.device.zero(self._ready)
+        # By an epoch's parity: products with a flag for each step, and when they may be made.
+        empty = setup.device.empty
+        self._products = [(empty(shape, np.float16), empty(shape[:1], np.int32)) for _ in range(2)]
+        self._free = [setup.device.event() for _ in range(2)]
+        for (_, ready), free in zip(self._products, self._free, strict=True):
+            setup.device.zero(ready)
+            free.record(setup.device.stream)  # once all is set up, for which a second stream would not wait by itself
         self._epochs = 0
 
     def __call__(self, with_metrics: bool) -> None:
-        """Enqueue every step of an epoch, in order."""
+        """Enqueue every step of an epoch, in order.
+
+        The products wait for the training two epochs ago alone. Since the host is epochs ahead of the GPU, unless it
+        has waited for totals, they are made while the last epoch is trained. The training waits for the flag of each
+        step, and so ends after they were made: nothing has to join the streams.
+        """
         self._epochs += 1
-        number = np.int32(self._epochs)
-        with self._device.beside(0) if self._others else nullcontext():
+        number, parity = np.int32(self._epochs), self._epochs % 2
+        products, free = self._products[parity], self._free[parity]
+        with self._device.beside(0, after=free) if self._others else nullcontext():
             sizes = map(int32, (self._steps, self._pairs, self._tiles))
-            self._multiply_neighbours(
-                max(self._others, 1), GRAM_THREADS, self._images, self._grams, self._ready, *sizes, number
-            )
-        data = (self._images, self._labels, self._grams, self._ready)
-        flags = (number, self._learning_rate, int32(with_metrics))
+            self._multiply_neighbours(max(self._others, 1), GRAM_THREADS, self._images, *products, *sizes, number)
+        data, flags = (self._images, self._labels, *products), (number, self._learning_rate, int32(with_metrics))
         self._train(1, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
-        self._device.join()
+        free.record(self._device.stream)
 
 
 def _misfit(problem: Problem, steps: int) -> str:

@@ -96,15 +96,16 @@ class Gpu:
         self.launch_stream = Stream.from_handle(self.stream_handle)
 
     @contextmanager
-    def beside(self, branch: int) -> Iterator[None]:
-        """Enqueue on a stream beside the GPU's own, after all that the latter has by now; `join` waits for it.
+    def beside(self, branch: int, after: Any = None) -> Iterator[None]:
+        """Enqueue on a stream beside the GPU's own, after an event, or else all that the latter has by now.
 
-        In a capture that makes a branch of the graph. Branches of one number are one stream, in order.
+        `join` waits for it. In a capture that makes a branch of the graph. Branches of one number are one stream, in
+        order.
         """
         main = self.stream
         if branch not in self._branches:
             self._branches[branch] = cupy.cuda.Stream(non_blocking=True)
-        self._branches[branch].wait_event(_recorded(main))
+        self._branches[branch].wait_event(_recorded(main) if after is None else after)
         self._enqueue_on(self._branches[branch])
         try:
             yield

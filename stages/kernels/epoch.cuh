@@ -9,7 +9,8 @@ constexpr int MOST_TILES = 4;  // of features, in a block
 constexpr int BACKWARD_WARPS = MOST_TILES;
 constexpr int FORWARD_WARPS = MOST_PAIRS;
 constexpr int HEAD_WARPS = 4;
-constexpr int THREADS = (BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS + 1) * WARP;  // the last warp fetches batches
+constexpr int FETCH_WARP = BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS, TOTALS_WARP = FETCH_WARP + 1;  // one each
+constexpr int THREADS = (TOTALS_WARP + 1) * WARP;
 constexpr int STAGES = 8;  // batches on the chip: the one at work, and those that are on their way
 enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // and the next one: by their step's parity
 
@@ -39,7 +40,7 @@ struct Shared {
     Columns partial_logits[2][BLOCKS];  // from each block, of this block's images
     Columns dlogits[2][BLOCKS];         // from each block, of its images
     Columns weights[2][2 * MOST_TILES];
-    float4 sums[2][HEAD_WARPS][WARP];
+    float4 sums[2][HEAD_WARPS][WARP];         // read before whoever reads them meets the head's warps again
     double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each
     Barrier logits_are_in[2], dlogits_are_in[2];
 

@@ -16,19 +16,21 @@
 #include "fetch_warp.cuh"
 #include "forward_warp.cuh"
 #include "head_warp.cuh"
+#include "totals_warp.cuh"
 
 // persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, the bias too.
 //   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
 //             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
-//   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images, at the same time
+//   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images, before or at the same time
 //   ready     (steps - 1,)               i32  in: becomes `number` as soon as the grams of that step can be read
 //   weight    (inputs, classes)          f32  in, out
 //   bias      (classes,)                 f32  in, out
 //   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, with with_totals
 // Launch: one cluster of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, batches have 16 pairs images; learning_rate as a step's,
 //   for the mean over its images.
-//   neighbour_grams, with the same number, has to be able to run beside it, or to have run before.
+//   neighbour_grams, with the same number, has to be able to run beside it, or to have run before; with another number
+//   it may write other grams and flags meanwhile, but not these.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
 // Order:  every sum has one order, whoever comes first; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const int* labels,
@@ -51,7 +53,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
             make_barrier(shared.logits_are_in[parity], 1);
             make_barrier(shared.dlogits_are_in[parity], 1);
         }
-        const int readers = BACKWARD_WARPS + FORWARD_WARPS + (epoch.has_head(rank_in_cluster()) ? HEAD_WARPS : 0);
+        const int of_logits = epoch.has_head(rank_in_cluster()) ? HEAD_WARPS + (with_totals ? 1 : 0) : 0;
+        const int readers = BACKWARD_WARPS + FORWARD_WARPS + of_logits;
         for (int stage = 0; stage < STAGES; ++stage) {
             make_barrier(shared.fetched[stage], 1);
             make_barrier(shared.done_with[stage], readers);
@@ -72,12 +75,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
         HeadWarp head(shared, epoch, rows);
         if (with_totals) {
             head.run<true>();
-            head.send_totals();
         } else {
             head.run<false>();
         }
-    } else if (threadIdx.x % WARP == 0) {
+    } else if (threadIdx.x == FETCH_WARP * WARP) {
         FetchWarp(shared, epoch).run();
+    } else if (warp == TOTALS_WARP && with_totals) {
+        TotalsWarp(shared, epoch, rows).run();
     }
     wait_for_cluster();  // a block that ends takes its mailboxes with it
     if (with_totals && rank_in_cluster() == 0 && threadIdx.x == 0) {

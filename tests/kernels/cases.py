@@ -389,6 +389,7 @@ def neighbour_grams(random: Generator) -> Iterator[Case]:
 
 def persistent_cluster(random: Generator) -> Iterator[Case]:
     sizes = [(1, 16, 1, 1), (2, 16, 16, 2), (5, 48, 33, 9), (4, 128, 784, 10), (3, 112, 1023, 16)]
+    sizes += [(19, 32, 40, 10)]  # more than twice as many steps as there are batches on the chip
     for (steps, batch, inputs, classes), with_totals in itertools.product(sizes, (0, 1)):
         pixels = _pixels(random, (steps, batch, inputs))
         images = fragments(HostDevice(), list(pixels))

@@ -4,6 +4,9 @@ Every warp is a generator that yields what it waits for; a scheduler runs those 
 lets messages arrive in a random order, some of them late. A mailbox knows the step that its contents are of, so that
 one that is overwritten before it was read, or read before it was filled, is an error and not a coincidence. Numbers
 are rounded where the kernel rounds them: factors to two float16 halves, sums to float32.
+
+The products of neighbouring batches are made by one more such generator, epoch after epoch, which lives on from launch
+to launch, as a second stream does.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +70,40 @@ def neighbour_grams(images: Half) -> Half:
     return grams
 
 
+class Products:
+    """What a second stream makes of the images for each epoch, counted from 1, into the next of so many buffers."""
+
+    def __init__(self, images: Half, epochs: int, *, buffers: int = 2, waits: bool = True) -> None:
+        self._grams = neighbour_grams(images)
+        self._ready = np.zeros((buffers, len(self._grams)), np.int64)  # the epoch that a step's are of
+        self._waits = waits
+        self.trained = 0  # epochs
+        self.stream = self._make(epochs)
+
+    def _make(self, epochs: int) -> Warp:
+        for epoch in range(1, epochs + 1):
+            yield partial(self._is_free_for, epoch)
+            for step in range(len(self._grams)):
+                self._ready[epoch % len(self._ready), step] = epoch
+                yield lambda: True
+
+    def _is_free_for(self, epoch: int) -> bool:
+        return not self._waits or self.trained >= epoch - 2
+
+    def are_ready(self, epoch: int, step: int) -> Ready:
+        def ready() -> bool:
+            made = self._ready[epoch % len(self._ready), step]
+            assert made <= epoch, f"products of epoch {epoch} were overwritten before they were read"
+            return bool(made == epoch)
+
+        return ready
+
+    def of(self, epoch: int, step: int) -> Half:
+        assert self.are_ready(epoch, step)()
+        gram: Half = self._grams[step]
+        return gram
+
+
 @dataclass
 class Mailbox:
     """What has arrived for one step: from each block a matrix (16, 8)."""
@@ -75,17 +113,22 @@ class Mailbox:
 
 
 class Cluster:
-    """One launch; `mailboxes` of each kind (the kernel has two) are taken in turns by the steps."""
+    """One launch, with totals; `mailboxes` of each kind (the kernel has two) are taken in turns by the steps."""
 
-    def __init__(self, images: Half, labels: NDArray[np.int32], grams: Half, *, mailboxes: int) -> None:
-        self.images, self.labels, self.grams = images, labels, grams
+    def __init__(
+        self, images: Half, labels: NDArray[np.int32], products: Products, *, mailboxes: int, meets: bool = True
+    ) -> None:
+        self.images, self.labels, self.products = images, labels, products
+        self.epoch = products.trained + 1
         self.steps, self.tiles, self.pairs = images.shape[:3]
         self.boxes = mailboxes
         self.mail: dict[tuple[str, int, int], Mailbox] = {}
         self.under_way: list[tuple[str, int, int, int, Array]] = []
         self.met: dict[tuple[str, int, int], int] = {}
         self.published: dict[tuple[int, int, int], tuple[int, Array]] = {}
-        self.sums: dict[tuple[int, int, int], Array] = {}
+        self.sums: dict[tuple[int, int, int], tuple[int, Array]] = {}
+        self.meets = meets  # whether the head's warps wait for the totals' one
+        self.totals = np.zeros((2 * self.pairs, 2))  # of each block: loss and number right
 
     def train(
         self, weight: Array, bias: Array, learning_rate: float, random: np.random.Generator
@@ -100,15 +143,18 @@ class Cluster:
         warps = [self.backward_warp(block, warp) for block in range(BLOCKS) for warp in range(BACKWARD_WARPS)]
         warps += [self.forward_warp(block, warp) for block in range(BLOCKS) for warp in range(FORWARD_WARPS)]
         warps += [self.head_warp(block, warp) for block in range(2 * self.pairs) for warp in range(HEAD_WARPS)]
+        warps += [self.totals_warp(block) for block in range(2 * self.pairs)]
         self.run(warps, random)
+        self.products.trained += 1
         trained = np.concatenate([tile.T for tile in self.weights])[:, : self.classes]
         return trained[: len(weight)], trained[len(weight)]
 
     def run(self, warps: list[Warp], random: np.random.Generator) -> None:
         """Until all have ended. Some warps are slow, so that others run as far ahead as they can."""
+        side, warps = len(warps), [*warps, self.products.stream]
         waits: dict[int, Ready] = dict.fromkeys(range(len(warps)), lambda: True)
         haste = random.choice([0.03, 0.3, 1.0], len(warps))
-        while waits:
+        while waits.keys() - {side}:
             ready = [i for i in waits if waits[i]()]
             assert ready or self.under_way, "all wait for each other"
             for i in random.permutation([i for i in ready if random.random() < haste[i]]):
@@ -148,9 +194,9 @@ class Cluster:
         assert box.step == step, f"{kind} of step {box.step} where those of {step} should be"
         return box.parts[sender]
 
-    def meet(self, role: str, block: int, meeting: int, warps: int) -> Ready:
+    def meet(self, role: str, block: int, meeting: int, warps: int, counts: bool = True) -> Ready:
         key = (role, block, meeting)
-        self.met[key] = self.met.get(key, 0) + 1
+        self.met[key] = self.met.get(key, 0) + counts
         return lambda: self.met[key] == warps
 
     def own_tiles(self, block: int) -> range:
@@ -209,21 +255,37 @@ class Cluster:
                 logits += self.read("logits", step, block, sender)
             logits /= WEIGHT_SCALE
             if step > 0:
+                yield self.products.are_ready(self.epoch, step - 1)
                 yield self.is_full("dlogits", step - 1, block)
                 logits -= self.rate * self.last_update(block, warp, step)
-            self.sums[block, step % 2, warp] = logits
-            yield self.meet("head", block, step, HEAD_WARPS)
-            logits = sum((self.sums[block, step % 2, i] for i in range(1, HEAD_WARPS)), self.sums[block, step % 2, 0])
-            dlogits = self.softmax(logits, self.labels[step, 8 * block : 8 * block + 8])
+            self.sums[block, step % 2, warp] = step, logits
+            yield self.meet("head", block, step, HEAD_WARPS + self.meets)
+            dlogits = self.softmax(self.logits(block, step), self.labels[step, 8 * block : 8 * block + 8])
             for receiver in range(share * warp, share * warp + share):
                 self.send("dlogits", step, block, receiver, dlogits)
+
+    def totals_warp(self, block: int) -> Warp:
+        for step in range(self.steps):
+            yield self.meet("head", block, step, HEAD_WARPS + self.meets, self.meets)
+            yield from [lambda: True] * 10  # here others may get ahead, as far as they can
+            logits, labels = self.logits(block, step)[: self.classes], self.labels[step, 8 * block : 8 * block + 8]
+            shifted = logits - logits.max(axis=0)
+            losses = np.log(np.exp(shifted).sum(axis=0)) - shifted[labels, np.arange(8)]
+            self.totals[block] += losses.sum(dtype=np.float64), (logits.argmax(axis=0) == labels).sum()
+
+    def logits(self, block: int, step: int) -> Array:
+        """The shares of the head's warps together."""
+        steps, shares = zip(*(self.sums[block, step % 2, warp] for warp in range(HEAD_WARPS)), strict=True)
+        assert set(steps) == {step}, f"sums of step {step} were overwritten before they were read"
+        total: Array = sum(shares[1:], shares[0])
+        return total
 
     def last_update(self, block: int, warp: int, step: int) -> Array:
         sums = np.zeros((CLASSES, 8), np.float32)
         for pair in range(PAIRS_A_WARP * warp, min(PAIRS_A_WARP * warp + PAIRS_A_WARP, self.pairs)):
             dlogits = np.hstack([self.read("dlogits", step - 1, block, 2 * pair + i) for i in range(2)])
             high, low = halves(dlogits)
-            gram = self.grams[step - 1, block, pair]
+            gram = self.products.of(self.epoch, step - 1)[block, pair]
             gram_high, gram_low = (right_factor(gram[:, i : i + 2], gram[:, i + 2 : i + 4]) for i in (0, 4))
             for left, right in itertools.product((high, low), (gram_high, gram_low)):
                 sums = product(left, right, sums)

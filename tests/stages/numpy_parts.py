@@ -58,7 +58,7 @@ class HostDevice:
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         return enqueue
 
-    def beside(self, branch: int) -> AbstractContextManager[None]:
+    def beside(self, branch: int, after: HostEvent | None = None) -> AbstractContextManager[None]:
         return nullcontext()
 
     def join(self) -> None:

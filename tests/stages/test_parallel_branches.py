@@ -17,10 +17,11 @@ from stages.parallel_branches import ParallelUpdate
 from stages.plain import SeparateEpilogue
 from stages.step import Step, set_up
 from stages.workspace import Array, Setup
-from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyGemm
+from tests.stages.numpy_parts import RECIPE, HostDevice, HostEvent, HostStream, NumpyGemm
 from tests.stages.test_step import random_split
 
 WRITES = {"add_bias": [0], "relu": [0], "relu_backward": [0], "bias_update": [1], "softmax_xent": [2, 3]}
+WRITES |= {"neighbour_grams": [1, 2], "persistent_cluster": [4, 5, 6]}
 
 
 @dataclass
@@ -41,15 +42,22 @@ class RacingDevice(HostDevice):
     done: dict[int | None, frozenset[int]] = field(default_factory=lambda: {None: frozenset()})  # by branch
     branch: int | None = None
 
+    def __post_init__(self) -> None:
+        super().__init__()
+
     @contextmanager
-    def beside(self, branch: int) -> Iterator[None]:
-        self.done[branch] = self.done.get(branch, frozenset()) | self.done[None]
+    def beside(self, branch: int, after: HostEvent | None = None) -> Iterator[None]:
+        before = after.before if isinstance(after, Mark) else self.done[None]
+        self.done[branch] = self.done.get(branch, frozenset()) | before
         self.branch = branch
         yield
         self.branch = None
 
     def join(self) -> None:
         self.done[None] = frozenset().union(*self.done.values())
+
+    def event(self) -> HostEvent:
+        return Mark(self)
 
     def enqueue(self, name: str, reads: list[Array], writes: list[Array]) -> None:
         self.work.append(Work(name, reads, writes, self.done[self.branch]))
@@ -74,6 +82,17 @@ class RacingDevice(HostDevice):
                 if any(a is b for a, b in touched):
                     found.append((other.name, work.name))
         return found
+
+
+class Mark(HostEvent):
+    """A mark on a stream of such a device, and what has surely been done when it is passed."""
+
+    def __init__(self, device: RacingDevice) -> None:
+        self._device = device
+        self.before: frozenset[int] = frozenset()
+
+    def record(self, stream: HostStream) -> None:
+        self.before = self._device.done[self._device.branch]
 
 
 class RecordedGemm(NumpyGemm):

@@ -26,6 +26,7 @@ from ladder.verify import (
     verify_first_update,
     verify_from_zero,
     verify_speed,
+    verify_validation,
     worst_of,
 )
 from stages.references.numpy_cpu import NumpyTrainer
@@ -100,6 +101,32 @@ def test_a_network_that_begins_late_may_have_others_wrong(
     oracle = OracleRun(epochs, epochs, [None] * 3)
     checks = verify_final(problem, precision, 3, initial_params(problem, 0), metrics, oracle, reference, 10_000, 60_000)
     assert ("training accuracy" not in failed(checks)) == passes
+
+
+@pytest.mark.parametrize(
+    ("hidden", "second", "accuracies", "error", "passes"),
+    [
+        ((8,), 0.2, (0.11, 0.22), 0.13, True),
+        ((8,), 0.2, (0.11, 0.22), -0.13, True),
+        ((8,), 0.2, (0.11, 0.22), 0.14, False),
+        ((8,), 0.2, (0.11, 0.22), math.nan, False),
+        ((8,), 0.2, (0.92, 0.93), 0.03, False),  # it has arrived
+        ((8,), 0.6, (0.11, 0.22), 0.03, False),  # it had begun
+        ((), 0.2, (0.11, 0.22), 0.03, False),
+    ],
+)
+def test_a_network_that_begins_late_may_be_an_epoch_s_way_from_the_oracle_s_test_accuracy(
+    hidden: tuple[int, ...], second: float, accuracies: tuple[float, float], error: float, passes: bool
+) -> None:
+    problem = Problem(36, 4, hidden, batch_size=8, validate_every=3)
+    epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second), OracleEpoch(0.8, 0.5)]
+    oracle = OracleRun(epochs, [OracleEpoch(1.0, accuracy) for accuracy in (0.1, *accuracies)], [None] * 3)
+    accuracy = accuracies[-1] + error
+    final = verify_final(problem, "float32", 3, initial_params(problem, 0), {}, oracle, accuracy, 10_000, 60_000)
+    assert ("test accuracy" not in failed(final)) == passes
+    said = EpochMetrics(1.0, accuracy)
+    checks = verify_validation(problem, "float32", 3, {2: said}, oracle, OracleEpoch(1.0, accuracy), 10_000)
+    assert ("validation curve, accuracy" not in failed(checks)) == passes
 
 
 @pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])

@@ -16,10 +16,10 @@ from ladder.oracle_runs import OracleRun
 from ladder.results import Precision
 from ladder.trip import Trip
 from ladder.verify import (
+    LATE,
     LIMITS,
     TEST_ACCURACY,
     TRAINING_ACCURACY,
-    TRAINING_ERRORS,
     VALIDATION_LOSS,
     FirstBatches,
     verify_final,
@@ -84,6 +84,6 @@ def test_the_limits_of_the_accuracies_are_in_the_document() -> None:
     assert float(training) == TRAINING_ACCURACY
     ((most, bfloat16),) = re.findall(r"(\d+) % of those that .* are allowed as well, in bfloat16 (\d+) %", METHOD)
     shares = dict.fromkeys(get_args(Precision), int(most) / 100) | {"bfloat16": int(bfloat16) / 100}
-    assert shares == TRAINING_ERRORS
+    assert shares == LATE
     (loss,) = re.findall(r"validation's loss by ([\d.]+) for an MLP", METHOD)
     assert float(loss) == VALIDATION_LOSS

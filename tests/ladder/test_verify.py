@@ -82,12 +82,12 @@ def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
 @pytest.mark.parametrize(
     ("precision", "hidden", "second", "reference", "error", "passes"),
     [
-        ("float32", (8,), 0.2, 0.5, 0.027, True),
-        ("float32", (8,), 0.2, 0.5, 0.029, False),
+        ("float32", (8,), 0.2, 0.5, 0.052, True),
+        ("float32", (8,), 0.2, 0.5, 0.054, False),
         ("float32", (8,), 0.2, 0.99, 0.005, False),
         ("float32", (8,), 0.6, 0.7, 0.005, False),  # it had begun
-        ("bfloat16", (8,), 0.2, 0.5, 0.052, True),
-        ("bfloat16", (8,), 0.2, 0.5, 0.054, False),
+        ("bfloat16", (8,), 0.2, 0.5, 0.102, True),
+        ("bfloat16", (8,), 0.2, 0.5, 0.104, False),
         ("bfloat16", (8,), 0.2, 0.5, math.nan, False),
         ("float32", (), 0.2, 0.5, 0.004, False),
     ],
@@ -101,6 +101,31 @@ def test_a_network_that_begins_late_may_have_others_wrong(
     oracle = OracleRun(epochs, epochs, [None] * 3)
     checks = verify_final(problem, precision, 3, initial_params(problem, 0), metrics, oracle, reference, 10_000, 60_000)
     assert ("training accuracy" not in failed(checks)) == passes
+
+
+@pytest.mark.parametrize(
+    ("precision", "hidden", "second", "loss", "error", "passes"),
+    [
+        ("float32", (8,), 0.2, 0.5, 0.065, True),
+        ("float32", (8,), 0.2, 0.5, -0.065, True),
+        ("float32", (8,), 0.2, 0.5, 0.075, False),
+        ("float32", (8,), 0.2, 0.05, 0.03, False),  # there is no loss left
+        ("float32", (8,), 0.6, 0.5, 0.025, False),  # it had begun
+        ("bfloat16", (8,), 0.2, 0.5, 0.125, True),
+        ("bfloat16", (8,), 0.2, 0.5, 0.135, False),
+        ("bfloat16", (8,), 0.2, 0.5, math.nan, False),
+        ("float32", (), 0.2, 0.5, 0.001, False),
+    ],
+)
+def test_a_network_that_begins_late_may_have_another_loss(
+    precision: Precision, hidden: tuple[int, ...], second: float, loss: float, error: float, passes: bool
+) -> None:
+    problem = Problem(36, 4, hidden, batch_size=8)
+    epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second), OracleEpoch(loss, 0.5)]
+    metrics = {1: EpochMetrics(1.0, second), 2: EpochMetrics(loss + error, 0.5)}
+    oracle = OracleRun(epochs, epochs, [None] * 3)
+    checks = verify_final(problem, precision, 3, initial_params(problem, 0), metrics, oracle, 0.5, 10_000, 60_000)
+    assert ("loss curve" not in failed(checks)) == passes
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ladder.results import ResultsError, write_whole
 STUDY_VERSION = 1
 INDEX = "study.json"
 
-Measure = Literal["epoch", "times"]  # ms/epoch, or how many times as fast as another stage
+Measure = Literal["epoch", "step", "times"]  # ms/epoch, us/step, or how many times as fast as another stage
 PointStatus = Literal["waiting", "begun", "measured", "skipped"]
 
 

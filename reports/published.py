@@ -63,12 +63,14 @@ def _ours(one: Published, results: StudyResults) -> str:
         return ""
     stage = _stage(run, one.of) if one.of else _fastest_rung(run)
     seconds = epoch_s(stage)
-    if stage is None or seconds is None:
+    if stage is None or stage.timing is None or seconds is None:
         return ""
     where = f"{stage.name} in {format.precision(stage.precision)} on {gpu_name(run) or 'a CPU'}"
+    cut = f", {run.problem.max_steps} steps an epoch" if run.problem.max_steps else ""
     if one.measure == "epoch":
-        cut = f", {run.problem.max_steps} steps an epoch" if run.problem.max_steps else ""
         return f"{format.milliseconds(seconds)} ms/epoch ({where}{cut})"
+    if one.measure == "step":
+        return f"{format.microseconds(stage.timing.step_us)} us/step ({where}{cut})"
     factor = ratio(_stage(run, one.than), stage)
     return f"{format.ratio(factor)} ({where})" if factor is not None else ""
 

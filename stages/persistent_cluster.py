@@ -11,14 +11,12 @@ Networks of one to four hidden layers, as far as shared memory takes them, go to
 
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
 times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, 6.9 us for
-784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32 (not measured yet). For softmax
-regression, with products an epoch ahead and a warp for totals, 1.19 us.
+784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
 
-Found: 1.24 us on an H200 before these two, fourteen times as fast as the rung below, after 2.24 and 1.53 us with
-earlier kernels; with them it has yet to be measured. What holds it back are the warps that multiply, and the exchange
-as much; docs/notes.md has what was measured and tried.
-With hidden layers 6.61 us, since messages take twice what was expected, and 6.38, after 8.68 with a kernel that split
-the first layer's weights in every step.
+Found: 1.17 us on an H200, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24 us with earlier kernels.
+What holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
+With hidden layers 6.61 us, since messages take twice what was expected, 6.38, after 8.68 with a kernel that split
+the first layer's weights in every step, and 13.2.
 """
 
 from __future__ import annotations

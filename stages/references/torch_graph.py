@@ -18,7 +18,8 @@ would have it, and 36.5 without; as a sum of products autotuning took 13.6 and f
 is none. What the compiler fuses, it does not round to bfloat16 in between: softmax regression is as exact in the
 second row as in the first. With three hidden layers of 128 and a batch of 32 it is 110 us in float32; whether
 autotuning, which was not done preparing after 90 s, would choose better for matrix products so small has not been
-measured.
+measured. Since then it was seen at two speeds, 9.9 and 11.5 to 12.6 us for softmax regression in float32: each node
+takes longer from some epoch of a process on. docs/notes.md has what is suspected.
 """
 
 from __future__ import annotations

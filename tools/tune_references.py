@@ -3,7 +3,8 @@
     python -m tools.tune_references [jax-scan torch-graph torch-graph-amp torch-compile torch-dataloader ...]
 
 Each family has a process of its own. A row says what a step takes in microseconds, what preparing took, and how far
-parameters and loss are from float64 after an epoch, relative. `kernels` shows what the compiled steps consist of.
+parameters and loss are from float64 after an epoch, relative. `kernels` shows what the compiled steps consist of, and
+`torch-two-streams` and `torch-one-stream` what becomes of an epoch's graph in a process's runs, one after the other.
 """
 
 from __future__ import annotations
@@ -46,12 +47,15 @@ SECONDS = {
     "jax-scan": 45,
     "torch-graph": 65,
     "torch-graph-amp": 40,
+    "torch-two-streams": 40,
+    "torch-one-stream": 40,
     "torch-compile": 40,
     "torch-dataloader": 10,
     "jax-whole": 5,
     "kernels": 20,
 }
 EPOCHS = 10
+RUNS = 10  # of which it is shown how they become slower
 TRAIN: list[Split] = []  # the data, once it is loaded
 
 AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
@@ -112,6 +116,22 @@ def compiled_script(setup: TorchSetup, compiler: dict[str, Any]) -> RunEpoch:
     return run_epoch
 
 
+def on_one_stream(problem: Problem, train: Split) -> Trainer:
+    """The stage's trainer, with all that PyTorch enqueues on one stream, which a graph can be captured on."""
+    import torch
+
+    torch.cuda.set_stream(capturable_stream())
+    return torch_graph.build(problem, train, amp=False)
+
+
+@cache
+def capturable_stream() -> Any:
+    """One for the process: kernels on another, of an earlier trainer's, would be a second one."""
+    import torch
+
+    return torch.cuda.Stream()
+
+
 def loader(setup: TorchSetup, **options: Any) -> RunEpoch:
     """The data loader's row with other options of `DataLoader`."""
     import torch.utils.data as data
@@ -149,6 +169,10 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
         yield "default, unroll 1", torch_build(partial(graph, unroll=1, compiler={}))
         if family == "torch-graph":
             yield "uncompiled", torch_build(captured_eager)
+    elif family == "torch-two-streams":
+        yield "as it is", partial(torch_graph.build, amp=False)
+    elif family == "torch-one-stream":
+        yield "one stream", on_one_stream
     elif family == "torch-compile":
         for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "default"):
             yield mode, torch_build(partial(torch_compile.prepare, compiler={"mode": mode}))
@@ -210,6 +234,18 @@ def row(build: Build, problem: Problem) -> str:
     return f"{step_us:8.1f} us  prepare {prepare_s:5.1f} s  parameters {error:.1e}  loss {loss_error:.1e}"
 
 
+def speeds(build: Build, problem: Problem) -> str:
+    """What a step takes in a process's runs, in their order, each from parameters anew and with an epoch of totals."""
+    trainer, steps = build(problem, TRAIN[0]), problem.steps(len(TRAIN[0].images))
+    runs = []
+    for number in range(RUNS):
+        run = timed_run(trainer, initial_params(problem, number), EPOCHS, fence=fence, clock=time.perf_counter)
+        trainer.read_params()
+        runs.append(run.seconds / EPOCHS / steps * 1e6)
+    trainer.close()
+    return " ".join(f"{us:.2f}" for us in runs) + " us"
+
+
 def kernels(build: Build, problem: Problem) -> str:
     """What a step consists of on the GPU: for each kernel how many a step, the microseconds of each, and its name."""
     import torch
@@ -227,6 +263,9 @@ def kernels(build: Build, problem: Problem) -> str:
     )
 
 
+MEASURES = {"kernels": kernels, "torch-two-streams": speeds, "torch-one-stream": speeds}  # of the others: a row
+
+
 def run_family(family: str) -> None:
     """Measure every variant on every problem, as long as there is time."""
     warnings.simplefilter("ignore")
@@ -242,7 +281,7 @@ def run_family(family: str) -> None:
 
                 torch.compiler.reset()
             try:
-                said = kernels(build, problem) if family == "kernels" else row(build, problem)
+                said = MEASURES.get(family, row)(build, problem)
             except Exception as error:
                 said = one_line(error)[:160]
                 traceback.print_exc()

@@ -62,7 +62,7 @@ def prepare(
         for group in groups:
             steps(group, due)
 
-    stream = torch.cuda.Stream()
+    stream = _capturable()
     graphs = {due: _captured(partial(epoch, due), stream) for due in (False, True)}
     return partial(_replay, graphs, groups)
 
@@ -70,6 +70,14 @@ def prepare(
 def _replay(graphs: Mapping[bool, Any], groups: Sequence[list[Batch]], due: bool) -> None:  # noqa: ARG001
     """Run an epoch; the groups are here to be kept alive, since a graph knows addresses only."""
     graphs[due].replay()
+
+
+def _capturable() -> Any:
+    """The current stream, unless that is the default one, which no graph can be captured on."""
+    import torch
+
+    current = torch.cuda.current_stream()
+    return current if current != torch.cuda.default_stream() else torch.cuda.Stream()
 
 
 def _captured(run: Callable[[], None], stream: Any) -> Any:
@@ -98,7 +106,7 @@ def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate
         for batch in batches:
             steps([batch])
 
-    graph = _captured(evaluate, torch.cuda.Stream())
+    graph = _captured(evaluate, _capturable())
     return partial(_replay, {True: graph}, [batches], True)
 
 

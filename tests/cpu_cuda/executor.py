@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 MEMORY_BYTES = 1 << 30  # of addresses; a page is taken when it is first written
 REPORT_BYTES = 4096  # the first ones: the address of a fault, then what it was
 _FAULT = 3  # the exit status after a fault that is told in the report
+_SLACK_S = 60  # beyond its limit, within which a launch that takes too long says so itself
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Executor:
         assert process.stdout is not None
         process.stdin.write(request.text())
         process.stdin.flush()
+        if not select.select([process.stdout], [], [], request.limit_s + _SLACK_S)[0]:
+            process.kill()
         if process.stdout.readline():
             return None
         process.communicate()

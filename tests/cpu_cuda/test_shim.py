@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from tests.cpu_cuda import executor
 from tests.cpu_cuda.conftest import Plant
 from tests.cpu_cuda.guarded import ALIGNMENT, Guarded
 from tests.cpu_cuda.shim import KernelFault, requires_compiler
@@ -151,3 +154,19 @@ def test_a_block_that_waits_for_one_that_does_not_run_is_caught(plant: Plant) ->
     shim = plant(TURN)
     with pytest.raises(KernelFault, match="still running when its time was up"):
         shim.launch("f", 5, 40, np.zeros(1, np.uint32), np.zeros(5, np.int32), seed=1, shared_bytes=160, limit_s=1)
+
+
+def test_an_executor_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "silent"
+    program.write_text("#!/bin/sh\necho 4096\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(executor, "_SLACK_S", 0)
+    silent = executor.Executor(program)
+    request = executor.Request(
+        tmp_path, "f", (1, 1, 1), (1, 1, 1), 0, 0, False, False, 0, limit_s=1, guards=(), pages=(), arguments=()
+    )
+    try:
+        assert silent.execute(request) == executor.Fault("ended by SIGKILL")
+    finally:
+        silent._process.kill()
+        silent.close()

@@ -80,78 +80,84 @@ def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "hidden", "second", "reference", "error", "passes"),
+    ("hidden", "second", "reference", "error", "passes"),
     [
-        ("float32", (8,), 0.2, 0.5, 0.052, True),
-        ("float32", (8,), 0.2, 0.5, 0.054, False),
-        ("float32", (8,), 0.2, 0.99, 0.005, False),
-        ("float32", (8,), 0.6, 0.7, 0.005, False),  # it had begun
-        ("bfloat16", (8,), 0.2, 0.5, 0.102, True),
-        ("bfloat16", (8,), 0.2, 0.5, 0.104, False),
-        ("bfloat16", (8,), 0.2, 0.5, math.nan, False),
-        ("float32", (), 0.2, 0.5, 0.004, False),
+        ((8,), 0.2, 0.5, 0.2, True),
+        ((8,), 0.2, 0.5, 0.21, False),
+        ((8,), 0.2, 0.99, 0.009, False),  # few are wrong
+        ((8,), 0.6, 0.7, 0.005, False),  # it had begun
+        ((8,), 0.2, 0.5, math.nan, False),
+        ((), 0.2, 0.5, 0.004, False),
     ],
 )
 def test_a_network_that_begins_late_may_have_others_wrong(
-    precision: Precision, hidden: tuple[int, ...], second: float, reference: float, error: float, passes: bool
+    hidden: tuple[int, ...], second: float, reference: float, error: float, passes: bool
 ) -> None:
     problem = Problem(36, 4, hidden, batch_size=8)
     epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second), OracleEpoch(0.8, reference)]
     metrics = {1: EpochMetrics(1.0, second), 2: EpochMetrics(0.8, reference + error)}
     oracle = OracleRun(epochs, epochs, [None] * 3)
-    checks = verify_final(problem, precision, 3, initial_params(problem, 0), metrics, oracle, reference, 10_000, 60_000)
+    checks = verify_final(problem, "float32", 3, initial_params(problem, 0), metrics, oracle, reference, 10_000, 60_000)
     assert ("training accuracy" not in failed(checks)) == passes
 
 
 @pytest.mark.parametrize(
-    ("precision", "hidden", "second", "loss", "error", "passes"),
+    ("hidden", "second", "loss", "error", "passes"),
     [
-        ("float32", (8,), 0.2, 0.5, 0.065, True),
-        ("float32", (8,), 0.2, 0.5, -0.065, True),
-        ("float32", (8,), 0.2, 0.5, 0.075, False),
-        ("float32", (8,), 0.2, 0.05, 0.03, False),  # there is no loss left
-        ("float32", (8,), 0.6, 0.5, 0.025, False),  # it had begun
-        ("bfloat16", (8,), 0.2, 0.5, 0.125, True),
-        ("bfloat16", (8,), 0.2, 0.5, 0.135, False),
-        ("bfloat16", (8,), 0.2, 0.5, math.nan, False),
-        ("float32", (), 0.2, 0.5, 0.001, False),
+        ((8,), 0.2, 0.5, 0.215, True),
+        ((8,), 0.2, 0.5, -0.215, True),
+        ((8,), 0.2, 0.5, 0.225, False),
+        ((8,), 0.2, 0.05, 0.045, False),  # there is hardly any loss left
+        ((8,), 0.6, 0.5, 0.025, False),  # it had begun
+        ((8,), 0.2, 0.5, math.nan, False),
+        ((), 0.2, 0.5, 0.001, False),
     ],
 )
 def test_a_network_that_begins_late_may_have_another_loss(
-    precision: Precision, hidden: tuple[int, ...], second: float, loss: float, error: float, passes: bool
+    hidden: tuple[int, ...], second: float, loss: float, error: float, passes: bool
 ) -> None:
     problem = Problem(36, 4, hidden, batch_size=8)
     epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second), OracleEpoch(loss, 0.5)]
     metrics = {1: EpochMetrics(1.0, second), 2: EpochMetrics(loss + error, 0.5)}
     oracle = OracleRun(epochs, epochs, [None] * 3)
-    checks = verify_final(problem, precision, 3, initial_params(problem, 0), metrics, oracle, 0.5, 10_000, 60_000)
+    checks = verify_final(problem, "float32", 3, initial_params(problem, 0), metrics, oracle, 0.5, 10_000, 60_000)
     assert ("loss curve" not in failed(checks)) == passes
 
 
 @pytest.mark.parametrize(
-    ("hidden", "second", "accuracies", "error", "passes"),
+    ("hidden", "second", "reference", "accuracy", "passes"),
     [
-        ((8,), 0.2, (0.11, 0.22), 0.13, True),
-        ((8,), 0.2, (0.11, 0.22), -0.13, True),
-        ((8,), 0.2, (0.11, 0.22), 0.14, False),
-        ((8,), 0.2, (0.11, 0.22), math.nan, False),
-        ((8,), 0.2, (0.92, 0.93), 0.03, False),  # it has arrived
-        ((8,), 0.6, (0.11, 0.22), 0.03, False),  # it had begun
-        ((), 0.2, (0.11, 0.22), 0.03, False),
+        ((8,), 0.2, 0.89, 0.3, True),
+        ((8,), 0.2, 0.11, 0.3, True),
+        ((8,), 0.2, 0.89, math.nan, False),
+        ((8,), 0.2, 0.91, 0.88, False),  # it has arrived
+        ((8,), 0.6, 0.89, 0.86, False),  # it had begun
+        ((), 0.2, 0.89, 0.88, False),
     ],
 )
-def test_a_network_that_begins_late_may_be_an_epoch_s_way_from_the_oracle_s_test_accuracy(
-    hidden: tuple[int, ...], second: float, accuracies: tuple[float, float], error: float, passes: bool
+def test_a_network_that_begins_late_may_have_any_test_accuracy_until_it_has_arrived(
+    hidden: tuple[int, ...], second: float, reference: float, accuracy: float, passes: bool
 ) -> None:
-    problem = Problem(36, 4, hidden, batch_size=8, validate_every=3)
-    epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second), OracleEpoch(0.8, 0.5)]
-    oracle = OracleRun(epochs, [OracleEpoch(1.0, accuracy) for accuracy in (0.1, *accuracies)], [None] * 3)
-    accuracy = accuracies[-1] + error
-    final = verify_final(problem, "float32", 3, initial_params(problem, 0), {}, oracle, accuracy, 10_000, 60_000)
+    problem = Problem(36, 4, hidden, batch_size=8, validate_every=2)
+    oracle = OracleRun(
+        [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second)],
+        [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, reference)],
+        [None] * 2,
+    )
+    final = verify_final(problem, "float32", 2, initial_params(problem, 0), {}, oracle, accuracy, 10_000, 60_000)
     assert ("test accuracy" not in failed(final)) == passes
     said = EpochMetrics(1.0, accuracy)
-    checks = verify_validation(problem, "float32", 3, {2: said}, oracle, OracleEpoch(1.0, accuracy), 10_000)
+    checks = verify_validation(problem, "float32", 2, {1: said}, oracle, OracleEpoch(1.0, accuracy), 10_000)
     assert ("validation curve, accuracy" not in failed(checks)) == passes
+
+
+@pytest.mark.parametrize(("second", "error", "passes"), [(0.2, 0.55, True), (0.2, 0.65, False), (0.6, 0.25, False)])
+def test_a_network_that_begins_late_may_have_another_validation_loss(second: float, error: float, passes: bool) -> None:
+    problem = Problem(36, 4, (8,), batch_size=8, validate_every=2)
+    epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second)]
+    said, oracle = EpochMetrics(1.0 + error, 0.2), OracleRun(epochs, epochs, [None] * 2)
+    checks = verify_validation(problem, "float32", 2, {1: said}, oracle, OracleEpoch(1.0 + error, 0.2), 10_000)
+    assert ("validation curve, loss" not in failed(checks)) == passes
 
 
 @pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])

@@ -18,6 +18,7 @@ from stages.streamed import ExactStreamed
 from stages.streamed_bf16 import BFloat16Streamed
 from stages.streamed_gemm import StreamedGemm
 from stages.tile_gemm import How
+from tests.gpu.conftest import sanitized
 from tests.stages.test_step import random_split
 
 NEEDS = ["cublas", "sm_80"]
@@ -46,10 +47,12 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     return make
 
 
-SIZES = [(32, 784, 784), (9, 2048, 784), (17, 65, 160), (32, 4096, 528)]
+# For a sanitizer the smallest that are divided in every way, with more pieces than are copied ahead.
+BACK = [(17, 65, 528)] if sanitized() else [(32, 784, 784), (9, 2048, 784), (17, 65, 160), (32, 4096, 528)]
+FORWARD = [(17, 516, 68)] if sanitized() else [(32, 784, 784), (9, 2048, 784), (17, 68, 160), (32, 4096, 532)]
 
 
-@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), SIZES)
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), BACK)
 @pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
 def test_every_way_is_right_and_always_the_same(
     gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, made: Made
@@ -91,7 +94,7 @@ def test_every_way_is_right_and_always_the_same(
         assert_right(update, results, expected[1:], bounds[1:])
 
 
-@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), [*SIZES[:2], (17, 68, 160), (32, 4096, 532)])
+@pytest.mark.parametrize(("batch", "fan_in", "fan_out"), FORWARD)
 @pytest.mark.parametrize("gemm", ROUNDING, ids=lambda gemm: gemm.__name__)
 def test_every_way_forward_is_right_and_always_the_same(
     gemm: type[StreamedGemm], batch: int, fan_in: int, fan_out: int, made: Made

@@ -244,14 +244,19 @@ def verify_validation(
         checks.append(check("validation of the final parameters, accuracy", abs(last.accuracy - final.accuracy), moved))
     judged = [e for e in due if e in validations and e < len(oracle.tested)]
     if judged:
-        loss_error = _worst(abs(validations[e].mean_loss - oracle.tested[e].mean_loss) for e in judged) / first_loss
-        accuracy_error = _worst(abs(validations[e].accuracy - oracle.tested[e].accuracy) for e in judged)
-        accuracy_limit = max(_test_limit(problem, oracle, e, test_images) for e in judged)
-        left = max(oracle.tested[e].mean_loss for e in judged) / first_loss
-        late = LATE * left if _begins_late(problem, oracle.epochs) else 0.0
-        loss_limit = limits.loss_curve[0] if problem.is_logistic else VALIDATION_LOSS + late
-        checks.append(check("validation curve, loss", loss_error, loss_limit))
-        checks.append(check("validation curve, accuracy", accuracy_error, accuracy_limit))
+        late = LATE if _begins_late(problem, oracle.epochs) else 0.0
+        losses, accuracies = [], []
+        for e in judged:
+            said, reference = validations[e], oracle.tested[e]
+            loss_error = abs(said.mean_loss - reference.mean_loss) / first_loss
+            left = late * reference.mean_loss / first_loss
+            loss_limit = limits.loss_curve[0] if problem.is_logistic else VALIDATION_LOSS + left
+            losses.append(check("validation curve, loss", loss_error, loss_limit))
+            accuracy_limit = _test_limit(problem, oracle, e, test_images)
+            accuracies.append(
+                check("validation curve, accuracy", abs(said.accuracy - reference.accuracy), accuracy_limit)
+            )
+        checks += [_closest(losses), _closest(accuracies)]
     return checks
 
 

@@ -97,10 +97,10 @@ class Gpu:
 
     @contextmanager
     def beside(self, branch: int, after: Any = None) -> Iterator[None]:
-        """Enqueue on a stream beside the GPU's own, after an event, or else all that the latter has by now.
+        """Enqueue on a stream beside the GPU's own, after what an event marks, or else all that the latter has by now.
 
-        `join` waits for it. In a capture that makes a branch of the graph. Branches of one number are one stream, in
-        order.
+        Unless the GPU's own stream waits for it in another way, `join` has to. In a capture that makes a branch of the
+        graph. Branches of one number are one stream, in order.
         """
         main = self.stream
         if branch not in self._branches:

@@ -40,7 +40,7 @@ struct Shared {
     Columns partial_logits[2][BLOCKS];  // from each block, of this block's images
     Columns dlogits[2][BLOCKS];         // from each block, of its images
     Columns weights[2][2 * MOST_TILES];
-    float4 sums[2][HEAD_WARPS][WARP];         // read before whoever reads them meets the head's warps again
+    float4 sums[2][HEAD_WARPS][WARP];         // read before their readers meet again, a step later
     double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each
     Barrier logits_are_in[2], dlogits_are_in[2];
 

@@ -3,7 +3,7 @@
 
 // A warp that adds up the loss and the number right of a block's images, while the head's warps go on. It meets them
 // where they exchange their shares of the logits, and takes the softmax once more by itself. A step's shares stay until
-// it meets them in the next step: they wait for it there, but only if it has taken longer than a step.
+// that meeting in the next step, where the head's warps wait for this one only if it has taken longer than a step.
 class TotalsWarp {
   public:
     __device__ TotalsWarp(Shared& shared, const Epoch& epoch, Classes classes)

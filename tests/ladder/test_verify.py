@@ -160,6 +160,20 @@ def test_a_network_that_begins_late_may_have_another_validation_loss(second: flo
     assert ("validation curve, loss" not in failed(checks)) == passes
 
 
+def test_validations_of_a_network_that_has_arrived_are_judged_whatever_was_before() -> None:
+    problem = Problem(36, 4, (8,), batch_size=8, validate_every=1)
+    trained = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, 0.2), OracleEpoch(0.1, 0.9), OracleEpoch(0.1, 0.95)]
+    tested = [OracleEpoch(1.0, 0.1), OracleEpoch(0.9, 0.3), OracleEpoch(0.1, 0.95), OracleEpoch(0.1, 0.95)]
+    oracle = OracleRun(trained, tested, [None] * 4)
+    said = {e: EpochMetrics(one.mean_loss, one.accuracy) for e, one in enumerate(tested)}
+    made_up = said | {2: EpochMetrics(0.4, 0.9)}
+    judged = [verify_validation(problem, "float32", 4, of, oracle, tested[3], 10_000) for of in (said, made_up)]
+    assert [failed(checks) for checks in judged] == [
+        set(),
+        {"validation curve, loss", "validation curve, accuracy"},
+    ]
+
+
 @pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])
 def test_with_few_images_one_of_them_is_no_defect(correct: int, passes: bool) -> None:
     oracle = OracleRun([OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.8)], [None])

@@ -89,7 +89,11 @@ int main(int, char** argv) {
     struct stat status;
     if (fstat(file, &status) != 0) return 1;
     constexpr int READ_WRITE = PROT_READ | PROT_WRITE;
-    void* memory = mmap(nullptr, status.st_size, READ_WRITE, MAP_SHARED, file, 0);
+    // As far around it as an int reaches in numbers of four bytes there is nothing, lest a far access hit something else.
+    constexpr std::size_t MARGIN = std::size_t{8} << 30;
+    void* reserved = mmap(nullptr, 2 * MARGIN + status.st_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return 1;
+    void* memory = mmap(static_cast<char*>(reserved) + MARGIN, status.st_size, READ_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
     // Kept from launch to launch, since most of a small one's time would go into pages that are touched for the first time.
     void* stacks = mmap(nullptr, STACKS_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED || stacks == MAP_FAILED) return 1;

@@ -59,6 +59,7 @@ STAYED = 0.999  # of two honest runs, one may go a hundred times as far in a net
 OUTSIDE = 0.5  # of a timed run: copying parameters to and fro is next to nothing of twenty epochs
 TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
 TRAINING_ACCURACY = 0.003  # absolute
+DEEP = 4  # hidden layers, with which a network may begin late
 ARRIVED = 0.9  # of the test images: a network that begins late and has fewer right may be anywhere
 LATE = 0.4  # of the loss and the images wrong that are left, besides, in a network that begins late
 VALIDATION_LOSS = 0.2  # of an MLP, by the first epoch's; at one moment, where a training loss is a mean over an epoch
@@ -252,10 +253,9 @@ def verify_validation(
             left = late * reference.mean_loss / first_loss
             loss_limit = limits.loss_curve[0] if problem.is_logistic else VALIDATION_LOSS + left
             losses.append(check("validation curve, loss", loss_error, loss_limit))
+            accuracy_error = abs(said.accuracy - reference.accuracy)
             accuracy_limit = _test_limit(problem, oracle, e, test_images)
-            accuracies.append(
-                check("validation curve, accuracy", abs(said.accuracy - reference.accuracy), accuracy_limit)
-            )
+            accuracies.append(check("validation curve, accuracy", accuracy_error, accuracy_limit))
         checks += [_closest(losses), _closest(accuracies)]
     return checks
 
@@ -316,11 +316,11 @@ def _closest(checks: Sequence[Check]) -> Check:
 
 
 def _begins_late(problem: Problem, epochs: Sequence[OracleEpoch]) -> bool:
-    """Whether the oracle had most images wrong in its second epoch.
+    """Whether a deep network had most images wrong in the oracle's second epoch.
 
-    A deep network stands still at first, and rounding decides when it begins to learn.
+    It stands still at first, and rounding decides when it begins to learn. One of few layers learns slowly, but surely.
     """
-    return not problem.is_logistic and len(epochs) > 1 and epochs[1].accuracy < 0.5
+    return len(problem.hidden) >= DEEP and len(epochs) > 1 and epochs[1].accuracy < 0.5
 
 
 def _test_limit(problem: Problem, oracle: OracleRun, epoch: int, test_images: int) -> float:

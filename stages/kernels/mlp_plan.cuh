@@ -35,17 +35,17 @@ struct Layer {
     int weights_begin, biases_begin;
 };
 
+// Where memory is short, and hidden layers are two or more, logits lie in the first layer's exchange, which is idle then:
+// whoever sends logits has had parts of the second layer's sums from all blocks, which had added up the first layer's
+// before; whoever sends the first layer's doutputs has had dlogits from all blocks that have logits, and these share
+// them once their softmax has read what lay there; and the next step's parts wait for the cluster.
 struct Plan {
     int bytes;  // of shared memory
     int depth, inputs, batch;
     int pairs;               // of chunks of eight images
     int split, ways;         // features divided among so many blocks, a group, and within a block so many warps
     int tiles, group_tiles;  // of sixteen features, in a block and in a group
-    int images[2], logits;   // offsets; logits: Part (senders, NEXT_SENDER) of this block's eight images. Where memory is
-                             // short, and hidden layers are two or more, this is the first layer's exchange, then idle:
-                             // whoever sends logits has had parts of the second layer's sums from all blocks, which had
-                             // added up the first layer's before; whoever sends the first layer's doutputs has had
-                             // dlogits from all blocks that have logits
+    int images[2], logits;   // offsets; logits: Part (senders, NEXT_SENDER) of this block's eight images
     Layer layers[MOST_LAYERS];
 };
 

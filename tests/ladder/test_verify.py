@@ -79,14 +79,18 @@ def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
     assert failed(checks) == {"test accuracy, not below epoch 1's"}
 
 
+DEEP_ONE = (8, 8, 8, 8)
+
+
 @pytest.mark.parametrize(
     ("hidden", "second", "reference", "error", "passes"),
     [
-        ((8,), 0.2, 0.5, 0.2, True),
-        ((8,), 0.2, 0.5, 0.21, False),
-        ((8,), 0.2, 0.99, 0.009, False),  # few are wrong
-        ((8,), 0.6, 0.7, 0.005, False),  # it had begun
-        ((8,), 0.2, 0.5, math.nan, False),
+        (DEEP_ONE, 0.2, 0.5, 0.2, True),
+        (DEEP_ONE, 0.2, 0.5, 0.21, False),
+        (DEEP_ONE, 0.2, 0.99, 0.009, False),  # few are wrong
+        (DEEP_ONE, 0.6, 0.7, 0.005, False),  # it had begun
+        (DEEP_ONE, 0.2, 0.5, math.nan, False),
+        ((8, 8, 8), 0.2, 0.5, 0.004, False),  # not deep
         ((), 0.2, 0.5, 0.004, False),
     ],
 )
@@ -104,12 +108,13 @@ def test_a_network_that_begins_late_may_have_others_wrong(
 @pytest.mark.parametrize(
     ("hidden", "second", "loss", "error", "passes"),
     [
-        ((8,), 0.2, 0.5, 0.215, True),
-        ((8,), 0.2, 0.5, -0.215, True),
-        ((8,), 0.2, 0.5, 0.225, False),
-        ((8,), 0.2, 0.05, 0.045, False),  # there is hardly any loss left
-        ((8,), 0.6, 0.5, 0.025, False),  # it had begun
-        ((8,), 0.2, 0.5, math.nan, False),
+        (DEEP_ONE, 0.2, 0.5, 0.215, True),
+        (DEEP_ONE, 0.2, 0.5, -0.215, True),
+        (DEEP_ONE, 0.2, 0.5, 0.225, False),
+        (DEEP_ONE, 0.2, 0.05, 0.045, False),  # there is hardly any loss left
+        (DEEP_ONE, 0.6, 0.5, 0.025, False),  # it had begun
+        (DEEP_ONE, 0.2, 0.5, math.nan, False),
+        ((8, 8, 8), 0.2, 0.5, 0.025, False),  # not deep
         ((), 0.2, 0.5, 0.001, False),
     ],
 )
@@ -127,11 +132,12 @@ def test_a_network_that_begins_late_may_have_another_loss(
 @pytest.mark.parametrize(
     ("hidden", "second", "reference", "accuracy", "passes"),
     [
-        ((8,), 0.2, 0.89, 0.3, True),
-        ((8,), 0.2, 0.11, 0.3, True),
-        ((8,), 0.2, 0.89, math.nan, False),
-        ((8,), 0.2, 0.91, 0.88, False),  # it has arrived
-        ((8,), 0.6, 0.89, 0.86, False),  # it had begun
+        (DEEP_ONE, 0.2, 0.89, 0.3, True),
+        (DEEP_ONE, 0.2, 0.11, 0.3, True),
+        (DEEP_ONE, 0.2, 0.89, math.nan, False),
+        (DEEP_ONE, 0.2, 0.91, 0.88, False),  # it has arrived
+        (DEEP_ONE, 0.6, 0.89, 0.86, False),  # it had begun
+        ((8, 8, 8), 0.2, 0.89, 0.86, False),  # not deep
         ((), 0.2, 0.89, 0.88, False),
     ],
 )
@@ -153,7 +159,7 @@ def test_a_network_that_begins_late_may_have_any_test_accuracy_until_it_has_arri
 
 @pytest.mark.parametrize(("second", "error", "passes"), [(0.2, 0.55, True), (0.2, 0.65, False), (0.6, 0.25, False)])
 def test_a_network_that_begins_late_may_have_another_validation_loss(second: float, error: float, passes: bool) -> None:
-    problem = Problem(36, 4, (8,), batch_size=8, validate_every=2)
+    problem = Problem(36, 4, DEEP_ONE, batch_size=8, validate_every=2)
     epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second)]
     said, oracle = EpochMetrics(1.0 + error, 0.2), OracleRun(epochs, epochs, [None] * 2)
     checks = verify_validation(problem, "float32", 2, {1: said}, oracle, OracleEpoch(1.0 + error, 0.2), 10_000)
@@ -161,7 +167,7 @@ def test_a_network_that_begins_late_may_have_another_validation_loss(second: flo
 
 
 def test_validations_of_a_network_that_has_arrived_are_judged_whatever_was_before() -> None:
-    problem = Problem(36, 4, (8,), batch_size=8, validate_every=1)
+    problem = Problem(36, 4, DEEP_ONE, batch_size=8, validate_every=1)
     trained = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, 0.2), OracleEpoch(0.1, 0.9), OracleEpoch(0.1, 0.95)]
     tested = [OracleEpoch(1.0, 0.1), OracleEpoch(0.9, 0.3), OracleEpoch(0.1, 0.95), OracleEpoch(0.1, 0.95)]
     oracle = OracleRun(trained, tested, [None] * 4)

@@ -76,7 +76,10 @@ def test_every_way_is_right_and_always_the_same(
         RATE * (factor / 2 + (2 * batch + 3) * UNIT) * np.abs(right).sum(axis=0) + 2 * UNIT * np.abs(bias),
     )
     x, d = gpu.upload(inputs), gpu.upload(doutputs)
-    for way in multiply.ways_back(d, gpu.upload(weights)):
+    ways = multiply.ways_back(d, gpu.upload(weights))
+    if sanitized():
+        del ways[0]  # tiles, which have tests of their own; a sanitizer would watch all of the trials that choose them
+    for way in ways:
         results = []
         for _ in range(2):
             w, b, out = gpu.upload(weights), gpu.upload(bias), gpu.upload(np.full((batch, fan_in), np.nan, np.float32))

@@ -70,19 +70,8 @@ def matrix_product(inputs: Any, weight: Any, bias: Any) -> Any:
 
 def captured_eager(setup: TorchSetup) -> RunEpoch:
     """The epoch in one graph, uncompiled."""
-    import torch
-
     run_eagerly = torch_eager.prepare(setup)
-    stream = torch.cuda.Stream()
-    graphs = {}
-    for due in (False, True):
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            run_eagerly(due)
-        torch.cuda.current_stream().wait_stream(stream)
-        graphs[due] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[due], stream=stream):
-            run_eagerly(due)
+    graphs = {due: torch_graph.captured(partial(run_eagerly, due)) for due in (False, True)}
     return lambda due: graphs[due].replay()
 
 
@@ -116,20 +105,15 @@ def compiled_script(setup: TorchSetup, compiler: dict[str, Any]) -> RunEpoch:
     return run_epoch
 
 
-def on_one_stream(problem: Problem, train: Split) -> Trainer:
-    """The stage's trainer, with all that PyTorch enqueues on one stream, which a graph can be captured on."""
+def on_two_streams(problem: Problem, train: Split) -> Trainer:
+    """The stage's trainer, after a few kernels on another stream than its own."""
     import torch
 
-    torch.cuda.set_stream(capturable_stream())
-    return torch_graph.build(problem, train, amp=False)
-
-
-@cache
-def capturable_stream() -> Any:
-    """One for the process: kernels on another, of an earlier trainer's, would be a second one."""
-    import torch
-
-    return torch.cuda.Stream()
+    trainer = torch_graph.build(problem, train, amp=False)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(20):
+            torch.ones(1, device="cuda")
+    return trainer
 
 
 def loader(setup: TorchSetup, **options: Any) -> RunEpoch:
@@ -149,6 +133,16 @@ def torch_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
     return lambda problem, train: TorchTrainer(problem, train, prepare)
 
 
+def graph_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
+    """The same of a stage that captures graphs."""
+
+    def build(problem: Problem, train: Split) -> Trainer:
+        torch_graph.use_one_stream()
+        return TorchTrainer(problem, train, prepare)
+
+    return build
+
+
 def variants(family: str) -> Iterator[tuple[str, Build]]:
     """The ways to write one family, the likeliest first."""
     if family in ("torch-graph", "torch-graph-amp"):
@@ -162,17 +156,17 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
             ("autotune among libraries", libraries),
             ("autotune, combo kernels", combo),
         ):
-            yield f"{name}, unroll 8", torch_build(partial(graph, unroll=8, compiler=compiler))
+            yield f"{name}, unroll 8", graph_build(partial(graph, unroll=8, compiler=compiler))
         products = partial(graph, linear=matrix_product)
         for name, compiler in (("default", {}), ("autotune", autotune)):
-            yield f"{name}, unroll 8, linear", torch_build(partial(products, unroll=8, compiler=compiler))
-        yield "default, unroll 1", torch_build(partial(graph, unroll=1, compiler={}))
+            yield f"{name}, unroll 8, linear", graph_build(partial(products, unroll=8, compiler=compiler))
+        yield "default, unroll 1", graph_build(partial(graph, unroll=1, compiler={}))
         if family == "torch-graph":
-            yield "uncompiled", torch_build(captured_eager)
+            yield "uncompiled", graph_build(captured_eager)
     elif family == "torch-two-streams":
-        yield "as it is", partial(torch_graph.build, amp=False)
+        yield "two streams", on_two_streams
     elif family == "torch-one-stream":
-        yield "one stream", on_one_stream
+        yield "one stream", partial(torch_graph.build, amp=False)
     elif family == "torch-compile":
         for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "default"):
             yield mode, torch_build(partial(torch_compile.prepare, compiler={"mode": mode}))
@@ -196,7 +190,7 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
         for amp in (False, True):
             for name, linear in (("sum of products", linear_or_sum), ("linear", matrix_product)):
                 graph = partial(torch_graph.prepare, amp=amp, unroll=1, linear=linear)
-                yield f"{name}{', AMP' * amp}", torch_build(graph)
+                yield f"{name}{', AMP' * amp}", graph_build(graph)
     elif family == "jax-whole":
         yield "unrolled whole", partial(jax_scan.JaxScanTrainer, unroll=10**6)
 

@@ -6,8 +6,9 @@ takes far longer than the GPU's. A rung that beats eager mode alone has beaten t
 Change: none; it is a reference, not a rung. Forward, loss, gradients and update are compiled as one function, a few
 steps at a time; the product of a layer with few outputs is written as a sum of products, which the compiler fuses with
 its neighbours; every batch is on the device in a tensor of its own, so the graph needs no copy; an epoch is one launch.
-Epochs with metrics have a graph of their own. Float32 without TF32; the second row multiplies in bfloat16 (autocast,
-with parameters in float32), on images that are kept in bfloat16, where they are exact.
+All of PyTorch's work is on one stream, also what is none of an epoch's. Epochs with metrics have a graph of their own.
+Float32 without TF32; the second row multiplies in bfloat16 (autocast, with parameters in float32), on images that are
+kept in bfloat16, where they are exact.
 
 Expect: for softmax regression on an H200 41 us a step or less in float32 and 29 with bfloat16, 70 us with a hidden
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
@@ -18,15 +19,16 @@ would have it, and 36.5 without; as a sum of products autotuning took 13.6 and f
 is none. What the compiler fuses, it does not round to bfloat16 in between: softmax regression is as exact in the
 second row as in the first. With three hidden layers of 128 and a batch of 32 it is 110 us in float32; whether
 autotuning, which was not done preparing after 90 s, would choose better for matrix products so small has not been
-measured. Since then it was seen at two speeds, 9.9 and 11.5 to 12.6 us for softmax regression in float32: each node
-takes longer from some epoch of a process on. docs/notes.md has what is suspected.
+measured. Since then it was seen at two speeds, 10.0 and 11.7 us for softmax regression in float32: with parameters
+loaded on the default stream, and graphs captured on another, each node took 0.3 us longer after the first run. On one
+stream it stays fast; docs/notes.md has both.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from common.dataset import Split
@@ -62,8 +64,7 @@ def prepare(
         for group in groups:
             steps(group, due)
 
-    stream = _capturable()
-    graphs = {due: _captured(partial(epoch, due), stream) for due in (False, True)}
+    graphs = {due: captured(partial(epoch, due)) for due in (False, True)}
     return partial(_replay, graphs, groups)
 
 
@@ -72,25 +73,15 @@ def _replay(graphs: Mapping[bool, Any], groups: Sequence[list[Batch]], due: bool
     graphs[due].replay()
 
 
-def _capturable() -> Any:
-    """The current stream, unless that is the default one, which no graph can be captured on."""
+def captured(run: Callable[[], None]) -> Any:
+    """A graph of what is run on the current stream."""
     import torch
 
-    current = torch.cuda.current_stream()
-    return current if current != torch.cuda.default_stream() else torch.cuda.Stream()
-
-
-def _captured(run: Callable[[], None], stream: Any) -> Any:
-    """A graph of what is run."""
-    import torch
-
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's, on choices of its own
         run()  # compiles, and makes whatever libraries make when first called: none of it can be captured
-    torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         run()
     return graph
 
@@ -106,12 +97,31 @@ def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate
         for batch in batches:
             steps([batch])
 
-    graph = _captured(evaluate, _capturable())
+    graph = captured(evaluate)
     return partial(_replay, {True: graph}, [batches], True)
+
+
+def use_one_stream() -> None:
+    """Have this process launch all that is PyTorch's on one stream, which a graph can be captured on.
+
+    Once there were a few kernels on each of two streams, every node of a graph takes longer, for good.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_stream(_only_stream())
+
+
+@cache
+def _only_stream() -> Any:
+    import torch
+
+    return torch.cuda.Stream()
 
 
 def build(problem: Problem, train: Split, *, amp: bool) -> Trainer:
     """A trainer whose epoch is one graph."""
+    use_one_stream()
     return TorchTrainer(problem, train, partial(prepare, amp=amp), partial(prepare_evaluation, amp=amp))
 
 

@@ -70,6 +70,13 @@ PRIMITIVES = (
     Primitive("gemm_tf32", "matrix product, tf32", "TFLOP/s", lambda gpu: gpu.product("tf32"), _AMPERE_BLAS),
     Primitive("gemm_bfloat16", "matrix product, bf16", "TFLOP/s", lambda gpu: gpu.product("bfloat16"), _AMPERE_BLAS),
     Primitive("gemm_float16", "matrix product, fp16", "TFLOP/s", lambda gpu: gpu.product("float16"), _BLAS),
+    # The last one, since whatever is measured after it in this process has such nodes.
+    Primitive(
+        "graph_node_after_two_streams",
+        "graph node, a block per SM, once two streams were used",
+        "us",
+        lambda gpu: gpu.graph_node_after_two_streams(),
+    ),
 )  # fmt: skip
 """In the order of the table."""
 

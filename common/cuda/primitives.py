@@ -29,6 +29,7 @@ THREADS = 256  # a block, as most kernels of the ladder have
 PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
 BACK_TO_BACK = 500  # launches in a row: fewer than the driver queues before it makes the host wait
 LINE = 32  # of 4-byte words: what one load brings into the cache
+ON_SECOND_STREAM = 20  # kernels; one alone changes nothing
 CHAIN_LINES = 1 << 13  # 1 MiB: more than L1 has, and in every L2
 READ_THREADS = 512  # a block of read_repeatedly
 READ_BLOCKS = 2  # for each multiprocessor, so that 1,024 threads of it read at once
@@ -92,6 +93,15 @@ class Primitives:
     def dependent_graph_node(self) -> list[float]:
         """The same with one block and programmatic dependent launch; needs sm_90."""
         return self._node_us(self._kernel("pass_on_early", 1, programmatic_stream_serialization=True), 1)
+
+    def graph_node_after_two_streams(self) -> list[float]:
+        """A node with a block on every multiprocessor, once there were kernels on two streams; it stays so."""
+        beside = cupy.cuda.Stream(non_blocking=True)
+        empty, config = self._program.get_kernel("empty"), LaunchConfig(grid=1, block=1)
+        for _ in range(ON_SECOND_STREAM):
+            launch(Stream.from_handle(beside.ptr), config, empty)
+        beside.synchronize()
+        return self.graph_node(self.multiprocessors)
 
     def block_barrier(self) -> list[float]:
         """__syncthreads of a block of 256 threads."""

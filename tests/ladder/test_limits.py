@@ -35,6 +35,7 @@ SAMPLES = {
     "memory_copy": [4300.0, 4200.0, 4250.0],
     "l2_read": [5900.0, 5800.0, 6000.0],
     "product": [700.0, 800.0, 750.0],
+    "graph_node_after_two_streams": [1.15, 1.17, 1.16],
 }
 
 
@@ -88,7 +89,9 @@ def test_every_primitive_has_a_row_with_its_spread() -> None:
     assert (copy.unit, copy.best) == ("GB/s", 4300.0)
     assert ("graph_node", (132,)) in gpu.asked
     assert [arguments for name, arguments in gpu.asked if name.startswith("cluster")] == [(2,), (16,), (2,), (16,)]
-    assert [precision for name, (precision, *_) in gpu.asked[-4:]] == ["float32", "tf32", "bfloat16", "float16"]
+    precisions = [arguments[0] for name, arguments in gpu.asked if name == "product"]
+    assert precisions == ["float32", "tf32", "bfloat16", "float16"]
+    assert gpu.asked[-1][0] == "graph_node_after_two_streams"  # nothing is measured after it
     assert msgspec.json.decode(msgspec.json.encode(record), type=LimitsRecord) == record
 
 

@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
     __shared__ Barriers barriers;
     __shared__ Totals own_totals;
-    const Block block(reinterpret_cast<char*>(memory), barriers, own_totals);
+    Block block(reinterpret_cast<char*>(memory), barriers, own_totals);
     // Units and features that there are fewer of are multiplied all the same.
 #pragma unroll 1
     for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
@@ -48,7 +48,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     if (threadIdx.x == 0) epoch.begin();
     wait_for_cluster();  // nobody sends to a block that has not begun
     epoch.fetch_images(0);
-    for (int step = 0; step < steps; ++step) epoch.train(step, with_totals);
+    for (int step = 0; step < steps; ++step) {
+        block.find_place(step);
+        epoch.train(step, with_totals);
+    }
     epoch.end();
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;

@@ -98,12 +98,24 @@ struct Block {
     char* memory;
     Barriers& barriers;
     Totals& totals;
-    const int rank, warp, lane;
-    const int crew, crew_warp;  // this warp's
+    int rank, warp, lane;
+    int crew, crew_warp;  // this warp's
 
     __device__ Block(char* memory, Barriers& barriers, Totals& totals)
-        : memory(memory), barriers(barriers), totals(totals), rank(rank_in_cluster()), warp(threadIdx.x / WARP),
-          lane(threadIdx.x % WARP), crew(warp / CREW_WARPS), crew_warp(warp % CREW_WARPS) {}
+        : memory(memory), barriers(barriers), totals(totals) {
+        find_place(-1);
+    }
+
+    // Which block and thread this is: the same in every step, which the compiler is not to know. It would keep all addresses
+    // that depend on it from step to step, more than there are registers; and those that it spills come from L2 each time,
+    // since the cluster's barrier empties L1.
+    __device__ void find_place(int step) {
+        unsigned block = rank_in_cluster(), thread = threadIdx.x;
+        asm("" : "+r"(block), "+r"(thread) : "r"(step));
+        rank = block % BLOCKS;
+        warp = thread / WARP % WARPS, lane = thread % WARP;
+        crew = warp / CREW_WARPS, crew_warp = warp % CREW_WARPS;
+    }
 
     // Of the four matrices that are loaded at once, the one whose row this lane has is of the right two, and a lower one.
     __device__ int right() const { return lane / 16; }

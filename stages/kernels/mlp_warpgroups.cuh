@@ -13,15 +13,13 @@ class FirstLayer {
     static constexpr int OWN_IMAGES = 8, OWN_FEATURES = (26 + SETS - 1) / SETS;  // chunks
     using Sums = float[OWN_FEATURES][4];
 
-    __device__ FirstLayer(const Block& block)
-        : block(block), first_chunk(block.warp % UNIT_WARPS * ROW_CHUNKS),
-          first_feature(min(block.warp / UNIT_WARPS * OWN_FEATURES, 2 * TILES - OWN_FEATURES)) {}
+    __device__ explicit FirstLayer(const Block& block) : block(block) {}
 
     template <class Copy>
     __device__ void copy_weights(float* parameters, Copy copy) {
         for_all([&](float2& own, int i, int c) {
-            copy_first(block, parameters, first_feature + i, first_chunk + c, own, copy);
-            put(factor(first_feature + i, first_chunk + c), own, block.lane);
+            copy_first(block, parameters, first_feature() + i, first_chunk() + c, own, copy);
+            put(factor(first_feature() + i, first_chunk() + c), own, block.lane);
         });
         write_before_fetches();
     }
@@ -55,7 +53,7 @@ class FirstLayer {
         if (!multiplies) return;
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
-            const int chunk = first_chunk + c, owner = block.owner_in_group(chunk);
+            const int chunk = first_chunk() + c, owner = block.owner_in_group(chunk);
             const unsigned barrier = address_in(shared_address(&block.barriers.parts[0][block.crew]), owner);
             Part* own = parts_of(block, chunk, 0) + block.first_pair() * WARP;
             const unsigned there = address_in(shared_address(own), owner);
@@ -72,8 +70,8 @@ class FirstLayer {
     __device__ void add(const uint4* images, int crew, Sums& sums) const {
         const int first = crew * CREW_PAIRS;
         const Matrix* doutputs =
-            block.at<Matrix>(plan.layers[0].exchange) + (first_chunk * PAIRS + first) * 2 + block.right();
-        const auto x = matrices_at(images + first_feature * NEXT_FEATURES + 2 * first * NEXT_IMAGES,
+            block.at<Matrix>(plan.layers[0].exchange) + (first_chunk() * PAIRS + first) * 2 + block.right();
+        const auto x = matrices_at(images + first_feature() * NEXT_FEATURES + 2 * first * NEXT_IMAGES,
                                    NEXT_IMAGES * sizeof(uint4), NEXT_FEATURES * sizeof(uint4));
         unsigned factors[CREW_PAIRS][4];
 #pragma unroll
@@ -95,12 +93,17 @@ class FirstLayer {
         for_all([&](float2& own, int i, int c) {
             const float2 sum = sums_of(sums[i], c);
             own = {own.x - rate * sum.x, own.y - rate * sum.y};
-            put(factor(first_feature + i, first_chunk + c), own, block.lane);
+            put(factor(first_feature() + i, first_chunk() + c), own, block.lane);
         });
         write_before_fetches();
     }
 
   private:
+    __device__ int first_chunk() const { return block.warp % UNIT_WARPS * ROW_CHUNKS; }
+    __device__ int first_feature() const {
+        return min(block.warp / UNIT_WARPS * OWN_FEATURES, 2 * TILES - OWN_FEATURES);
+    }
+
     // Applies work(weights, i, c) to each of the warp's chunks of features by each of its chunks of units.
     template <class Work>
     __device__ void for_all(Work work) {
@@ -117,6 +120,5 @@ class FirstLayer {
     }
 
     const Block& block;
-    const int first_chunk, first_feature;
     float2 weights[OWN_FEATURES][ROW_CHUNKS] = {};  // WEIGHT_SCALE times
 };

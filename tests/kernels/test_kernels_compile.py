@@ -57,9 +57,9 @@ def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_regi
     source = KERNELS_FOLDER / "cluster_mlp.cu"
     with_warpgroups, without = (compile_cubin(source, arch, macros) for arch in ("sm_90a", "sm_90"))
     used = with_warpgroups.resources["cluster_mlp"]
-    assert with_warpgroups.resources != without.resources
+    assert len(with_warpgroups.code) != len(without.code)
     assert used.registers * MLP_THREADS <= 65536, "a block's registers are all there are"
-    assert used.spill_stores <= 128, "of addresses; sums and factors of products have to stay where they are"
+    assert (used.spill_stores, used.spill_loads) == (0, 0), "what is spilled comes from L2 in every step"
 
 
 def test_no_kernel_escapes_the_parser() -> None:

@@ -38,10 +38,13 @@ class Epoch {
             for (Barrier& barrier : barriers.doutputs[index]) make_barrier(barrier, 1);
         }
         publish_barriers();
+#pragma unroll
         for (int index = 0; index <= LAST; ++index) {
-            for (int crew = 0; crew < CREWS; ++crew) {
-                if (index < LAST || crew == 0) expect_bytes(barriers.parts[index][crew], bytes_of_parts(index));
-                expect_bytes(barriers.doutputs[index][crew], bytes_of_doutputs(index, crew));
+            for (int i = 0; i < (index == LAST ? 1 : index == 0 ? CREWS : PORTIONS); ++i) {
+                expect_bytes(barriers.parts[index][i], bytes_of_parts(index));
+            }
+            for (int i = 0; i < (index == LAST ? CREWS : PORTIONS); ++i) {
+                expect_bytes(barriers.doutputs[index][i], bytes_of_doutputs(index, i));
             }
         }
     }
@@ -73,8 +76,9 @@ class Epoch {
         if (SPLIT > 1) receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
         block.meet();
         if (CREWS > 1 && step > 0 && block.crew == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
-        collect<0>(block);
-        forward_from<1>();
+        collect<0>(block, 0);
+        block.meet();
+        forward_from<0>();
         if (CREWS == 1) fetch_images(step + 1);  // while all wait for logits
 
         if (block.has_head() && block.crew == block.head_crew()) {
@@ -106,31 +110,39 @@ class Epoch {
     }
 
   private:
+    // From a layer's outputs; first they are made of what comes, but for the first layer.
     template <int INDEX>
     __device__ void forward_from() {
-        block.meet();
-        if constexpr (INDEX == LAST) {
-            forward_classes(block);
-        } else {
-            forward<INDEX>(block);
-            receive(block.barriers.parts[INDEX][0], bytes_of_parts(INDEX));
-            collect<INDEX>(block);
-            forward_from<INDEX + 1>();
+#pragma unroll 1
+        for (int turn = 0; turn < TURNS; ++turn) {
+            if constexpr (INDEX > 0) {
+                receive(block.barriers.parts[INDEX][turn], bytes_of_parts(INDEX));
+                collect<INDEX>(block, turn);
+                block.meet();
+            }
+            if constexpr (INDEX + 1 < LAST) forward<INDEX + 1>(block, turn);
+            else forward_classes(block, turn);
         }
+        if constexpr (INDEX + 1 < LAST) forward_from<INDEX + 1>();
     }
 
     template <int INDEX>
     __device__ void backward_from(const uint4* batch) {
         constexpr bool HAS_READERS = INDEX > 1 || SPLIT > 1;
-        backward<INDEX>(block);
-        __syncthreads();
-        if constexpr (HAS_READERS) share<INDEX - 1>(block);
+        // Of the classes all have come: whoever sends doutputs knows that nobody has parts yet to be read where they will lie.
+#pragma unroll 1
+        for (int turn = 0; turn < TURNS; ++turn) {
+            if (INDEX < LAST) receive_doutputs(INDEX, turn);
+            backward<INDEX>(block, turn);
+            __syncthreads();
+            if constexpr (HAS_READERS) share<INDEX - 1>(block, turn);
+        }
         update<INDEX>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
         update_biases<INDEX>(block, rate);
-        if constexpr (HAS_READERS) receive_doutputs(INDEX - 1, 0);
         if constexpr (INDEX > 1) {
             backward_from<INDEX - 1>(batch);
         } else {
+            for (int turn = 0; turn < TURNS && HAS_READERS; ++turn) receive_doutputs(0, turn);
             update_first(block, batch, WEIGHT_SCALE * rate);
             update_biases<0>(block, rate);
         }
@@ -139,9 +151,9 @@ class Epoch {
     // One hidden layer, two crews: what the first crew's images add to the first layer's update is added while the second
     // crew's doutputs are on their way.
     __device__ void backward_by_crews(const uint4* batch) {
-        backward<LAST>(block);
+        backward<LAST>(block, 0);
         block.meet();
-        share<0>(block);
+        share<0>(block, 0);
         tell_warps(CREW_IS_BACK + block.crew, THREADS);
         FirstLayer::Sums sums = {};
         if (block.crew == 1) wait_for_warps(CREW_IS_BACK, THREADS);
@@ -170,11 +182,11 @@ class Epoch {
         if (block.is_first_of_crew()) expect_bytes(barrier, bytes);
     }
 
-    // Those of a crew's images, which any crew may wait for.
-    __device__ void receive_doutputs(int index, int crew) {
-        wait_for(block.barriers.doutputs[index][crew], parity);
-        if (block.crew == crew && block.is_first_of_crew()) {
-            expect_bytes(block.barriers.doutputs[index][crew], bytes_of_doutputs(index, crew));
+    // Those of a portion, which any crew may wait for.
+    __device__ void receive_doutputs(int index, int portion) {
+        wait_for(block.barriers.doutputs[index][portion], parity);
+        if (block.crew == portion / TURNS && block.is_first_of_crew()) {
+            expect_bytes(block.barriers.doutputs[index][portion], bytes_of_doutputs(index, portion));
         }
     }
 
@@ -187,15 +199,15 @@ class Epoch {
     __device__ static int bytes_of_parts(int index) {
         constexpr int PART = WARP * sizeof(Part);
         if (index == LAST) return BLOCKS * PART;
-        return (index == 0 ? (SPLIT - 1) * WAYS : BLOCKS) * slots_of(index) * CREW_PAIRS * PART;
+        return (index == 0 ? (SPLIT - 1) * WAYS * CREW_PAIRS : BLOCKS * TURN_PAIRS) * slots_of(index) * PART;
     }
 
     // Without the block's own.
-    __device__ int bytes_of_doutputs(int index, int crew) const {
-        const bool own = block.has_head() && crew == block.head_crew();
+    __device__ int bytes_of_doutputs(int index, int portion) const {
+        const bool own = block.has_head() && portion == block.head_crew();
         if (index == LAST) return (2 * CREW_PAIRS - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
         const int senders = index == 0 ? SPLIT - 1 : BLOCKS - 1;
-        return senders * slots_of(index) * 2 * CREW_PAIRS * static_cast<int>(sizeof(Matrix));
+        return senders * slots_of(index) * 2 * TURN_PAIRS * static_cast<int>(sizeof(Matrix));
     }
 
     const Block& block;

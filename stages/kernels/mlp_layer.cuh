@@ -1,14 +1,16 @@
 #pragma once
 #include "mlp_plan.cuh"
 
-// What own units of a hidden layer make of what the senders sent them: outputs.
+// What own units of a hidden layer make of what the senders sent them: outputs, for a turn's images or, of the first layer,
+// for all.
 template <int INDEX>
-__device__ void collect(const Block& block) {
+__device__ void collect(const Block& block, int turn) {
+    constexpr int OWN_PAIRS = INDEX == 0 ? CREW_PAIRS : TURN_PAIRS;
     constexpr Layer layer = plan.layers[INDEX];
     constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
     constexpr float SCALE = 1.0f / (INDEX == 0 ? WEIGHT_SCALE : WEIGHT_SCALE * OUTPUT_SCALE);
-    deal_out<layer.slots * CREW_PAIRS>(block, [&](int task) {
-        const int slot = task / CREW_PAIRS, at = slot * PAIRS + block.first_pair() + task % CREW_PAIRS;
+    deal_out<layer.slots * OWN_PAIRS>(block, [&](int task) {
+        const int slot = task / OWN_PAIRS, at = slot * PAIRS + block.first_pair(turn) + task % OWN_PAIRS;
         const Part* parts = block.at<Part>(layer.exchange) + at * WARP + block.lane;
         const float bias = block.at<float>(layer.biases)[slot * TILE + block.lane / 4];
         float4 sum = parts[0].numbers();
@@ -53,12 +55,12 @@ __device__ constexpr int next_slot(int slot) {
 
 // What own units of the layer below add to those of a hidden layer: to each unit's owner.
 template <int INDEX>
-__device__ void forward(const Block& block) {
+__device__ void forward(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
     // Of pairs, by the same weights: as many as make a task for each warp of a layer of 128 units.
-    constexpr int STRIP = PAIRS == 1 ? 1 : HALVES, STRIPS = (PAIRS + STRIP - 1) / STRIP;
+    constexpr int STRIP = TURN_PAIRS == 1 ? 1 : HALVES, STRIPS = (TURN_PAIRS + STRIP - 1) / STRIP;
     constexpr int ROWS = layer.chunks / ROW_CHUNKS;
-    const Matrix* outputs = block.at<Matrix>(below.outputs) + block.right();
+    const Matrix* outputs = block.at<Matrix>(below.outputs) + 2 * block.first_pair(turn) + block.right();
     deal_out<ROWS * STRIPS>(block, [&](int task) {
         // Each block begins with another, lest all send to the same one at once.
         const int first = (task + block.rank) % ROWS * ROW_CHUNKS, strip = task / ROWS * STRIP;
@@ -69,7 +71,7 @@ __device__ void forward(const Block& block) {
             load_weights<INDEX>(block, slot, first, factor);
 #pragma unroll
             for (int i = 0; i < STRIP; ++i) {
-                const Matrix* own = outputs + (slot * PAIRS + min(strip + i, PAIRS - 1)) * 2;
+                const Matrix* own = outputs + (slot * PAIRS + min(strip + i, TURN_PAIRS - 1)) * 2;
                 const uint4 x = load_columns(row_of(own, block.lower(), next_slot<INDEX - 1>(slot), block.lane));
                 multiply_add(sums[i][0], factor, x.x, x.y);
                 multiply_add(sums[i][1], factor, x.z, x.w);
@@ -78,13 +80,13 @@ __device__ void forward(const Block& block) {
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
             const int chunk = first + c, owner = chunk % BLOCKS;
-            const int part = (block.rank * layer.slots + chunk / BLOCKS) * PAIRS + strip;
+            const int part = (block.rank * layer.slots + chunk / BLOCKS) * PAIRS + block.first_pair(turn) + strip;
             const unsigned there =
                 address_in(shared_address(block.at<Part>(layer.exchange) + part * WARP + block.lane), owner);
-            const unsigned barrier = address_in(shared_address(&block.barriers.parts[INDEX][block.crew]), owner);
+            const unsigned barrier = address_in(shared_address(&block.barriers.parts[INDEX][block.portion(turn)]), owner);
 #pragma unroll
             for (int i = 0; i < STRIP; ++i) {
-                if (strip + i >= PAIRS) break;
+                if (strip + i >= TURN_PAIRS) break;
                 send(there + i * WARP * sizeof(Part), barrier, Part(sums_of(sums[i][0], c), sums_of(sums[i][1], c)).bits);
             }
         }
@@ -92,11 +94,11 @@ __device__ void forward(const Block& block) {
 }
 
 // What own units of the last hidden layer add to the logits: to the owner of each eight images.
-__device__ inline void forward_classes(const Block& block) {
+__device__ inline void forward_classes(const Block& block, int turn) {
     constexpr Layer below = plan.layers[LAST - 1];
     const unsigned own = shared_address(block.at<Part>(plan.logits) + block.rank * NEXT_SENDER + block.lane);
-    deal_out<2 * CREW_PAIRS>(block, [&](int task) {
-        const int owner = 2 * block.first_pair() + task;
+    deal_out<2 * TURN_PAIRS>(block, [&](int task) {
+        const int owner = 2 * block.first_pair(turn) + task;
         const Matrix* outputs = block.at<Matrix>(below.outputs) + owner;
         float sums[CLASS_CHUNKS / ROW_CHUNKS][4] = {};
 #pragma unroll
@@ -118,14 +120,15 @@ __device__ inline void forward_classes(const Block& block) {
 
 // doutputs of a layer to those of own units of the layer below, through its ReLU.
 template <int INDEX>
-__device__ void backward(const Block& block) {
+__device__ void backward(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
     constexpr int IMAGES = 2 * PAIRS;  // chunks of them
     constexpr int ROWS = (below.slots + ROW_CHUNKS - 1) / ROW_CHUNKS;
     // From weights to those of the next slot, in matrices.
     constexpr int NEXT_WEIGHTS = layer.chunks * static_cast<int>(sizeof(Weights) / sizeof(Matrix));
-    deal_out<ROWS * 2 * CREW_PAIRS>(block, [&](int task) {
-        const int first = task / (2 * CREW_PAIRS) * ROW_CHUNKS, images = 2 * block.first_pair() + task % (2 * CREW_PAIRS);
+    deal_out<ROWS * 2 * TURN_PAIRS>(block, [&](int task) {
+        const int first = task / (2 * TURN_PAIRS) * ROW_CHUNKS;
+        const int images = 2 * block.first_pair(turn) + task % (2 * TURN_PAIRS);
         // A lane's rows: of two chunks' weights; of their doutputs, the higher halves of both before the lower ones.
         const Weights* weights = block.at<Weights>(layer.weights) + first * layer.chunks + block.right();
         const Matrix* doutputs = block.at<Matrix>(layer.exchange) + block.lower() * IMAGES + images;
@@ -157,16 +160,16 @@ __device__ void backward(const Block& block) {
 
 // Own doutputs, which lie where they belong in this block, to the others that want them: every block, or the group.
 template <int INDEX>
-__device__ void share(const Block& block) {
+__device__ void share(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX];
     constexpr int READERS = INDEX == 0 ? SPLIT : BLOCKS;
-    constexpr int ROWS_OF_PAIR = 2 * sizeof(Matrix) / sizeof(uint4), ROWS = CREW_PAIRS * ROWS_OF_PAIR;
+    constexpr int ROWS_OF_PAIR = 2 * sizeof(Matrix) / sizeof(uint4), ROWS = TURN_PAIRS * ROWS_OF_PAIR;
     const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.crew_warp % READERS;
     if (reader == block.rank) return;
-    const unsigned barrier = address_in(shared_address(&block.barriers.doutputs[INDEX][block.crew]), reader);
+    const unsigned barrier = address_in(shared_address(&block.barriers.doutputs[INDEX][block.portion(turn)]), reader);
     for (int slot = 0; slot < layer.slots; ++slot) {
         const uint4* own = block.at<uint4>(layer.exchange) +
-                           (block.received_as<INDEX>(slot) * PAIRS + block.first_pair()) * ROWS_OF_PAIR;
+                           (block.received_as<INDEX>(slot) * PAIRS + block.first_pair(turn)) * ROWS_OF_PAIR;
         for (int i = block.crew_warp / READERS * WARP + block.lane; i < ROWS; i += CREW_WARPS / READERS * WARP) {
             send(address_in(shared_address(own + i), reader), barrier, own[i]);
         }

@@ -72,6 +72,12 @@ constexpr bool BY_WARPGROUPS = HAS_WARPGROUPS && plan.depth == 2 && GROUP_CHUNKS
 // Warps work in crews, each with a share of the batch's images, so that one waits for messages while another multiplies.
 constexpr int CREWS = BY_WARPGROUPS ? 2 : 1;
 constexpr int CREW_WARPS = WARPS / CREWS, CREW_PAIRS = PAIRS / CREWS;
+
+// Where messages between hidden layers are long, they come in turns, a half of the images each: one is multiplied while the
+// other is on its way.
+constexpr int TURNS = plan.depth > 2 && PAIRS % 2 == 0 && plan.layers[1].slots > 1 ? 2 : 1;
+constexpr int TURN_PAIRS = CREW_PAIRS / TURNS;
+constexpr int PORTIONS = CREWS * TURNS;  // of a batch, of which one number is 1: a crew's images, or a turn's
 // Names of barriers; the first two are each crew's, from here on.
 enum {
     CREW_MEETS = 1,
@@ -80,10 +86,10 @@ enum {
     CLASSES_ARE_UPDATED
 };
 
-// What messages to a block are awaited at, those about each crew's images: parts of the sums of a layer's own units, and
-// doutputs of all its units. Logits are of one crew, and have the first of two.
+// What messages to a block are awaited at, those about each portion of the images: parts of the sums of a layer's own units,
+// and doutputs of all its units. Logits have the first of two; the first layer's parts and dlogits do not come in turns.
 struct Barriers {
-    Barrier parts[MOST_LAYERS][CREWS], doutputs[MOST_LAYERS][CREWS];
+    Barrier parts[MOST_LAYERS][PORTIONS], doutputs[MOST_LAYERS][PORTIONS];
     Barrier fetched[2];  // a step's images, by its parity
 };
 
@@ -141,7 +147,8 @@ struct Block {
     __device__ bool has_head() const { return rank < 2 * PAIRS; }
     __device__ int head_crew() const { return CREWS == 1 ? 0 : rank / (2 * CREW_PAIRS); }
 
-    __device__ int first_pair() const { return crew * CREW_PAIRS; }
+    __device__ int portion(int turn) const { return crew + turn; }
+    __device__ int first_pair(int turn = 0) const { return crew * CREW_PAIRS + turn * TURN_PAIRS; }
     __device__ bool is_first_of_crew() const { return threadIdx.x % (CREW_WARPS * WARP) == 0; }
 
     // A crew's __syncthreads.

@@ -96,7 +96,7 @@ class Crews(Cluster):
             update = update + self.product(regions[PARTS + 1], below, batch[half:, own_features])
             self.weights[0][own_features, of_group] -= self.rate * update
             if crew == 0:
-                total = sum(regions[PARTS + i].received[rank].sum(axis=0) for i in range(CREWS))
+                total = sum(regions[PARTS + i].received[0, rank].sum(axis=0) for i in range(CREWS))
                 biases[0][own] -= self.rate * np.float32(total)
             self.done[rank][crew] = step
             yield lambda step=step: min(self.done[rank]) >= step  # type: ignore[misc]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.cluster_mlp import BLOCKS, CHUNK, Plan
+from stages.cluster_mlp import BLOCKS, CHUNK, EDGE, Plan
 
 Array = NDArray[Any]
 Ready = Callable[[], bool]
@@ -35,25 +35,29 @@ def in_halves(numbers: Array, scale: float) -> Array:
 
 @dataclass
 class Region:
-    """Shared memory of one block that others write: parts of a sum by sender, or doutputs by chunk."""
+    """Shared memory of one block that others write, by turn and sender: parts of a sum, or doutputs."""
 
     use: tuple[int, str] = (-1, "")
-    received: dict[int, Array] = field(default_factory=dict)
+    received: dict[tuple[int, int], Array] = field(default_factory=dict)
     is_read: bool = True
 
-    def arrive(self, use: tuple[int, str], key: int, part: Array) -> None:
+    def arrive(self, use: tuple[int, str], key: tuple[int, int], part: Array) -> None:
         if use != self.use:
             assert self.is_read, f"{use} overwrites {self.use}, which is yet to be read"
             self.use, self.received, self.is_read = use, {}, False
         self.received[key] = part
 
-    def holds(self, use: tuple[int, str], count: int) -> Ready:
-        return lambda: self.use == use and len(self.received) == count
+    def of_turn(self, turn: int) -> list[Array]:
+        return [self.received[key] for key in sorted(self.received) if key[0] == turn]
 
-    def read(self, use: tuple[int, str], count: int) -> list[Array]:
+    def holds(self, use: tuple[int, str], count: int, turn: int = 0) -> Ready:
+        return lambda: self.use == use and len(self.of_turn(turn)) == count
+
+    def read(self, use: tuple[int, str], count: int, turn: int = 0) -> list[Array]:
         assert self.use == use, f"{use} is read where {self.use} is"
-        assert len(self.received) == count, f"{use} is read too early"
-        return [self.received[key] for key in sorted(self.received)]
+        received = self.of_turn(turn)
+        assert len(received) == count, f"{use} is read too early"
+        return received
 
 
 class Cluster:
@@ -65,7 +69,7 @@ class Cluster:
         self.last = len(plan.problem.layers) - 1
         self.told = [0] * BLOCKS  # of how many steps' ends
         self.hops = [0] * BLOCKS  # how often each block has waited for others
-        self.under_way: list[tuple[Region, tuple[int, str], int, Array]] = []
+        self.under_way: list[tuple[Region, tuple[int, str], tuple[int, int], Array]] = []
         # By block: a region for each layer's exchange, and one for the logits.
         self.regions = [[Region() for _ in range(self.last + 2)] for _ in range(BLOCKS)]
         if plan.shares:
@@ -106,16 +110,16 @@ class Cluster:
                 self.arrive(i)
 
     def arrive(self, i: int) -> None:
-        region, use, sender, part = self.under_way.pop(i)
-        region.arrive(use, sender, part)
+        region, use, key, part = self.under_way.pop(i)
+        region.arrive(use, key, part)
 
-    def send(self, sender: int, receiver: int, index: int, use: tuple[int, str], part: Array) -> None:
-        self.under_way.append((self.regions[receiver][index], use, sender, part))
+    def send(self, sender: int, receiver: int, index: int, use: tuple[int, str], part: Array, turn: int = 0) -> None:
+        self.under_way.append((self.regions[receiver][index], use, (turn, sender), part))
 
-    def receive(self, rank: int, index: int, use: tuple[int, str], count: int) -> Ready:
+    def receive(self, rank: int, index: int, use: tuple[int, str], count: int, turn: int = 0) -> Ready:
         """Wait for so many messages, this block's own among them; what is returned says whether all have come."""
-        self.hops[rank] += count > 1
-        return self.regions[rank][index].holds(use, count)
+        self.hops[rank] += count > 1 and turn == 0
+        return self.regions[rank][index].holds(use, count, turn)
 
     def end_step(self, rank: int) -> Ready:
         """Arrive at the cluster's barrier; what is returned says whether all have."""
@@ -134,6 +138,8 @@ class Cluster:
         heads = range(2 * plan.pairs)  # blocks that have the softmax of eight images
         features = slice(rank % split * plan.slice_tiles * 16, (rank % split + 1) * plan.slice_tiles * 16)
         of_group = np.concatenate([self.own(0, member) for member in group])
+        in_turn = plan.pairs // plan.turns * EDGE
+        turns = [slice(turn * in_turn, (turn + 1) * in_turn) for turn in range(plan.turns)]
         ended: Ready = lambda: True  # noqa: E731
         for step, (batch, labels) in enumerate(zip(self.images, self.labels, strict=True)):
             x = batch[:, features]
@@ -145,18 +151,23 @@ class Cluster:
             for index in range(1, last + 1):
                 own = self.own(index - 1, rank)
                 senders = split if index == 1 else BLOCKS
-                yield self.receive(rank, index - 1, (step, "parts"), senders)
-                parts = regions[index - 1].read((step, "parts"), senders)
-                regions[index - 1].is_read = True
-                output = np.maximum(sum(parts[1:], parts[0]) + biases[index - 1][own], np.float32(0))
-                outputs.append(in_halves(output, OUTPUT_SCALE))
-                part = (outputs[-1] @ in_halves(self.weights[index][own], WEIGHT_SCALE)).astype(np.float32)
-                for receiver in everyone if index < last else heads:
-                    if index < last:
-                        self.send(rank, receiver, index, (step, "parts"), part[:, self.own(index, receiver)])
-                    else:
-                        images = part[receiver * CHUNK : receiver * CHUNK + CHUNK]
-                        self.send(rank, receiver, last + 1, (step, "logits"), images)
+                outputs.append(np.zeros((len(x), len(own))))
+                for turn, images in enumerate(turns):
+                    if index > 1 or turn == 0:  # the first layer's parts do not come in turns
+                        yield self.receive(rank, index - 1, (step, "parts"), senders, turn)
+                        parts = regions[index - 1].read((step, "parts"), senders, turn)
+                        regions[index - 1].is_read = index == 1 or turn == plan.turns - 1
+                        output = np.maximum(sum(parts[1:], parts[0]) + biases[index - 1][own], np.float32(0))
+                        outputs[-1][images if index > 1 else slice(None)] = in_halves(output, OUTPUT_SCALE)
+                    weights = in_halves(self.weights[index][own], WEIGHT_SCALE)
+                    part = (outputs[-1][images] @ weights).astype(np.float32)
+                    of_turn = heads[images.start // CHUNK : images.stop // CHUNK]
+                    for receiver in everyone if index < last else of_turn:
+                        if index < last:
+                            self.send(rank, receiver, index, (step, "parts"), part[:, self.own(index, receiver)], turn)
+                        else:
+                            first = receiver * CHUNK - images.start
+                            self.send(rank, receiver, last + 1, (step, "logits"), part[first : first + CHUNK])
 
             if rank in heads:
                 yield self.receive(rank, last + 1, (step, "logits"), BLOCKS)
@@ -169,24 +180,32 @@ class Cluster:
 
             for index in range(last, 0, -1):
                 own = self.own(index - 1, rank)
-                received = regions[index].read((step, "doutputs"), len(heads) if index == last else BLOCKS)
-                doutputs = np.vstack(received) if index == last else self.joined(received, range(BLOCKS), index)
-                below = (doutputs @ in_halves(self.weights[index][own], WEIGHT_SCALE).T).astype(np.float32)
-                below = in_halves(np.where(outputs[index - 1] > 0, below, np.float32(0)), GRADIENT_SCALE)
-                for receiver in everyone if index > 1 else group:
-                    self.send(rank, receiver, index - 1, (step, "doutputs"), below)
+                if index == last:
+                    doutputs = np.vstack(regions[index].read((step, "doutputs"), len(heads)))
+                else:
+                    doutputs = np.zeros((len(x), hidden[index]))
+                for turn, images in enumerate(turns):
+                    if index < last:
+                        yield self.receive(rank, index, (step, "doutputs"), BLOCKS, turn)
+                        received = regions[index].read((step, "doutputs"), BLOCKS, turn)
+                        doutputs[images] = self.joined(received, range(BLOCKS), index)
+                    below = doutputs[images] @ in_halves(self.weights[index][own], WEIGHT_SCALE).T
+                    below = np.where(outputs[index - 1][images] > 0, below.astype(np.float32), np.float32(0))
+                    for receiver in everyone if index > 1 else group:
+                        self.send(rank, receiver, index - 1, (step, "doutputs"), in_halves(below, GRADIENT_SCALE), turn)
                 yield lambda: True  # here others may get ahead
                 self.weights[index][own] -= self.rate * (outputs[index - 1].T @ doutputs).astype(np.float32)
                 owned = slice(None) if index == last else self.own(index, rank)
                 biases[index][owned] -= self.rate * doutputs[:, owned].sum(axis=0).astype(np.float32)
                 regions[index].is_read = True
-                yield self.receive(rank, index - 1, (step, "doutputs"), BLOCKS if index > 1 else split)
-            received = regions[0].read((step, "doutputs"), split)
-            doutputs = self.joined(received, group, 0)[:, of_group]
+            doutputs = np.zeros((len(x), hidden[0]))
+            for turn, images in enumerate(turns):
+                yield self.receive(rank, 0, (step, "doutputs"), split, turn)
+                doutputs[images] = self.joined(regions[0].read((step, "doutputs"), split, turn), group, 0)
+            own, doutputs = self.own(0, rank), doutputs[:, of_group]
             yield lambda: True
             self.weights[0][features, of_group] -= self.rate * (x.T @ doutputs).astype(np.float32)
-            own = self.own(0, rank)
-            biases[0][own] -= self.rate * received[rank % split].sum(axis=0).astype(np.float32)
+            biases[0][own] -= self.rate * doutputs[:, np.isin(of_group, own)].sum(axis=0).astype(np.float32)
             regions[0].is_read = True
             ended = self.end_step(rank)
         assert len(outputs) == len(hidden)

@@ -90,7 +90,8 @@ class Plan:
     @property
     def turns(self) -> int:
         """In how many turns messages between hidden layers come, each with as many of the images; as mlp_plan.cuh."""
-        return 2 if len(self.problem.hidden) > 1 and self.pairs % 2 == 0 and self.slots[1] > 1 else 1
+        long = self.halves == EXACT and len(self.problem.hidden) > 1 and self.slots[1] > 1
+        return 2 if long and self.pairs % 2 == 0 else 1
 
     @property
     def hops(self) -> int:

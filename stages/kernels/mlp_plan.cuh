@@ -74,8 +74,8 @@ constexpr int CREWS = BY_WARPGROUPS ? 2 : 1;
 constexpr int CREW_WARPS = WARPS / CREWS, CREW_PAIRS = PAIRS / CREWS;
 
 // Where messages between hidden layers are long, they come in turns, a half of the images each: one is multiplied while the
-// other is on its way.
-constexpr int TURNS = plan.depth > 2 && PAIRS % 2 == 0 && plan.layers[1].slots > 1 ? 2 : 1;
+// other is on its way. Of one half to a number they are not, and the barriers cost more than that gains.
+constexpr int TURNS = HALVES == 2 && plan.depth > 2 && PAIRS % 2 == 0 && plan.layers[1].slots > 1 ? 2 : 1;
 constexpr int TURN_PAIRS = CREW_PAIRS / TURNS;
 constexpr int PORTIONS = CREWS * TURNS;  // of a batch, of which one number is 1: a crew's images, or a turn's
 // Names of barriers; the first two are each crew's, from here on.

@@ -25,6 +25,8 @@ BACK_PIECES = 3
 PARTS = WIDTH // STEP  # of a piece, each a warp's
 HELD = 8  # bytes for an input, which is there in as many parts as products take
 FORWARD_PIECES = 4
+PATCHES = 16  # of weights, some of which stay in L2
+KEPT_BYTES = 32 << 20  # there: little more than half of what an H200 has
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
 Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
@@ -44,6 +46,8 @@ class StreamedGemm(TileGemm):
         self._back = lru_cache(partial(setup.kernel, file, back))
         self._empty = setup.device.empty
         self._no_mask = self._empty((1,), np.uint8)
+        weights = sum(4 * layer.fan_in * layer.fan_out for layer in setup.problem.layers)
+        self._kept = min(PATCHES, PATCHES * KEPT_BYTES // weights)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
         self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} or {self._made}")
@@ -98,7 +102,7 @@ class StreamedGemm(TileGemm):
         rows, outputs = out.shape
         kernel = self._forward(split if split > 1 else None, FORWARD_BYTES)
         mask = self._no_mask if fusion.mask is None else fusion.mask
-        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind])
+        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], self._kept)
         kernel((1, blocks(outputs, WIDTH)), FORWARD_WARPS * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
 
     def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
@@ -165,7 +169,7 @@ class StreamedGemm(TileGemm):
         kernel = self._back(split if split > 1 else None, back_bytes(groups))
         mask = passed.fusion.mask
         arrays = (inputs, doutputs, weights, how.fusion.bias, dinputs, mask)
-        sizes = (rows, weights.shape[0], outputs, mask.shape[-1], groups)
+        sizes = (rows, weights.shape[0], outputs, mask.shape[-1], groups, self._kept)
         grid = (1, blocks(sizes[1], groups * OWN))
         kernel(grid, groups * PARTS * WARP, *arrays, *map(int32, sizes), float32(-how.alpha))
 

@@ -15,6 +15,18 @@ __device__ inline void copy_four(float* to, const float* from, bool are_there = 
 #endif
 }
 
+// The same, by a policy of l2_lines.cuh.
+__device__ inline void copy_four(float* to, const float* from, bool are_there, unsigned long long policy) {
+#if __CUDA_ARCH__ >= 800
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(address), "l"(from),
+                 "r"(are_there ? 16 : 0), "l"(policy)
+                 : "memory");
+#else
+    copy_four(to, from, are_there);
+#endif
+}
+
 // What was asked for since the last time is one group.
 __device__ inline void end_group_of_copies() {
 #if __CUDA_ARCH__ >= 800

@@ -14,6 +14,7 @@ struct BackLayer {
     float *weights, *bias;
     LayerSizes sizes;
     float learning_rate;
+    int kept;  // of 16 patches of weights
 };
 
 constexpr int BACK_PIECES = 3;       // in the ring
@@ -78,8 +79,8 @@ class WayBack {
     __device__ WayBack(const BackLayer& layer, const OwnInputs<Arithmetic>& inputs, int first_input)
         : layer(layer), inputs(inputs), first_input(first_input), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4) {}
 
-    // STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`.
-    __device__ void take(const float* rows, const float* own, int begin) {
+    // STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`. It is stored by that policy.
+    __device__ void take(const float* rows, const float* own, int begin, unsigned long long policy) {
         float weights[4][4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], own + (8 * i + g) * WIDER + 4 * t);
@@ -118,7 +119,7 @@ class WayBack {
             const float4 updated = {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
                                     weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]};
             // The compiler takes an assignment apart.
-            if (first_input + 8 * i + g < layer.sizes.fan_in) __stcg(reinterpret_cast<float4*>(at), updated);
+            if (first_input + 8 * i + g < layer.sizes.fan_in) store_four(at, updated, policy);
         }
     }
 
@@ -147,12 +148,13 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     const Tile tile = {0, static_cast<int>(blockIdx.y) * INPUTS, MOST_ROWS, 2 + GROUPS};  // 8 quads a group, or 16
     let_next_begin();
     wait_for_previous();
+    const auto policy_of = [&](int from) { return policy_of_piece(tile.first_col, from, layer.kept); };
     const auto copy = [&](float* piece, int from) {
         const int cols = sizes.fan_out - from;
         copy_rows<MOST_ROWS, WIDTH, PITCH, THREADS>(piece, layer.doutputs + from, sizes.fan_out, sizes.batch, cols);
         copy_rows<INPUTS, WIDTH, WIDER, THREADS>(piece + MOST_ROWS * PITCH,
                                                  layer.weights + tile.first_col * sizes.fan_out + from, sizes.fan_out,
-                                                 sizes.fan_in - tile.first_col, cols);
+                                                 sizes.fan_in - tile.first_col, cols, policy_of(from));
     };
     auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(memory);
     float* ring = reinterpret_cast<float*>(inputs + GROUPS);
@@ -163,7 +165,7 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     stream.run([&](const float* piece, int from) {
         const int at = part * STEP;
         const float* own = piece + MOST_ROWS * PITCH + group * OWN * WIDER;
-        if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at);
+        if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at, policy_of(from));
     });
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -14,7 +14,7 @@ constexpr int SIDES = WIDTH / OWN;
 constexpr int FORWARD_THREADS = SHARES * SIDES * WARP;
 
 template <class Arithmetic>
-__device__ inline void streamed_forward(const Product<float>& product, float* memory) {
+__device__ inline void streamed_forward(const Product<float>& product, int kept, float* memory) {
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const int side = warp % SIDES, share = warp / SIDES;
     const Tile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, MOST_ROWS, 4};
@@ -25,7 +25,8 @@ __device__ inline void streamed_forward(const Product<float>& product, float* me
                                                                    product.k - from);
         copy_rows<DEPTH, WIDTH, PITCH, FORWARD_THREADS>(piece + MOST_ROWS * INPUTS_PITCH,
                                                         product.b + from * product.n + tile.first_col, product.n,
-                                                        product.k - from, product.n - tile.first_col);
+                                                        product.k - from, product.n - tile.first_col,
+                                                        policy_of_piece(from, tile.first_col, kept));
     };
     constexpr int FLOATS = MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH;
     const int rank = rank_of_block(), blocks = blocks_together();

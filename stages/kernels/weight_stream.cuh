@@ -3,13 +3,19 @@
 // multiply it; no thread waits for memory but where the block meets, once a piece.
 //
 // Include async_copies.cuh before this: the tests have a stand-in.
+//
+// Of all weights L2 keeps some from pass to pass, which are then neither read nor written where memory is: of every 16
+// patches along a diagonal as many as the host says, for which there is room. The others leave first: else each would be
+// gone before its next turn.
 #pragma once
+#include "l2_lines.cuh"
 
 constexpr int OWN = 32;             // inputs or outputs of a layer, those of a warp
 constexpr int MOST_ROWS = 32;       // of a batch: more would take registers, and so warps from the others
 constexpr int WIDTH = 64;           // columns of a piece
 constexpr int PITCH = WIDTH + 8;    // floats between its rows: no bank twice for pairs of 4 rows, or quads of rows 2 apart
 constexpr int WIDER = WIDTH + 16;   // the same for quads of neighbouring rows
+constexpr int PATCH = 128;          // rows and columns of weights that L2 keeps or lets go: of two blocks of a cluster
 
 // The layer's inputs are (batch, fan_in), its weights (fan_in, fan_out).
 struct LayerSizes {
@@ -18,8 +24,9 @@ struct LayerSizes {
 
 // COUNT rows of COLS columns, `stride` floats after each other at `from` and PITCH_TO at `to`, by THREADS threads; all that
 // is known when this is compiled costs no instruction. Where there are fewer, zeros take their place.
-template <int COUNT, int COLS, int PITCH_TO, int THREADS>
-__device__ inline void copy_rows(float* to, const float* from, int stride, int rows_there, int cols_there) {
+template <int COUNT, int COLS, int PITCH_TO, int THREADS, class... Policy>
+__device__ inline void copy_rows(float* to, const float* from, int stride, int rows_there, int cols_there,
+                                 Policy... policy) {
     constexpr int QUADS = COLS / 4, APART = THREADS / QUADS;
     static_assert(THREADS % QUADS == 0 && COUNT % APART == 0, "each thread copies as many");
     const int col = threadIdx.x % QUADS * 4, first = threadIdx.x / QUADS;
@@ -28,7 +35,14 @@ __device__ inline void copy_rows(float* to, const float* from, int stride, int r
     to += first * PITCH_TO + col;
     from += first * stride + col;
 #pragma unroll
-    for (int row = 0; row < COUNT; row += APART, from += further) copy_four(to + row * PITCH_TO, from, row < left);
+    for (int row = 0; row < COUNT; row += APART, from += further) {
+        copy_four(to + row * PITCH_TO, from, row < left, policy...);
+    }
+}
+
+// Of a piece that begins there.
+__device__ inline unsigned long long policy_of_piece(unsigned row, unsigned col, unsigned kept) {
+    return stay_in_l2((row / PATCH + col / PATCH) % 16 < kept);
 }
 
 // Pieces of so many floats through a ring of COUNT: from `begin` on, the next `apart` further, up to `length`. The first

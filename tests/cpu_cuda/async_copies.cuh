@@ -2,6 +2,7 @@
 #pragma once
 
 inline void copy_four(float* to, const float* from, bool are_there = true) { cpu_cuda::copy_later(to, from, are_there); }
+inline void copy_four(float* to, const float* from, bool are_there, unsigned long long) { copy_four(to, from, are_there); }
 inline void end_group_of_copies() { cpu_cuda::end_group_of_copies(); }
 
 template <int YOUNGEST>

@@ -242,6 +242,7 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
             "mask": mask,
         }
         args |= {"batch": batch, "fan_in": fan_in, "fan_out": fan_out, "mask_bytes": mask_bytes, "fusion": fusion}
+        args["kept"] = i
         block, grid = (WARP * FORWARD_WARPS,), (1, _blocks(fan_out, WIDTH))
         bounds: dict[str, Array | float] = {"out": bound, "bias": 0.0, "mask": 0.0}
         yield Case(kernel, grid, block, args, bounds, shared_bytes=FORWARD_BYTES)
@@ -272,7 +273,8 @@ def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         args: Args = {"inputs": inputs, "doutputs": doutputs, "weights": weights, "bias": bias}
         args |= {"dinputs": _poison((batch, fan_in)), "mask": mask, "batch": batch, "fan_in": fan_in}
         groups = int(random.choice([1, 2]))
-        args |= {"fan_out": fan_out, "mask_bytes": mask_bytes, "groups": groups, "learning_rate": rate}
+        args |= {"fan_out": fan_out, "mask_bytes": mask_bytes, "groups": groups, "kept": groups}
+        args["learning_rate"] = rate
         bounds: dict[str, Array | float] = {"dinputs": back, "weights": updated, "bias": moved}
         block, grid = (WARP * groups * PARTS,), (1, _blocks(fan_in, groups * OWN))
         yield Case(kernel, grid, block, args, bounds, shared_bytes=back_bytes(groups))

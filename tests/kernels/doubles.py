@@ -81,6 +81,7 @@ def streamed_forward_split(
     fan_out: int,
     mask_bytes: int,
     fusion: int,
+    kept: int,
 ) -> Outputs:
     sizes = (batch, fan_out, fan_in, mask_bytes, 0, 0)
     return tile_product_f32(inputs, weights, out, bias, mask, *sizes, fusion, 1.0, 0.0, 1.0)
@@ -101,6 +102,7 @@ def streamed_back_split(
     fan_out: int,
     mask_bytes: int,
     groups: int,
+    kept: int,
     learning_rate: float,
 ) -> Outputs:
     passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]

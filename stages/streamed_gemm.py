@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from common.cuda.fusion import Fusion, mask_shape
+from common.cuda.fusion import Fusion
 from stages.plain import blocks, float32, int32
 from stages.tile_gemm import How, TileGemm, Way, made_of
 from stages.tiles import CLUSTERS, FUSIONS, MOST_SPLIT_BLOCKS, STEP, WARP, TileProducts
@@ -83,9 +83,8 @@ class StreamedGemm(TileGemm):
         """All ways to update weights by inputs (B, I) and a gradient (B, O) alone: back, for inputs that need none."""
         if how.kind != "bias_row" or how.beta != 1.0 or not (cuts := self._cuts_back(b, a.shape[1])):
             return []
-        unneeded, mask = self._empty(a.shape, np.float32), self._empty(mask_shape(*a.shape), np.uint8)
-        mask[...] = 0
-        held = How(False, True, 1.0, 0.0, Fusion("relu_backward", mask=mask))
+        unneeded, no_byte = self._empty((1,), np.float32), self._empty((1, 0), np.uint8)
+        held = How(False, True, 1.0, 0.0, Fusion("relu_backward", mask=no_byte))
 
         def update(cut: tuple[int, int], a: Array, b: Array, out: Array, *how: Any) -> None:
             self._one_kernel(*cut, (b, out, unneeded, held), (a, b, out, How(*how)))

@@ -70,8 +70,8 @@ struct OwnInputs {
     }
 };
 
-// A warp's share: sums of the inputs' gradient, and its weights updated.
-template <class Arithmetic>
+// A warp's share: sums of the inputs' gradient, if anyone needs that, and its weights updated.
+template <class Arithmetic, bool NEEDED>
 class WayBack {
   public:
     float sums[4][4][2] = {};
@@ -84,14 +84,16 @@ class WayBack {
         float weights[4][4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], own + (8 * i + g) * WIDER + 4 * t);
-        {
+        if (NEEDED || first_input == 0) {
             float left[4][4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (8 * i + row_of_8(g)) * PITCH + 4 * t);
             if (first_input == 0) update_bias(left, begin);
-            typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
-            factors.take(left, weights);
-            factors.multiply_into(sums);
+            if constexpr (NEEDED) {
+                typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
+                factors.take(left, weights);
+                factors.multiply_into(sums);
+            }
         }
         float gradient[2][2][2][2] = {};
 #pragma unroll
@@ -138,7 +140,7 @@ class WayBack {
     const int first_input, g, t;
 };
 
-template <class Arithmetic, int GROUPS>
+template <class Arithmetic, int GROUPS, bool NEEDED>
 __device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, float* memory) {
     const int warp = threadIdx.x / WARP, group = warp % GROUPS, part = warp / GROUPS;
     const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
@@ -161,12 +163,13 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     const int rank = rank_of_block(), blocks = blocks_together();
     Stream<BACK_PIECES, decltype(copy)> stream(ring, FLOATS, rank * WIDTH, blocks * WIDTH, sizes.fan_out, copy);
     inputs[group].load(layer, tile.first_col + group * OWN, part);
-    WayBack<Arithmetic> back(layer, inputs[group], tile.first_col + group * OWN);
+    WayBack<Arithmetic, NEEDED> back(layer, inputs[group], tile.first_col + group * OWN);
     stream.run([&](const float* piece, int from) {
         const int at = part * STEP;
         const float* own = piece + MOST_ROWS * PITCH + group * OWN * WIDER;
         if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at, policy_of(from));
     });
+    if constexpr (!NEEDED) return;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         float* row = memory + (part * tile.height + 8 * i + row_of_8(g)) * tile.stride() + group * OWN;
@@ -179,9 +182,12 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
 
 template <class Arithmetic>
 __device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, int groups, float* memory) {
+    const bool needed = product.mask_bytes > 0;
     if (groups == 1) {
-        streamed_back<Arithmetic, 1>(layer, product, memory);
+        needed ? streamed_back<Arithmetic, 1, true>(layer, product, memory)
+               : streamed_back<Arithmetic, 1, false>(layer, product, memory);
     } else {
-        streamed_back<Arithmetic, 2>(layer, product, memory);
+        needed ? streamed_back<Arithmetic, 2, true>(layer, product, memory)
+               : streamed_back<Arithmetic, 2, false>(layer, product, memory);
     }
 }

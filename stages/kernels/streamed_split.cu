@@ -17,6 +17,7 @@
 //   dinputs   (batch, fan_in)      f32  out
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
 // Of every 16 patches of weights `kept` stay in L2: weight_stream.cuh.
+// Without a byte of mask nobody needs dinputs: they are not computed, and what is there stays.
 // Launch: grid (1, tiles of 32 groups inputs) of clusters, or of blocks; 1 or 2 groups, 4 warps for each; shared memory
 //   27,648 bytes and 38,912 a group.
 // Needs:  sm_80 (clusters: sm_90); batch <= 32, fan_out a multiple of 16, each matrix aligned to 16 bytes and under 2^30

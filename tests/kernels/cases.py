@@ -259,10 +259,10 @@ def streamed_back_split(random: Generator) -> Iterator[Case]:
 def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
     """A layer's way back; as many inputs as a tile has, fewer and more, and batches."""
     sizes = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (16, 31, 80), (32, 40, 208), (17, 65, 160), (9, 150, 80)]
-    for batch, fan_in, fan_out in sizes:
+    for (batch, fan_in, fan_out), needed in itertools.product(sizes, (True, False)):
         inputs, doutputs = _normal(random, (batch, fan_in)), _normal(random, (batch, fan_out))
         weights, bias = _normal(random, (fan_in, fan_out)), _normal(random, (fan_out,))
-        mask_bytes = mask_shape(batch, fan_in)[1]
+        mask_bytes = mask_shape(batch, fan_in)[1] if needed else 0
         mask = random.integers(0, 256, (batch, mask_bytes), np.uint8)
         rate = float(np.float32(0.125))
         left, right = np.abs(inputs).astype(np.float64), np.abs(doutputs).astype(np.float64)

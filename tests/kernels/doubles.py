@@ -107,7 +107,7 @@ def streamed_back_split(
 ) -> Outputs:
     passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]
     return {
-        "dinputs": np.where(passed, doutputs @ weights.T, 0),
+        "dinputs": np.where(passed, doutputs @ weights.T, 0) if mask_bytes else dinputs,
         "weights": weights - learning_rate * inputs.T @ doutputs,
         "bias": bias - learning_rate * doutputs.sum(axis=0),
     }

@@ -130,6 +130,8 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("streamed_back_split", "(col < cols_there ? rows_there : 0)", "rows_there"),
         ("streamed_back_split", "s = part / HALVES", "s = 0"),
         ("streamed_back_bf16", "half = part % HALVES", "half = 0"),
+        ("streamed_back_bf16", "if (NEEDED || first_input == 0)", "if (NEEDED)"),
+        ("streamed_back_bf16", "    if constexpr (!NEEDED) return;", ""),
         ("streamed_back_bf16", "if (from + at < sizes.fan_out) back", "back"),
         ("sgd_update", "-= learning_rate", "+= learning_rate"),
         ("expand_pixels", "1.0f / 256.0f", "1.0f / 255.0f"),

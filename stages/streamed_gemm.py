@@ -26,7 +26,7 @@ PARTS = WIDTH // STEP  # of a piece, each a warp's
 HELD = 8  # bytes for an input, which is there in as many parts as products take
 FORWARD_PIECES = 4
 PATCHES = 16  # of weights, some of which stay in L2
-KEPT_BYTES = 32 << 20  # there: little more than half of what an H200 has
+KEPT_SHARE = 0.4  # of L2, for them; with half of it weights leave that were to stay
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
 Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
@@ -47,7 +47,7 @@ class StreamedGemm(TileGemm):
         self._empty = setup.device.empty
         self._no_mask = self._empty((1,), np.uint8)
         weights = sum(4 * layer.fan_in * layer.fan_out for layer in setup.problem.layers)
-        self._kept = min(PATCHES, PATCHES * KEPT_BYTES // weights)
+        self._kept = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
         self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} or {self._made}")

@@ -88,6 +88,7 @@ class Gpu:
         properties = self._device.properties
         self.multiprocessors: int = properties.multiprocessor_count
         self.block_shared_bytes: int = properties.max_shared_memory_per_block_optin  # at most, for a kernel that asks
+        self.l2_bytes: int = properties.l2_cache_size
 
     def _enqueue_on(self, stream: Any) -> None:
         stream.use()

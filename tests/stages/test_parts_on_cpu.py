@@ -111,7 +111,7 @@ class ShimDevice(HostDevice):
     def __init__(self, shim: Shim) -> None:
         super().__init__()
         self._shim = shim
-        self.multiprocessors, self.block_shared_bytes = 1, 64 << 10
+        self.multiprocessors, self.block_shared_bytes, self.l2_bytes = 1, 64 << 10, 1 << 20
 
     def kernel(
         self, source: Path, name: str, cluster: int | None = None, macros: Macros = (), **how: Any

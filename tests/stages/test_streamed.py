@@ -38,7 +38,7 @@ def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
     monkeypatch.setattr(fake, "Matmul", Library, raising=False)
     monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
     made = ShimDevice(shim)
-    made.block_shared_bytes = 227 << 10
+    made.block_shared_bytes, made.l2_bytes = 227 << 10, 60 << 20
     return made
 
 

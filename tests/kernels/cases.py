@@ -460,7 +460,8 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         error = len(problem.layers) * 16 * UNIT + 4 * batch * UNIT
         if halves == ROUNDED:  # factors and parts of sums to 2^-12, errors of either sign
             error += len(problem.layers) * 16 * HALF_UNIT
-        totals = np.array([steps * batch * error, 0.0])
+        # With one half to a number an image's two largest logits may be nearer to each other than that.
+        totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
         case = Case("cluster_mlp", (1,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)

@@ -26,14 +26,14 @@ class HeadWarp {
             float logits[4];
             add_partial_logits(parity, logits);
             const Batch& batch = shared.batches[step % STAGES];
-            const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
             if (WITH_TOTALS && step >= 2) wait_for_warps(SUMS_ARE_READ + parity, (HEAD_WARPS + 1) * WARP);
             shared.sums[parity][warp][lane] = make_float4(logits[0], logits[1], logits[2], logits[3]);
             if (WITH_TOTALS) tell_warps(SUMS_ARE_IN + parity, (HEAD_WARPS + 1) * WARP);
-            // From here on the head's warps have all read the partial logits, the batch, and the sums of the step before.
+            // From here on the head's warps have all read the partial logits, the grams, and the sums of the step before.
             wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
             const ImageSoftmax softmax(shared.sums[parity], classes);
+            const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
             float dlogits[4];
             dlogits_of(softmax, labels, dlogits);
             send_dlogits(parity, dlogits);

@@ -14,14 +14,13 @@ class TotalsWarp {
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
             shared.wait_for_batch(step);
-            const Batch& batch = shared.batches[step % STAGES];
-            const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
             wait_for_warps(SUMS_ARE_IN + parity, (HEAD_WARPS + 1) * WARP);
-            shared.leave_batch(step);
             const ImageSoftmax softmax(shared.sums[parity], classes);
             if (step + 2 < epoch.steps) tell_warps(SUMS_ARE_READ + parity, (HEAD_WARPS + 1) * WARP);
+            const Batch& batch = shared.batches[step % STAGES];
 #pragma unroll
-            for (int i = 0; i < 2; ++i) add(softmax, i, labels[i]);
+            for (int i = 0; i < 2; ++i) add(softmax, i, batch.labels[lane % 4 * 2 + i]);
+            shared.leave_batch(step);
         }
         send_to_first_block();
     }

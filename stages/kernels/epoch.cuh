@@ -12,8 +12,7 @@ constexpr int HEAD_WARPS = 4;
 constexpr int FETCH_WARP = BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS, TOTALS_WARP = FETCH_WARP + 1;  // one each
 constexpr int THREADS = (TOTALS_WARP + 1) * WARP;
 constexpr int STAGES = 8;  // batches on the chip: the one at work, and those that are on their way
-// Barriers of some warps; all but the first by their step's parity, so that the next number is the other one's.
-enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4, SUMS_ARE_IN = 6, SUMS_ARE_READ = 8 };
+enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // and the next one: by their step's parity
 
 // Both are multiplied before they are split, so that the lower half is seldom too small for a float16.
 constexpr float WEIGHT_SCALE = 16.0f;
@@ -41,7 +40,7 @@ struct Shared {
     Columns partial_logits[2][BLOCKS];  // from each block, of this block's images
     Columns dlogits[2][BLOCKS];         // from each block, of its images
     Columns weights[2][2 * MOST_TILES];
-    float4 sums[2][HEAD_WARPS][WARP];         // the shares of the logits, of each of the head's warps
+    float4 sums[2][HEAD_WARPS][WARP];         // read before their readers meet again, a step later
     double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each
     Barrier logits_are_in[2], dlogits_are_in[2];
 

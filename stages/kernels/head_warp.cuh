@@ -27,11 +27,9 @@ class HeadWarp {
             add_partial_logits(parity, logits);
             const Batch& batch = shared.batches[step % STAGES];
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
-            if (WITH_TOTALS && step >= 2) wait_for_warps(SUMS_ARE_READ + parity, (HEAD_WARPS + 1) * WARP);
             shared.sums[parity][warp][lane] = make_float4(logits[0], logits[1], logits[2], logits[3]);
-            if (WITH_TOTALS) tell_warps(SUMS_ARE_IN + parity, (HEAD_WARPS + 1) * WARP);
-            // From here on the head's warps have all read the partial logits, the grams, and the sums of the step before.
-            wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
+            // From here on all have read the partial logits, the grams, and, totals too, the sums of the step before.
+            wait_for_warps(HEAD_WARPS_MEET, (HEAD_WARPS + WITH_TOTALS) * WARP);
             const ImageSoftmax softmax(shared.sums[parity], classes);
             const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
             float dlogits[4];

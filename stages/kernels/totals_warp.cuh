@@ -1,9 +1,9 @@
 #pragma once
 #include "image_softmax.cuh"
 
-// A warp that adds up the loss and the number right of a block's images, while the head's warps go on. They tell it when
-// their shares of the logits are in, of which it takes the softmax once more by itself. The shares stay for two steps,
-// so that the head's warps wait for this one only if it has taken longer than that.
+// A warp that adds up the loss and the number right of a block's images, while the head's warps go on. It meets them
+// where they exchange their shares of the logits, and takes the softmax once more by itself. A step's shares stay until
+// that meeting in the next step, where the head's warps wait for this one only if it has taken longer than a step.
 class TotalsWarp {
   public:
     __device__ TotalsWarp(Shared& shared, const Epoch& epoch, Classes classes)
@@ -12,11 +12,9 @@ class TotalsWarp {
     __device__ void run() {
         if (!epoch.has_head(rank)) return;
         for (int step = 0; step < epoch.steps; ++step) {
-            const int parity = step % 2;
             shared.wait_for_batch(step);
-            wait_for_warps(SUMS_ARE_IN + parity, (HEAD_WARPS + 1) * WARP);
-            const ImageSoftmax softmax(shared.sums[parity], classes);
-            if (step + 2 < epoch.steps) tell_warps(SUMS_ARE_READ + parity, (HEAD_WARPS + 1) * WARP);
+            wait_for_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
+            const ImageSoftmax softmax(shared.sums[step % 2], classes);
             const Batch& batch = shared.batches[step % STAGES];
 #pragma unroll
             for (int i = 0; i < 2; ++i) add(softmax, i, batch.labels[lane % 4 * 2 + i]);

@@ -116,7 +116,7 @@ class Cluster:
     """One launch, with totals; `mailboxes` of each kind (the kernel has two) are taken in turns by the steps."""
 
     def __init__(
-        self, images: Half, labels: NDArray[np.int32], products: Products, *, mailboxes: int, awaits: bool = True
+        self, images: Half, labels: NDArray[np.int32], products: Products, *, mailboxes: int, meets: bool = True
     ) -> None:
         self.images, self.labels, self.products = images, labels, products
         self.epoch = products.trained + 1
@@ -127,7 +127,7 @@ class Cluster:
         self.met: dict[tuple[str, int, int], int] = {}
         self.published: dict[tuple[int, int, int], tuple[int, Array]] = {}
         self.sums: dict[tuple[int, int, int], tuple[int, Array]] = {}
-        self.awaits = awaits  # whether the head's warps wait for the totals' one before they overwrite sums
+        self.meets = meets  # whether the head's warps wait for the totals' one
         self.totals = np.zeros((2 * self.pairs, 2))  # of each block: loss and number right
 
     def train(
@@ -194,9 +194,9 @@ class Cluster:
         assert box.step == step, f"{kind} of step {box.step} where those of {step} should be"
         return box.parts[sender]
 
-    def meet(self, role: str, block: int, meeting: int, warps: int) -> Ready:
+    def meet(self, role: str, block: int, meeting: int, warps: int, counts: bool = True) -> Ready:
         key = (role, block, meeting)
-        self.met[key] = self.met.get(key, 0) + 1
+        self.met[key] = self.met.get(key, 0) + counts
         return lambda: self.met[key] == warps
 
     def own_tiles(self, block: int) -> range:
@@ -258,24 +258,20 @@ class Cluster:
                 yield self.products.are_ready(self.epoch, step - 1)
                 yield self.is_full("dlogits", step - 1, block)
                 logits -= self.rate * self.last_update(block, warp, step)
-            if step >= 2 and self.awaits:
-                yield self.meet("sums are read", block, step - 2, HEAD_WARPS + 1)
             self.sums[block, step % 2, warp] = step, logits
-            self.meet("sums are in", block, step, HEAD_WARPS + 1)
-            yield self.meet("head", block, step, HEAD_WARPS)
+            yield self.meet("head", block, step, HEAD_WARPS + self.meets)
             dlogits = self.softmax(self.logits(block, step), self.labels[step, 8 * block : 8 * block + 8])
             for receiver in range(share * warp, share * warp + share):
                 self.send("dlogits", step, block, receiver, dlogits)
 
     def totals_warp(self, block: int) -> Warp:
         for step in range(self.steps):
-            yield self.meet("sums are in", block, step, HEAD_WARPS + 1)
+            yield self.meet("head", block, step, HEAD_WARPS + self.meets, self.meets)
             yield from [lambda: True] * 10  # here others may get ahead, as far as they can
             logits, labels = self.logits(block, step)[: self.classes], self.labels[step, 8 * block : 8 * block + 8]
             shifted = logits - logits.max(axis=0)
             losses = np.log(np.exp(shifted).sum(axis=0)) - shifted[labels, np.arange(8)]
             self.totals[block] += losses.sum(dtype=np.float64), (logits.argmax(axis=0) == labels).sum()
-            self.meet("sums are read", block, step, HEAD_WARPS + 1)
 
     def logits(self, block: int, step: int) -> Array:
         """The shares of the head's warps together."""

@@ -31,11 +31,11 @@ trap 'rm -f "$log"' EXIT
 found=0
 for tool in "$@"; do
     begin=$SECONDS
-    # Each tensor in an allocation of its own, so that memcheck sees a kernel that leaves it. What a library tries of the
-    # driver's functions, and is refused, is no finding: memcheck alone would take it for one.
+    # The tests then have each tensor in an allocation of its own, so that memcheck sees a kernel that leaves it. What a
+    # library tries of the driver's functions, and is refused, is no finding: memcheck alone would take it for one.
     quietly=()
     [ "$tool" != memcheck ] || quietly=(--report-api-errors no)
-    if LADDER_NO_POOL=1 compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$log" "${quietly[@]}" \
+    if LADDER_SANITIZER=$tool compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$log" "${quietly[@]}" \
         "$python" -m pytest "${tests[@]}"; then
         echo "sanitize: $tool: clean ($((SECONDS - begin)) s)"
     else

@@ -14,10 +14,6 @@ constexpr int THREADS = (TOTALS_WARP + 1) * WARP;
 constexpr int STAGES = 8;  // batches on the chip: the one at work, and those that are on their way
 enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // and the next one: by their step's parity
 
-// The head's warps and the totals' one, at one place in the code: synccheck takes warps for divergent that come to a
-// barrier from two.
-__device__ __noinline__ void meet_with_totals() { wait_for_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP); }
-
 // Both are multiplied before they are split, so that the lower half is seldom too small for a float16.
 constexpr float WEIGHT_SCALE = 16.0f;
 constexpr float DLOGIT_SCALE = 1024.0f;

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 
-def sanitized() -> bool:
-    """Whether a sanitizer watches, under which a launch takes minutes."""
-    return bool(os.environ.get("LADDER_NO_POOL"))
+def sanitizer() -> str:
+    """The tool of compute-sanitizer that watches, under which a launch takes minutes; empty where none does."""
+    return os.environ.get("LADDER_SANITIZER", "")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def no_pool() -> Iterator[None]:
     """CuPy's pool hands out parts of large blocks, in which a sanitizer does not see where one tensor ends."""
-    if not sanitized():
+    if not sanitizer():
         yield
         return
     import cupy

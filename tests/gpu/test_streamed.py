@@ -18,7 +18,7 @@ from stages.streamed import ExactStreamed
 from stages.streamed_bf16 import BFloat16Streamed
 from stages.streamed_gemm import StreamedGemm
 from stages.tile_gemm import How
-from tests.gpu.conftest import sanitized
+from tests.gpu.conftest import sanitizer
 from tests.stages.test_step import random_split
 
 NEEDS = ["cublas", "sm_80"]
@@ -48,8 +48,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 # For a sanitizer the smallest that are divided in every way, with more pieces than are copied ahead.
-BACK = [(17, 65, 528)] if sanitized() else [(32, 784, 784), (9, 2048, 784), (17, 65, 160), (32, 4096, 528)]
-FORWARD = [(17, 516, 68)] if sanitized() else [(32, 784, 784), (9, 2048, 784), (17, 68, 160), (32, 4096, 532)]
+BACK = [(17, 65, 528)] if sanitizer() else [(32, 784, 784), (9, 2048, 784), (17, 65, 160), (32, 4096, 528)]
+FORWARD = [(17, 516, 68)] if sanitizer() else [(32, 784, 784), (9, 2048, 784), (17, 68, 160), (32, 4096, 532)]
 
 
 @pytest.mark.parametrize(("batch", "fan_in", "fan_out"), BACK)
@@ -77,7 +77,7 @@ def test_every_way_is_right_and_always_the_same(
     )
     x, d = gpu.upload(inputs), gpu.upload(doutputs)
     ways = multiply.ways_back(d, gpu.upload(weights))
-    if sanitized():
+    if sanitizer():
         del ways[0]  # tiles, which have tests of their own; a sanitizer would watch all of the trials that choose them
     for way in ways:
         results = []

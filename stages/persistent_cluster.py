@@ -13,10 +13,11 @@ Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/no
 times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, 6.9 us for
 784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
 
-Found: 1.17 us on an H200, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24 us with earlier kernels.
+Found: 1.18 us on an H200, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24 us with earlier kernels.
 What holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
-784-128-128-128-10 takes 6.61 us, since messages take twice what was expected, 784-256-10 6.38, after 8.68 with a kernel
-that split the first layer's weights in every step, and 784-256-256-256-10 13.2; why not 10.8 is not known.
+784-128-128-128-10 takes 6.56 us, since messages take twice what was expected; 784-256-10 6.14, after 8.68 with a kernel
+that split the first layer's weights in every step; and 784-256-256-256-10 11.7, after 13.2 with messages that did not
+come in turns.
 """
 
 from __future__ import annotations

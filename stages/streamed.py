@@ -6,15 +6,16 @@ for a layer where 128 would do, and the warps ask for their next numbers when th
 
 Change: gemm. The product of a gradient with weights is held back until the next call, which asks for the update of the
 same weights: both become one kernel, which keeps its weights in registers from the one product to the other. There,
-forward and in the first layer's update, asynchronous copies bring what comes next, 256 bytes of a row at once. The rung
-below's kernels stay where they measure faster, or where a size does not fit: more than 32 rows, say.
+forward and in the first layer's update, asynchronous copies bring what comes next, 256 bytes of a row at once. L2 keeps
+the same share of the weights from pass to pass. The rung below's kernels stay where they measure faster, or where a
+size does not fit: more than 32 rows, say.
 
 Expect: for 784-4096x3-10, batch 32, 50 us for a layer's way back where two kernels take 97, and 28 forward instead of
-33: in all 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notes.md).
+33: in all 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notes.md). After a fourth one took
+218, 200 by what L2 keeps, and by a first layer's update that leaves out a gradient nobody reads.
 
-Found: 218 us on an H200, and 217 to 220 on others, where the rung below takes 304. A layer's way back takes 53 us;
-forward the kernel is as fast as the rung below's, 32 us. Twice as many warps would make a step 3 % faster
-(docs/notes.md).
+Found: 201 us on an H200, where the rung below takes 304. Before L2 kept anything a layer's way back took 53 us; forward
+the kernel was as fast as the rung below's, 32 us. Twice as many warps made a step 3 % faster (docs/notes.md).
 """
 
 from __future__ import annotations

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Measures on this machine's GPU what results/reference/<gpu>/studies/<name>/ keeps: every study in experiments/, or those
-# that are named; where there are several GPUs, side by side. What was interrupted goes on where it was. It ends with 1 when a stage failed or crashed anywhere. Look
-# at the figures, then `python run_ladder.py readme`, and commit.
+# that are named; where there are several GPUs, side by side. What was interrupted goes on where it was. It ends with 1
+# when a stage failed or crashed anywhere. Look at the figures, then `python run_ladder.py readme`, and commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-[ $# -gt 0 ] || for file in experiments/*.toml; do set -- "$@" "$(basename "$file" .toml)"; done
+# The longest first: side by side all take as long as whatever ends last.
+longest="hidden-size cutlass-mlp loss-curves batch-size depth cpp-mlp"
+[ $# -gt 0 ] || for study in $longest $(cd experiments && printf '%s\n' *.toml | sed 's/\.toml$//'); do
+    case " $* " in *" $study "*) continue ;; esac
+    [ ! -f "experiments/$study.toml" ] || set -- "$@" "$study"
+done
 for study in "$@"; do
     [ -f "experiments/$study.toml" ] || { echo "record: there is no study experiments/$study.toml" >&2; exit 2; }
 done

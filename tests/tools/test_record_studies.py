@@ -74,6 +74,12 @@ def test_every_study_is_measured_and_replaces_its_record(tree: Tree) -> None:
     }
 
 
+def test_the_longest_is_begun_first_and_each_once(tree: Tree) -> None:
+    (tree.root / "experiments" / "hidden-size.toml").touch()
+    assert tree.run().returncode == 0
+    assert [line.rpartition("/")[2] for line in tree.log()] == ["hidden-size", "depth", "size"]
+
+
 def test_beside_others_nothing_is_measured_again_for_their_sake(tree: Tree) -> None:
     assert tree.run("depth", GPUS="2").returncode == 0
     out = "runs/record/h200/studies/depth"

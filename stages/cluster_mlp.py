@@ -88,12 +88,6 @@ class Plan:
         return [*(slots * BLOCKS for slots in self.slots), MOST_CLASSES // CHUNK]
 
     @property
-    def turns(self) -> int:
-        """In how many turns messages between hidden layers come, each with as many of the images; as mlp_plan.cuh."""
-        long = self.halves == EXACT and len(self.problem.hidden) > 1 and self.slots[1] > 1
-        return 2 if long and self.pairs % 2 == 0 else 1
-
-    @property
     def hops(self) -> int:
         """Exchanges of a step that follow each other: a layer's, one each way; the first one's only if it is split."""
         return 2 * (len(self.problem.hidden) + (self.split > 1))

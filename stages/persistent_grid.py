@@ -13,7 +13,7 @@ Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference
 0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with batches
 of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 
-Found: 12.3 us for 784-1024-10 on an H200, 6.5, 9.0 and 48.5 for the others; 14, 29, 25 and 87 us with the first
+Found: 12.4 us for 784-1024-10 on an H200, 6.5, 9.0 and 48.4 for the others; 14, 29, 25 and 87 us with the first
 version of the kernel. Factors in tf32 parts took twice the cycles that they should have, and copies that began 16 bytes
 after where memory's sectors do up to a fifth of a step. What is left above the estimate are rows, and waiting for parts
 of sums (docs/notes.md).

@@ -26,7 +26,7 @@ PARTS = WIDTH // STEP  # of a piece, each a warp's
 HELD = 8  # bytes for an input, which is there in as many parts as products take
 FORWARD_PIECES = 4
 PATCHES = 16  # of weights, some of which stay in L2
-KEPT_SHARE = 0.4  # of L2, for them; with half of it weights leave that were to stay
+KEPT_SHARE = 0.4  # of L2, at most, for them; half of it was slower in a trial that had not all of this
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
 Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
@@ -50,7 +50,7 @@ class StreamedGemm(TileGemm):
         self._kept = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
-        self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} or {self._made}")
+        self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} kept {self._kept} or {self._made}")
         self._ways_back: dict[tuple[int, ...], WayBack] = {}
         self._held_back: Product | None = None
 

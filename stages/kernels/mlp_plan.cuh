@@ -77,7 +77,7 @@ constexpr int CREW_WARPS = WARPS / CREWS, CREW_PAIRS = PAIRS / CREWS;
 // other is on its way. Of one half to a number they are not, and the barriers cost more than that gains.
 constexpr int TURNS = HALVES == 2 && plan.depth > 2 && PAIRS % 2 == 0 && plan.layers[1].slots > 1 ? 2 : 1;
 constexpr int TURN_PAIRS = CREW_PAIRS / TURNS;
-constexpr int PORTIONS = CREWS * TURNS;  // of a batch, of which one number is 1: a crew's images, or a turn's
+constexpr int PORTIONS = CREWS * TURNS;  // of a batch, a crew's images or a turn's: one of the two is 1
 // Names of barriers; the first two are each crew's, from here on.
 enum {
     CREW_MEETS = 1,

@@ -13,13 +13,13 @@ kept in bfloat16, where they are exact.
 Expect: for softmax regression on an H200 41 us a step or less in float32 and 29 with bfloat16, 70 us with a hidden
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
 
-Found: 10.5 us in float32 and 9.1 with bfloat16 for softmax regression, a quarter of what was expected, and 29.9 and
-25.1 with the hidden layer. As a matrix product, the layer of 10 outputs made that 18 to 33 us with autotuning, as luck
+Found: 10.5 us in float32 and 9.8 with bfloat16 for softmax regression, a quarter of what was expected, and 34.9 and
+23.1 with the hidden layer. As a matrix product, the layer of 10 outputs made that 18 to 33 us with autotuning, as luck
 would have it, and 36.5 without; as a sum of products autotuning took 13.6 and four times as long to prepare, so there
 is none. What the compiler fuses, it does not round to bfloat16 in between: softmax regression is as exact in the
-second row as in the first. With three hidden layers of 128 and a batch of 32 it is 110 us in float32; whether
+second row as in the first. With three hidden layers of 128 and a batch of 32 it is 67.1 us in float32; whether
 autotuning, which was not done preparing after 90 s, would choose better for matrix products so small has not been
-measured. Since then it was seen at two speeds, 10.0 and 11.7 us for softmax regression in float32: with parameters
+measured. It was seen at two speeds once, 10.0 and 11.7 us for softmax regression in float32: with parameters
 loaded on the default stream, and graphs captured on another, each node took 0.3 us longer after the first run. On one
 stream it stays fast; docs/notes.md has both.
 """

@@ -422,7 +422,7 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
 
 def cluster_mlp(random: Generator) -> Iterator[Case]:
     # Inputs, hidden layers, classes, batch; blocks that share the features, warps that do; whether logits lie where the
-    # first layer's exchange is.
+    # first layer's exchange is. Messages of the last two come in turns, if numbers have two halves.
     sizes: list[tuple[int, tuple[int, ...], int, int, int, int, bool]] = [
         (1, (1,), 1, 1, 1, 1, False),
         (16, (8,), 2, 16, 1, 1, False),
@@ -430,6 +430,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         (784, (256,), 10, 128, 4, 1, False),
         (300, (17, 128, 5, 9), 16, 40, 1, 16, False),
         (60, (20, 33), 10, 65, 1, 4, True),
+        (60, (20, 130), 10, 32, 1, 4, False),
         (784, (256, 256, 256), 10, 32, 8, 1, True),
     ]
     for (inputs, hidden, classes, batch, split, ways, shares), halves, with_totals in itertools.product(

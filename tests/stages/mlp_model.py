@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.cluster_mlp import BLOCKS, CHUNK, EDGE, Plan
+from stages.cluster_mlp import BLOCKS, CHUNK, EDGE, EXACT, Plan
 
 Array = NDArray[Any]
 Ready = Callable[[], bool]
@@ -31,6 +31,12 @@ def in_halves(numbers: Array, scale: float) -> Array:
     high = scaled.astype(np.float16)
     low = (scaled - high.astype(np.float32)).astype(np.float16)
     return (high.astype(np.float64) + low.astype(np.float64)) / scale
+
+
+def turns_of(plan: Plan) -> int:
+    """In how many turns messages between hidden layers come, each with as many of the images: TURNS of mlp_plan.cuh."""
+    are_long = plan.halves == EXACT and len(plan.problem.hidden) > 1 and plan.slots[1] > 1
+    return 2 if are_long and plan.pairs % 2 == 0 else 1
 
 
 @dataclass
@@ -138,8 +144,9 @@ class Cluster:
         heads = range(2 * plan.pairs)  # blocks that have the softmax of eight images
         features = slice(rank % split * plan.slice_tiles * 16, (rank % split + 1) * plan.slice_tiles * 16)
         of_group = np.concatenate([self.own(0, member) for member in group])
-        in_turn = plan.pairs // plan.turns * EDGE
-        turns = [slice(turn * in_turn, (turn + 1) * in_turn) for turn in range(plan.turns)]
+        count = turns_of(plan)
+        in_turn = plan.pairs // count * EDGE
+        turns = [slice(turn * in_turn, (turn + 1) * in_turn) for turn in range(count)]
         ended: Ready = lambda: True  # noqa: E731
         for step, (batch, labels) in enumerate(zip(self.images, self.labels, strict=True)):
             x = batch[:, features]
@@ -156,7 +163,7 @@ class Cluster:
                     if index > 1 or turn == 0:  # the first layer's parts do not come in turns
                         yield self.receive(rank, index - 1, (step, "parts"), senders, turn)
                         parts = regions[index - 1].read((step, "parts"), senders, turn)
-                        regions[index - 1].is_read = index == 1 or turn == plan.turns - 1
+                        regions[index - 1].is_read = index == 1 or turn == count - 1
                         output = np.maximum(sum(parts[1:], parts[0]) + biases[index - 1][own], np.float32(0))
                         outputs[-1][images if index > 1 else slice(None)] = in_halves(output, OUTPUT_SCALE)
                     weights = in_halves(self.weights[index][own], WEIGHT_SCALE)

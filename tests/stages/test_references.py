@@ -14,7 +14,7 @@ from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.results import Precision
 from ladder.verify import FirstBatches, verify_first_update
-from stages.references import jax_scan, torch_dataloader, torch_eager
+from stages.references import jax_scan, torch_dataloader, torch_eager, torch_graph
 from stages.references.torch_common import TURNED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
 from tests.stages.test_step import assert_validates, random_split
@@ -232,3 +232,22 @@ def test_metrics_are_added_up_only_when_due() -> None:
         seen.append((sparse.last_metrics() is not None, each_epoch.last_metrics() is not None))
     assert seen == [(False, True), (True, True), (False, True), (True, True)]
     assert sparse.last_metrics() == each_epoch.last_metrics()
+
+
+@pytest.mark.torch
+def test_graphs_of_one_process_are_captured_and_replayed_on_the_same_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels on a second one would make every node of theirs slower; built here as far as it goes without a GPU."""
+    import torch
+
+    used: list[object] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Stream", object)
+    monkeypatch.setattr(torch.cuda, "set_stream", used.append)
+    monkeypatch.setattr(torch_graph, "TorchTrainer", lambda *_: used.append("a trainer"))
+    torch_graph._only_stream.cache_clear()
+    for amp in (False, True):
+        torch_graph.build(Problem(5, 3), random_split(8, 5, 3), amp=amp)
+    torch_graph._only_stream.cache_clear()
+    first, built, second, _ = used
+    assert first is second
+    assert built == "a trainer"

@@ -10,8 +10,8 @@ with hidden layers only.
 
 Expect: 5 us a step for 784-256-10 with batches of 128, 5.8 us for 784-128-128-128-10 with batches of 32.
 
-Found: 4.20 and 5.12 us on an H200, where persistent-cluster takes 6.14 and 6.56: faster than expected by an eighth and
-more, since the update and the exchange gain as much as the products do (docs/notes.md).
+Found: 4.20 and 5.12 us on an H200, where persistent-cluster takes 6.14 and 6.56: 16 and 12 % less than expected,
+since the update and the exchange gain as much as the products do (docs/notes.md).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ PARTS = WIDTH // STEP  # of a piece, each a warp's
 HELD = 8  # bytes for an input, which is there in as many parts as products take
 FORWARD_PIECES = 4
 PATCHES = 16  # of weights, some of which stay in L2
-KEPT_SHARE = 0.4  # of L2, at most, for them; half of it was slower in a trial that had not all of this
+KEPT_SHARE = 0.4  # of L2, at most, for those; docs/notes.md has what was tried
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
 Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done

@@ -8,8 +8,9 @@
 // own units from all features, or, where that is too much to read, a group of `split` blocks the weights of its units,
 // each from its own features. The classes' logits go to where their images' softmax is taken, eight images a block.
 //
-// Exchanges: a hidden layer's is one each way, in two turns where it is long, and the classes' two more. Messages are 512 bytes of a warp, and arrive by
-// themselves at a barrier of the receiver's (st.async); a layer's weights are updated while they are on their way.
+// Exchanges: a hidden layer's is one each way, in two turns where it is long, and the classes' two more. Messages are
+// 512 bytes of a warp, and arrive by themselves at a barrier of the receiver's (st.async); a layer's weights are updated
+// while they are on their way.
 // A step's end is a barrier of the cluster, without which the next step's messages might overwrite what others still
 // read; nobody waits at it before the next step's first product is done.
 //

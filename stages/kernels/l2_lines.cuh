@@ -1,9 +1,9 @@
-// How long lines stay in L2, as those ask that read and write them. Before sm_80 nobody is asked. A policy has to be the
-// same in all lanes of a warp: from sm_90 on an instruction takes one for all of them.
+// How long lines stay in L2, as loads and stores ask for it (PTX ISA: createpolicy, .L2::cache_hint); before sm_80 they
+// cannot. A policy has to be the same in all lanes of a warp: from sm_90 on an instruction takes one for all of them.
 #pragma once
 
-// Where they are to be found when they are needed again, a step later, or are to leave first, since they will not be.
-__device__ inline unsigned long long stay_in_l2(bool stay) {
+// For lines that are to be there when they are needed again, a step later, or for those that are to leave first.
+__device__ inline unsigned long long l2_policy(bool stay) {
     unsigned long long kept = 0, leaving = 0;
 #if __CUDA_ARCH__ >= 800
     asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(kept));

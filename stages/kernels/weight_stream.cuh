@@ -16,6 +16,7 @@ constexpr int WIDTH = 64;           // columns of a piece
 constexpr int PITCH = WIDTH + 8;    // floats between its rows: no bank twice for pairs of 4 rows, or quads of rows 2 apart
 constexpr int WIDER = WIDTH + 16;   // the same for quads of neighbouring rows
 constexpr int PATCH = 128;          // rows and columns of weights that L2 keeps or lets go: of two blocks of a cluster
+constexpr int PATCHES = 16;         // along a diagonal, after which the same ones stay again
 
 // The layer's inputs are (batch, fan_in), its weights (fan_in, fan_out).
 struct LayerSizes {
@@ -40,9 +41,9 @@ __device__ inline void copy_rows(float* to, const float* from, int stride, int r
     }
 }
 
-// Of a piece that begins there.
+// For a piece of weights that begins there: the patch that it is in stays, or is one of those that leave.
 __device__ inline unsigned long long policy_of_piece(unsigned row, unsigned col, unsigned kept) {
-    return stay_in_l2((row / PATCH + col / PATCH) % 16 < kept);
+    return l2_policy((row / PATCH + col / PATCH) % PATCHES < kept);
 }
 
 // Pieces of so many floats through a ring of COUNT: from `begin` on, the next `apart` further, up to `length`. The first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -77,3 +78,19 @@ def test_a_product_held_back_comes_before_any_other(device: ShimDevice, monkeypa
     multiply(doutput, other, product)
     for found, left, right in ((dinput, doutput, weight.T), (product, doutput, other)):
         assert np.abs(found - left.astype(np.float64) @ right).max() < 1e-4
+
+
+def test_what_is_chosen_belongs_to_the_share_of_the_weights_that_stays_in_l2(
+    device: ShimDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def trials(subject: str) -> ChosenBefore:
+        asked.append(subject)
+        return ChosenBefore(0)
+
+    monkeypatch.setattr(device, "trials", trials, raising=False)
+    for l2_bytes in (60 << 20, 8 << 10, 0):  # the weights are 6,640 bytes
+        device.l2_bytes = l2_bytes
+        BFloat16Streamed(set_up(RECIPE, PROBLEM, random_split(17, PROBLEM.inputs, PROBLEM.classes), device))
+    assert [found[1] for subject in asked if (found := re.search(r" kept (\d+) ", subject))] == ["16", "7", "0"]

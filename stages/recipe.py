@@ -121,7 +121,11 @@ class Epilogue(Part, Protocol):
 
 
 class Head(Part, Protocol):
-    """Logits (B, C) and labels (B,) to the logits' gradient, and to the epoch's totals when asked."""
+    """Logits (B, C) and labels (B,) to the logits' gradient, and to the epoch's totals when asked.
+
+    One with `takes_layer` takes over the last layer, too: from outputs[-2] to doutputs[-2] and the layer's update. It
+    has in `of_forward` the head for a pass that updates nothing.
+    """
 
     def __init__(self, setup: Setup) -> None: ...
 

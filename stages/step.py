@@ -39,7 +39,8 @@ class Step:
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._outputs = setup.tensors.outputs
-        self._layers = range(len(setup.problem.layers))
+        takes_last = getattr(recipe.head, "takes_layer", False)
+        self._layers = range(len(setup.problem.layers) - takes_last)
         gemm = recipe.gemm(setup)
         self._epilogue = marked(recipe.epilogue(setup, gemm), "epilogue")
         self._head = marked(recipe.head(setup), "head")
@@ -66,7 +67,7 @@ class Forward:
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._outputs = setup.tensors.outputs
         self._epilogue = recipe.epilogue(setup, recipe.gemm(setup))
-        self._head = recipe.head(setup)
+        self._head = getattr(recipe.head, "of_forward", recipe.head)(setup)
 
     def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
         """Enqueue it on images (B, I) and labels (B,); the logits' gradient, which heads write too, nobody reads."""

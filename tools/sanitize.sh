@@ -23,7 +23,7 @@ python=.venv/bin/python
 
 # First without, so that kernels are compiled and a plain failure is not taken for a finding.
 tests=(-q -x -p no:cacheprovider tests/gpu/test_kernels.py tests/gpu/test_primitive_kernels.py
-    tests/gpu/test_streamed.py)  # the last for clusters of blocks, which the others have none of
+    tests/gpu/test_streamed.py tests/gpu/test_last_layer.py)  # the last two for clusters of blocks
 "$python" -m pytest "${tests[@]}"
 
 log=$(mktemp)

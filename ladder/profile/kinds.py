@@ -26,6 +26,7 @@ OWN: dict[str, Kind] = {
     "softmax_xent_backward": "softmax",
     "softmax_xent_totals": "softmax",
     "softmax_xent": "softmax",
+    "last_layer": "fused",
     "bias_update": "update",
     "sgd_update": "update",
     "expand_pixels": "copy",

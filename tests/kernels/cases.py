@@ -26,6 +26,8 @@ from stages.cluster_mlp import EXACT, ROUNDED, Plan, matrices
 from stages.cluster_mlp import THREADS as MLP_THREADS
 from stages.grid_plan import ALL_PARTS, make_plan
 from stages.grid_plan import THREADS as GRID_THREADS
+from stages.last_layer_head import THREADS as LAST_LAYER_THREADS
+from stages.last_layer_head import shared_bytes
 from stages.launch_shapes import PLAIN, Shape
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
@@ -358,6 +360,52 @@ def softmax_xent(random: Generator) -> Iterator[Case]:
         warps = HEAD_WARPS if with_totals else 3
         grid = 1 if with_totals else _blocks(rows, 2 * warps)  # so that warps take two rows there, too
         yield Case("softmax_xent", (grid,), (warps * WARP,), args, bounds)
+
+
+def last_layer(random: Generator) -> Iterator[Case]:
+    yield from last_layers(
+        random, [(1, 1, 1), (32, 64, 10), (33, 70, 10), (5, 31, 3), (31, 129, 32), (70, 6, 4), (9, 1000, 2)]
+    )
+
+
+def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: int | None = None) -> Iterator[Case]:
+    """The last layer by one block or a cluster: rows, inputs and classes, of which two have the same weights."""
+    rate = float(np.float32(0.1))
+    for i, (batch, fan_in, classes) in enumerate(sizes):
+        inputs, weights = np.maximum(_normal(random, (batch, fan_in)), 0), _normal(random, (fan_in, classes))
+        bias, labels = _normal(random, (classes,)), _labels(random, batch, classes)
+        if classes > 2:
+            weights[:, 1], bias[1] = weights[:, 0], bias[0]
+        args: Args = {"inputs": inputs, "weights": weights, "bias": bias, "labels": labels}
+        args |= {"dinputs": _poison((batch, fan_in)), "totals": np.array([1234.5, 678.0])}
+        args |= {"batch": batch, "fan_in": fan_in, "with_totals": i % 2, "learning_rate": rate}
+
+        x, w = inputs.astype(np.float64), weights.astype(np.float64)
+        logits = x @ w + bias
+        off_powers = _exp_error(logits.astype(np.float32))
+        off = (2 * fan_in + 4) * UNIT * (x @ np.abs(w) + np.abs(bias))
+        probs = doubles.softmax(logits, logits, batch, classes)["probs"]
+        # A softmax moves by its logits' errors, relatively, and by what exp makes of them.
+        moved = 2 * (2 * off.max(axis=1, keepdims=True) + off_powers)
+        dlogits = (probs - np.eye(classes)[labels]) / batch
+        error = (moved * probs + 4 * UNIT * np.abs(probs - np.eye(classes)[labels])) / batch + TINY
+        of_weights = x.T @ error + (2 * batch + 4) * UNIT * x.T @ np.abs(dlogits)
+        of_bias = error.sum(axis=0) + (2 * batch + 4) * UNIT * np.abs(dlogits).sum(axis=0)
+        apart = np.sort(logits, axis=1)[:, -1:] - logits
+        near = ((apart > 0) & (apart < 4 * off.max())).any(axis=1).sum()  # either may be the largest
+        bounds: dict[str, Array | float] = {
+            "dinputs": error @ np.abs(w).T + (2 * classes + 4) * UNIT * np.abs(dlogits) @ np.abs(w).T + TINY,
+            "weights": rate * of_weights + 4 * UNIT * np.abs(w),
+            "bias": rate * of_bias + 4 * UNIT * np.abs(bias),
+            "totals": (i % 2) * np.array([batch * (4 * off.max() + 2 * off_powers), near]),
+        }
+        problem = Problem(inputs=1, classes=classes, hidden=(fan_in,), batch_size=batch)
+        yield Case(
+            *("last_layer", (1,), (LAST_LAYER_THREADS,), args, bounds),
+            cluster=cluster,
+            shared_bytes=shared_bytes(problem, cluster or 1),
+            macros=(("CLASSES", str(classes)),),
+        )
 
 
 def sgd_update(random: Generator) -> Iterator[Case]:

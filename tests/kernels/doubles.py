@@ -161,6 +161,29 @@ def softmax_xent(
     }
 
 
+def last_layer(
+    inputs: Array,
+    weights: Array,
+    bias: Array,
+    labels: Labels,
+    dinputs: Array,
+    totals: Array,
+    batch: int,
+    fan_in: int,
+    with_totals: int,
+    learning_rate: float,
+) -> Outputs:
+    logits = inputs @ weights + bias
+    head = softmax_xent(logits, labels, dinputs, totals, batch, len(bias), with_totals)
+    dlogits = head["dlogits"]
+    return {
+        "dinputs": np.where(inputs > 0, dlogits @ weights.T, 0),
+        "weights": weights - learning_rate * inputs.T @ dlogits,
+        "bias": bias - learning_rate * dlogits.sum(axis=0),
+        "totals": head["totals"],
+    }
+
+
 def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) -> Outputs:
     return {"param": param - learning_rate * gradient}
 

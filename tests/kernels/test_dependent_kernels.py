@@ -28,8 +28,8 @@ def test_the_kernels_of_a_step_are_among_them() -> None:
 def test_a_dependent_launch_touches_nothing_before_its_wait(kernel: Kernel, shim: Shim) -> None:
     for case in all_cases(kernel.name, np.random.default_rng()):
         args, as_ever = case.copy_args(), case.copy_args()
-        shim.launch(case.kernel, case.grid, case.block, *args.values(), dependent=True, **case.how)
-        shim.launch(case.kernel, case.grid, case.block, *as_ever.values(), **case.how)
+        shim.launch(case.kernel, case.grid, case.block, *args.values(), dependent=True, macros=case.macros, **case.how)
+        shim.launch(case.kernel, case.grid, case.block, *as_ever.values(), macros=case.macros, **case.how)
         assert case.mismatch(args) == ""
         for name, value in args.items():
             assert np.asarray(value).tobytes() == np.asarray(as_ever[name]).tobytes(), f"{case}: {name}"
@@ -44,7 +44,15 @@ def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, tool
     broken = Shim([tmp_path / kernel.source.name], toolchain)
     case = next(iter(all_cases(kernel.name, np.random.default_rng())))
     with pytest.raises(KernelFault, match="before it waited for the kernel before"):
-        broken.launch(case.kernel, case.grid, case.block, *case.copy_args().values(), dependent=True, **case.how)
+        broken.launch(
+            case.kernel,
+            case.grid,
+            case.block,
+            *case.copy_args().values(),
+            dependent=True,
+            macros=case.macros,
+            **case.how,
+        )
 
 
 @requires_nvrtc

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from common.problem import Problem, initial_params
 from common.trainer import Trainer, ValidatingTrainer
 from stages.references.numpy_cpu import NumpyTrainer
 from stages.step import RecipeTrainer
-from stages.workspace import Array
-from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyGemm
+from stages.workspace import Array, Setup
+from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyEpilogue, NumpyGemm, NumpyHead, NumpyUpdate
 
 
 def random_split(images: int, inputs: int, classes: int, seed: int = 0) -> Split:
@@ -89,6 +89,38 @@ def test_training_is_the_same_bit_for_bit_with_validation() -> None:
             trainer.run_epoch(epoch)
             if validates:
                 trainer.validate()
+        trained.append([tensor.tobytes() for tensor in trainer.read_params().tensors().values()])
+    assert trained[0] == trained[1]
+
+
+class NumpyLastLayerHead(NumpyHead):
+    """The head with the last layer, by the parts that it takes over."""
+
+    takes_layer: ClassVar[bool] = True
+    of_forward = NumpyHead
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        gemm = NumpyGemm(setup)
+        self._epilogue, self._update = NumpyEpilogue(setup, gemm), NumpyUpdate(setup, gemm)
+        self._last = len(setup.problem.layers) - 1
+
+    def __call__(self, labels: Array, with_totals: bool) -> None:
+        inputs = self._tensors.outputs[-2]
+        self._epilogue.forward(self._last, inputs)
+        super().__call__(labels, with_totals)
+        self._epilogue.backward(self._last)
+        self._update(self._last, inputs)
+
+
+def test_a_head_may_take_over_the_last_layer() -> None:
+    problem, split = Problem(inputs=13, classes=3, hidden=(5, 4), batch_size=8), random_split(30, 13, 3)
+    test, trained = random_split(11, 13, 3, seed=1), []
+    for recipe in (RECIPE, replace(RECIPE, head=NumpyLastLayerHead)):
+        assert_validates(RecipeTrainer(recipe, problem, split, HostDevice()), problem, test)
+        trainer = RecipeTrainer(recipe, problem, split, HostDevice())
+        trainer.load_params(initial_params(problem, run=0))
+        trainer.run_epoch(0)
         trained.append([tensor.tobytes() for tensor in trainer.read_params().tensors().values()])
     assert trained[0] == trained[1]
 

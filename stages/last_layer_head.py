@@ -9,7 +9,7 @@ from stages.fused_head import FusedHead
 from stages.plain import blocks, float32, int32
 from stages.workspace import Array, Setup
 
-BLOCKS, THREADS, MOST_CLASSES = 16, 1024, 32  # last_layer.cu
+BLOCKS, THREADS, MOST_CLASSES = 16, 512, 32  # last_layer.cu
 MOST_BYTES = 224 * 1024  # of shared memory a block
 
 
@@ -41,9 +41,12 @@ class LastLayerHead:
             reason = "no hidden layer: it takes one at least"
         elif problem.classes > MOST_CLASSES:
             reason = f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
-        elif blocks(fan_in, BLOCKS) > THREADS or needed > MOST_BYTES:
+        elif fan_in % 4:
+            reason = f"{fan_in} units before the classes: it takes multiples of 4"
+        elif fan_in > BLOCKS * 2 * THREADS or needed > MOST_BYTES:
             what = f"batch size {problem.batch_size}, {fan_in} units before the classes"
-            reason = f"{what}: {needed:,} bytes a block; it takes {MOST_BYTES:,} at most, and {BLOCKS * THREADS} units"
+            most = f"{MOST_BYTES:,} bytes a block, {BLOCKS * 2 * THREADS:,} units"
+            reason = f"{what}: {needed:,} bytes a block; it takes {most} at most"
         return f"{reason}; try {cls.below}" if reason else ""
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
@@ -53,6 +56,6 @@ class LastLayerHead:
 
 def shared_bytes(problem: Problem, cluster: int = BLOCKS) -> int:
     """What each block of the cluster needs."""
-    batch, own = problem.batch_size, blocks(problem.layers[-1].fan_in, cluster)
-    pitch, apart = 4 * blocks(problem.classes, 4), problem.classes | 1
-    return 4 * (own * pitch + 2 * batch * pitch + THREADS * apart + batch * (own | 1) + batch)
+    batch, own = problem.batch_size, 4 * blocks(problem.layers[-1].fan_in, 4 * cluster)
+    pitch, apart = 4 * blocks(problem.classes, 4), 2 * problem.classes | 1
+    return 4 * (batch * (own | 4) + own * pitch + 2 * batch * pitch + THREADS * apart + 2 * batch)

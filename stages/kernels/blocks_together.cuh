@@ -48,3 +48,30 @@ __device__ inline float4 read_from_block(const float* own, int rank) {
 #endif
     return value;
 }
+
+// One number that lies at `own` in the block of that rank.
+__device__ inline float read_one_from_block(const float* own, int rank) {
+    float value = *own;
+#if __CUDA_ARCH__ >= 900
+    const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));
+    asm volatile(
+        "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}"
+        : "=f"(value)
+        : "r"(here), "r"(rank)
+        : "memory");
+#endif
+    return value;
+}
+
+// Writes it there.
+__device__ inline void write_to_block(float* own, float value, int rank) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));
+    asm volatile(
+        "{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nst.shared::cluster.f32 [there], %2;\n}" ::"r"(here),
+        "r"(rank), "f"(value)
+        : "memory");
+#else
+    *own = value;
+#endif
+}

@@ -15,7 +15,7 @@ from tests.kernels.cases import last_layers
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(["sm_90"]) is not None, reason=str(missing(["sm_90"])))]
 
 # Blocks with as many inputs each, with one less in the last, and with none; rows of several passes.
-SIZES = [(32, 96, 10), (33, 70, 7), (5, 9, 3)]
+SIZES = [(32, 128, 10), (33, 72, 7), (5, 12, 3)]
 LARGE = [] if sanitizer() else [(32, 4096, 10), (128, 4096, 10), (32, 8192, 10), (9, 16384, 2)]
 
 

@@ -364,7 +364,7 @@ def softmax_xent(random: Generator) -> Iterator[Case]:
 
 def last_layer(random: Generator) -> Iterator[Case]:
     yield from last_layers(
-        random, [(1, 1, 1), (32, 64, 10), (33, 70, 10), (5, 31, 3), (31, 129, 32), (70, 6, 4), (9, 1000, 2)]
+        random, [(1, 4, 1), (32, 64, 10), (33, 72, 10), (5, 28, 3), (31, 132, 32), (70, 8, 4), (9, 1000, 2)]
     )
 
 

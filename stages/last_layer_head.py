@@ -57,5 +57,5 @@ class LastLayerHead:
 def shared_bytes(problem: Problem, cluster: int = BLOCKS) -> int:
     """What each block of the cluster needs."""
     batch, own = problem.batch_size, 4 * blocks(problem.layers[-1].fan_in, 4 * cluster)
-    pitch, apart = 4 * blocks(problem.classes, 4), 2 * problem.classes | 1
-    return 4 * (batch * (own | 4) + own * pitch + 2 * batch * pitch + THREADS * apart + 2 * batch)
+    of_threads = THREADS * (2 * problem.classes | 1)
+    return 4 * (batch * (own | 4) + (own + 2 * batch) * problem.classes + of_threads + 2 * batch)

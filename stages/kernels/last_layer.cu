@@ -15,10 +15,9 @@
 
 constexpr int WARP = 32, HALF_WARP = WARP / 2;
 constexpr unsigned ALL_LANES = 0xffffffffu;
-constexpr int THREADS = 512, WARPS = THREADS / WARP;         // of a block
-constexpr int QUADS = (CLASSES + 3) / 4, PITCH = 4 * QUADS;  // floats from one row of classes to the next
-constexpr int APART = 2 * CLASSES | 1;                       // between those of neighbouring threads: no bank twice
-constexpr int AT_ONCE = 16;                                  // other blocks' numbers on their way to a thread
+constexpr int THREADS = 512, WARPS = THREADS / WARP;  // of a block
+constexpr int APART = 2 * CLASSES | 1;                // floats from one thread's to the next one's: no bank twice
+constexpr int AT_ONCE = 16;                           // other blocks' numbers on their way to a thread
 static_assert(CLASSES <= WARP, "a lane has a class");
 
 struct LastLayer {
@@ -31,15 +30,20 @@ struct LastLayer {
     float learning_rate;
 };
 
-// A row of numbers, one for each class; what lies between the last one and the next row is read and no more.
+// A row of numbers, one for each class, from shared memory.
 struct OfClasses {
-    float of[PITCH];
+    float of[CLASSES];
 
     __device__ explicit OfClasses(const float* row) {
+        if constexpr (CLASSES % 2 == 0) {
 #pragma unroll
-        for (int q = 0; q < QUADS; ++q) {
-            const float4 quad = reinterpret_cast<const float4*>(row)[q];
-            of[4 * q] = quad.x, of[4 * q + 1] = quad.y, of[4 * q + 2] = quad.z, of[4 * q + 3] = quad.w;
+            for (int c = 0; c < CLASSES; c += 2) {
+                const float2 pair = *reinterpret_cast<const float2*>(row + c);
+                of[c] = pair.x, of[c + 1] = pair.y;
+            }
+        } else {
+#pragma unroll
+            for (int c = 0; c < CLASSES; ++c) of[c] = row[c];
         }
     }
 };
@@ -56,22 +60,24 @@ class Block {
           apart(most | 4),
           inputs(memory),
           weights(inputs + layer.batch * apart),
-          sums(weights + most * PITCH),
-          gradients(sums + layer.batch * PITCH),
-          scratch(gradients + layer.batch * PITCH),
+          sums(weights + most * CLASSES),
+          gradients(sums + layer.batch * CLASSES),
+          scratch(gradients + layer.batch * CLASSES),
           outcomes(scratch + THREADS * APART),
           label(layer.labels[min(rank + warp * blocks, layer.batch - 1)]),
           bias(lane < CLASSES ? layer.bias[lane] : 0.0f) {}
 
     __device__ void load() {
+#pragma unroll 1
         for (int row = warp; row < layer.batch; row += WARPS) {
+#pragma unroll 1  // nobody waits in it, and longer code has to be fetched, too
             for (int i = 4 * lane; i < own; i += 4 * WARP) {
                 copy_four(inputs + row * apart + i, layer.inputs + row * layer.fan_in + first + i);
             }
         }
-#pragma unroll 4
-        for (int i = threadIdx.x; i < own * CLASSES; i += THREADS) {
-            weights[i / CLASSES * PITCH + i % CLASSES] = layer.weights[first * CLASSES + i];
+#pragma unroll 1
+        for (int i = 4 * threadIdx.x; i < own * CLASSES; i += 4 * THREADS) {
+            copy_four(weights + i, layer.weights + first * CLASSES + i);
         }
         wait_for_copies();
         __syncthreads();
@@ -92,7 +98,7 @@ class Block {
                 }
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    const OfClasses weight(weights + (i + k) * PITCH);
+                    const OfClasses weight(weights + (i + k) * CLASSES);
 #pragma unroll
                     for (int c = 0; c < CLASSES; ++c) {
                         share[0][c] += of_rows[0][k] * weight.of[c];
@@ -104,7 +110,7 @@ class Block {
             for (int i = threadIdx.x; i < min(WARP, layer.batch - begin) * CLASSES; i += THREADS) {
                 const int of_row = i / CLASSES, c = i % CLASSES;
                 const float sum = sum_in_scratch(of_row % HALF_WARP, HALF_WARP, 2 * WARPS, of_row / HALF_WARP, c);
-                sums[(begin + of_row) * PITCH + c] = sum;
+                sums[begin * CLASSES + i] = sum;
             }
             __syncthreads();  // for whoever writes to the scratch next
         }
@@ -114,7 +120,7 @@ class Block {
     __device__ void take_softmax(bool with_totals) {
         meet_blocks();
         for (int row = rank + warp * blocks; row < layer.batch; row += WARPS * blocks) {
-            const int at = row * PITCH + min(lane, CLASSES - 1);
+            const int at = row * CLASSES + min(lane, CLASSES - 1);
             const float logit = lane < CLASSES ? sum_of_blocks(sums + at) + bias : NO_CLASS;
             float largest = logit;
             for (int flip = WARP / 2; flip > 0; flip /= 2) {
@@ -144,28 +150,32 @@ class Block {
         const int half = most / 2, parts = THREADS / half, part = threadIdx.x / half, i = threadIdx.x % half;
         float of_weights[2][CLASSES] = {};
         if (part < parts) {
-            const OfClasses weight[2] = {OfClasses(weights + i * PITCH), OfClasses(weights + (i + half) * PITCH)};
+            const OfClasses weight[2] = {OfClasses(weights + i * CLASSES), OfClasses(weights + (i + half) * CLASSES)};
+            const bool are_own[2] = {i < own, i + half < own};
+            const float* input = inputs + part * apart + i;
+            float* dinput = layer.dinputs + part * layer.fan_in + first + i;
             for (int row = part; row < layer.batch; row += parts) {
-                const OfClasses gradient(gradients + row * PITCH);
+                const OfClasses gradient(gradients + row * CLASSES);
 #pragma unroll
                 for (int k = 0; k < 2; ++k) {
-                    const int own_input = i + k * half;
-                    const float input = inputs[row * apart + own_input];
+                    const float of_row = input[k * half];
                     float sum = 0.0f;
 #pragma unroll
                     for (int c = 0; c < CLASSES; ++c) {
                         sum += gradient.of[c] * weight[k].of[c];
-                        of_weights[k][c] += input * gradient.of[c];
+                        of_weights[k][c] += of_row * gradient.of[c];
                     }
-                    if (own_input < own) layer.dinputs[row * layer.fan_in + first + own_input] = input > 0.0f ? sum : 0.0f;
+                    if (are_own[k]) dinput[k * half] = of_row > 0.0f ? sum : 0.0f;
                 }
+                input += parts * apart;
+                dinput += parts * layer.fan_in;
             }
         }
         keep_in_scratch(of_weights);
         for (int at = threadIdx.x; at < own * CLASSES; at += THREADS) {
             const int input = at / CLASSES, c = at % CLASSES, k = input >= half;
             const float gradient = sum_in_scratch(input - k * half, half, parts, k, c);
-            layer.weights[first * CLASSES + at] = weights[input * PITCH + c] - layer.learning_rate * gradient;
+            layer.weights[first * CLASSES + at] = weights[at] - layer.learning_rate * gradient;
         }
     }
 
@@ -175,7 +185,7 @@ class Block {
         if (warp == 0 && lane < CLASSES) {
             float sum = 0.0f;
 #pragma unroll 8
-            for (int row = 0; row < layer.batch; ++row) sum += gradients[row * PITCH + lane];
+            for (int row = 0; row < layer.batch; ++row) sum += gradients[row * CLASSES + lane];
             layer.bias[lane] = bias - layer.learning_rate * sum;
         }
         if (warp == 1 && with_totals) {
@@ -242,9 +252,9 @@ class Block {
 //   dinputs   (batch, fan_in)    f32  out
 //   totals    (2,)               f64  in, out; neither read nor written if with_totals is 0
 // Launch: one block of THREADS threads, or one cluster of them; each has n of the inputs at most, fan_in / blocks rounded up
-//   to a multiple of 4, and 4 (batch (n | 4) + n PITCH + 2 batch PITCH + THREADS APART + 2 batch) bytes of shared memory.
-// Needs:  any architecture (clusters: sm_90); CLASSES <= 32, fan_in a multiple of 4, n <= 2 THREADS, inputs aligned to 16
-//   bytes, batch * fan_in <= 2^30.
+//   to a multiple of 4, and 4 (batch (n | 4) + (n + 2 batch) CLASSES + THREADS APART + 2 batch) bytes of shared memory.
+// Needs:  any architecture (clusters: sm_90); CLASSES <= 32, fan_in a multiple of 4, n <= 2 THREADS, inputs and weights
+//   aligned to 16 bytes, batch * fan_in <= 2^30.
 // Order:  each half warp adds its share of a logit in order, then half warps and blocks in order; a weight's gradient is
 //   added from row to row, then by the threads that share them in order. No atomics: repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS) last_layer(const float* inputs, float* weights, float* bias,

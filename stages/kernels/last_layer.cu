@@ -2,8 +2,8 @@
 // its own, and their weights, from the way forward to the way back. What they exchange are their shares of the logits, and
 // the logits' gradients: each block has some of the rows, and takes their softmax.
 //
-// What bounds it is what shared memory hands out, 128 bytes a cycle, to many threads the same or not. So a thread multiplies
-// each row of weights, or of gradients, twice.
+// A thread multiplies each row of weights, or of gradients, that it reads by two inputs: half as much for shared memory to
+// hand out, which gives 128 bytes a cycle, to many threads the same or not.
 #include "async_copies.cuh"
 #include "blocks_together.cuh"
 #include "dependent.cuh"

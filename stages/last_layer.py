@@ -8,10 +8,10 @@ Change: head. Sixteen multiprocessors share out the layer's inputs. Each reads i
 them for both passes; what they tell each other is 1.3 KB of logits. In plain float32: it is 8 MFLOP. For networks with
 hidden layers; what a multiprocessor holds bounds batch and width.
 
-Expect: 784-4096x3-10, batch 32: one kernel of 4.5 us where four take 12.5 to 14 and lie 1.5 us apart, so 191 us a step
-instead of 201; as much for any width that is streamed, and so less the wider a layer is.
+Expect: 784-4096x3-10, batch 32: one kernel of 4.5 us where four take 12.5 to 14, and 1.5 lie between them: 191 us a
+step instead of 201; as much for any width that is streamed, and so less the wider a layer is.
 
-Found: 194 us in place of 201, since the kernel takes 8.2 us, not 4.5. By marks in it, in a trial, 1.3 us go to loading,
+Found: 194 us in place of 201, since the kernel takes 8.7 us, not 4.5. By marks in it, in a trial, 1.3 us go to loading,
 1.4 forward, 2.0 to the cluster's two barriers and the softmax between them, 2.0 back, 1.4 to the update. A first
 version, whose blocks all took every softmax, needed 13 us, and gained nothing (docs/notes.md).
 """

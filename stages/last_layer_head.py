@@ -44,7 +44,7 @@ class LastLayerHead:
         elif fan_in % 4:
             reason = f"{fan_in} units before the classes: it takes multiples of 4"
         elif fan_in > BLOCKS * 2 * THREADS or needed > MOST_BYTES:
-            what = f"batch size {problem.batch_size}, {fan_in} units before the classes"
+            what = f"batch size {problem.batch_size:,}, {fan_in:,} units before the classes"
             most = f"{MOST_BYTES:,} bytes a block, {BLOCKS * 2 * THREADS:,} units"
             reason = f"{what}: {needed:,} bytes a block; it takes {most} at most"
         return f"{reason}; try {cls.below}" if reason else ""

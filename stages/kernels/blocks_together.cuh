@@ -1,4 +1,4 @@
-// Blocks of one cluster that add up what each of them has. Before sm_90 there are none, and a block is on its own.
+// Blocks of one cluster that add up what each of them has, or tell each other. Before sm_90 there are none, and a block is on its own.
 #pragma once
 
 // How many blocks are together, and which of them this one is.
@@ -63,7 +63,7 @@ __device__ inline float read_one_from_block(const float* own, int rank) {
     return value;
 }
 
-// Writes it there.
+// Writes one number to where `own` is in the block of that rank.
 __device__ inline void write_to_block(float* own, float value, int rank) {
 #if __CUDA_ARCH__ >= 900
     const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));

@@ -140,7 +140,7 @@ class Block {
             }
             label = layer.labels[min(row + WARPS * blocks, layer.batch - 1)];
         }
-        __syncthreads();
+        __syncthreads();  // for a block by itself, which nobody meets
         meet_blocks();
     }
 

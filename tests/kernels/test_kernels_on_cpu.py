@@ -102,7 +102,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("last_layer", "input += parts * apart;", "input += apart;"),
         ("last_layer", "half, parts, k, c)", "half, 1, k, c)"),
         ("last_layer", "            __syncthreads();  // for whoever", "            // for whoever"),
-        ("last_layer", "        __syncthreads();\n        meet_blocks();\n    }", "    }"),
+        ("last_layer", "__syncthreads();  // for a block by itself", "// for a block by itself"),
         ("last_layer", "wait_for_copies();", ""),
         ("last_layer", "weights[at] - ", "weights[at] + "),
         ("tile_product_f32", "begin += 4 * t;", "begin += 3 * t;"),

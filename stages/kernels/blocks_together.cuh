@@ -1,4 +1,5 @@
-// Blocks of one cluster that add up what each of them has, or tell each other. Before sm_90 there are none, and a block is on its own.
+// Blocks of one cluster that add up what each of them has, or tell each other. Before sm_90 there are none, and a block is
+// on its own.
 #pragma once
 
 // How many blocks are together, and which of them this one is.

@@ -39,7 +39,7 @@ class Step:
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._outputs = setup.tensors.outputs
-        takes_last = getattr(recipe.head, "takes_layer", False)
+        takes_last = getattr(recipe.head, "takes_layer", False)  # the head, which is one layer less for the other parts
         self._layers = range(len(setup.problem.layers) - takes_last)
         gemm = recipe.gemm(setup)
         self._epilogue = marked(recipe.epilogue(setup, gemm), "epilogue")

@@ -3,7 +3,7 @@
 // the logits' gradients: each block has some of the rows, and takes their softmax.
 //
 // A thread multiplies each row of weights, or of gradients, that it reads by two inputs: half as much for shared memory to
-// hand out, which gives 128 bytes a cycle, to many threads the same or not.
+// hand out, which gives 128 bytes a cycle, to many threads the same or not. By itself that gained nothing that showed.
 #include "async_copies.cuh"
 #include "blocks_together.cuh"
 #include "dependent.cuh"
@@ -140,7 +140,7 @@ class Block {
             }
             label = layer.labels[min(row + WARPS * blocks, layer.batch - 1)];
         }
-        __syncthreads();  // for a block by itself, which nobody meets
+        __syncthreads();  // for a block by itself, whom nobody meets
         meet_blocks();
     }
 

@@ -27,8 +27,8 @@ constexpr int warpSize = 32;
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-// One block runs at a time, so that what its threads share can be static (a cooperative launch runs all blocks at once:
-// its kernels share by dynamic memory only). A section of its own lets the runtime
+// One block runs at a time, so that what its threads share can be static (a cooperative launch, or one in clusters, runs all
+// blocks at once: its kernels share by dynamic memory only). A section of its own lets the runtime
 // poison it before each block; `used` keeps the compiler from concluding that nobody else writes there.
 #define __shared__ static __attribute__((section("cuda_shared"), used))
 
@@ -57,6 +57,13 @@ T max(T a, T b) {
 namespace cpu_cuda {
 
 extern void* dynamic_shared;
+extern unsigned cluster;  // blocks of one, along x
+
+// Wait for all threads of the cluster's blocks that have not ended.
+void meet(int line);
+
+// What lies at `own` in the running thread's shared memory, in that of the block of this rank in its cluster.
+void* in_block(const void* own, unsigned rank);
 
 void barrier(int line);
 

@@ -24,7 +24,8 @@ struct Request {
     unsigned grid[3], block[3];
     std::uintptr_t shared;
     std::size_t shared_bytes;
-    bool is_last, cooperative;
+    bool is_last;
+    unsigned together;
     unsigned seed, limit_s;
     std::vector<std::uintptr_t> guards;    // where a page begins that must not be touched
     std::vector<std::uintptr_t> pages;     // of a dependent launch's tensors, an address and a size each
@@ -44,7 +45,7 @@ bool read(Request& request) {
     std::cin >> request.kernel;
     for (unsigned& size : request.grid) std::cin >> size;
     for (unsigned& size : request.block) std::cin >> size;
-    std::cin >> request.shared >> request.shared_bytes >> request.is_last >> request.cooperative;
+    std::cin >> request.shared >> request.shared_bytes >> request.is_last >> request.together;
     std::cin >> request.seed >> request.limit_s;
     read(request.guards);
     read(request.pages);
@@ -64,8 +65,8 @@ Function* find(void* library, const char* name) {
 
 void launch(Request& request, char* memory, char* stacks) {
     using Kernel = void(void**);
-    using Launch = void(Kernel*, void**, const unsigned*, const unsigned*, void*, std::size_t, bool, unsigned, unsigned,
-                        const std::uintptr_t*, std::size_t, char*, char*);
+    using Launch = void(Kernel*, void**, const unsigned*, const unsigned*, void*, std::size_t, unsigned, unsigned,
+                        unsigned, const std::uintptr_t*, std::size_t, char*, char*);
     void* library = dlopen(request.library.c_str(), RTLD_NOW | RTLD_LOCAL);
     auto* launch_on_cpu = find<Launch>(library, "launch_on_cpu");
     auto* kernel = find<Kernel>(library, request.kernel.c_str());
@@ -77,7 +78,7 @@ void launch(Request& request, char* memory, char* stacks) {
     };
     protect_guards(PROT_NONE);
     launch_on_cpu(kernel, arguments.data(), request.grid, request.block, reinterpret_cast<void*>(request.shared),
-                  request.shared_bytes, request.cooperative, request.seed, request.limit_s, request.pages.data(),
+                  request.shared_bytes, request.together, request.seed, request.limit_s, request.pages.data(),
                   request.pages.size() / 2, memory, stacks);
     protect_guards(PROT_READ | PROT_WRITE);
 }

@@ -35,7 +35,7 @@ class Request:
     shared_at: int
     shared_bytes: int
     is_last: bool
-    cooperative: bool
+    together: int  # 0: blocks run one after the other; else all at once, in clusters of so many along x
     seed: int
     limit_s: int
     guards: Sequence[int]  # where a page begins that must not be touched
@@ -44,7 +44,7 @@ class Request:
 
     def text(self) -> str:
         """As executor.cpp reads it."""
-        how = (self.shared_at, self.shared_bytes, int(self.is_last), int(self.cooperative), self.seed, self.limit_s)
+        how = (self.shared_at, self.shared_bytes, int(self.is_last), self.together, self.seed, self.limit_s)
         values = [int.from_bytes(argument, sys.byteorder) for argument in self.arguments]
         lists = [number for each in (self.guards, self.pages, values) for number in (len(each), *each)]
         numbers = (*self.grid, *self.block, *how, *lists)

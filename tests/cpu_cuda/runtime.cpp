@@ -24,6 +24,7 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 void* cpu_cuda::dynamic_shared;
+unsigned cpu_cuda::cluster;
 
 // The linker's names for the ends of the section that __shared__ variables lie in; null if there are none.
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_cuda_shared[], __stop_cuda_shared[];
@@ -37,7 +38,7 @@ constexpr std::size_t COPY_BYTES = 16;
 constexpr std::size_t REPORT_BYTES = 4096;  // and
 constexpr int FAULT = 3;                    // as executor.py has them
 
-enum class State { ready, at_barrier, in_shuffle, in_ballot, asleep, before_previous, done };
+enum class State { ready, at_barrier, at_meeting, in_shuffle, in_ballot, asleep, before_previous, done };
 
 struct Copy {
     void* to;
@@ -67,6 +68,7 @@ std::vector<Thread> threads;
 std::vector<unsigned> order;  // of threads
 std::vector<std::size_t> block_order;
 char* stacks;          // STACK_BYTES for each thread
+std::size_t block_shared_bytes;
 ucontext_t beginning;  // of whichever thread begins
 jmp_buf scheduler;
 Thread* running;
@@ -224,13 +226,15 @@ std::string describe_wait(const Thread& thread) {
 // whose threads can run.
 bool release_barrier(Thread* block) {
     std::set<std::string> places;
-    bool all_at_barrier = true;
+    bool all_at_barrier = true, all_at_meeting = true;
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state == State::asleep) return false;
         if (block[i].state == State::done) continue;
         all_at_barrier &= block[i].state == State::at_barrier;
+        all_at_meeting &= block[i].state == State::at_meeting;
         places.insert(describe_wait(block[i]));
     }
+    if (places.size() == 1 && all_at_meeting) return false;  // for other blocks
     if (places.size() > 1 || !all_at_barrier) {
         blockIdx = block->block;
         std::string message = "threads of one block wait for each other for ever:";
@@ -253,15 +257,39 @@ bool wake(Thread* block) {
     return any;
 }
 
-// Called when no thread can run: open the barrier of one block, or wake those of its threads that sleep; whether there was
-// any. Blocks keep their turn for a while, so that one runs far ahead of the others.
+bool are_together(const Thread& one, const Thread& other) {
+    const uint3 &a = one.block, &b = other.block;
+    return a.x / cpu_cuda::cluster == b.x / cpu_cuda::cluster && a.y == b.y && a.z == b.z;
+}
+
+// Let a cluster go on whose threads that have not ended have all come to meet; whether there was one. Its blocks wake one
+// after the other, so that one may be far ahead of what the others are still to do.
+bool release_meeting() {
+    for (const Thread& waiting : threads) {
+        if (waiting.state != State::at_meeting) continue;
+        bool all = true;
+        for (const Thread& other : threads) {
+            all &= !are_together(waiting, other) || other.state == State::at_meeting || other.state == State::done;
+        }
+        if (!all) continue;
+        for (Thread& other : threads) {
+            if (are_together(waiting, other) && other.state == State::at_meeting) other.state = State::asleep;
+        }
+        return true;
+    }
+    return false;
+}
+
+// Called when no thread can run: open the barrier of one block, or wake those of its threads that sleep, or else let a
+// cluster's blocks go on that meet; whether there was any. Blocks keep their turn for a while, so that one runs far ahead
+// of the others.
 bool release_blocks() {
     if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
     for (std::size_t block : block_order) {
         Thread* first = &threads[block * threads_per_block()];
         if (release_barrier(first) || wake(first)) return true;
     }
-    return false;
+    return release_meeting();
 }
 
 // End the kernel before a dependent launch, since no thread can run; whether it was what they waited for. All threads
@@ -285,6 +313,7 @@ bool end_previous() {
 
 void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::size_t shared_bytes) {
     set_previous_runs(!tensors.empty());
+    block_shared_bytes = shared_bytes;
     if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
@@ -361,6 +390,22 @@ void cpu_cuda::wait_for_groups_of_copies(unsigned youngest) {
     copies.erase(std::remove_if(copies.begin(), copies.end(), arrives), copies.end());
 }
 
+void cpu_cuda::meet(int line) { wait(State::at_meeting, "meet_blocks", line); }
+
+void* cpu_cuda::in_block(const void* own, unsigned rank) {
+    if (cluster == 1 && rank == 0) return const_cast<void*>(own);  // which may be of the kernel's own, too
+    const std::ptrdiff_t at = static_cast<const char*>(own) - static_cast<char*>(running->dynamic_shared);
+    if (at < 0 || at >= static_cast<std::ptrdiff_t>(block_shared_bytes)) fail(own, "no shared memory of another block");
+    for (std::size_t first = 0; first < threads.size(); first += threads_per_block()) {
+        Thread* block = &threads[first];
+        if (!are_together(*block, *running) || block->block.x % cluster != rank) continue;
+        const auto ended = [](const Thread& thread) { return thread.state == State::done; };
+        if (std::all_of(block, block + threads_per_block(), ended)) fail(own, "shared memory of a block that has ended");
+        return static_cast<char*>(block->dynamic_shared) + at;
+    }
+    fail(own, "shared memory of a block that is not in the cluster");
+}
+
 void cpu_cuda::barrier(int line) { wait(State::at_barrier, "__syncthreads", line); }
 
 std::uint64_t cpu_cuda::shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line) {
@@ -380,10 +425,11 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
     return static_cast<unsigned>(self->received);
 }
 
-// Run a launch of a kernel; a fault ends the process. `shared` is the dynamic shared memory, of one block or, if it is
-// cooperative, of each after the other. It is a dependent launch if there are pages of tensors, an address and a size each.
+// Run a launch of a kernel; a fault ends the process. Blocks run one at a time if `together` is 0, else all at once, in
+// clusters of so many along x. `shared` is the dynamic shared memory, of one block or of each after the other. It is a
+// dependent launch if there are pages of tensors, an address and a size each.
 extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
-                              void* shared, std::size_t shared_bytes, bool cooperative, unsigned seed,
+                              void* shared, std::size_t shared_bytes, unsigned together, unsigned seed,
                               unsigned limit_s, const std::uintptr_t* pages, std::size_t page_count, char* report_to,
                               char* stacks_at) {
     kernel = function;
@@ -391,6 +437,7 @@ extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsig
     report = report_to;
     stacks = stacks_at;
     getcontext(&beginning);
+    cpu_cuda::cluster = std::max(together, 1u);
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     random_order.seed(seed);
@@ -403,12 +450,12 @@ extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsig
         for (unsigned y = 0; y < gridDim.y; ++y)
             for (unsigned x = 0; x < gridDim.x; ++x) blocks.push_back({x, y, z});
     std::shuffle(blocks.begin(), blocks.end(), random_order);
-    if ((cooperative ? blocks.size() : 1) * threads_per_block() > STACKS_BYTES / STACK_BYTES) {
+    if ((together ? blocks.size() : 1) * threads_per_block() > STACKS_BYTES / STACK_BYTES) {
         fail(nullptr, "more threads at once than there are stacks for");
     }
 
     tell_of_faults(limit_s);
-    if (cooperative) {
+    if (together) {
         run_blocks(blocks, shared, shared_bytes);
     } else {
         for (const uint3& one : blocks) run_blocks({one}, shared, shared_bytes);

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from common.cuda.compile import Macros, local_sources
 from tests.cpu_cuda.executor import REPORT_BYTES, Executor, Request
-from tests.cpu_cuda.guarded import Guarded
+from tests.cpu_cuda.guarded import ALIGNMENT, Guarded
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, parse
 
 HERE = Path(__file__).parent
@@ -116,24 +116,30 @@ class Shim:
         seed: int = 0,
         shared_bytes: int = 0,
         cooperative: bool = False,
+        cluster: int | None = None,
         dependent: bool = False,
         limit_s: int = LIMIT_S,
         macros: Macros = (),
     ) -> None:
         """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
 
-        Blocks run one after the other, or all at once if it is `cooperative`. If it is `dependent`, it has begun while
+        Blocks run one after the other, or all at once if it is `cooperative`, or if they come in clusters of `cluster`,
+        which the grid counts then. If it is `dependent`, it has begun while
         the kernel before it still runs: each block has to wait for that, before it touches any tensor. The order of its
         threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
         arguments that do not fit its signature.
         """
         kernel = self._kernels[name]
         _check(kernel, args)
+        clusters = _three(grid)
+        blocks = (clusters[0] * (cluster or 1), *clusters[1:])
+        if together := cluster or int(cooperative):
+            shared_bytes = -(-shared_bytes // ALIGNMENT) * ALIGNMENT  # so that the next block's begins as aligned
         executor = self._toolchain.executor
         base = executor.base
         memory, end = np.frombuffer(executor.memory, np.uint8), REPORT_BYTES
         tensors: dict[int, Guarded] = {}
-        shared_array: NDArray[Any] = np.zeros(shared_bytes * (math.prod(_three(grid)) if cooperative else 1), np.uint8)
+        shared_array: NDArray[Any] = np.zeros(shared_bytes * (math.prod(blocks) if together else 1), np.uint8)
         for array in (*args, shared_array):
             if isinstance(array, np.ndarray) and id(array) not in tensors:
                 tensors[id(array)] = Guarded(array, memory, end)
@@ -151,12 +157,12 @@ class Shim:
             Request(
                 self._library(kernel.source, macros),
                 f"call_{name}",
-                _three(grid),
+                blocks,
                 _three(block),
                 base + shared.place,
                 shared_bytes,
                 kernel.source.parent != KERNELS_FOLDER,
-                cooperative,
+                together,
                 seed,
                 limit_s,
                 [base + guard for tensor in (*tensors.values(), shared) for guard in tensor.guards],

@@ -10,7 +10,7 @@ import pytest
 from tests.cpu_cuda import executor
 from tests.cpu_cuda.conftest import Plant
 from tests.cpu_cuda.guarded import ALIGNMENT, Guarded
-from tests.cpu_cuda.shim import KernelFault, requires_compiler
+from tests.cpu_cuda.shim import KernelFault, Shim, requires_compiler
 
 pytestmark = requires_compiler
 
@@ -156,6 +156,50 @@ def test_a_block_that_waits_for_one_that_does_not_run_is_caught(plant: Plant) ->
         shim.launch("f", 5, 40, np.zeros(1, np.uint32), np.zeros(5, np.int32), seed=1, shared_bytes=160, limit_s=1)
 
 
+NEIGHBOURS = """
+#include "blocks_together.cuh"
+extern "C" __global__ void f(float* seen, int further) {
+    extern __shared__ float mine[];
+    mine[threadIdx.x] = 100 * group_of_blocks() + 10 * rank_of_block() + threadIdx.x;
+    meet_blocks();  // all have written
+    const int other = further < 3 ? (rank_of_block() + further) % blocks_together() : further;
+    seen[blockIdx.x * blockDim.x + threadIdx.x] = read_one_from_block(mine + blockDim.x - 1 - threadIdx.x, other);
+    meet_blocks();  // all have read
+}
+"""
+SEEN = [100.0 * group + 10 * ((rank + 1) % 3) + 3 - i for group in (0, 1) for rank in (0, 1, 2) for i in range(4)]
+
+
+def see_neighbours(shim: Shim, seed: int, further: int = 1) -> list[float]:
+    """What the threads of two clusters of three blocks of four find in the next block, or in one that is named."""
+    seen = np.zeros(24, np.float32)
+    shim.launch("f", 2, 4, seen, further, seed=seed, shared_bytes=16, cluster=3)
+    return seen.tolist()
+
+
+def test_blocks_of_a_cluster_meet_and_read_each_other_s_memory(plant: Plant) -> None:
+    shim = plant(NEIGHBOURS)
+    assert all(see_neighbours(shim, seed) == SEEN for seed in range(5))
+
+
+def test_blocks_that_read_before_all_have_written_are_caught(plant: Plant) -> None:
+    shim = plant(NEIGHBOURS.replace("meet_blocks();  // all have written", ""))
+    assert any(see_neighbours(shim, seed) != SEEN for seed in range(5))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_memory_of_a_block_that_has_ended_is_caught(plant: Plant, seed: int) -> None:
+    shim = plant(NEIGHBOURS.replace("meet_blocks();  // all have read", ""))
+    with pytest.raises(KernelFault, match="shared memory of a block that has ended"):
+        see_neighbours(shim, seed)
+
+
+def test_a_block_that_is_not_in_the_cluster_is_caught(plant: Plant) -> None:
+    shim = plant(NEIGHBOURS)
+    with pytest.raises(KernelFault, match="shared memory of a block that is not in the cluster"):
+        see_neighbours(shim, seed=0, further=3)
+
+
 def test_an_executor_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "silent"
     program.write_text("#!/bin/sh\necho 4096\nexec sleep 60\n")
@@ -163,7 +207,7 @@ def test_an_executor_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(executor, "_SLACK_S", 0)
     silent = executor.Executor(program)
     request = executor.Request(
-        tmp_path, "f", (1, 1, 1), (1, 1, 1), 0, 0, False, False, 0, limit_s=1, guards=(), pages=(), arguments=()
+        tmp_path, "f", (1, 1, 1), (1, 1, 1), 0, 0, False, 0, 0, limit_s=1, guards=(), pages=(), arguments=()
     )
     try:
         assert silent.execute(request) == executor.Fault("ended by SIGKILL")

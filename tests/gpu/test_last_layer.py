@@ -1,4 +1,4 @@
-"""The last layer by clusters of blocks, which no CPU executes."""
+"""The last layer by clusters of blocks, also of more inputs than a CPU has the patience for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_cluster_does_what_one_block_does(cluster: int) -> None:
     gpu, random = Gpu(), np.random.default_rng()
     (kernel,) = (kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.name == "last_layer")
     for case in last_layers(random, SIZES + (LARGE if cluster == BLOCKS else []), cluster):
-        function = gpu.kernel(kernel.source, kernel.name, cluster, macros=case.macros, **case.how)
+        function = gpu.kernel(kernel.source, kernel.name, macros=case.macros, **case.how)
         first, second = (launched(gpu, function, kernel, case) for _ in range(2))
         assert case.mismatch(first) == ""
         for name, value in first.items():

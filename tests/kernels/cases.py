@@ -26,13 +26,14 @@ from stages.cluster_mlp import EXACT, ROUNDED, Plan, matrices
 from stages.cluster_mlp import THREADS as MLP_THREADS
 from stages.grid_plan import ALL_PARTS, make_plan
 from stages.grid_plan import THREADS as GRID_THREADS
+from stages.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
 from stages.last_layer_head import THREADS as LAST_LAYER_THREADS
 from stages.last_layer_head import shared_bytes
 from stages.launch_shapes import PLAIN, Shape
 from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent_grid import slices_of
-from stages.streamed_gemm import FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
+from stages.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
 from stages.tiles import MOST_WARPS, SHAPES
 from stages.workspace import ParameterMemory
 from tests.kernels import doubles
@@ -72,7 +73,7 @@ class Case:
     @property
     def how(self) -> dict[str, Any]:
         """How it is launched, besides grid and block."""
-        return {"cooperative": self.cooperative, "shared_bytes": self.shared_bytes}
+        return {"cluster": self.cluster, "cooperative": self.cooperative, "shared_bytes": self.shared_bytes}
 
     def __str__(self) -> str:
         described = [
@@ -247,7 +248,9 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         args["kept"] = i
         block, grid = (WARP * FORWARD_WARPS,), (1, _blocks(fan_out, WIDTH))
         bounds: dict[str, Array | float] = {"out": bound, "bias": 0.0, "mask": 0.0}
-        yield Case(kernel, grid, block, args, bounds, shared_bytes=FORWARD_BYTES)
+        for cluster in (None, 2, 3):  # of whose blocks each has a piece at least
+            if cluster is None or cluster <= _blocks(fan_in, DEPTH):
+                yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=FORWARD_BYTES)
 
 
 def streamed_back_bf16(random: Generator) -> Iterator[Case]:
@@ -279,7 +282,9 @@ def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         args["learning_rate"] = rate
         bounds: dict[str, Array | float] = {"dinputs": back, "weights": updated, "bias": moved}
         block, grid = (WARP * groups * PARTS,), (1, _blocks(fan_in, groups * OWN))
-        yield Case(kernel, grid, block, args, bounds, shared_bytes=back_bytes(groups))
+        for cluster in (None, 2, 3):
+            if cluster is None or cluster <= _blocks(fan_out, WIDTH):
+                yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=back_bytes(groups))
 
 
 def add_bias(random: Generator) -> Iterator[Case]:
@@ -366,6 +371,9 @@ def last_layer(random: Generator) -> Iterator[Case]:
     yield from last_layers(
         random, [(1, 4, 1), (32, 64, 10), (33, 72, 10), (5, 28, 3), (31, 132, 32), (70, 8, 4), (9, 1000, 2)]
     )
+    # Blocks with as many inputs each, with fewer in the last, and with none; rows of several passes.
+    for cluster in (2, LAST_LAYER_BLOCKS):
+        yield from last_layers(random, [(33, 72, 7), (32, 128, 10), (5, 12, 3)], cluster)
 
 
 def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: int | None = None) -> Iterator[Case]:

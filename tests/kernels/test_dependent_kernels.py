@@ -28,7 +28,15 @@ def test_the_kernels_of_a_step_are_among_them() -> None:
 def test_a_dependent_launch_touches_nothing_before_its_wait(kernel: Kernel, shim: Shim) -> None:
     for case in all_cases(kernel.name, np.random.default_rng()):
         args, as_ever = case.copy_args(), case.copy_args()
-        shim.launch(case.kernel, case.grid, case.block, *args.values(), dependent=True, macros=case.macros, **case.how)
+        shim.launch(
+            case.kernel,
+            case.grid,
+            case.block,
+            *args.values(),
+            dependent=True,
+            macros=case.macros,
+            **case.how,
+        )
         shim.launch(case.kernel, case.grid, case.block, *as_ever.values(), macros=case.macros, **case.how)
         assert case.mismatch(args) == ""
         for name, value in args.items():

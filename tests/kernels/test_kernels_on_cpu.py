@@ -31,7 +31,15 @@ def random() -> np.random.Generator:
 def launch(shim: Shim, case: Case, order: int) -> dict[str, np.ndarray | float]:
     """The arguments as a launch leaves them."""
     args = case.copy_args()
-    shim.launch(case.kernel, case.grid, case.block, *args.values(), seed=order, macros=case.macros, **case.how)
+    shim.launch(
+        case.kernel,
+        case.grid,
+        case.block,
+        *args.values(),
+        seed=order,
+        macros=case.macros,
+        **case.how,
+    )
     return args
 
 
@@ -104,6 +112,13 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("last_layer", "            __syncthreads();  // for whoever", "            // for whoever"),
         ("last_layer", "__syncthreads();  // for a block by itself", "// for a block by itself"),
         ("last_layer", "wait_for_copies();", ""),
+        ("last_layer", "own(max(0, min(most, layer.fan_in - first)))", "own(most)"),
+        ("last_layer", "        meet_blocks();\n        for", "        for"),
+        ("last_layer", "whom nobody meets\n        meet_blocks();", "whom nobody meets"),
+        ("last_layer", "b < blocks && lane", "b < 1 && lane"),
+        ("last_layer", "begin + b < blocks ? of_block[b]", "begin + b < blocks - 1 ? of_block[b]"),
+        ("last_layer", "if (rank > 0) return;", ""),
+        ("last_layer", "row += WARPS * blocks) {", "row += WARPS) {"),
         ("last_layer", "weights[at] - ", "weights[at] + "),
         ("tile_product_f32", "begin += 4 * t;", "begin += 3 * t;"),
         ("tile_product_f32", "kth < k && at < extent", "at < extent"),
@@ -144,6 +159,10 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("streamed_back_split", "(col < cols_there ? rows_there : 0)", "rows_there"),
         ("streamed_back_split", "s = part / HALVES", "s = 0"),
         ("streamed_back_bf16", "half = part % HALVES", "half = 0"),
+        ("streamed_back_bf16", "            meet_blocks();\n        }", "        }"),
+        ("streamed_back_bf16", "if (blocks > 1) meet_blocks();", ""),
+        ("streamed_back_split", "blocks > 1 ? sum_of_blocks(own, blocks)", "false ? sum_of_blocks(own, blocks)"),
+        ("streamed_forward_bf16", "if (i < blocks) sum = sum + parts[i];", "if (i < 2) sum = sum + parts[i];"),
         ("streamed_back_bf16", "if (NEEDED || first_input == 0)", "if (NEEDED)"),
         ("streamed_back_bf16", "    if constexpr (!NEEDED) return;", ""),
         ("streamed_back_bf16", "if (from + at < sizes.fan_out) back", "back"),

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from common.cuda.compile import Macros
 from common.cuda.fusion import Fusion
 from common.problem import Problem, initial_params
 from ladder.verify import FirstBatches, verify_first_update
@@ -20,6 +19,7 @@ from stages.fused_bias import FusedBias
 from stages.fused_epilogue import FusedEpilogue
 from stages.fused_head import FusedHead
 from stages.fused_update import FusedUpdate
+from stages.last_layer import ExactLastLayer
 from stages.naive import STAGE as NAIVE
 from stages.persistent_grid import GridEpoch
 from stages.recipe import Precision, Recipe
@@ -114,10 +114,9 @@ class ShimDevice(HostDevice):
         self.multiprocessors, self.block_shared_bytes, self.l2_bytes = 1, 64 << 10, 1 << 20
 
     def kernel(
-        self, source: Path, name: str, cluster: int | None = None, macros: Macros = (), **how: Any
+        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, **how: Any
     ) -> Callable[..., None]:
-        assert cluster is None, "the shim runs no clusters"
-        return partial(self._launch, name, {**how, "macros": macros})
+        return partial(self._launch, name, {**how, "cluster": cluster, "shared_bytes": shared_bytes})
 
     def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
         self._shim.launch(name, grid, block, *args, **how)
@@ -149,6 +148,13 @@ def test_first_updates_are_the_oracle_s(
         )
         assert [check for check in checks if not check.passed] == []
         assert {"first 2 updates, loss", "first 2 updates, accuracy"} <= {check.what for check in checks} or epoch == 0
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((8,), 5), ((3, 68), 33)], ids=str)
+def test_the_last_layer_in_one_kernel(hidden: tuple[int, ...], batch: int, device: ShimDevice) -> None:
+    recipe = replace(RECIPE, head=ExactLastLayer)
+    test_first_updates_are_the_oracle_s(recipe, hidden, batch, device)
+    test_validation_is_by_the_parts_that_train(recipe, hidden, batch, device)
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((5, 3, 4), 8)], ids=str)

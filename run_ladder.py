@@ -423,8 +423,9 @@ def _begun(
         options.warmups,
         options.budget,
         options.timeout,
-        options.profile,
+        options.profile if options.at_once == 1 else [],
         remeasure=options.remeasure,
+        at_once=options.at_once,
         precision=options.precision,
         curve_steps=options.curve_steps,
         lock_clocks_mhz=options.lock_clocks,
@@ -544,6 +545,8 @@ def _resumed(
             raise UsageError(
                 "--profile: a run that is there can only be given nsys; cupti records inside of what is timed"
             )
+        if results.settings.at_once > 1:
+            raise UsageError(f"--profile nsys: {folder} was run side by side, without times; start anew for a profile")
         tools: list[Tool] = [*(tool for tool in results.settings.profile if tool != "nsys"), "nsys"]
         settings = msgspec.structs.replace(results.settings, profile=tools, nsys_stages=seen)
         results = msgspec.structs.replace(results, settings=settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 
@@ -26,3 +28,11 @@ def blas_threads() -> int | None:
         return None
     threads = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
     return max(threads, default=None)
+
+
+def limit_blas_threads(count: int) -> None:
+    """Have it use so many threads in this process from now on; without threadpoolctl nothing changes."""
+    with suppress(ImportError):
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(count, user_api="blas")

@@ -109,6 +109,7 @@ OPTIONS = {name: key for name, key in OPTIONS.items() if name not in NOT_IN_FILE
     "max_steps": SIZE,
     "data_dir": Key("the text of a path", lambda value: isinstance(value, str) and value != "", Path),
     "rounds": SIZE,
+    "at_once": SIZE,
     "repeats": SIZE,
     "warmups": whole(0),
     "budget": SECONDS,

@@ -6,11 +6,9 @@ Files, not pipes: a stage may print what it likes, and what a killed process lef
 from __future__ import annotations
 
 import math
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
-from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
@@ -106,19 +104,20 @@ def run_number(round_: int, run: int) -> int:
 
 
 def save_params(path: Path, params: Params) -> None:
-    """Write parameters to an .npz file."""
-    np.savez(path, allow_pickle=False, **params.tensors())
+    """Write parameters to an .npy file, one tensor after the other: an .npz takes five times as long."""
+    with path.open("wb") as file:
+        for tensor in (*params.weights, *params.biases):
+            np.save(file, tensor, allow_pickle=False)
 
 
 def load_params(path: Path, problem: Problem) -> Params:
-    """Read them again; raises OSError, KeyError or ValueError unless they are whole and of the problem's shapes."""
-    layers = range(len(problem.layers))
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            weights = tuple(stored[f"weight[{layer}]"] for layer in layers)
-            params = Params(weights, tuple(stored[f"bias[{layer}]"] for layer in layers))
-    except (BadZipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path.name}: {error}") from error
+    """Read them again; raises OSError or ValueError unless they are whole and of the problem's shapes."""
+    layers = len(problem.layers)
+    with path.open("rb") as file:
+        tensors = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(2 * layers)]
+        if file.read(1):
+            raise ValueError(f"{path.name}: more than the parameters of {layers} layers")
+    params = Params(tuple(tensors[:layers]), tuple(tensors[layers:]))
     for layer, weight, bias in zip(problem.layers, params.weights, params.biases, strict=True):
         if weight.shape != (layer.fan_in, layer.fan_out) or bias.shape != (layer.fan_out,):
             raise ValueError(f"parameters of shapes {weight.shape} and {bias.shape}")

@@ -114,6 +114,13 @@ def ladder_parser() -> argparse.ArgumentParser:
         help="times a process is measured again, at most, when clocks or others disturbed it (2)",
     )
     how.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes side by side, to check what stages compute: no time then counts, nothing is profiled (1)",
+    )
+    how.add_argument(
         "--precision",
         type=_share,
         metavar="P%",

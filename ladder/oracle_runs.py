@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -22,6 +22,7 @@ from types import ModuleType
 
 import numpy as np
 
+from common.blas import limit_blas_threads
 from common.dataset import Dataset
 from common.errors import UsageError
 from common.oracle import Float64Array, Oracle, OracleEpoch, evaluate
@@ -173,7 +174,4 @@ def _begin(threads: int) -> None:
     """Set up a process: it ends with the harness, and leaves the other cores to the others' BLAS."""
     die_with_parent()
     np.seterr(all="ignore")  # divergence is told in one line
-    with suppress(ImportError):  # slower without it, not wrong
-        from threadpoolctl import threadpool_limits
-
-        threadpool_limits(threads)
+    limit_blas_threads(threads)

@@ -79,6 +79,7 @@ class Process(msgspec.Struct, frozen=True):
     disturbed: list[str] = []  # by what, as `ladder.disturbance` judges it; never by the times themselves
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
+    beside: int = 0  # up to so many others of the same run: then no time here says anything, and its stage has none
     took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
 
 
@@ -247,6 +248,7 @@ class Settings(msgspec.Struct, frozen=True):
     time_cap_s: float = 600.0  # ... or so much time has passed
     salt: int = 0  # drawn for each run of the ladder; with the seed, it decides what parameters training begins from
     curve_steps: int = 0  # a point of the curves every so many steps; 0: none are recorded
+    at_once: int = 1  # processes of stages side by side; more than one where no time is asked for
     lock_clocks_mhz: int | None = None  # what the GPU's SM clock was held at; null: it chose for itself
     nsys_stages: list[str] | None = None  # those that nsys sees, where it sees any; null: all
 

@@ -45,13 +45,15 @@ class Row:
         self._no_curve = ""
         # Whatever became of the row: a second time there would be nothing left to compile.
         self.compiled_s = known.compiled_s if known is not None else None
-        if known is not None and known.status == "passed" and known.timing is not None and known.processes:
-            self._take_up(known, known.timing)
+        if known is not None and known.status == "passed" and known.processes:
+            self._take_up(known)
 
-    def _take_up(self, known: StageResult, timing: Timing) -> None:
-        first = known.processes[0]
+    def _take_up(self, known: StageResult) -> None:
+        first, timing = known.processes[0], known.timing
         self.status = known.status
-        self.plan = Plan(timing.epochs, len(first.runs_s), len(first.warmups_s))
+        if timing is not None:
+            self.plan = Plan(timing.epochs, len(first.runs_s), len(first.warmups_s))
+            self._shortened = timing.shortened
         self.processes = list(known.processes)
         self.set_aside = list(known.set_aside)
         self._report = Report(detail=known.detail, device=known.device)
@@ -60,7 +62,6 @@ class Row:
         self._profiles = {profile.tool: profile for profile in known.profiles}
         self._unprofiled = dict(known.unprofiled)
         self._floor = known.floor
-        self._shortened = timing.shortened
         self._curve, self._no_curve = known.curve, known.no_curve
 
     def wants(self, round_: int) -> bool:
@@ -170,6 +171,8 @@ class Row:
     def summary(self) -> str:
         """One line for whoever watches."""
         timing = self._timing()
+        if self.status == "passed" and timing is None:
+            return "not timed"
         return f"{timing.epoch_s.median * 1e3:.3g} ms/epoch" if timing is not None else self.reason or ""
 
     @property
@@ -180,7 +183,8 @@ class Row:
         return timing.step_us
 
     def _timing(self) -> Timing | None:
-        if self.status != "passed" or self.plan is None:
+        """None for what has not passed, and for what was measured beside others, which would be anybody's time."""
+        if self.status != "passed" or self.plan is None or any(process.beside for process in self.processes):
             return None
         return Timing.of(
             self.processes,

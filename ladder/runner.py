@@ -34,6 +34,7 @@ from ladder.profile.moved import with_bytes
 from ladder.profile.outside import watch
 from ladder.results import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.rows import Row
+from ladder.side_by_side import Ended, SideBySide
 from ladder.spec import gpu_has_no_room
 from ladder.verify import (
     FirstBatches,
@@ -133,7 +134,8 @@ class Runner:
             began = time.monotonic()
             if todo:
                 if (
-                    self._results.limits is None
+                    self._settings.at_once == 1
+                    and self._results.limits is None
                     and missing(("cuda",)) is None
                     and any(row.entry.stage.needs for _, row in todo)
                 ):
@@ -143,7 +145,7 @@ class Runner:
                 with ExitStack() as begun:
                     importing = {
                         round_: begun.enter_context(closing(self._nurseries(round_, self._wanting(round_))))
-                        for round_ in wanted[:IMPORTED_AHEAD]
+                        for round_ in wanted[: IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
                     }
                     # Not beside the compilers: how far the oracle comes in its time is how much can be verified.
                     self._train_oracles(rounds, scratch, observer)
@@ -217,10 +219,25 @@ class Runner:
         nurseries: Nurseries | None = None,
     ) -> None:
         """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
+        if self._settings.at_once > 1:
+            self._round_at_once(round_, rows, scratch, observer)
+            return
         with nurseries or self._nurseries(round_, rows) as nurseries:
             for row in rows:
                 if time.monotonic() < ends:
                     self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
+
+    def _round_at_once(self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer) -> None:
+        """The same side by side, for runs that ask what stages compute and not how long they take."""
+        logs, named = self._folder / "logs", {f"{row.entry.stage.name}.{round_ + 1}": row for row in rows}
+        jobs = {name: self._job(row, round_, scratch / "dataset") for name, row in named.items()}
+        with SideBySide(jobs, self._settings.at_once, scratch, logs, self._settings.timeout_s) as workers:
+            ends = iter(workers)
+            for left in range(len(jobs), 0, -1):
+                observer.start(f"{min(left, self._settings.at_once)} side by side", round_ + 1, self._settings.rounds)
+                with self._taking("stages' processes"):
+                    ended = next(ends)
+                self._take_in(named[ended.name], jobs[ended.name], ended, observer)
 
     def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: Observer) -> None:
         """Have the oracle's runs of these rounds, and its epoch from zeros."""
@@ -234,7 +251,7 @@ class Runner:
 
     def _measure_again(self, scratch: Path, observer: Observer) -> None:
         """Put what was disturbed aside and measure it anew, so often as the settings say; the last attempt counts."""
-        for _ in range(self._settings.remeasure):
+        for _ in range(self._settings.remeasure if self._settings.at_once == 1 else 0):
             again = [(round_, row) for row in self._rows for round_ in row.disturbed_rounds(self._settings.remeasure)]
             if not again:
                 return
@@ -271,9 +288,16 @@ class Runner:
         began = time.monotonic()
         with self._taking("stages' processes"):
             report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
+        self._take_in(row, job, Ended(name, folder, report, time.monotonic() - began), observer)
+
+    def _take_in(self, row: Row, job: Job, ended: Ended, observer: Observer) -> None:
+        """Verify what a process has left, and have the results on disk."""
+        name, folder, report = row.entry.stage.name, ended.folder, ended.report
         if report.process is not None:
-            took = report.process.took_s
-            took["start and end"] = time.monotonic() - began - sum(took.values())
+            took, beside = report.process.took_s, self._settings.at_once - 1
+            took["start and end"] = ended.seconds - sum(took.values())
+            process = msgspec.structs.replace(report.process, beside=beside)
+            report = msgspec.structs.replace(report, process=process)
         if report.misfit:
             row.skip(report.misfit)
         elif report.error is None:
@@ -281,7 +305,7 @@ class Runner:
             try:
                 with self._taking("checking"):
                     self._judge(row, job, report, folder)
-            except (OSError, KeyError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 row.crash(f"its process left no whole parameters ({error})")
         else:
             row.crash(report.error)
@@ -355,15 +379,16 @@ class Runner:
         precision = row.entry.stage.precision
         checks = []
         for first in report.first_updates:
-            updated = load_params(folder / f"first-{first.batches}.npz", problem)
+            updated = load_params(folder / f"first-{first.batches}.npy", problem)
             checks += verify_first_update(precision, self._first(job.round, first.batches), updated, first.metrics)
         updates = [first.batches for first in report.first_updates]
         if report.plan is None or report.process is None or updates != job.first_updates:
             raise ValueError("the report lacks what was asked for")
-        from_zero = load_params(folder / "from-zero.npz", problem)
+        from_zero = load_params(folder / "from-zero.npy", problem)
         checks += verify_from_zero(problem, precision, from_zero, report.from_zero, self._oracles[None])
-        checks.append(verify_timer(report.share_outside))
-        final = load_params(folder / "final.npz", problem)
+        if self._settings.at_once == 1:
+            checks.append(verify_timer(report.share_outside))
+        final = load_params(folder / "final.npy", problem)
         oracle = self._oracles[run_number(job.round, 0)]
         evaluated, epochs = tested(final, test.images, test.labels), report.plan.epochs
         accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))

@@ -24,6 +24,7 @@ def check_settings(settings: Settings) -> None:
         ("repeats", settings.repeats, 1),
         ("warmups", settings.warmups, 0),
         ("remeasure", settings.remeasure, 0),
+        ("at once", settings.at_once, 1),
     ):
         if not least <= value <= MAX_RUNS:
             raise UsageError(f"{name} {value}: must be from {least} to {MAX_RUNS}")
@@ -33,6 +34,9 @@ def check_settings(settings: Settings) -> None:
         raise UsageError(f"lock clocks {settings.lock_clocks_mhz}: must be 1 MHz or more, such as 1500")
     if settings.precision is not None and not 0 < settings.precision < 1:
         raise UsageError(f"precision {settings.precision:g}: must be a share above 0% and below 100%, such as 1%")
+    if settings.at_once > 1 and settings.precision is not None:
+        asked = f"--precision {settings.precision:.0%}"
+        raise UsageError(f"at once {settings.at_once}: {asked} asks for times, and side by side there are none")
     seconds_of = {"budget": settings.budget_s, "timeout": settings.timeout_s, "time cap": settings.time_cap_s}
     for name, seconds in seconds_of.items():
         if not 0 < seconds < float("inf"):

@@ -126,7 +126,8 @@ def _chosen(point: Point, stages: str, entries: Mapping[str, Entry]) -> list[Ent
 
 def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for what no run can have, before the first point is measured and not at the fifth."""
-    check_settings(Settings(options.rounds, options.repeats, options.warmups, options.budget, options.timeout))
+    times = (options.rounds, options.repeats, options.warmups, options.budget, options.timeout)
+    check_settings(Settings(*times, precision=options.precision, at_once=options.at_once))
     Problem(
         inputs=1,
         classes=1,

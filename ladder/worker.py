@@ -125,7 +125,7 @@ def do(job: Job, folder: Path) -> Report:
         timed_run(trainer, params_of(COLD_RUN), 1, fence=wait, clock=now, validation=at_once)
     # Judged after another run, so that parameters kept from the run before are seen.
     from_zero = timed_run(trainer, zero_params(job.problem), 1, fence=wait, clock=now, validation=validation)
-    save_params(folder / "from-zero.npz", trainer.read_params())
+    save_params(folder / "from-zero.npy", trainer.read_params())
     if job.budget_s is not None:
         whole = math.lcm(job.problem.metrics_every, job.problem.validate_every or 1)
         plan = plan_within(job.budget_s, from_zero.seconds, job.wanted, whole)
@@ -163,7 +163,7 @@ def do(job: Job, folder: Path) -> Report:
         validation=validation,
     )
     taken = memory.taken_mib()
-    save_params(folder / "final.npz", *judged)
+    save_params(folder / "final.npy", *judged)
     laps.end("measure")
     # After all is timed, since further trainers in this process would make its times another's.
     with (stage.first_updates_within or nullcontext)():
@@ -343,7 +343,7 @@ def _first_update(stage: Stage, job: Job, train: Split, batches: int, folder: Pa
     trainer = stage.build(job.problem, train.first(batches * job.problem.batch_size))
     params = initial_params(drawn(job.problem, job.salt), run_number(job.round, FIRST_UPDATE_RUN + batches))
     run = timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter)
-    save_params(folder / f"first-{batches}.npz", trainer.read_params())
+    save_params(folder / f"first-{batches}.npy", trainer.read_params())
     trainer.close()
     return FirstUpdate(batches, run.metrics.get(0))
 

@@ -71,7 +71,7 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
         named = ((stage.unprofiled[tool], stage.name) for stage in results.stages if tool in stage.unprofiled)
         for why, names in _grouped(named):
             yield Notice(f"{format.listing(names)} not profiled with {tool}: {why}")
-    if results.limits is None and any(stage.device == "gpu" for stage in results.stages):
+    if results.limits is None and results.settings.at_once == 1 and any(one.device == "gpu" for one in results.stages):
         yield Notice("The GPU's limits were not measured, so there are no floors; logs/limits.log says why.")
     if results.limits is not None and SHARED in results.limits.skipped.values():
         yield Notice(f"The GPU's limits were not all measured, so there are no floors: {SHARED}.")
@@ -79,6 +79,8 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
 
 def _timing_notices(results: Results) -> Iterable[Notice]:
     settings = results.settings
+    if settings.at_once > 1:
+        yield Notice(f"Up to {settings.at_once} stages ran side by side (--at-once): all were checked, none was timed.")
     timed = [(stage, stage.timing) for stage in results.stages if stage.status == "passed" and stage.timing]
     asked = format.count(settings.rounds * settings.repeats, "run")
     for runs, names in _grouped((measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened):

@@ -163,7 +163,7 @@ def yardsticks(results: Results) -> str:
             used[f"{peer.name} in {precision_class(peer)}{on_cpu}"] = None
             classes.add(precision_class(peer))
     if not used:
-        return "No PyTorch passed in this run."
+        return "No PyTorch was timed in this run."
     return (
         f"PyTorch is the fastest that passed in the row's own precision: {', '.join(used)}; "
         f"a dash where there is none to compare with.{_lost_yardsticks(torch, classes)}"

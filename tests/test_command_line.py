@@ -35,7 +35,7 @@ OPTIONS = {
     "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
     "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
     "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
-    "--precision", "--time-cap", "--nsys-stages", "--lock-clocks", "--validate-every",
+    "--at-once", "--precision", "--time-cap", "--nsys-stages", "--lock-clocks", "--validate-every",
 }  # fmt: skip
 Refused = Callable[..., str]
 

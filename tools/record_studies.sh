@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # The longest first: side by side all take as long as whatever ends last.
-longest="hidden-size cutlass-mlp loss-curves batch-size depth cpp-mlp"
+longest="hidden-size batch-size depth cpp-mlp cutlass-mlp loss-curves"
 [ $# -gt 0 ] || for study in $longest $(cd experiments && printf '%s\n' *.toml | sed 's/\.toml$//'); do
     case " $* " in *" $study "*) continue ;; esac
     [ ! -f "experiments/$study.toml" ] || set -- "$@" "$study"

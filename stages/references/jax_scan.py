@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -66,8 +65,8 @@ class JaxScanTrainer:
             lowered = epoch.lower(self._layers, self._images, self._labels, with_totals=due)
             return lowered.compile(compiler_options)
 
-        with ThreadPoolExecutor() as pool:
-            self._epochs = dict(zip((False, True), pool.map(compiled, (False, True)), strict=True))
+        # One after the other: the second finds what XLA chose for the first, and has next to nothing left to time.
+        self._epochs = {due: compiled(due) for due in (False, True)}
         self._last: EpochMetrics | None = None
         self._compiler_options = compiler_options
         self._evaluations: list[tuple[Any, Any, Any]] = []

@@ -2,27 +2,33 @@
 
 Why: everyone can run it, everyone can read it, and it says what the GPU is for.
 
-Change: none; it is a reference, not a rung. Float32, buffers allocated once, matrix products by NumPy's BLAS with
-all the threads it takes by itself.
+Change: none; it is a reference, not a rung. Float32, buffers allocated once, matrix products by NumPy's BLAS with as
+many threads as are quickest, which is tried while preparing.
 
-Expect: 100 to 200 us a step for softmax regression, where BLAS is called with 10 columns and threads do not help; with
-a hidden layer the products dominate, and cores begin to count.
+Expect: 100 us a step for softmax regression, where BLAS is called with 10 columns and threads do not help; with wide
+hidden layers the products dominate, and cores begin to count.
+
+Found: it depends on the network. On two cores the trial took 58 us a step for softmax regression with both threads and
+81 with one, but 365 with both and 245 with one for 784-128x3-10 in batches of 32.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from common.blas import blas_description
+from common.blas import blas_description, blas_threads, limit_blas_threads
 from common.dataset import Split
-from common.problem import Float32Array, Params, Problem
+from common.problem import Float32Array, Params, Problem, initial_params
 from common.trainer import EpochMetrics
 from stages.stage import Stage
 
 Labels = np.ndarray[tuple[int], np.dtype[np.intp]]
+TRIAL_S = 0.05  # for each number of threads
 
 
 class NumpyTrainer:
@@ -139,4 +145,39 @@ class NumpyTrainer:
         """Nothing to give back."""
 
 
-STAGE = Stage("numpy", "NumPy", "reference", "float32", (), NumpyTrainer)
+def build(problem: Problem, train: Split) -> NumpyTrainer:
+    """A trainer in a process whose BLAS has as many threads as train quickest."""
+    if (threads := _quickest(problem)) is not None:
+        limit_blas_threads(threads)
+    return NumpyTrainer(problem, train)
+
+
+@cache
+def _quickest(problem: Problem) -> int | None:
+    """Of 1, 2, 4, ... threads up to all, with how many a step takes the least time; None where nobody can tell."""
+    if (most := blas_threads()) is None:
+        return None
+    random, size = np.random.default_rng(0), problem.batch_size
+    images = random.integers(0, 256, (size, problem.inputs), np.uint8)
+    trainer = NumpyTrainer(problem, Split(images, random.integers(0, problem.classes, size, np.uint8)))
+    trainer.load_params(initial_params(problem, 0))
+    counts = [*(1 << power for power in range(most.bit_length()) if 1 << power < most), most]
+    seconds = {}
+    for count in counts:
+        limit_blas_threads(count)
+        seconds[count] = _step_s(trainer)
+    return min(counts, key=seconds.__getitem__)
+
+
+def _step_s(trainer: NumpyTrainer) -> float:
+    """The quickest of some epochs; the first one wakes threads."""
+    trainer.run_epoch(0)
+    took, begin = list[float](), time.perf_counter()
+    while not took or time.perf_counter() - begin < TRIAL_S:
+        before = time.perf_counter()
+        trainer.run_epoch(0)
+        took.append(time.perf_counter() - before)
+    return min(took)
+
+
+STAGE = Stage("numpy", "NumPy", "reference", "float32", (), build)

@@ -354,11 +354,11 @@ def test_the_worst_check_is_a_failed_one_whatever_its_error() -> None:
     assert worst_of([wide, narrow, nan]) == [nan]
 
 
-@pytest.mark.parametrize("left", [b"", b"PK\x03\x04 half a file"])
+@pytest.mark.parametrize("left", [b"", b"\x93NUMPY half a file", b"PK\x03\x04"])
 def test_parameters_that_are_not_whole_are_a_value_error(tmp_path: Path, left: bytes) -> None:
-    (tmp_path / "final.npz").write_bytes(left)
+    (tmp_path / "final.npy").write_bytes(left)
     with pytest.raises(ValueError, match=r"."):
-        jobs.load_params(tmp_path / "final.npz", PROBLEM)
+        jobs.load_params(tmp_path / "final.npy", PROBLEM)
 
 
 def test_training_that_diverges_in_float64_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

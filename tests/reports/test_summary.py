@@ -48,7 +48,7 @@ def test_the_caption_names_the_pytorch_of_each_class() -> None:
     assert "precision: torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU;" in caption(failed)
     for name in ("torch-eager", "torch-eager-cpu", "torch-amp"):
         run = without(run, name)
-    assert "No PyTorch passed" in caption(run)
+    assert "No PyTorch was timed" in caption(run)
 
 
 def test_naive_is_compared_with_in_its_own_precision_alone() -> None:

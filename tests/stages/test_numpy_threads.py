@@ -1,0 +1,51 @@
+"""How many threads the NumPy reference gives its BLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from common.blas import blas_threads, limit_blas_threads
+from stages.references import numpy_cpu
+from tests.ladder.harness import small_dataset, small_problem
+
+MOST = blas_threads() or 0
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """All threads, whatever other tests of this process have left, and leave."""
+    limit_blas_threads(MOST)
+    numpy_cpu._quickest.cache_clear()
+    yield
+    limit_blas_threads(MOST)
+    numpy_cpu._quickest.cache_clear()
+
+
+@pytest.mark.skipif(MOST < 2, reason="NumPy's BLAS has one thread here")
+@pytest.mark.parametrize("quickest", [1, MOST])
+def test_the_number_that_was_quickest_is_what_all_trainers_have(quickest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int | None] = []
+
+    def step_s(trainer: numpy_cpu.NumpyTrainer) -> float:
+        trainer.run_epoch(0)
+        tried.append(blas_threads())
+        return 1.0 if tried[-1] == quickest else 2.0
+
+    monkeypatch.setattr(numpy_cpu, "_step_s", step_s)
+    trainer = numpy_cpu.STAGE.build(small_problem(), small_dataset().train)
+    assert tried[0] == 1
+    assert tried[-1] == MOST
+    assert tried == sorted(set(tried), key=lambda count: count or 0)
+    assert blas_threads() == quickest
+    assert f", {quickest} thread" in trainer.detail
+    count = len(tried)
+    numpy_cpu.STAGE.build(small_problem(), small_dataset().train)  # as for the first updates
+    assert len(tried) == count
+    assert blas_threads() == quickest
+
+
+def test_without_threadpoolctl_the_threads_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_cpu, "blas_threads", lambda: None)
+    assert numpy_cpu.STAGE.build(small_problem(), small_dataset().train).detail.startswith("CPU, ")

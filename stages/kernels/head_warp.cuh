@@ -29,7 +29,8 @@ class HeadWarp {
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
             shared.sums[parity][warp][lane] = make_float4(logits[0], logits[1], logits[2], logits[3]);
             // From here on all have read the partial logits, the grams, and, totals too, the sums of the step before.
-            wait_for_warps(HEAD_WARPS_MEET, (HEAD_WARPS + WITH_TOTALS) * WARP);
+            if (WITH_TOTALS) meet_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
+            else wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
             const ImageSoftmax softmax(shared.sums[parity], classes);
             const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
             float dlogits[4];

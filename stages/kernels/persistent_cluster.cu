@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
         const int readers = BACKWARD_WARPS + FORWARD_WARPS + of_logits;
         for (int stage = 0; stage < STAGES; ++stage) {
             make_barrier(shared.fetched[stage], 1);
-            make_barrier(shared.done_with[stage], readers);
+            make_barrier(shared.done_with[stage], readers * LANES_ARRIVE);
         }
         publish_barriers();
         for (int parity = 0; parity < 2; ++parity) {

@@ -13,7 +13,7 @@ class TotalsWarp {
         if (!epoch.has_head(rank)) return;
         for (int step = 0; step < epoch.steps; ++step) {
             shared.wait_for_batch(step);
-            wait_for_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
+            meet_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
             const ImageSoftmax softmax(shared.sums[step % 2], classes);
             const Batch& batch = shared.batches[step % STAGES];
 #pragma unroll

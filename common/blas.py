@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
 
 import numpy as np
 
@@ -30,9 +31,13 @@ def blas_threads() -> int | None:
     return max(threads, default=None)
 
 
-def limit_blas_threads(count: int) -> None:
-    """Have it use so many threads in this process from now on; without threadpoolctl nothing changes."""
-    with suppress(ImportError):
-        from threadpoolctl import threadpool_limits
+def limit_blas_threads(count: int) -> AbstractContextManager[object]:
+    """Have it use so many threads in this process from now on or, of a `with`, within it.
 
-        threadpool_limits(count, user_api="blas")
+    Without threadpoolctl nothing changes.
+    """
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    return cast(AbstractContextManager[object], threadpool_limits(count, user_api="blas"))

@@ -40,6 +40,9 @@ class Job(msgspec.Struct, frozen=True):
     budget_s: float | None  # null: `wanted` is what an earlier round found affordable
     salt: int = 0  # see `drawn`
     curve_steps: int = 0  # record the curves with a point every so many steps; 0: do not
+    blas_threads: int | None = (
+        None  # of the cores, this process's share where it has not all; null: as many as it likes
+    )
     compiles: bool = False  # beside others, for what that leaves on disk: only preparing is timed, nothing judged
 
 

@@ -17,11 +17,12 @@ from typing import Protocol
 
 import msgspec
 
+from common.blas import limit_blas_threads
 from common.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.clocks import locked_clocks
 from ladder.compilers import Compilers
-from ladder.environment import missing
+from ladder.environment import cores_usable, missing
 from ladder.jobs import FIRST_UPDATE_RUN, TRACE, Job, Report, drawn, load_params, run_number
 from ladder.limits import design_of, floors
 from ladder.measure import Plan
@@ -228,13 +229,21 @@ class Runner:
                     self._process(row, round_, scratch, observer, nurseries.of(row.entry.stage.needs))
 
     def _round_at_once(self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer) -> None:
-        """The same side by side, for runs that ask what stages compute and not how long they take."""
-        logs, named = self._folder / "logs", {f"{row.entry.stage.name}.{round_ + 1}": row for row in rows}
-        jobs = {name: self._job(row, round_, scratch / "dataset") for name, row in named.items()}
-        with SideBySide(jobs, self._settings.at_once, scratch, logs, self._settings.timeout_s) as workers:
+        """The same side by side, for runs that ask what stages compute and not how long they take.
+
+        What float64 computes of them on the host, here and there, is then for a share of the cores, too.
+        """
+        at_once, logs = self._settings.at_once, self._folder / "logs"
+        share = max(1, cores_usable() // at_once)
+        named = {f"{row.entry.stage.name}.{round_ + 1}": row for row in rows}
+        jobs = {
+            name: msgspec.structs.replace(self._job(row, round_, scratch / "dataset"), blas_threads=share)
+            for name, row in named.items()
+        }
+        with limit_blas_threads(share), SideBySide(jobs, at_once, scratch, logs, self._settings.timeout_s) as workers:
             ends = iter(workers)
             for left in range(len(jobs), 0, -1):
-                observer.start(f"{min(left, self._settings.at_once)} side by side", round_ + 1, self._settings.rounds)
+                observer.start(f"{min(left, at_once)} side by side", round_ + 1, self._settings.rounds)
                 with self._taking("stages' processes"):
                     ended = next(ends)
                 self._take_in(named[ended.name], jobs[ended.name], ended, observer)

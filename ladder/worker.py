@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from common.blas import limit_blas_threads
 from common.cuda import clock as cuda_clock
 from common.cuda import ranges
 from common.cuda.clock import EventPair, fence
@@ -107,6 +108,8 @@ def do(job: Job, folder: Path) -> Report:
     monitor = GpuMonitor()  # closed by the end of the process
     memory = GpuMemory(monitor)
     import_packages(stage.needs)
+    if job.blas_threads is not None:
+        limit_blas_threads(job.blas_threads)
     laps.end("load")
 
     begin = now()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Records the processes that docs/statistics.md compares with themselves: 24 each of numpy on this machine's CPU, which
-# nobody else should be using, and of naive, cuda-graph and fused-epilogue on its GPU; then writes the document's tables
+# Records the processes that docs/statistics.md compares with themselves: 96 of numpy on this machine's CPU, which nobody
+# else should be using, and 24 each of naive, cuda-graph and fused-epilogue on its GPU; then writes the document's tables
 # anew. Run it from a committed tree, so that the recordings name their commit, read the text below the tables, and commit
 # results/aa/ with it.
 set -euo pipefail
@@ -15,9 +15,9 @@ gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[
 
 measured=runs/aa
 rm -rf "$measured"
-how=(--rounds 24 --warmups 1 --profile none --budget 1000)
-"$python" run_ladder.py --stages numpy --epochs 3 --repeats 3 --out "$measured/cpu" "${how[@]}"
-"$python" run_ladder.py --stages naive,cuda-graph,fused-epilogue --epochs 10 --repeats 2 --out "$measured/gpu" "${how[@]}"
+how=(--warmups 1 --profile none --budget 1000)
+"$python" run_ladder.py --stages numpy --rounds 96 --epochs 3 --repeats 3 --out "$measured/cpu" "${how[@]}"
+"$python" run_ladder.py --stages naive,cuda-graph,fused-epilogue --rounds 24 --epochs 10 --repeats 2 --out "$measured/gpu" "${how[@]}"
 
 # Only now, so that both recordings say that the tree was clean.
 cp "$measured/cpu/results.json" results/aa/cpu.json

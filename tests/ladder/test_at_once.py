@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from common.blas import blas_threads
 from common.errors import UsageError
-from ladder import compilers
+from ladder import compilers, runner
 from ladder.jobs import Job
 from ladder.measure import Plan
 from ladder.results import Settings, load
@@ -36,6 +37,21 @@ def test_so_many_run_side_by_side_and_none_is_timed(
         assert [process.beside for process in stage.processes] == [at_once - 1] * 2
         assert not [check for check in stage.checks if "timer" in check.what]
     assert load(tmp_path) == results
+
+
+def test_each_has_its_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = blas_threads(), list[int | None]()
+    monkeypatch.setattr(runner, "cores_usable", lambda: 3)
+
+    class Sees(Watcher):
+        def finish(self, stage: str, status: str, text: str) -> None:
+            super().finish(stage, status, text)
+            seen.append(blas_threads())
+
+    stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", at_once=2).run(Sees()).stages
+    assert "1 thread" in stages[0].detail
+    assert seen == [1, 1]
+    assert blas_threads() == before
 
 
 def test_faults_and_cheats_are_seen_side_by_side(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_both_machines_are_recorded_and_the_document_is_updated(tmp_path: Path) 
     *runs, last = (tmp_path / "log").read_text().splitlines()
     assert last == "-m tools.aa_study --update"
     asked = [ladder_parser().parse_args(line.split()[1:]) for line in runs]
-    assert [(one.stages, one.rounds) for one in asked] == [("numpy", 24), ("naive,cuda-graph,fused-epilogue", 24)]
+    assert [(one.stages, one.rounds) for one in asked] == [("numpy", 96), ("naive,cuda-graph,fused-epilogue", 24)]
 
 
 @pytest.mark.parametrize(

@@ -361,6 +361,15 @@ def test_parameters_that_are_not_whole_are_a_value_error(tmp_path: Path, left: b
         jobs.load_params(tmp_path / "final.npy", PROBLEM)
 
 
+def test_parameters_with_more_behind_them_are_a_value_error(tmp_path: Path) -> None:
+    file = tmp_path / "final.npy"
+    jobs.save_params(file, initial_params(PROBLEM, 0))
+    assert jobs.load_params(file, PROBLEM).tensors().keys() == initial_params(PROBLEM, 0).tensors().keys()
+    file.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(ValueError, match="more than the parameters"):
+        jobs.load_params(file, PROBLEM)
+
+
 def test_training_that_diverges_in_float64_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     runner = prepare(tmp_path, NUMPY, problem=small_problem(learning_rate=1e300))
     with pytest.raises(UsageError, match="diverges, even in float64; choose a smaller one"):

@@ -58,14 +58,14 @@ def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
 
 
 def _drawings(results: StudyResults) -> Iterator[tuple[str, Figure]]:
-    timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
-    if not timed:
-        return
     if seeded := seeds_of(results):
         for name, points in seeded.items():
             runs = [results.runs[point.name] for point in points]
             yield f"curves{'-' if name else ''}{name}.svg", curves(runs)
-        return  # its times are those of short runs, and not what it is about
+        return  # times, where there are any, are those of short runs, and not what it is about
+    timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
+    if not timed:
+        return
     if len(timed) == 1:  # nothing to draw a line through
         yield "epoch_time.svg", epoch_time(results.runs[timed[0].name])
         return

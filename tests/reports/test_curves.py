@@ -47,6 +47,19 @@ def test_seeds_share_a_figure() -> None:
     assert drawn == study_figures(results)
 
 
+def test_curves_of_stages_that_were_not_timed_are_drawn(tmp_path: Path) -> None:
+    results = curve_results(seeds=1)
+    save_study(results.study, tmp_path)
+    for name, run in results.runs.items():
+        untimed = [msgspec.structs.replace(stage, timing=None) for stage in run.stages]
+        (tmp_path / name).mkdir()
+        save(msgspec.structs.replace(run, stages=untimed), tmp_path / name / "results.json")
+    render_study(tmp_path)
+    for size in (64, 256):
+        assert (tmp_path / "figures" / f"curves-hidden-{size}.svg").exists()
+        assert f"](figures/curves-hidden-{size}.svg)" in (tmp_path / "report.md").read_text()
+
+
 def test_csv_has_every_point_of_every_curve() -> None:
     run = next(iter(curve_results(seeds=1).runs.values()))
     lines = list(csv.DictReader(io.StringIO(curves_csv({("64", "0"): run}, ["hidden", "seed"]))))

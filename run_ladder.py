@@ -35,7 +35,7 @@ try:
     from ladder.limit_data import LimitsRecord
     from ladder.limits import measure_limits
     from ladder.lock import alone_in
-    from ladder.options import OneLineParser, compare_parser, ladder_parser, study_parser, tune_parser
+    from ladder.options import OneLineParser, compare_parser, ladder_parser, profilers, study_parser, tune_parser
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
@@ -404,7 +404,7 @@ def _seen_by_nsys(options: argparse.Namespace, entries: dict[str, Entry], chosen
     if options.nsys_stages is None:
         return None
     option = f"--nsys-stages {options.nsys_stages}"
-    if "nsys" not in options.profile:
+    if "nsys" not in profilers(options):
         raise UsageError(f"{option}: nsys sees none without --profile nsys; give that, too")
     seen = [entry.stage.name for entry in select(options.nsys_stages, entries) if entry in chosen]
     if not seen:
@@ -423,7 +423,7 @@ def _begun(
         options.warmups,
         options.budget,
         options.timeout,
-        options.profile if options.at_once == 1 else [],
+        profilers(options),
         remeasure=options.remeasure,
         at_once=options.at_once,
         precision=options.precision,

@@ -40,9 +40,7 @@ class Job(msgspec.Struct, frozen=True):
     budget_s: float | None  # null: `wanted` is what an earlier round found affordable
     salt: int = 0  # see `drawn`
     curve_steps: int = 0  # record the curves with a point every so many steps; 0: do not
-    blas_threads: int | None = (
-        None  # of the cores, this process's share where it has not all; null: as many as it likes
-    )
+    blas_threads: int | None = None  # at most, beside others; null: as many as it likes
     compiles: bool = False  # beside others, for what that leaves on disk: only preparing is timed, nothing judged
 
 
@@ -107,7 +105,7 @@ def run_number(round_: int, run: int) -> int:
 
 
 def save_params(path: Path, params: Params) -> None:
-    """Write parameters to an .npy file, one tensor after the other: an .npz takes five times as long."""
+    """Write parameters to an .npy file, one tensor after the other: an .npz takes longer."""
     with path.open("wb") as file:
         for tensor in (*params.weights, *params.biases):
             np.save(file, tensor, allow_pickle=False)
@@ -117,7 +115,10 @@ def load_params(path: Path, problem: Problem) -> Params:
     """Read them again; raises OSError or ValueError unless they are whole and of the problem's shapes."""
     layers = len(problem.layers)
     with path.open("rb") as file:
-        tensors = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(2 * layers)]
+        try:
+            tensors = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(2 * layers)]
+        except Exception as error:  # a header is parsed as Python, so that a damaged one raises whatever Python has
+            raise ValueError(f"{path.name}: {type(error).__name__}: {error}") from error
         if file.read(1):
             raise ValueError(f"{path.name}: more than the parameters of {layers} layers")
     params = Params(tuple(tensors[:layers]), tuple(tensors[layers:]))

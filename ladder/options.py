@@ -118,7 +118,7 @@ def ladder_parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="processes side by side, to check what stages compute: no time then counts, nothing is profiled (1)",
+        help="processes side by side, to check what stages compute: none is timed or profiled then (1)",
     )
     how.add_argument(
         "--precision",
@@ -139,7 +139,6 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--profile",
         "--tool",
         type=_tools,
-        default=["cupti"],
         metavar="TOOL,...",
         help="nsys, cupti, nsys,cupti, auto or none: profile what passed, once it is timed (default: cupti)",
     )
@@ -212,6 +211,13 @@ def _tools(text: str) -> list[Tool]:
 
 def _names(text: str) -> list[str]:
     return text.split(",")
+
+
+def profilers(options: argparse.Namespace) -> list[Tool]:
+    """Those that a run is to have: CUPTI where nobody said, and where something is timed."""
+    if options.profile is None:
+        return ["cupti"] if options.at_once == 1 else []
+    return list(options.profile)
 
 
 def tools(text: str) -> list[Tool]:

@@ -231,7 +231,7 @@ class Runner:
     def _round_at_once(self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer) -> None:
         """The same side by side, for runs that ask what stages compute and not how long they take.
 
-        What float64 computes of them on the host, here and there, is then for a share of the cores, too.
+        BLAS has a share of the cores in each of them, and here, where float64 checks what they leave.
         """
         at_once, logs = self._settings.at_once, self._folder / "logs"
         share = max(1, cores_usable() // at_once)
@@ -304,7 +304,8 @@ class Runner:
         name, folder, report = row.entry.stage.name, ended.folder, ended.report
         if report.process is not None:
             took, beside = report.process.took_s, self._settings.at_once - 1
-            took["start and end"] = ended.seconds - sum(took.values())
+            if not beside:  # where others end, it may have waited to be looked at
+                took["start and end"] = ended.seconds - sum(took.values())
             process = msgspec.structs.replace(report.process, beside=beside)
             report = msgspec.structs.replace(report, process=process)
         if report.misfit:
@@ -369,6 +370,7 @@ class Runner:
 
     def _job(self, row: Row, round_: int, dataset: Path) -> Job:
         first = not row.processes
+        is_cut = row.plan is None and self._settings.at_once == 1  # side by side, seconds say nothing
         return Job(
             source=row.entry.source,
             problem=self._told,
@@ -379,7 +381,7 @@ class Runner:
             wanted=row.plan or self._asked,
             profile="cupti" if "cupti" in self._settings.profile and row.profile_s <= PROFILE_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
-            budget_s=None if row.plan else self._settings.budget_s / self._settings.rounds,
+            budget_s=self._settings.budget_s / self._settings.rounds if is_cut else None,
         )
 
     def _judge(self, row: Row, job: Job, report: Report, folder: Path) -> None:

@@ -56,7 +56,10 @@ class SideBySide:
         self.close()
 
     def __iter__(self) -> Iterator[Ended]:
-        """Every worker as it ends by itself, or is ended as too late."""
+        """Every worker as it ends by itself, or is ended as too late.
+
+        They are looked at only while the next one is asked for: one that ends between is given the time until then.
+        """
         while self._running:
             for one in list(self._running):
                 if one.process.poll() is not None or time.monotonic() > one.begun + self._timeout_s:

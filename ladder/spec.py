@@ -34,9 +34,16 @@ def check_settings(settings: Settings) -> None:
         raise UsageError(f"lock clocks {settings.lock_clocks_mhz}: must be 1 MHz or more, such as 1500")
     if settings.precision is not None and not 0 < settings.precision < 1:
         raise UsageError(f"precision {settings.precision:g}: must be a share above 0% and below 100%, such as 1%")
-    if settings.at_once > 1 and settings.precision is not None:
-        asked = f"--precision {settings.precision:.0%}"
-        raise UsageError(f"at once {settings.at_once}: {asked} asks for times, and side by side there are none")
+    of_times = {
+        "--precision": settings.precision,
+        "--profile": ",".join(settings.profile),
+        "--lock-clocks": settings.lock_clocks_mhz,
+    }
+    for option, asked in of_times.items():
+        if settings.at_once > 1 and asked:
+            raise UsageError(
+                f"at once {settings.at_once}: {option} is for times, and side by side there are none; leave one out"
+            )
     seconds_of = {"budget": settings.budget_s, "timeout": settings.timeout_s, "time cap": settings.time_cap_s}
     for name, seconds in seconds_of.items():
         if not 0 < seconds < float("inf"):

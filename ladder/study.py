@@ -17,7 +17,7 @@ import msgspec
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.compilers import Compilers
-from ladder.options import ladder_parser
+from ladder.options import ladder_parser, profilers
 from ladder.results import Settings
 from ladder.runner import SCRATCH, Observer, Runner
 from ladder.spec import check_settings
@@ -126,8 +126,18 @@ def _chosen(point: Point, stages: str, entries: Mapping[str, Entry]) -> list[Ent
 
 def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for what no run can have, before the first point is measured and not at the fifth."""
-    times = (options.rounds, options.repeats, options.warmups, options.budget, options.timeout)
-    check_settings(Settings(*times, precision=options.precision, at_once=options.at_once))
+    settings = Settings(
+        options.rounds,
+        options.repeats,
+        options.warmups,
+        options.budget,
+        options.timeout,
+        profilers(options),
+        precision=options.precision,
+        at_once=options.at_once,
+        lock_clocks_mhz=options.lock_clocks,
+    )
+    check_settings(settings)
     Problem(
         inputs=1,
         classes=1,

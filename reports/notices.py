@@ -80,7 +80,9 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
 def _timing_notices(results: Results) -> Iterable[Notice]:
     settings = results.settings
     if settings.at_once > 1:
-        yield Notice(f"Up to {settings.at_once} stages ran side by side (--at-once): all were checked, none was timed.")
+        yield Notice(
+            f"Up to {settings.at_once} stages ran side by side (--at-once): what ran was checked, nothing was timed."
+        )
     timed = [(stage, stage.timing) for stage in results.stages if stage.status == "passed" and stage.timing]
     asked = format.count(settings.rounds * settings.repeats, "run")
     for runs, names in _grouped((measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened):

@@ -95,6 +95,8 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--hidden 128,,3", "--hidden: '128,,3'", "such as 256 or 128,128,128"),
         ("--batch-size 0", "batch size 0", "1 or more"),
         ("--batch-size 70000", "batch size 70000", "choose 400 or fewer"),
+        ("--at-once 2 --profile nsys", "at once 2: --profile", "leave one out"),
+        ("--at-once 2 --lock-clocks 1500", "at once 2: --lock-clocks", "leave one out"),
         ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
         ("--stages numpy,xyzzy", "stage 'xyzzy'", "see --list"),
         ("--stages cublas..naive", "cublas comes after naive", "write naive..cublas"),
@@ -296,6 +298,15 @@ def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused:
     save(msgspec.structs.replace(earlier, stages=[other]), here / "earlier" / "results.json")
     line = refused("--resume", "earlier")
     assert line.endswith("earlier: numpy has other code by now than when it was measured; start anew\n")
+
+
+def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--stages", "numpy", *SMALL, "--at-once", "2", "--out", "beside"]) == 0
+    assert "what ran was checked, nothing was timed" in " ".join(capsys.readouterr().out.split())
+    results = load(here / "beside")
+    assert (results.settings.profile, results.stages[0].timing) == ([], None)
+    assert main(["compare", "earlier", "beside"]) == 2
+    assert "no stage was timed in both" in capsys.readouterr().err
 
 
 def test_validation_is_said_beside_the_times_and_kept_when_resumed(

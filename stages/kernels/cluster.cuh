@@ -84,18 +84,18 @@ __device__ inline void wait_for_cluster() {
     asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 }
 
-// A barrier of some warps of a block, all at the same line: `threads` of them, by the name `id` (not 0, which is
-// __syncthreads).
+// A barrier of some warps of a block, which all wait at the same line: `threads` of them, by the name `id` (not 0,
+// which is __syncthreads).
 __device__ inline void wait_for_warps(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// The same for warps at different lines of the kernel. (PTX ISA: bar is barrier.aligned.)
+// The same for warps that wait at different lines of the kernel. (PTX ISA: bar is barrier.aligned.)
 __device__ inline void meet_warps(int id, int threads) {
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// Takes part in such a barrier without waiting.
+// Takes part in such a barrier without waiting, wherever it is.
 __device__ inline void tell_warps(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -377,13 +377,17 @@ def last_layer(random: Generator) -> Iterator[Case]:
 
 
 def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: int | None = None) -> Iterator[Case]:
-    """The last layer by one block or a cluster: rows, inputs and classes, of which two have the same weights."""
+    """The last layer by one block or a cluster: rows, inputs and classes, of which two have the same weights.
+
+    Where there are more than those two, the second row ties for certain: its label's class with one before it.
+    """
     rate = float(np.float32(0.1))
     for i, (batch, fan_in, classes) in enumerate(sizes):
         inputs, weights = np.maximum(_normal(random, (batch, fan_in)), 0), _normal(random, (fan_in, classes))
         bias, labels = _normal(random, (classes,)), _labels(random, batch, classes)
         if classes > 2:
-            weights[:, 1], bias[1] = weights[:, 0], bias[0]
+            weights[:, 1], bias[:2] = weights[:, 0], bias.max()
+            inputs[1], labels[1] = 0, 1
         args: Args = {"inputs": inputs, "weights": weights, "bias": bias, "labels": labels}
         args |= {"dinputs": _poison((batch, fan_in)), "totals": np.array([1234.5, 678.0])}
         args |= {"batch": batch, "fan_in": fan_in, "with_totals": i % 2, "learning_rate": rate}

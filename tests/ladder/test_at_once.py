@@ -39,6 +39,11 @@ def test_so_many_run_side_by_side_and_none_is_timed(
     assert load(tmp_path) == results
 
 
+def test_no_budget_cuts_their_runs(tmp_path: Path) -> None:
+    (stage,) = prepare(tmp_path, NUMPY, at_once=2, repeats=3, budget_s=1e-6).run(Watcher()).stages
+    assert (stage.status, [len(process.runs_s) for process in stage.processes]) == ("passed", [3])
+
+
 def test_each_has_its_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, seen = blas_threads(), list[int | None]()
     monkeypatch.setattr(runner, "cores_usable", lambda: 3)
@@ -95,9 +100,11 @@ def test_whoever_leaves_ends_those_that_run(tmp_path: Path) -> None:
     ("settings", "said"),
     [
         ({"at_once": 0}, "at once 0: must be from 1 to 450"),
-        ({"at_once": 2, "precision": 0.01}, "at once 2: --precision 1% asks for times, and side by side"),
+        ({"at_once": 2, "precision": 0.01}, "at once 2: --precision is for times, and side by side"),
+        ({"at_once": 2, "profile": ["cupti"]}, "at once 2: --profile is for times"),
+        ({"at_once": 2, "lock_clocks_mhz": 1500}, "at once 2: --lock-clocks is for times"),
     ],
 )
-def test_settings_that_contradict_are_refused(settings: dict[str, float], said: str) -> None:
+def test_settings_that_contradict_are_refused(settings: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check_settings(Settings(1, 1, 1, 5.0, 60.0, **settings))  # type: ignore[arg-type]

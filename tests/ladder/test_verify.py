@@ -361,6 +361,27 @@ def test_parameters_that_are_not_whole_are_a_value_error(tmp_path: Path, left: b
         jobs.load_params(tmp_path / "final.npy", PROBLEM)
 
 
+@pytest.mark.parametrize(
+    ("descr", "shape"),
+    [
+        ("'<f4'", "(99999999999999999999,)"),  # OverflowError
+        ("'<f4'", "(9999999999999,)"),  # MemoryError
+        ("'<f4'", "(04,)"),  # SyntaxError
+        ("'<f4'", "(" + "-" * 5000 + "1,)"),  # RecursionError
+        ("'<f4'", "(-1,)"),
+        ("'<f4'", "((3,)"),
+        ("'|O'", "(3,)"),
+        ("[('a', '<f4')]", "(3,)"),
+    ],
+)
+def test_forged_headers_are_a_value_error(descr: str, shape: str, tmp_path: Path) -> None:
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    file = tmp_path / "final.npy"
+    file.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(100))
+    with pytest.raises(ValueError, match=r"."):
+        jobs.load_params(file, PROBLEM)
+
+
 def test_parameters_with_more_behind_them_are_a_value_error(tmp_path: Path) -> None:
     file = tmp_path / "final.npy"
     jobs.save_params(file, initial_params(PROBLEM, 0))

@@ -79,6 +79,7 @@ class Process(msgspec.Struct, frozen=True):
     disturbed: list[str] = []  # by what, as `ladder.disturbance` judges it; never by the times themselves
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
+    detail: str = ""  # what the trainer said of itself, such as `CPU, 2 threads`: it may differ from process to process
     beside: int = 0  # up to so many others of the same run: then no time here says anything, and its stage has none
     took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
 

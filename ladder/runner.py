@@ -306,7 +306,7 @@ class Runner:
             took, beside = report.process.took_s, self._settings.at_once - 1
             if not beside:  # where others end, it may have waited to be looked at
                 took["start and end"] = ended.seconds - sum(took.values())
-            process = msgspec.structs.replace(report.process, beside=beside)
+            process = msgspec.structs.replace(report.process, beside=beside, detail=report.detail)
             report = msgspec.structs.replace(report, process=process)
         if report.misfit:
             row.skip(report.misfit)

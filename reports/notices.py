@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -99,6 +100,11 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
             yield Notice(f"{stage.name}: the GPU slowed itself down{because} while it was measured.")
     yield from _disturbance_notices([stage for stage, _ in timed])
     yield from _precision_notices(results, [stage for stage, _ in timed])
+    for stage, _ in timed:
+        details = Counter(process.detail for process in stage.processes)
+        if len(details) > 1:
+            counted = [f"{detail or 'unknown'} ({count})" for detail, count in details.items()]
+            yield Notice(f"{stage.name}: its processes differ: {'; '.join(counted)}.")
     gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
     if gaps:
         yield Notice(

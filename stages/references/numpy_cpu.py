@@ -14,6 +14,7 @@ Found: it depends on the network. On two cores the trial took 58 us a step for s
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -28,7 +29,7 @@ from common.trainer import EpochMetrics
 from stages.stage import Stage
 
 Labels = np.ndarray[tuple[int], np.dtype[np.intp]]
-TRIAL_S = 0.05  # for each number of threads
+TRIAL_S, TURNS = 0.05, 8  # for each number of threads, in so many turns: who disturbs a moment disturbs all of them
 
 
 class NumpyTrainer:
@@ -154,7 +155,7 @@ def build(problem: Problem, train: Split) -> NumpyTrainer:
 
 @cache
 def _quickest(problem: Problem) -> int | None:
-    """Of 1, 2, 4, ... threads up to all, with how many a step takes the least time; None where nobody can tell."""
+    """Of 1, 2, 4, ... threads up to all, with how many a step takes least in the median; None where nobody can tell."""
     if (most := blas_threads()) is None:
         return None
     random, size = np.random.default_rng(0), problem.batch_size
@@ -162,22 +163,23 @@ def _quickest(problem: Problem) -> int | None:
     trainer = NumpyTrainer(problem, Split(images, random.integers(0, problem.classes, size, np.uint8)))
     trainer.load_params(initial_params(problem, 0))
     counts = [*(1 << power for power in range(most.bit_length()) if 1 << power < most), most]
-    seconds = {}
-    for count in counts:
-        limit_blas_threads(count)
-        seconds[count] = _step_s(trainer)
-    return min(counts, key=seconds.__getitem__)
+    steps_s: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(TURNS):
+        for count in counts:
+            limit_blas_threads(count)
+            steps_s[count] += _steps_s(trainer)
+    return min(counts, key=lambda count: statistics.median(steps_s[count]))
 
 
-def _step_s(trainer: NumpyTrainer) -> float:
-    """The quickest of some epochs; the first one wakes threads."""
+def _steps_s(trainer: NumpyTrainer) -> list[float]:
+    """What each of some steps took, after a first one, which wakes threads."""
     trainer.run_epoch(0)
     took, begin = list[float](), time.perf_counter()
-    while not took or time.perf_counter() - begin < TRIAL_S:
+    while not took or time.perf_counter() - begin < TRIAL_S / TURNS:
         before = time.perf_counter()
         trainer.run_epoch(0)
         took.append(time.perf_counter() - before)
-    return min(took)
+    return took
 
 
 STAGE = Stage("numpy", "NumPy", "reference", "float32", (), build)

@@ -170,6 +170,18 @@ def test_processes_that_disagree_are_told_in_one_sentence(factor: float, told: b
     assert not any(text.startswith("async, ") for text in texts(failed))
 
 
+def test_processes_that_say_different_things_of_themselves_are_told() -> None:
+    run = sample.results()
+    (one,) = next(stage for stage in run.stages if stage.name == "numpy").processes
+    for details, told in (
+        (["CPU, 2 threads"] * 3, []),
+        (["2 threads", "1 thread", "2 threads"], ["numpy: its processes differ: 2 threads (2); 1 thread (1)."]),
+    ):
+        processes = [msgspec.structs.replace(one, round=i, detail=detail) for i, detail in enumerate(details)]
+        found = texts(sample.replace_stage(run, "numpy", processes=processes))
+        assert [text for text in found if "its processes differ" in text] == told
+
+
 def test_stages_that_were_shortened_alike_share_a_notice() -> None:
     naive = next(stage for stage in sample.results().stages if stage.name == "naive")
     assert naive.timing is not None

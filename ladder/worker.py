@@ -49,6 +49,7 @@ from ladder.jobs import (
 )
 from ladder.lifetime import die_with_parent
 from ladder.measure import Clock, Validation, measure, plan_within, read_late, run_numbers, share_outside, timed_run
+from ladder.pace import Pace
 from ladder.profile import chrome, cupti
 from ladder.profile.inside import Profiled, sample_of
 from ladder.profile.moved import with_bytes
@@ -142,7 +143,8 @@ def do(job: Job, folder: Path) -> Report:
     laps.end("first epochs")
 
     def after_run(number: int) -> None:
-        host_states.extend(host.read())
+        product_s = pace.read() if pace else None
+        host_states.extend(msgspec.structs.replace(state, product_s=product_s) for state in host.read())
         states.extend(monitor.read())
         originals.check()
         final, late = read_late(trainer, now)
@@ -152,6 +154,7 @@ def do(job: Job, folder: Path) -> Report:
         if number == 0:
             judged[:] = [Params(tuple(w.copy() for w in final.weights), tuple(b.copy() for b in final.biases))]
 
+    pace = Pace() if trainer.device == "cpu" else None
     host.read()
     warmups, runs = measure(
         trainer,

@@ -4,13 +4,17 @@ A verdict is drawn from the interval of the ratio of the two medians (`ladder.st
 FASTER and SLOWER: the whole interval is on one side of 1, and the ratio further from it than two recordings of the same
 thing may differ by. SAME: otherwise, and all of it is within the threshold, so that there is no difference that anybody
 has to care about. Anything else is AMBIGUOUS.
+
+Where the host's cores were not as fast beside one run as beside the other, by the small product of `ladder.pace`, the
+interval is wider by as much: how much of a difference is the stage's own, nobody can tell.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -23,8 +27,16 @@ from reports.summary import reason, table_order
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
 RESOLUTION = 0.005  # less than that, two recordings of one machine may differ by, whatever their processes say
+OFF_PACE = 0.05  # beyond that, the medians of the host's paces beside two runs do not differ by chance
 THRESHOLD = 0.02
 NO_REGRESSION, REGRESSION, CANNOT_COMPARE = 0, 1, 2
+
+
+class Side(NamedTuple):
+    """A stage's processes in one run."""
+
+    times: list[float]  # a step of each in us
+    products_s: list[float]  # what a small product took the host's cores beside each that was asked: see `ladder.pace`
 
 
 class StageVerdict(msgspec.Struct, frozen=True):
@@ -92,7 +104,8 @@ def compare(
     known = {stage.name: stage for stage in table_order(new)}
     was = {stage.name: stage for stage in table_order(base)}
     pairs = [(was.get(name), known.get(name), name) for name in dict.fromkeys([*was, *known])]
-    verdicts = [_stage(before, after, name, threshold) for before, after, name in pairs]
+    same_cpu = base.environment.get("cpu") == new.environment.get("cpu")
+    verdicts = [_stage(before, after, name, threshold, same_cpu=same_cpu) for before, after, name in pairs]
     if not any(one.verdict or one.regression for one in verdicts):
         raise CannotCompareError(f"{names[0]} and {names[1]}: no stage was timed in both; name runs that share one")
     lost = {one.lost for one in verdicts}
@@ -118,7 +131,29 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
     return "SAME" if within else "AMBIGUOUS"
 
 
-def _stage(before: StageResult | None, after: StageResult | None, name: str, threshold: float) -> StageVerdict:
+def side_of(stage: StageResult) -> Side:
+    """Its processes; without times where it has none to compare."""
+    asked = (process.product_s for process in stage.processes)
+    return Side(step_times_us(stage), [took_s for took_s in asked if took_s is not None])
+
+
+def off_pace(base: Side, new: Side) -> float:
+    """How many times as long the small product took beside the new run; 1 where it is as good as that, or unknown."""
+    if not base.products_s or not new.products_s:
+        return 1.0
+    ratio = statistics.median(new.products_s) / statistics.median(base.products_s)
+    return ratio if abs(math.log(ratio)) > OFF_PACE else 1.0
+
+
+def interval_between(base: Side, new: Side) -> Interval:
+    """That of the ratio of their times on one host, whose own pace is in it where that was not the same."""
+    interval, pace = ratio_interval(base.times, new.times), off_pace(base, new)
+    return Interval(interval.value, interval.low / max(pace, 1 / pace), interval.high * max(pace, 1 / pace))
+
+
+def _stage(
+    before: StageResult | None, after: StageResult | None, name: str, threshold: float, *, same_cpu: bool
+) -> StageVerdict:
     if after is None:
         return StageVerdict(name, remarks=["only in the first run"], lost="absent" if step_times_us(before) else "")
     if before is None:
@@ -135,7 +170,12 @@ def _stage(before: StageResult | None, after: StageResult | None, name: str, thr
     if not base or not new:
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
+    sides = side_of(before), side_of(after)
     interval = ratio_interval(base, new)
+    if same_cpu and before.detail == after.detail:
+        interval = interval_between(*sides)
+        if (pace := off_pace(*sides)) != 1:
+            known.remarks.append(f"the host's cores together were {_slower(pace)} beside the new run")
     verdict = verdict_of(interval, threshold)
     return replace(
         known,
@@ -145,6 +185,10 @@ def _stage(before: StageResult | None, after: StageResult | None, name: str, thr
         high=interval.high,
         regression=verdict == "SLOWER" and interval.value > 1 + threshold,
     )
+
+
+def _slower(pace: float) -> str:
+    return f"{pace - 1:.0%} slower" if pace > 1 else f"{1 / pace - 1:.0%} faster"
 
 
 def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:

@@ -4,7 +4,8 @@
 `--update` writes it there. Nothing is drawn that a seed does not fix, so that it prints the same every time.
 
 False verdicts (A/A): the processes of a stage are parted into two halves in every way there is, or in so many ways
-drawn by chance, and each half is compared with the other. Power: two sides of so many processes are drawn with
+drawn by chance, and each half is compared with the other. In order: so many of them in a row with the next ones, as two
+runs are, one after the other. Power: two sides of so many processes are drawn with
 replacement, and every time of one is made longer by a known share. Coverage: how often an interval misses the truth
 where it is known, since the processes are drawn from distributions that are as unlike each other as recorded ones.
 """
@@ -26,10 +27,9 @@ from numpy.typing import NDArray
 from ladder.results import Results, StageResult, load
 from ladder.statistics import ENOUGH, OF_A_VERDICT, Interval, ratio_interval
 from reports.markdown import table
-from reports.peers import step_times_us
 from reports.provenance import provenance
 from reports.render import replace_text
-from reports.verdicts import Verdict, verdict_of
+from reports.verdicts import Side, Verdict, interval_between, side_of, verdict_of
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS, DOCUMENT = ROOT / "results" / "aa", ROOT / "docs" / "statistics.md"
@@ -40,6 +40,7 @@ SIDES = (2, 6, 8, 12, 24, 96)
 MOST_DRAWN = 4  # times as many as were recorded
 SLOWER_BY = (0.01, 0.02, 0.05)
 VERDICTS: tuple[Verdict, ...] = ("SAME", "AMBIGUOUS", "FASTER", "SLOWER")
+FALSE: tuple[Verdict, ...] = ("FASTER", "SLOWER")  # of a stage beside itself
 SEED = 0
 SIMULATED = 1000
 # What the logarithms of times may be like, in units of their spread.
@@ -86,21 +87,34 @@ def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
         yield list(one), rest[:half]
 
 
-def self_comparisons(times: Sequence[float]) -> Counter[Verdict]:
+def part(side: Side, chosen: Sequence[int]) -> Side:
+    """Some of a stage's processes, of which all or none were asked for the host's pace."""
+    return Side(*([values[i] for i in chosen] if values else [] for values in side))
+
+
+def self_comparisons(whole: Side) -> Counter[Verdict]:
     """What the halves of one stage's processes say of each other."""
     return Counter(
-        verdict_of(ratio_interval([times[i] for i in one], [times[i] for i in other]))
-        for one, other in halves(len(times))
+        verdict_of(interval_between(part(whole, one), part(whole, other))) for one, other in halves(len(whole.times))
     )
 
 
-def power(times: Sequence[float], side: int) -> tuple[float, list[float]]:
+def in_order(whole: Side, side: int) -> Counter[Verdict]:
+    """What so many processes in a row say of the next ones, wherever one begins."""
+    return Counter(
+        verdict_of(interval_between(*(part(whole, range(at, at + side)) for at in (begin, begin + side))))
+        for begin in range(len(whole.times) - 2 * side + 1)
+    )
+
+
+def power(whole: Side, side: int) -> tuple[float, list[float]]:
     """How often two sides of so many processes get a false verdict, and are SLOWER when they are, by `SLOWER_BY`."""
     random = np.random.default_rng(SEED)
     false, seen = 0, [0] * len(SLOWER_BY)
     for _ in range(DRAWS):
-        interval = ratio_interval(random.choice(times, side), random.choice(times, side))
-        false += verdict_of(interval) in ("FASTER", "SLOWER")
+        base, new = (part(whole, random.choice(len(whole.times), side).tolist()) for _ in range(2))
+        interval = interval_between(base, new)
+        false += verdict_of(interval) in FALSE
         for index, share in enumerate(SLOWER_BY):
             # Of times that are longer by a share, every ratio is; the interval is one of logarithms.
             longer = Interval(*(end * (1 + share) for end in interval))
@@ -110,12 +124,12 @@ def power(times: Sequence[float], side: int) -> tuple[float, list[float]]:
 
 def study(name: str, results: Results) -> str:
     """The section of one recording."""
-    stages = [(stage, times) for stage in results.stages if len(times := step_times_us(stage)) > 1]
-    counted = [self_comparisons(times) for _, times in stages]
-    parted = [_parted(stage, times, found) for (stage, times), found in zip(stages, counted, strict=True)]
+    stages = [(stage, side) for stage in results.stages if len((side := side_of(stage)).times) > 1]
+    counted = [self_comparisons(side) for _, side in stages]
+    parted = [_parted(stage, side.times, found) for (stage, side), found in zip(stages, counted, strict=True)]
     total = sum(counted, Counter[Verdict]())
-    false = total["FASTER"] + total["SLOWER"]
-    drawn = [line for stage, times in stages for line in _drawn(stage, times)]
+    false = sum(total[verdict] for verdict in FALSE)
+    drawn = [line for stage, side in stages for line in _drawn(stage, side)]
     columns = ("Stage", "Processes", "Scatter", "Disturbed", "Self-comparisons", *VERDICTS, "Second half / first")
     return "\n\n".join(
         (
@@ -124,9 +138,9 @@ def study(name: str, results: Results) -> str:
             table(columns, parted, right=[False] + [True] * (len(columns) - 1)),
             f"False verdicts: {false} of {total.total()} self-comparisons, {false / total.total():.2%}.",
             table(
-                ("Stage", "Processes a side", "False verdicts", *(f"{share:.0%} seen" for share in SLOWER_BY)),
+                ("Stage", "Processes a side", "False", "In order", *(f"{share:.0%} seen" for share in SLOWER_BY)),
                 drawn,
-                right=[False] + [True] * (2 + len(SLOWER_BY)),
+                right=[False] + [True] * (3 + len(SLOWER_BY)),
             ),
         )
     )
@@ -147,10 +161,12 @@ def _parted(stage: StageResult, times: list[float], found: Counter[Verdict]) -> 
     ]
 
 
-def _drawn(stage: StageResult, times: list[float]) -> Iterator[list[str]]:
-    for side in (side for side in SIDES if side <= MOST_DRAWN * len(times)):
-        false, seen = power(times, side)
-        yield [f"`{stage.name}`", str(side), f"{false:.1%}", *(f"{share:.0%}" for share in seen)]
+def _drawn(stage: StageResult, whole: Side) -> Iterator[list[str]]:
+    for side in (side for side in SIDES if side <= MOST_DRAWN * len(whole.times)):
+        false, seen = power(whole, side)
+        ordered = in_order(whole, side)
+        of = f"{sum(ordered[verdict] for verdict in FALSE)} of {ordered.total()}" if ordered else "-"
+        yield [f"`{stage.name}`", str(side), f"{false:.1%}", of, *(f"{share:.0%}" for share in seen)]
 
 
 def block() -> str:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ladder.results import Results, StageCode
+from ladder.results import HostState, Results, StageCode
 from ladder.statistics import Interval
 from reports.verdicts import (
     CannotCompareError,
@@ -79,6 +79,41 @@ def test_known_differences_are_told() -> None:
     assert naive.base_us == pytest.approx(80.0)
     assert naive.new_us == pytest.approx(82.4)
     assert (naive.base_processes, naive.new_processes) == (12, 12)
+
+
+def on_cpu(step_us: float, product_s: float | None, *, detail: str = "CPU, 2 threads", cpu: str = "a CPU") -> Results:
+    """Twelve processes of NumPy beside which the host was as fast as that."""
+    numpy = stage("numpy", times(step_us), group="reference")
+    host = HostState(0.0, 0.0, product_s=product_s)
+    processes = [msgspec.structs.replace(process, host_states=[host]) for process in numpy.processes]
+    results = run(msgspec.structs.replace(numpy, processes=processes, detail=detail))
+    return msgspec.structs.replace(results, environment={**results.environment, "cpu": {"model": cpu}})
+
+
+@pytest.mark.parametrize(
+    ("step_us", "product_s", "expected", "remark"),
+    [
+        (130.0, 1.3, "AMBIGUOUS", "the host's cores together were 30% slower beside the new run"),
+        (100.0, 1.3, "AMBIGUOUS", "the host's cores together were 30% slower beside the new run"),
+        (77.0, 0.77, "AMBIGUOUS", "the host's cores together were 30% faster beside the new run"),
+        (150.0, 1.3, "SLOWER", "the host's cores together were 30% slower beside the new run"),
+        (130.0, 1.04, "SLOWER", None),
+        (100.0, 1.04, "SAME", None),
+        (130.0, None, "SLOWER", None),
+    ],
+)
+def test_what_the_hosts_pace_explains_is_no_verdict(
+    step_us: float, product_s: float | None, expected: Verdict, remark: str | None
+) -> None:
+    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(step_us, product_s), NAMES), "numpy")
+    assert (found.verdict, found.remarks) == (expected, [remark] if remark else [])
+    assert found.ratio == pytest.approx(step_us / 100)
+
+
+@pytest.mark.parametrize("other", [{"cpu": "another CPU"}, {"detail": "CPU, 1 thread"}])
+def test_the_pace_of_another_cpu_is_part_of_the_answer(other: dict[str, str]) -> None:
+    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(130.0, 1.3, **other), NAMES), "numpy")
+    assert (found.verdict, found.remarks) == ("SLOWER", [])
 
 
 @pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.015, 0), (1.0199, 0), (1.0201, 1), (1.5, 1), (0.5, 0)])

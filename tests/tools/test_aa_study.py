@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ladder.results import load
+from reports.verdicts import Side
 from tests.reports.recorded import run, stage, times
 from tools import aa_study
 
@@ -32,7 +33,7 @@ def test_of_too_many_ways_some_are_drawn_and_always_the_same() -> None:
 
 
 def test_a_calm_stage_is_the_same_as_itself() -> None:
-    counted = aa_study.self_comparisons(times(50.0, processes=16))
+    counted = aa_study.self_comparisons(Side(times(50.0, processes=16), []))
     assert counted == {"SAME": aa_study.SPLITS}
 
 
@@ -42,11 +43,24 @@ def test_false_verdicts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = list(range(8)), list(range(8, 16))
     mixed = [*before[:4], *after[:4]], [*before[4:], *after[4:]]
     monkeypatch.setattr(aa_study, "halves", lambda count: [(before, after), (after, before), mixed])
-    assert aa_study.self_comparisons(jumped) == {"SLOWER": 1, "FASTER": 1, "AMBIGUOUS": 1}
+    assert aa_study.self_comparisons(Side(jumped, [])) == {"SLOWER": 1, "FASTER": 1, "AMBIGUOUS": 1}
+    # Not where the host's own pace has changed with it, by more than what is ever chance.
+    slower = [seconds * 1.3 for seconds in jumped[:8]]
+    paces = [1.0] * 8 + [1.3] * 8
+    assert aa_study.self_comparisons(Side(jumped[:8] + slower, paces)) == {"AMBIGUOUS": 3}
+    assert aa_study.self_comparisons(Side(jumped[:8] + slower, [])) == {"SLOWER": 1, "FASTER": 1, "AMBIGUOUS": 1}
+
+
+def test_those_in_a_row_are_held_against_the_next_ones() -> None:
+    jumped = [50.0] * 8 + [60.0] * 8
+    assert aa_study.in_order(Side(jumped, []), 8) == {"SLOWER": 1}
+    assert aa_study.in_order(Side(jumped, [1.0] * 8 + [1.2] * 8), 8) == {"AMBIGUOUS": 1}
+    assert aa_study.in_order(Side(times(50.0, processes=20), []), 8) == {"SAME": 5}
+    assert aa_study.in_order(Side(jumped[:15], []), 8) == {}
 
 
 def test_power_grows_with_the_difference_and_with_the_processes() -> None:
-    scattered = np.random.default_rng(0).normal(50, 0.5, 12).tolist()
+    scattered = Side(np.random.default_rng(0).normal(50, 0.5, 12).tolist(), [])
     false, few = aa_study.power(scattered, 8)
     _, many = aa_study.power(scattered, 24)
     assert false < 0.02
@@ -84,7 +98,7 @@ def test_what_is_claimed_of_the_h200_is_in_the_recordings(name: str, document: s
     assert int(of) >= 200
     assert int(false) / int(of) <= 0.01
     scatter = dict(re.findall(r"\| `([a-z-]+)` \| \d+ \| ([\d.]+)% \| \d+ \|", section))
-    seen = dict(re.findall(r"\| `([a-z-]+)` \| 12 \| [\d.]+% \| \d+% \| (\d+)% \|", section))
+    seen = dict(re.findall(r"\| `([a-z-]+)` \| 12 \| [\d.]+% \| [^|]+ \| \d+% \| (\d+)% \|", section))
     assert set(scatter) == set(seen) == {one.name for one in recording.stages}
     assert all(int(seen[stage]) >= 95 for stage in seen if float(scatter[stage]) < 1)
     assert all(float(scatter[stage]) < 1 for stage in seen if stage != "naive")  # which waits for its host

@@ -1,0 +1,33 @@
+"""How fast the host's cores are together: what a stage on the CPU depends on, and no account of the system tells.
+
+Of a virtual machine with two cores, each was as fast as ever for minutes while both together were a third slower, for
+all who use both: as if they were two cores now, and two threads of one later. Nothing of it is in `/proc`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+
+SIZE = 256  # of which a product takes both cores 0.15 ms, and meeting is a part of that, as it is of a stage's products
+PRODUCTS = 25
+
+
+class Pace:
+    """A small product, by as many threads as BLAS has in this process."""
+
+    def __init__(self) -> None:
+        self._factor = np.random.default_rng(0).random((SIZE, SIZE), np.float32)
+        self._product = np.empty_like(self._factor)
+        self._took_s()  # which wakes threads
+
+    def read(self) -> float:
+        """The seconds that it takes now, the median of some."""
+        return statistics.median(self._took_s() for _ in range(PRODUCTS))
+
+    def _took_s(self) -> float:
+        begin = time.perf_counter()
+        np.matmul(self._factor, self._factor, out=self._product)
+        return time.perf_counter() - begin

@@ -5,13 +5,12 @@ FASTER and SLOWER: the whole interval is on one side of 1, and the ratio further
 thing may differ by. SAME: otherwise, and all of it is within the threshold, so that there is no difference that anybody
 has to care about. Anything else is AMBIGUOUS.
 
-Where the host's cores were not as fast beside one run as beside the other, by the small product of `ladder.pace`, the
-interval is wider by as much: how much of a difference is the stage's own, nobody can tell.
+Where the host's cores were faster beside some of a stage's processes than beside others, by the small product of
+`ladder.pace`, the interval is that of the times and of the times by that pace: a verdict has to hold for both.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -27,7 +26,7 @@ from reports.summary import reason, table_order
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
 RESOLUTION = 0.005  # less than that, two recordings of one machine may differ by, whatever their processes say
-OFF_PACE = 0.05  # beyond that, the medians of the host's paces beside two runs do not differ by chance
+OFF_PACE = 0.10  # beyond that, the host's paces beside two processes do not differ by chance
 THRESHOLD = 0.02
 NO_REGRESSION, REGRESSION, CANNOT_COMPARE = 0, 1, 2
 
@@ -36,7 +35,7 @@ class Side(NamedTuple):
     """A stage's processes in one run."""
 
     times: list[float]  # a step of each in us
-    products_s: list[float]  # what a small product took the host's cores beside each that was asked: see `ladder.pace`
+    products_s: list[float]  # what a small product took the host's cores beside each: see `ladder.pace`; or empty
 
 
 class StageVerdict(msgspec.Struct, frozen=True):
@@ -132,23 +131,26 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
 
 
 def side_of(stage: StageResult) -> Side:
-    """Its processes; without times where it has none to compare."""
-    asked = (process.product_s for process in stage.processes)
-    return Side(step_times_us(stage), [took_s for took_s in asked if took_s is not None])
+    """Its processes; without times where it has none to compare, and without paces unless all were asked for them."""
+    times, asked = step_times_us(stage), [process.product_s for process in stage.processes]
+    products_s = [product_s for product_s in asked if product_s is not None]
+    return Side(times, products_s if len(products_s) == len(times) else [])
 
 
 def off_pace(base: Side, new: Side) -> float:
-    """How many times as long the small product took beside the new run; 1 where it is as good as that, or unknown."""
-    if not base.products_s or not new.products_s:
-        return 1.0
-    ratio = statistics.median(new.products_s) / statistics.median(base.products_s)
-    return ratio if abs(math.log(ratio)) > OFF_PACE else 1.0
+    """By how much, as a share, the host was slower beside one of the processes than beside another; 0 if unknown."""
+    products_s = [*base.products_s, *new.products_s]
+    apart = max(products_s) / min(products_s) - 1 if base.products_s and new.products_s else 0.0
+    return apart if apart > OFF_PACE else 0.0
 
 
 def interval_between(base: Side, new: Side) -> Interval:
-    """That of the ratio of their times on one host, whose own pace is in it where that was not the same."""
-    interval, pace = ratio_interval(base.times, new.times), off_pace(base, new)
-    return Interval(interval.value, interval.low / max(pace, 1 / pace), interval.high * max(pace, 1 / pace))
+    """That of the ratio of their times on one host; also of the times by its pace, where that was not the same."""
+    interval = ratio_interval(base.times, new.times)
+    if not off_pace(base, new):
+        return interval
+    by_pace = ratio_interval(*([time / pace for time, pace in zip(*side, strict=True)] for side in (base, new)))
+    return Interval(interval.value, min(interval.low, by_pace.low), max(interval.high, by_pace.high))
 
 
 def _stage(
@@ -174,8 +176,10 @@ def _stage(
     interval = ratio_interval(base, new)
     if same_cpu and before.detail == after.detail:
         interval = interval_between(*sides)
-        if (pace := off_pace(*sides)) != 1:
-            known.remarks.append(f"the host's cores together were {_slower(pace)} beside the new run")
+        if apart := off_pace(*sides):
+            known.remarks.append(
+                f"the host was up to {apart:.0%} slower beside some of its processes than beside others"
+            )
     verdict = verdict_of(interval, threshold)
     return replace(
         known,
@@ -185,10 +189,6 @@ def _stage(
         high=interval.high,
         regression=verdict == "SLOWER" and interval.value > 1 + threshold,
     )
-
-
-def _slower(pace: float) -> str:
-    return f"{pace - 1:.0%} slower" if pace > 1 else f"{1 / pace - 1:.0%} faster"
 
 
 def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:

@@ -16,7 +16,7 @@ gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[
 measured=runs/aa
 rm -rf "$measured"
 how=(--warmups 1 --profile none --budget 1000)
-"$python" run_ladder.py --stages numpy --rounds 96 --epochs 3 --repeats 3 --out "$measured/cpu" "${how[@]}"
+"$python" run_ladder.py --stages numpy --rounds 96 --epochs 3 --repeats 12 --out "$measured/cpu" "${how[@]}"
 "$python" run_ladder.py --stages naive,cuda-graph,fused-epilogue --rounds 24 --epochs 10 --repeats 2 --out "$measured/gpu" "${how[@]}"
 
 # Only now, so that both recordings say that the tree was clean.

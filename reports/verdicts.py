@@ -149,7 +149,8 @@ def interval_between(base: Side, new: Side) -> Interval:
     interval = ratio_interval(base.times, new.times)
     if not off_pace(base, new):
         return interval
-    by_pace = ratio_interval(*([time / pace for time, pace in zip(*side, strict=True)] for side in (base, new)))
+    was, now = ([time / pace for time, pace in zip(*side, strict=True)] for side in (base, new))
+    by_pace = ratio_interval(was, now)
     return Interval(interval.value, min(interval.low, by_pace.low), max(interval.high, by_pace.high))
 
 

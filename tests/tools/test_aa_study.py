@@ -102,3 +102,12 @@ def test_what_is_claimed_of_the_h200_is_in_the_recordings(name: str, document: s
     assert set(scatter) == set(seen) == {one.name for one in recording.stages}
     assert all(int(seen[stage]) >= 95 for stage in seen if float(scatter[stage]) < 1)
     assert all(float(scatter[stage]) < 1 for stage in seen if stage != "naive")  # which waits for its host
+
+
+def test_what_is_claimed_of_the_cpu_is_in_its_recording(document: str) -> None:
+    section = document.partition("### cpu\n")[2].partition("\n### ")[0]
+    assert re.search(r"False verdicts: [0-9] of 1000 self-comparisons", section)
+    rows = re.findall(r"\| `numpy` \| (\d+) \| [\d.]+% \| ([^|]+) \| \d+% \| (\d+)% \|", section)
+    assert int({side: seen for side, _, seen in rows}["96"]) >= 95
+    ordered = [counted.split(" of ") for _, counted, _ in rows if counted != "-"]
+    assert (sum(int(false) for false, _ in ordered), sum(int(of) for _, of in ordered)) == (8, 381)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from ladder.pace import OFF_PACE
 from ladder.results import Process
 
 CLOCK_DROP = 0.03  # of the highest clock that any of the stage's processes had
@@ -17,7 +18,6 @@ WAITED = 0.05  # of the timed runs, by all threads together
 STOLEN = 0.05  # of them, by other virtual machines
 OTHERS = 0.10  # of the machine's cores, kept busy by other processes: they take caches, memory and clocks, too
 IDLE = 1.0  # cores: while so many have nothing to do, whoever waits waits for being woken, and nobody took his
-SLOWER = 0.10  # than the cores together were beside any of the stage's processes that said the same of itself
 LEAST_S = 0.005  # a moment less than that is any kernel's housekeeping, and near the end of what it accounts for
 
 
@@ -25,10 +25,10 @@ def judged(processes: Sequence[Process], others: Iterable[Process], *, on_gpu: b
     """A stage's processes, each with what disturbed it; `others` are those that were set aside."""
     clocks = [state.sm_mhz for process in (*processes, *others) for state in process.gpu_states]
     highest = max(clocks, default=0) if on_gpu else None
-    quickest: dict[str, float] = {}  # as BLAS has other threads where a process says something else
+    quickest: dict[str, float] = {}  # by what a process says of itself, such as how many threads BLAS has
     for process in (*processes, *others):
-        if (took_s := process.product_s) is not None:
-            quickest[process.detail] = min(took_s, quickest.get(process.detail, took_s))
+        if (pace_s := process.pace_s) is not None:
+            quickest[process.detail] = min(pace_s, quickest.get(process.detail, pace_s))
     return [
         replace(process, disturbed=_reasons(process, highest, quickest.get(process.detail))) for process in processes
     ]
@@ -57,7 +57,7 @@ def _reasons(process: Process, highest_mhz: int | None, quickest_s: float | None
     others = statistics.mean([state.others for state in host]) if host else 0.0
     if others > OTHERS:
         reasons.append(f"others kept {others:.0%} of the host's cores busy")
-    took_s = process.product_s
-    if took_s is not None and quickest_s is not None and took_s > quickest_s * (1 + SLOWER):
-        reasons.append(f"the host's cores together were {took_s / quickest_s - 1:.0%} slower than beside its others")
+    pace_s = process.pace_s
+    if pace_s is not None and quickest_s is not None and pace_s > quickest_s * (1 + OFF_PACE):
+        reasons.append(f"the host's cores together were {pace_s / quickest_s - 1:.0%} slower than beside its others")
     return reasons

@@ -63,7 +63,6 @@ class HostState(msgspec.Struct, frozen=True):
     stolen_s: float  # by other virtual machines, all cores together
     others: float = 0.0  # the share of the machine's cores that other processes kept busy
     idle_cores: float = 0.0  # of those that it may use, how many had nothing to do; 0 where the system does not say
-    product_s: float | None = None  # what a small product took the cores together right after; null of stages on a GPU
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -81,14 +80,9 @@ class Process(msgspec.Struct, frozen=True):
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
     detail: str = ""  # what the trainer said of itself, such as `CPU, 2 threads`: it may differ from process to process
+    pace_s: float | None = None  # of the host's cores, before and after: see `ladder.pace`; null of stages on a GPU
     beside: int = 0  # up to so many others of the same run: then no time here says anything, and its stage has none
     took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
-
-    @property
-    def product_s(self) -> float | None:
-        """What a small product took the host's cores together beside its timed runs; None where nobody asked."""
-        asked = [state.product_s for state in self.host_states[-len(self.runs_s) :] if state.product_s is not None]
-        return statistics.median(asked) if asked else None
 
 
 class Timing(msgspec.Struct, frozen=True):

@@ -123,6 +123,9 @@ def do(job: Job, folder: Path) -> Report:
     def params_of(run: int) -> Params:
         return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
 
+    # Far from what is timed: for a moment BLAS's threads stay awake, and take cores from who has other threads.
+    pace = Pace() if trainer.device == "cpu" and job.blas_threads is None else None  # not beside others of this run
+    paces_s = [pace.read()] if pace else []
     plan = job.wanted
     with memory.watched():
         at_once = replace(validation, due=lambda _: True) if validation is not None else None
@@ -143,8 +146,7 @@ def do(job: Job, folder: Path) -> Report:
     laps.end("first epochs")
 
     def after_run(number: int) -> None:
-        product_s = pace.read() if pace else None
-        host_states.extend(msgspec.structs.replace(state, product_s=product_s) for state in host.read())
+        host_states.extend(host.read())
         states.extend(monitor.read())
         originals.check()
         final, late = read_late(trainer, now)
@@ -154,7 +156,6 @@ def do(job: Job, folder: Path) -> Report:
         if number == 0:
             judged[:] = [Params(tuple(w.copy() for w in final.weights), tuple(b.copy() for b in final.biases))]
 
-    pace = Pace() if trainer.device == "cpu" else None
     host.read()
     warmups, runs = measure(
         trainer,
@@ -168,6 +169,7 @@ def do(job: Job, folder: Path) -> Report:
         after_run=after_run,
         validation=validation,
     )
+    paces_s += [pace.read()] if pace else []
     taken = memory.taken_mib()
     save_params(folder / "final.npy", *judged)
     laps.end("measure")
@@ -192,6 +194,7 @@ def do(job: Job, folder: Path) -> Report:
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
             host_states=host_states,
             took_s=laps.seconds,
+            pace_s=statistics.mean(paces_s) if paces_s else None,
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),

@@ -101,9 +101,9 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
     yield from _disturbance_notices([stage for stage, _ in timed])
     yield from _precision_notices(results, [stage for stage, _ in timed])
     for stage, _ in timed:
-        details = Counter(process.detail for process in stage.processes)
+        details = Counter(process.detail for process in stage.processes if process.detail)
         if len(details) > 1:
-            counted = [f"{detail or 'unknown'} ({count})" for detail, count in details.items()]
+            counted = [f"{detail} ({count})" for detail, count in details.items()]
             yield Notice(f"{stage.name}: its processes differ: {'; '.join(counted)}.")
     gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
     if gaps:

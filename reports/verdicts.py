@@ -5,8 +5,8 @@ FASTER and SLOWER: the whole interval is on one side of 1, and the ratio further
 thing may differ by. SAME: otherwise, and all of it is within the threshold, so that there is no difference that anybody
 has to care about. Anything else is AMBIGUOUS.
 
-Where the host's cores were faster beside some of a stage's processes than beside others, by the small product of
-`ladder.pace`, the interval is that of the times and of the times by that pace: a verdict has to hold for both.
+Of a stage on the CPU, whose host may not have been as fast beside one run as beside the other (`ladder.pace`), the
+interval is that of the times and of the times by the host's pace: a verdict has to hold for both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from reports.summary import reason, table_order
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
 RESOLUTION = 0.005  # less than that, two recordings of one machine may differ by, whatever their processes say
-OFF_PACE = 0.10  # beyond that, the host's paces beside two processes do not differ by chance
 THRESHOLD = 0.02
 NO_REGRESSION, REGRESSION, CANNOT_COMPARE = 0, 1, 2
 
@@ -35,7 +34,7 @@ class Side(NamedTuple):
     """A stage's processes in one run."""
 
     times: list[float]  # a step of each in us
-    products_s: list[float]  # what a small product took the host's cores beside each: see `ladder.pace`; or empty
+    paces_s: list[float]  # of the host's cores, beside each: see `ladder.pace`; or empty
 
 
 class StageVerdict(msgspec.Struct, frozen=True):
@@ -131,23 +130,17 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
 
 
 def side_of(stage: StageResult) -> Side:
-    """Its processes; without times where it has none to compare, and without paces unless all were asked for them."""
-    times, asked = step_times_us(stage), [process.product_s for process in stage.processes]
-    products_s = [product_s for product_s in asked if product_s is not None]
-    return Side(times, products_s if len(products_s) == len(times) else [])
-
-
-def off_pace(base: Side, new: Side) -> float:
-    """By how much, as a share, the host was slower beside one of the processes than beside another; 0 if unknown."""
-    products_s = [*base.products_s, *new.products_s]
-    apart = max(products_s) / min(products_s) - 1 if base.products_s and new.products_s else 0.0
-    return apart if apart > OFF_PACE else 0.0
+    """Its processes; without times where it has none to compare, and without paces unless all have like ones."""
+    times = step_times_us(stage)
+    paces_s = [process.pace_s for process in stage.processes if process.pace_s is not None and process.runs_s]
+    alike = len(paces_s) == len(times) and len({process.detail for process in stage.processes}) == 1
+    return Side(times, paces_s if alike else [])
 
 
 def interval_between(base: Side, new: Side) -> Interval:
-    """That of the ratio of their times on one host; also of the times by its pace, where that was not the same."""
+    """That of the ratio of their times; where the host's paces are known, of the times by the pace as well."""
     interval = ratio_interval(base.times, new.times)
-    if not off_pace(base, new):
+    if not base.paces_s or not new.paces_s:
         return interval
     was, now = ([time / pace for time, pace in zip(*side, strict=True)] for side in (base, new))
     by_pace = ratio_interval(was, now)
@@ -173,17 +166,14 @@ def _stage(
     if not base or not new:
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
-    sides = side_of(before), side_of(after)
-    interval = ratio_interval(base, new)
+    by_times = interval = ratio_interval(base, new)
     if same_cpu and before.detail == after.detail:
-        interval = interval_between(*sides)
-        if apart := off_pace(*sides):
-            known.remarks.append(
-                f"the host was up to {apart:.0%} slower beside some of its processes than beside others"
-            )
-    verdict = verdict_of(interval, threshold)
+        interval = interval_between(side_of(before), side_of(after))
+    verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
+    may_be_host = [f"{alone} by its times alone, for which the host's pace may be the reason"] * (verdict != alone)
     return replace(
         known,
+        remarks=[*known.remarks, *may_be_host],
         verdict=verdict,
         ratio=interval.value,
         low=interval.low,

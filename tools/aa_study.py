@@ -5,9 +5,10 @@
 
 False verdicts (A/A): the processes of a stage are parted into two halves in every way there is, or in so many ways
 drawn by chance, and each half is compared with the other. In order: so many of them in a row with the next ones, as two
-runs are, one after the other. Power: two sides of so many processes are drawn with
-replacement, and every time of one is made longer by a known share. Coverage: how often an interval misses the truth
-where it is known, since the processes are drawn from distributions that are as unlike each other as recorded ones.
+runs are, one after the other; by times alone, and as `compare` does it, with the host's pace. Power: two sides of so
+many processes are drawn with replacement, and every time of one is made longer by a known share. Coverage: how often an
+interval misses the truth where it is known, since the processes are drawn from distributions that are as unlike each
+other as recorded ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +43,7 @@ MOST_DRAWN = 4  # times as many as were recorded
 SLOWER_BY = (0.01, 0.02, 0.05)
 VERDICTS: tuple[Verdict, ...] = ("SAME", "AMBIGUOUS", "FASTER", "SLOWER")
 FALSE: tuple[Verdict, ...] = ("FASTER", "SLOWER")  # of a stage beside itself
+ORDERED = "In order, by times", "with the pace"
 SEED = 0
 SIMULATED = 1000
 # What the logarithms of times may be like, in units of their spread.
@@ -99,12 +102,19 @@ def self_comparisons(whole: Side) -> Counter[Verdict]:
     )
 
 
-def in_order(whole: Side, side: int) -> Counter[Verdict]:
-    """What so many processes in a row say of the next ones, wherever one begins."""
-    return Counter(
+def first_attempts(stage: StageResult) -> Side:
+    """What was measured of every round at first, in the order of time; what was measured again came after all of it."""
+    first = {process.round: process for process in (*stage.processes, *reversed(stage.set_aside))}
+    return side_of(msgspec.structs.replace(stage, processes=[first[round_] for round_ in sorted(first)]))
+
+
+def in_order(whole: Side, side: int) -> str:
+    """How many of so many comparisons are false: processes in a row with the next ones, wherever one begins."""
+    found = Counter(
         verdict_of(interval_between(*(part(whole, range(at, at + side)) for at in (begin, begin + side))))
         for begin in range(len(whole.times) - 2 * side + 1)
     )
+    return f"{sum(found[verdict] for verdict in FALSE)} of {found.total()}" if found else "-"
 
 
 def power(whole: Side, side: int) -> tuple[float, list[float]]:
@@ -138,9 +148,9 @@ def study(name: str, results: Results) -> str:
             table(columns, parted, right=[False] + [True] * (len(columns) - 1)),
             f"False verdicts: {false} of {total.total()} self-comparisons, {false / total.total():.2%}.",
             table(
-                ("Stage", "Processes a side", "False", "In order", *(f"{share:.0%} seen" for share in SLOWER_BY)),
+                ("Stage", "A side", "False", *ORDERED, *(f"{share:.0%} seen" for share in SLOWER_BY)),
                 drawn,
-                right=[False] + [True] * (3 + len(SLOWER_BY)),
+                right=[False] + [True] * (2 + len(ORDERED) + len(SLOWER_BY)),
             ),
         )
     )
@@ -163,10 +173,9 @@ def _parted(stage: StageResult, times: list[float], found: Counter[Verdict]) -> 
 
 def _drawn(stage: StageResult, whole: Side) -> Iterator[list[str]]:
     for side in (side for side in SIDES if side <= MOST_DRAWN * len(whole.times)):
-        false, seen = power(whole, side)
-        ordered = in_order(whole, side)
-        of = f"{sum(ordered[verdict] for verdict in FALSE)} of {ordered.total()}" if ordered else "-"
-        yield [f"`{stage.name}`", str(side), f"{false:.1%}", of, *(f"{share:.0%}" for share in seen)]
+        (false, seen), first = power(whole, side), first_attempts(stage)
+        ordered = [in_order(Side(first.times, paces_s), side) for paces_s in ([], first.paces_s)]
+        yield [f"`{stage.name}`", str(side), f"{false:.1%}", *ordered, *(f"{share:.0%}" for share in seen)]
 
 
 def block() -> str:

@@ -166,8 +166,9 @@ def _quickest(problem: Problem) -> int | None:
     steps_s: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(TURNS):
         for count in counts:
-            limit_blas_threads(count)
-            steps_s[count] += _steps_s(trainer)
+            if sum(steps_s[count]) < TRIAL_S:  # of a wide network, a step is more than that
+                limit_blas_threads(count)
+                steps_s[count] += _steps_s(trainer)
     return min(counts, key=lambda count: statistics.median(steps_s[count]))
 
 

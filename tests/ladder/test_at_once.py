@@ -34,7 +34,7 @@ def test_so_many_run_side_by_side_and_none_is_timed(
     assert sorted(watcher.finished) == sorted((name, "passed", "not timed") for name in names * 2)
     for stage in results.stages:
         assert (stage.status, stage.timing, stage.set_aside) == ("passed", None, [])
-        assert [process.beside for process in stage.processes] == [at_once - 1] * 2
+        assert [(process.beside, process.pace_s) for process in stage.processes] == [(at_once - 1, None)] * 2
         assert not [check for check in stage.checks if "timer" in check.what]
     assert load(tmp_path) == results
 

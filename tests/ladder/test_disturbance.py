@@ -88,9 +88,8 @@ def test_the_clock_is_held_against_the_highest_of_the_stages_processes() -> None
 
 
 def test_the_hosts_pace_is_held_against_the_quickest_of_the_stages_processes_that_say_the_same_of_themselves() -> None:
-    def at(product_s: float, detail: str = "2 threads", **changes: int) -> Process:
-        host = replace(CALM_HOST, product_s=product_s)
-        return replace(process(host=host, **changes), detail=detail)  # type: ignore[arg-type]
+    def at(pace_s: float, detail: str = "2 threads", **changes: int) -> Process:
+        return replace(process(**changes), pace_s=pace_s, detail=detail)  # type: ignore[arg-type]
 
     said = "the host's cores together were 30% slower than beside its others"
     assert reasons(at(1.3), on_gpu=False) == []
@@ -99,14 +98,6 @@ def test_the_hosts_pace_is_held_against_the_quickest_of_the_stages_processes_tha
     assert reasons(at(1.3), process(round_=1), on_gpu=False) == []
     assert reasons(at(1.0), at(1.3, round_=1), on_gpu=False) == []
     assert reasons(at(1.099), at(1.0), on_gpu=False) == []
-
-
-def test_it_is_that_of_the_timed_runs() -> None:
-    quick, slow = (replace(CALM_HOST, product_s=seconds) for seconds in (1.0, 2.0))
-    assert replace(process(), host_states=[slow, quick, quick]).product_s == 1.0
-    assert replace(process(), host_states=[quick, quick, slow]).product_s == 1.5
-    assert process().product_s is None
-    assert replace(process(), host_states=[]).product_s is None
 
 
 def test_what_is_slow_for_no_reason_is_not_disturbed() -> None:

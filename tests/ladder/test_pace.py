@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from ladder.pace import PRODUCTS, Pace
+from ladder.pace import TIMES, Pace
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
 def test_it_is_the_median_of_some_products(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = Pace()
     assert 0 < pace.read() < 0.1
-    took = iter([9.0] * (PRODUCTS // 2) + [2.0] + [1.0] * (PRODUCTS // 2))
+    took = iter([9.0] * (TIMES // 2) + [2.0] + [1.0] * (TIMES // 2))
     monkeypatch.setattr(pace, "_took_s", lambda: next(took))
     assert pace.read() == 2.0
 
 
-def test_it_is_asked_beside_every_run_on_the_cpu(tmp_path: Path) -> None:
-    (stage,) = prepare(tmp_path, NUMPY, repeats=2, warmups=1).run(Watcher()).stages
+def test_it_is_asked_before_and_after_the_runs_of_a_stage_on_the_cpu(tmp_path: Path) -> None:
+    (stage,) = prepare(tmp_path, NUMPY).run(Watcher()).stages
     (process,) = stage.processes
-    assert process.host_states
-    assert all(state.product_s is not None and 0 < state.product_s < 0.1 for state in process.host_states)
+    assert process.pace_s is not None
+    assert 0 < process.pace_s < 0.1

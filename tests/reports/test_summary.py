@@ -175,6 +175,7 @@ def test_processes_that_say_different_things_of_themselves_are_told() -> None:
     (one,) = next(stage for stage in run.stages if stage.name == "numpy").processes
     for details, told in (
         (["CPU, 2 threads"] * 3, []),
+        (["", "CPU, 2 threads"], []),  # resumed, from when nobody said
         (["2 threads", "1 thread", "2 threads"], ["numpy: its processes differ: 2 threads (2); 1 thread (1)."]),
     ):
         processes = [msgspec.structs.replace(one, round=i, detail=detail) for i, detail in enumerate(details)]

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ladder.results import HostState, Results, StageCode
+from ladder.results import Results, StageCode
 from ladder.statistics import Interval
 from reports.verdicts import (
     CannotCompareError,
@@ -14,6 +14,7 @@ from reports.verdicts import (
     StageVerdict,
     Verdict,
     compare,
+    side_of,
     verdict_of,
 )
 from tests.reports import recorded, sample
@@ -81,36 +82,42 @@ def test_known_differences_are_told() -> None:
     assert (naive.base_processes, naive.new_processes) == (12, 12)
 
 
-SLOWER_HOST = "the host was up to 30% slower beside some of its processes than beside others"
-
-
-def on_cpu(step_us: float, product_s: float | None, *, detail: str = "CPU, 2 threads", cpu: str = "a CPU") -> Results:
+def on_cpu(step_us: float, pace_s: float | None, *, detail: str = "CPU, 2 threads", cpu: str = "a CPU") -> Results:
     """Twelve processes of NumPy beside which the host was as fast as that."""
     numpy = stage("numpy", times(step_us), group="reference")
-    host = HostState(0.0, 0.0, product_s=product_s)
-    processes = [msgspec.structs.replace(process, host_states=[host]) for process in numpy.processes]
+    processes = [msgspec.structs.replace(process, pace_s=pace_s) for process in numpy.processes]
     results = run(msgspec.structs.replace(numpy, processes=processes, detail=detail))
     return msgspec.structs.replace(results, environment={**results.environment, "cpu": {"model": cpu}})
 
 
 @pytest.mark.parametrize(
-    ("step_us", "product_s", "expected", "remark"),
+    ("step_us", "pace_s", "expected", "alone"),
     [
-        (130.0, 1.3, "AMBIGUOUS", SLOWER_HOST),
-        (100.0, 1.3, "AMBIGUOUS", SLOWER_HOST),
-        (77.0, 1 / 1.3, "AMBIGUOUS", SLOWER_HOST),
-        (150.0, 1.3, "SLOWER", SLOWER_HOST),
-        (130.0, 1.09, "SLOWER", None),
-        (100.0, 1.09, "SAME", None),
-        (130.0, None, "SLOWER", None),
+        (130.0, 1.3, "AMBIGUOUS", "SLOWER"),
+        (109.0, 1.09, "AMBIGUOUS", "SLOWER"),
+        (100.0, 1.3, "AMBIGUOUS", "SAME"),
+        (77.0, 1 / 1.3, "AMBIGUOUS", "FASTER"),
+        (150.0, 1.3, "SLOWER", "SLOWER"),
+        (130.0, 1.0, "SLOWER", "SLOWER"),
+        (100.0, 1.0, "SAME", "SAME"),
+        (130.0, None, "SLOWER", "SLOWER"),
     ],
 )
 def test_what_the_hosts_pace_explains_is_no_verdict(
-    step_us: float, product_s: float | None, expected: Verdict, remark: str | None
+    step_us: float, pace_s: float | None, expected: Verdict, alone: Verdict
 ) -> None:
-    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(step_us, product_s), NAMES), "numpy")
-    assert (found.verdict, found.remarks) == (expected, [remark] if remark else [])
+    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(step_us, pace_s), NAMES), "numpy")
+    remark = f"{alone} by its times alone, for which the host's pace may be the reason"
+    assert (found.verdict, found.remarks) == (expected, [remark] if expected != alone else [])
     assert found.ratio == pytest.approx(step_us / 100)
+
+
+def test_paces_of_processes_that_are_not_alike_are_none() -> None:
+    (numpy,) = on_cpu(100.0, 1.0).stages
+    assert side_of(numpy).paces_s == [1.0] * 12
+    for changes in ({"detail": "CPU, 1 thread"}, {"pace_s": None}):
+        other = msgspec.structs.replace(numpy.processes[0], **changes)
+        assert side_of(msgspec.structs.replace(numpy, processes=[other, *numpy.processes[1:]])).paces_s == []
 
 
 @pytest.mark.parametrize("other", [{"cpu": "another CPU"}, {"detail": "CPU, 1 thread"}])

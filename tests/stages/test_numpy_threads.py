@@ -32,7 +32,8 @@ def test_the_number_that_was_quickest_is_what_all_trainers_have(quickest: int, m
         trainer.run_epoch(0)
         tried.append(blas_threads())
         lucky = len(tried) <= MOST  # in the first turns
-        return [9.0 if lucky else 1.0, 1.5] if tried[-1] == quickest else [0.5 if lucky else 2.0, 2.0]
+        took = [9.0 if lucky else 1.0, 1.5] if tried[-1] == quickest else [0.5 if lucky else 2.0, 2.0]
+        return [milliseconds * 1e-3 for milliseconds in took]
 
     monkeypatch.setattr(numpy_cpu, "_steps_s", steps_s)
     trainer = numpy_cpu.STAGE.build(small_problem(), small_dataset().train)
@@ -45,6 +46,19 @@ def test_the_number_that_was_quickest_is_what_all_trainers_have(quickest: int, m
     numpy_cpu.STAGE.build(small_problem(), small_dataset().train)  # as for the first updates
     assert len(tried) == count
     assert blas_threads() == quickest
+
+
+def test_a_step_of_a_wide_network_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int | None] = []
+
+    def steps_s(trainer: numpy_cpu.NumpyTrainer) -> list[float]:
+        tried.append(blas_threads())
+        return [10.0 * numpy_cpu.TRIAL_S / len(tried)]
+
+    monkeypatch.setattr(numpy_cpu, "_steps_s", steps_s)
+    numpy_cpu.STAGE.build(small_problem(), small_dataset().train)
+    assert len(tried) == len(set(tried))
+    assert blas_threads() == MOST
 
 
 def test_without_threadpoolctl_the_threads_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 SIZE = 256  # of which a product takes both cores 0.15 ms, and meeting is a part of that, as it is of a stage's products
 PLACES = 4  # in memory, on which it depends by up to 15 %
-TIMES = 13
+TIMES = 51
 OFF_PACE = 0.12  # more than that, readings beside one pace do not differ by
 
 

@@ -25,13 +25,8 @@ def judged(processes: Sequence[Process], others: Iterable[Process], *, on_gpu: b
     """A stage's processes, each with what disturbed it; `others` are those that were set aside."""
     clocks = [state.sm_mhz for process in (*processes, *others) for state in process.gpu_states]
     highest = max(clocks, default=0) if on_gpu else None
-    quickest: dict[str, float] = {}  # by what a process says of itself, such as how many threads BLAS has
-    for process in (*processes, *others):
-        if (pace_s := process.pace_s) is not None:
-            quickest[process.detail] = min(pace_s, quickest.get(process.detail, pace_s))
-    return [
-        replace(process, disturbed=_reasons(process, highest, quickest.get(process.detail))) for process in processes
-    ]
+    quickest_s = min((process.pace_s for process in (*processes, *others) if process.pace_s is not None), default=None)
+    return [replace(process, disturbed=_reasons(process, highest, quickest_s)) for process in processes]
 
 
 def _reasons(process: Process, highest_mhz: int | None, quickest_s: float | None) -> list[str]:

@@ -11,6 +11,8 @@ import time
 
 import numpy as np
 
+from common.blas import limit_blas_threads
+
 SIZE = 256  # of which a product takes both cores 0.15 ms, and meeting is a part of that, as it is of a stage's products
 PLACES = 4  # in memory, on which it depends by up to 15 %
 TIMES = 51
@@ -18,17 +20,19 @@ OFF_PACE = 0.12  # more than that, readings beside one pace do not differ by
 
 
 class Pace:
-    """A small product, by as many threads as BLAS has in this process."""
+    """A small product by so many of BLAS's threads, however many the stage works with."""
 
-    def __init__(self) -> None:
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
         random = np.random.default_rng(0)
         self._factors = [random.random((SIZE, SIZE), np.float32) for _ in range(PLACES)]
         self._products = [np.empty_like(factor) for factor in self._factors]
-        self._took_s()  # which wakes threads
 
     def read(self) -> float:
         """The seconds that it takes now, the median of some."""
-        return statistics.median(self._took_s() for _ in range(TIMES))
+        with limit_blas_threads(self._cores):
+            self._took_s()  # which wakes them
+            return statistics.median(self._took_s() for _ in range(TIMES))
 
     def _took_s(self) -> float:
         begin = time.perf_counter()

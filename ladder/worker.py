@@ -29,7 +29,7 @@ from common.trainer import Trainer, ValidatingTrainer
 from ladder import jobs
 from ladder import measure as measuring
 from ladder.curves import record_curve
-from ladder.environment import import_packages
+from ladder.environment import cores_usable, import_packages
 from ladder.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.host_monitor import HostMonitor
 from ladder.jobs import (
@@ -124,7 +124,9 @@ def do(job: Job, folder: Path) -> Report:
         return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
 
     # Far from what is timed: for a moment BLAS's threads stay awake, and take cores from who has other threads.
-    pace = Pace() if trainer.device == "cpu" and job.blas_threads is None else None  # not beside others of this run
+    pace = (
+        Pace(cores_usable()) if trainer.device == "cpu" and job.blas_threads is None else None
+    )  # not beside others of this run
     paces_s = [pace.read()] if pace else []
     plan = job.wanted
     with memory.watched():

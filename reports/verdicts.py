@@ -130,11 +130,10 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
 
 
 def side_of(stage: StageResult) -> Side:
-    """Its processes; without times where it has none to compare, and without paces unless all have like ones."""
+    """Its processes; without times where it has none to compare, and without paces unless all have one."""
     times = step_times_us(stage)
     paces_s = [process.pace_s for process in stage.processes if process.pace_s is not None and process.runs_s]
-    alike = len(paces_s) == len(times) and len({process.detail for process in stage.processes}) == 1
-    return Side(times, paces_s if alike else [])
+    return Side(times, paces_s if len(paces_s) == len(times) else [])
 
 
 def interval_between(base: Side, new: Side) -> Interval:
@@ -167,7 +166,7 @@ def _stage(
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
     by_times = interval = ratio_interval(base, new)
-    if same_cpu and before.detail == after.detail:
+    if same_cpu:
         interval = interval_between(side_of(before), side_of(after))
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
     may_be_host = [f"{alone} by its times alone, for which the host's pace may be the reason"] * (verdict != alone)

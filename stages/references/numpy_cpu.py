@@ -30,6 +30,7 @@ from stages.stage import Stage
 
 Labels = np.ndarray[tuple[int], np.dtype[np.intp]]
 TRIAL_S, TURNS = 0.05, 8  # for each number of threads, in so many turns: who disturbs a moment disturbs all of them
+TIED = 0.05  # of a step's time: then with more of them, so that every process of a run has as many
 
 
 class NumpyTrainer:
@@ -155,7 +156,7 @@ def build(problem: Problem, train: Split) -> NumpyTrainer:
 
 @cache
 def _quickest(problem: Problem) -> int | None:
-    """Of 1, 2, 4, ... threads up to all, with how many a step takes least in the median; None where nobody can tell."""
+    """Of 1, 2, 4, ... threads up to all, with how many a step is quickest in the median; None where nobody can tell."""
     if (most := blas_threads()) is None:
         return None
     random, size = np.random.default_rng(0), problem.batch_size
@@ -169,7 +170,8 @@ def _quickest(problem: Problem) -> int | None:
             if sum(steps_s[count]) < TRIAL_S:  # of a wide network, a step is more than that
                 limit_blas_threads(count)
                 steps_s[count] += _steps_s(trainer)
-    return min(counts, key=lambda count: statistics.median(steps_s[count]))
+    medians_s = {count: statistics.median(steps_s[count]) for count in counts}
+    return max(count for count in counts if medians_s[count] <= min(medians_s.values()) * (1 + TIED))
 
 
 def _steps_s(trainer: NumpyTrainer) -> list[float]:

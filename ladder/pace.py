@@ -15,7 +15,7 @@ from common.blas import limit_blas_threads
 
 SIZE = 256  # of which a product takes both cores 0.15 ms, and meeting is a part of that, as it is of a stage's products
 PLACES = 4  # in memory, on which it depends by up to 15 %
-TIMES = 51
+READING_S = 0.03  # or one product of each, where cores are so busy that it takes longer
 OFF_PACE = 0.12  # more than that, readings beside one pace do not differ by
 
 
@@ -29,10 +29,14 @@ class Pace:
         self._products = [np.empty_like(factor) for factor in self._factors]
 
     def read(self) -> float:
-        """The seconds that it takes now, the median of some."""
+        """The seconds that it takes now, the median of as many as there is time for."""
+        took = list[float]()
         with limit_blas_threads(self._cores):
             self._took_s()  # which wakes them
-            return statistics.median(self._took_s() for _ in range(TIMES))
+            ends = time.perf_counter() + READING_S
+            while not took or time.perf_counter() < ends:
+                took.append(self._took_s())
+        return statistics.median(took)
 
     def _took_s(self) -> float:
         begin = time.perf_counter()

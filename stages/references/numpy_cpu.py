@@ -29,7 +29,7 @@ from common.trainer import EpochMetrics
 from stages.stage import Stage
 
 Labels = np.ndarray[tuple[int], np.dtype[np.intp]]
-TRIAL_S, TURNS = 0.05, 8  # for each number of threads, in so many turns: who disturbs a moment disturbs all of them
+TRIAL_S, TURNS = 0.05, 4  # for each number of threads, in so many turns: who disturbs a moment disturbs all of them
 TIED = 0.05  # of a step's time: then with more of them, so that every process of a run has as many
 
 

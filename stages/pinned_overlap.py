@@ -39,6 +39,8 @@ class FromPinnedAhead(pinned.FromPinned):
         self.copies = device.side_stream()
         self.arrived = (device.event(), device.event())
         self.used = (device.event(), device.event())
+        for event in self.used:  # by who had this memory before: its last kernels may still be waiting to run
+            event.record(device.stream)
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         """Each batch once its arrival is waited for, and the next one is on its way."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import DTypeLike
 
 from common.dataset import Split
 from common.problem import Problem
@@ -59,6 +60,11 @@ class TwoStreams(HostDevice):
 
     def event(self) -> Event:  # type: ignore[override]
         return Event()
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+        array = super().empty(shape, dtype)
+        self.steps.enqueue(partial(array.fill, 0))  # what its last owner still had to do with this memory
+        return array
 
     def enqueue_copy(self, target: Any, address: int, stream: Any = None) -> None:
         copy = super().enqueue_copy
@@ -133,13 +139,19 @@ class NoWaitForTheReader(FromPinnedAhead):
         self.arrived[buffer].record(self.copies)
 
 
+class NoWaitForTheLastOwner(FromPinnedAhead):
+    def __init__(self, *setup: Any) -> None:
+        super().__init__(*setup)
+        self.used = (Event(), Event())
+
+
 class OneBuffer(FromPinnedAhead):
     def __init__(self, *setup: Any) -> None:
         super().__init__(*setup)
         self.buffers = (self.buffers[0], self.buffers[0])
 
 
-@pytest.mark.parametrize("wrong", [NoWaitForTheBatch, NoWaitForTheReader, OneBuffer])
+@pytest.mark.parametrize("wrong", [NoWaitForTheBatch, NoWaitForTheReader, NoWaitForTheLastOwner, OneBuffer])
 def test_a_data_path_made_wrong_is_caught(wrong: type[FromPinnedAhead]) -> None:
     split = random_split(24, 5, 3)
     assert not all(all_right(wrong, split, order) for order in ORDERS)

@@ -330,6 +330,8 @@ def compare_runs(argv: list[str]) -> int:
         raise UsageError(f"threshold {options.threshold:g}: must be a share from 0% to below 100%, such as 2%")
     runs = named_runs(options.runs, ROOT / "results" / "reference")
     if len(runs) > 2:
+        if options.strict or options.threshold != compare_parser().get_default("threshold"):
+            raise UsageError(f"--strict and --threshold: are a gate between two runs, not {len(runs)}; name two")
         print_comparison(compare_machines(runs), options.format)
         return 0
     (base, base_run), (new, new_run) = runs

@@ -105,6 +105,11 @@ def do(job: Job, folder: Path) -> Report:
     stage = load_entry(job.source).stage
     data = Dataset.load_saved(Path(job.dataset))
     train = data.train
+    # Before anything of the stage has threads, which would slow it down, and far from what is timed: for a moment
+    # BLAS's stay awake, and take cores from who has others. Not beside other stages, nor for those that need a GPU.
+    on_cpu_alone = job.blas_threads is None and not any("cuda" in need for need in stage.needs)
+    pace = Pace(cores_usable()) if on_cpu_alone else None
+    paces_s = [pace.read()] if pace else []
     host = HostMonitor()  # before a library may have bound this thread to a core
     monitor = GpuMonitor()  # closed by the end of the process
     memory = GpuMemory(monitor)
@@ -123,11 +128,6 @@ def do(job: Job, folder: Path) -> Report:
     def params_of(run: int) -> Params:
         return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
 
-    # Far from what is timed: for a moment BLAS's threads stay awake, and take cores from who has other threads.
-    pace = (
-        Pace(cores_usable()) if trainer.device == "cpu" and job.blas_threads is None else None
-    )  # not beside others of this run
-    paces_s = [pace.read()] if pace else []
     plan = job.wanted
     with memory.watched():
         at_once = replace(validation, due=lambda _: True) if validation is not None else None
@@ -171,7 +171,8 @@ def do(job: Job, folder: Path) -> Report:
         after_run=after_run,
         validation=validation,
     )
-    paces_s += [pace.read()] if pace else []
+    if pace and trainer.device == "cpu":
+        paces_s.append(pace.read())
     taken = memory.taken_mib()
     save_params(folder / "final.npy", *judged)
     laps.end("measure")
@@ -196,7 +197,7 @@ def do(job: Job, folder: Path) -> Report:
             gpu_memory_mib=taken if trainer.device == "gpu" else None,
             host_states=host_states,
             took_s=laps.seconds,
-            pace_s=statistics.mean(paces_s) if paces_s else None,
+            pace_s=min(paces_s) if len(paces_s) > 1 else None,  # the quicker: the other may be of who was busy there
         ),
         first_updates=first_updates,
         from_zero=from_zero.metrics.get(0),

@@ -14,7 +14,7 @@ from reports.differences import cannot_compare
 from reports.peers import step_times_us
 from reports.provenance import gpu_name
 from reports.summary import table_order
-from reports.verdicts import CannotCompareError, Verdict, verdict_of
+from reports.verdicts import CannotCompareError, Verdict, interval_between, same_cpu, side_of, verdict_of
 
 
 class MachineCell(msgspec.Struct, frozen=True):
@@ -59,7 +59,8 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
             raise CannotCompareError(f"{first[0]} and {name}: {obstacle}")
     stages = [{stage.name: stage for stage in table_order(run)} for _, run in runs]
     names = list(dict.fromkeys(name for found in stages for name in found))
-    rows = [MachineRow(name, _cells([found.get(name) for found in stages])) for name in names]
+    alike = [same_cpu(first[1], run) for _, run in runs]
+    rows = [MachineRow(name, _cells([found.get(name) for found in stages], alike)) for name in names]
     if not any(cell.step_us for row in rows for cell in row.cells):
         raise CannotCompareError(f"{', '.join(name for name, _ in runs)}: no stage was timed; name other runs")
     changes, within_noise = _order_changes(runs)
@@ -67,13 +68,14 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
     return Machines([name for name, _ in runs], machines, rows, changes, within_noise)
 
 
-def _cells(stages: Sequence[StageResult | None]) -> list[MachineCell]:
-    times = [step_times_us(stage) for stage in stages]
+def _cells(stages: Sequence[StageResult | None], alike: Sequence[bool]) -> list[MachineCell]:
+    base = side_of(stages[0])
     cells = []
-    for own in times:
-        middle = statistics.median(own) if own else None
-        if own and times[0] and own is not times[0]:
-            interval = ratio_interval(times[0], own)
+    for number, stage in enumerate(stages):
+        own = side_of(stage, with_paces=alike[number])
+        middle = statistics.median(own.times) if own.times else None
+        if own.times and base.times and number:
+            interval = interval_between(base, own)
             cells.append(MachineCell(middle, interval.value, verdict_of(interval)))
         else:
             cells.append(MachineCell(middle))

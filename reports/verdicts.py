@@ -6,7 +6,8 @@ thing may differ by. SAME: otherwise, and all of it is within the threshold, so 
 has to care about. Anything else is AMBIGUOUS.
 
 Of a stage on the CPU, whose host may not have been as fast beside one run as beside the other (`ladder.pace`), the
-interval is that of the times and of the times by the host's pace: a verdict has to hold for both.
+interval reaches from that of the times to where it were if the hosts' median paces explained what they may: a verdict
+has to hold for both. Medians, since a process beside busy cores may find their pace many times slower.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def compare(
     known = {stage.name: stage for stage in table_order(new)}
     was = {stage.name: stage for stage in table_order(base)}
     pairs = [(was.get(name), known.get(name), name) for name in dict.fromkeys([*was, *known])]
-    same_cpu = base.environment.get("cpu") == new.environment.get("cpu")
-    verdicts = [_stage(before, after, name, threshold, same_cpu=same_cpu) for before, after, name in pairs]
+    alike = same_cpu(base, new)
+    verdicts = [_stage(before, after, name, threshold, same_cpu=alike) for before, after, name in pairs]
     if not any(one.verdict or one.regression for one in verdicts):
         raise CannotCompareError(f"{names[0]} and {names[1]}: no stage was timed in both; name runs that share one")
     lost = {one.lost for one in verdicts}
@@ -129,21 +130,25 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
     return "SAME" if within else "AMBIGUOUS"
 
 
-def side_of(stage: StageResult) -> Side:
+def same_cpu(base: Results, new: Results) -> bool:
+    """Whether their hosts may be expected to be as fast; of another CPU the pace is part of the answer."""
+    return base.environment.get("cpu") == new.environment.get("cpu")
+
+
+def side_of(stage: StageResult | None, *, with_paces: bool = True) -> Side:
     """Its processes; without times where it has none to compare, and without paces unless all have one."""
-    times = step_times_us(stage)
-    paces_s = [process.pace_s for process in stage.processes if process.pace_s is not None and process.runs_s]
+    times, processes = step_times_us(stage), stage.processes if stage and with_paces else []
+    paces_s = [process.pace_s for process in processes if process.pace_s is not None and process.runs_s]
     return Side(times, paces_s if len(paces_s) == len(times) else [])
 
 
 def interval_between(base: Side, new: Side) -> Interval:
-    """That of the ratio of their times; where the host's paces are known, of the times by the pace as well."""
+    """That of the ratio of their times; where the host's paces are known, and as far beyond as their medians differ."""
     interval = ratio_interval(base.times, new.times)
     if not base.paces_s or not new.paces_s:
         return interval
-    was, now = ([time / pace for time, pace in zip(*side, strict=True)] for side in (base, new))
-    by_pace = ratio_interval(was, now)
-    return Interval(interval.value, min(interval.low, by_pace.low), max(interval.high, by_pace.high))
+    host = statistics.median(new.paces_s) / statistics.median(base.paces_s)
+    return Interval(interval.value, interval.low / max(host, 1.0), interval.high / min(host, 1.0))
 
 
 def _stage(
@@ -165,9 +170,8 @@ def _stage(
     if not base or not new:
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
-    by_times = interval = ratio_interval(base, new)
-    if same_cpu:
-        interval = interval_between(side_of(before), side_of(after))
+    by_times = ratio_interval(base, new)
+    interval = interval_between(*(side_of(stage, with_paces=same_cpu) for stage in (before, after)))
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
     may_be_host = [f"{alone} by its times alone, for which the host's pace may be the reason"] * (verdict != alone)
     return replace(

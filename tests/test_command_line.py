@@ -309,6 +309,12 @@ def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: 
     assert "no stage was timed in both" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("gate", [["--strict"], ["--threshold", "1%"]])
+def test_a_gate_is_between_two_runs(gate: list[str], here: Path, refused: Refused) -> None:
+    line = refused("compare", "earlier", "earlier", "earlier", *gate)
+    assert line == "run_ladder.py: --strict and --threshold: are a gate between two runs, not 3; name two\n"
+
+
 def test_validation_is_said_beside_the_times_and_kept_when_resumed(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from reports.machines import MachineCell, OrderChange, compare_machines
 from reports.verdicts import CannotCompareError
 from tests.reports import recorded
 from tests.reports.recorded import run, stage, times
+from tests.reports.test_verdicts import on_cpu
 
 
 def test_every_stage_of_any_run_has_a_row() -> None:
@@ -49,6 +50,12 @@ def test_a_stage_that_the_first_run_lacks_is_shown_without_a_ratio() -> None:
     found = compare_machines([("a", run(stage("x", times(1.0)))), ("b", run(stage("y", times(2.0)))), ("c", run())])
     assert [cell.ratio for row in found.rows for cell in row.cells] == [None] * 6
     assert found.rows[1].cells[1].step_us == pytest.approx(2.0)
+
+
+def test_what_the_hosts_pace_explains_is_no_verdict_here_either() -> None:
+    runs = [("a", on_cpu(100.0, 1.0)), ("b", on_cpu(130.0, 1.3)), ("c", on_cpu(130.0, 1.3, cpu="another CPU"))]
+    (row,) = compare_machines(runs).rows
+    assert [cell.verdict for cell in row.cells] == [None, "AMBIGUOUS", "SLOWER"]
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import numpy as np
 import pytest
@@ -82,10 +84,13 @@ def test_known_differences_are_told() -> None:
     assert (naive.base_processes, naive.new_processes) == (12, 12)
 
 
-def on_cpu(step_us: float, pace_s: float | None, *, cpu: str = "a CPU") -> Results:
-    """Twelve processes of NumPy beside which the host was as fast as that."""
+def on_cpu(step_us: float, *paces_s: float | None, cpu: str = "a CPU") -> Results:
+    """Twelve processes of NumPy beside which the host was as fast as that, in turns."""
     numpy = stage("numpy", times(step_us), group="reference")
-    processes = [msgspec.structs.replace(process, pace_s=pace_s) for process in numpy.processes]
+    processes = [
+        msgspec.structs.replace(process, pace_s=pace_s)
+        for process, pace_s in zip(numpy.processes, itertools.cycle(paces_s), strict=False)
+    ]
     results = run(msgspec.structs.replace(numpy, processes=processes))
     return msgspec.structs.replace(results, environment={**results.environment, "cpu": {"model": cpu}})
 
@@ -110,6 +115,13 @@ def test_what_the_hosts_pace_explains_is_no_verdict(
     remark = f"{alone} by its times alone, for which the host's pace may be the reason"
     assert (found.verdict, found.remarks) == (expected, [remark] if expected != alone else [])
     assert found.ratio == pytest.approx(step_us / 100)
+
+
+@pytest.mark.parametrize("wild", [5.0, 65.0])
+def test_a_few_wild_paces_hide_nothing(wild: float) -> None:
+    """Beside busy cores one reading is many times slower, and says nothing of the others."""
+    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(105.0, 1.0, wild, 1.0), NAMES), "numpy")
+    assert (found.verdict, found.regression, found.remarks) == ("SLOWER", True, [])
 
 
 def test_paces_that_not_all_processes_have_are_none() -> None:

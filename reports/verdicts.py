@@ -171,12 +171,14 @@ def _stage(
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
     by_times = ratio_interval(base, new)
-    interval = interval_between(*(side_of(stage, with_paces=same_cpu) for stage in (before, after)))
+    sides = [side_of(stage, with_paces=same_cpu) for stage in (before, after)]
+    interval = interval_between(*sides)
+    unheld = ["the host's pace is known in one of the runs only"] * (len({bool(side.paces_s) for side in sides}) > 1)
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
     may_be_host = [f"{alone} by its times alone, for which the host's pace may be the reason"] * (verdict != alone)
     return replace(
         known,
-        remarks=[*known.remarks, *may_be_host],
+        remarks=[*known.remarks, *unheld, *may_be_host],
         verdict=verdict,
         ratio=interval.value,
         low=interval.low,

@@ -126,11 +126,15 @@ def ladder(argv: list[str]) -> int:
         return explain(options)
     with LiveView() as view, ExitStack() as held:
         if options.resume:
-            held.enter_context(alone_in(options.resume if options.resume.is_dir() else options.resume.parent))
+            folder = options.resume if options.resume.is_dir() else options.resume.parent
+            if (folder.parent / INDEX).exists():  # a point: its study measures it, or this run
+                held.enter_context(alone_in(folder.parent))
+            held.enter_context(alone_in(folder))
             runner, folder = _resumed(options, _given(parser, argv), entries, view)
         else:
             runner, folder = _begun(options, entries, view)
             held.enter_context(alone_in(folder))
+            _refuse_begun(folder)  # once more: the data may have taken a download's time, and the folder another run
         try:
             results = runner.run(view)
             render_all(results, folder)
@@ -171,6 +175,8 @@ def study(argv: list[str]) -> int:
     with LiveView() as view, ExitStack() as held:
         plan, folder = _resumed_study(options) if options.resume else _begun_study(options, entries, view)
         held.enter_context(alone_in(folder))
+        if not options.resume:
+            _refuse_begun_study(folder)  # once more, as for a run
         measure = partial(_measure_point, options.data_dir, entries, view, folder)
         wanted = due(plan, options.points)
         save_study(plan, folder)  # now, since compiling takes minutes, after which it has to be possible to go on
@@ -196,8 +202,7 @@ def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: L
     plan = with_settings(plan, {name: value for name, value in changed.items() if value is not None})
     clocks = {run_options(point, entries).lock_clocks for point in plan.points}
     folder: Path = options.out or Path("runs") / f"{plan.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
-    if (folder / INDEX).exists():
-        raise UsageError(f"{folder}: holds a study; go on with study --resume {folder}, or choose another --out")
+    _refuse_begun_study(folder)
     # Refused now, and not at every point.
     load_dataset(data_dir=options.data_dir, seed=0, progress=view.download)
     for mhz in clocks:
@@ -452,8 +457,7 @@ def _begun(
         validate_every=options.validate_every,
     )
     folder: Path = options.out or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
-    if (folder / "results.json").exists():
-        raise UsageError(f"{folder}: holds a results.json; go on with --resume {folder}, or choose another --out")
+    _refuse_begun(folder)
     dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, progress=view.download)
     problem = Problem(**{**asked.__dict__, "inputs": dataset.train.images.shape[1], "classes": dataset.classes})
     check_fits(problem, dataset)
@@ -495,6 +499,16 @@ def _given(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, object
     """The options that the user wrote, those that equal their defaults included."""
     blank = argparse.Namespace(**dict.fromkeys(vars(parser.parse_args([]))))
     return {name: value for name, value in vars(parser.parse_args(argv, blank)).items() if value is not None}
+
+
+def _refuse_begun(folder: Path) -> None:
+    if (folder / "results.json").exists():
+        raise UsageError(f"{folder}: holds a results.json; go on with --resume {folder}, or choose another --out")
+
+
+def _refuse_begun_study(folder: Path) -> None:
+    if (folder / INDEX).exists():
+        raise UsageError(f"{folder}: holds a study; go on with study --resume {folder}, or choose another --out")
 
 
 def _resumed(

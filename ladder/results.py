@@ -80,6 +80,7 @@ class Process(msgspec.Struct, frozen=True):
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
     detail: str = ""  # what the trainer said of itself, such as `CPU, 2 threads`: it may differ from process to process
+    epochs: int | None = None  # of each of its runs; null in results that are older than this field
     pace_s: float | None = None  # of the host's cores, before and after: see `ladder.pace`; null of stages on a GPU
     beside: int = 0  # up to so many others of the same run: then no time here says anything, and its stage has none
     took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
@@ -202,6 +203,7 @@ class StageResult(msgspec.Struct, frozen=True):
     set_aside: list[Process] = []  # those that were disturbed and measured again; in no time
     curve: Curve | None = None  # where it was asked for
     no_curve: str = ""  # why there is none, though it was asked for
+    crashed_before: str = ""  # why an earlier try did, after which it was resumed
     compiled_s: float | None = None  # preparing, by a process that compiled before all others; 0: not done there
 
     @property

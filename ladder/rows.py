@@ -45,15 +45,23 @@ class Row:
         self._no_curve = ""
         # Whatever became of the row: a second time there would be nothing left to compile.
         self.compiled_s = known.compiled_s if known is not None else None
-        if known is not None and known.status == "passed" and known.processes:
-            self._take_up(known)
+        self._crashed_before = ""
+        if known is not None:
+            self._crashed_before = (known.reason or "") if known.status == "crashed" else known.crashed_before
+            if known.status != "skipped" and known.processes:
+                self._take_up(known)
 
     def _take_up(self, known: StageResult) -> None:
+        """Go on from there: what failed a check has failed for good, and what crashed lacks the rounds since alone."""
         first, timing = known.processes[0], known.timing
-        self.status = known.status
-        if timing is not None:
-            self.plan = Plan(timing.epochs, len(first.runs_s), len(first.warmups_s))
-            self._shortened = timing.shortened
+        epochs = timing.epochs if timing is not None else first.epochs
+        if known.status == "crashed" and epochs is None:
+            return  # as it was measured by an older version, which does not say how long each run was
+        self.status = "failed" if known.status == "failed" else "passed"
+        self.reason = known.reason if self.status == "failed" else None
+        if epochs is not None:
+            self.plan = Plan(epochs, len(first.runs_s), len(first.warmups_s))
+        self._shortened = timing is not None and timing.shortened
         self.processes = list(known.processes)
         self.set_aside = list(known.set_aside)
         self._report = Report(detail=known.detail, device=known.device)
@@ -220,6 +228,7 @@ class Row:
             set_aside=self.set_aside,
             curve=self._curve,
             no_curve=self._no_curve,
+            crashed_before=self._crashed_before,
             compiled_s=self.compiled_s,
         )
 

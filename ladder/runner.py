@@ -258,7 +258,7 @@ class Runner:
                     self._problem, scratch / "dataset", lacking, ORACLE_BUDGET_S, self._settings.curve_steps
                 )
 
-    def _measure_again(self, scratch: Path, observer: Observer) -> None:
+    def _measure_again(self, scratch: Path, observer: Observer, ends: float = math.inf) -> None:
         """Put what was disturbed aside and measure it anew, so often as the settings say; the last attempt counts."""
         for _ in range(self._settings.remeasure if self._settings.at_once == 1 else 0):
             again = [(round_, row) for row in self._rows for round_ in row.disturbed_rounds(self._settings.remeasure)]
@@ -268,7 +268,7 @@ class Runner:
             self._train_oracles({round_ for round_, _ in again}, scratch, observer)
             for round_ in sorted({round_ for round_, _ in again}):
                 rows = [row for one, row in again if one == round_ and row.status == "passed"]
-                self._round(round_, rows, scratch, observer)
+                self._round(round_, rows, scratch, observer, ends)
 
     def _add_rounds(self, began: float, scratch: Path, observer: Observer) -> None:
         """Go on until every stage's interval is narrow enough, or the time is up."""
@@ -281,7 +281,7 @@ class Runner:
             observer.begin(len(wide), [row.entry.stage.name for row in wide])
             self._train_oracles([round_], scratch, observer)
             self._round(round_, wide, scratch, observer, ends)
-            self._measure_again(scratch, observer)
+            self._measure_again(scratch, observer, ends)
 
     def _process(self, row: Row, round_: int, scratch: Path, observer: Observer, nursery: Nursery | None) -> None:
         """One fresh process for one stage and round, its verification, and the results on disk."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ladder.results import ResultsError, write_whole
 
@@ -61,7 +62,10 @@ def save_study(study: Study, folder: Path) -> None:
 
 
 def load_study(folder: Path) -> Study:
-    """Read the index of a study's folder; ResultsError says what is wrong with it."""
+    """Read the index of a study's folder; ResultsError says what is wrong with it.
+
+    A point waits where it was measured and its results are gone.
+    """
     path = folder / INDEX
     try:
         study = msgspec.json.decode(path.read_bytes(), type=Study)
@@ -71,4 +75,6 @@ def load_study(folder: Path) -> Study:
         raise ResultsError(f"{path}: not a study of this program ({error})") from error
     if study.schema_version != STUDY_VERSION:
         raise ResultsError(f"{path}: schema version {study.schema_version}, this program reads {STUDY_VERSION}")
-    return study
+    gone = [one.status == "measured" and not (folder / one.name / "results.json").exists() for one in study.points]
+    points = [replace(one, status="waiting") if lost else one for one, lost in zip(study.points, gone, strict=True)]
+    return replace(study, points=points)

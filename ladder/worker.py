@@ -189,6 +189,7 @@ def do(job: Job, folder: Path) -> Report:
         plan=plan,
         process=Process(
             round=job.round,
+            epochs=plan.epochs,
             prepare_s=prepare_s,
             warmups_s=[run.seconds for run in warmups],
             runs_s=[run.seconds for run in runs],

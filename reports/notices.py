@@ -64,6 +64,9 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         named = ((reason(stage), stage.name) for stage in results.stages if stage.status == status)
         for why, names in _grouped(named):
             yield Notice(f"{format.listing(names)} {status}: {why}")
+    crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
+    for why, names in _grouped(crashed):
+        yield Notice(f"{format.listing(names)} crashed once, and went on by --resume: {why}")
 
 
 def _profile_notices(results: Results) -> Iterable[Notice]:

@@ -14,6 +14,7 @@ from typing import IO, Any
 import pytest
 
 import run_ladder
+from common.dataset import load_dataset
 from ladder import runner
 from ladder.lock import alone_in
 from ladder.results import load
@@ -69,6 +70,43 @@ def test_two_runs_in_one_folder_are_refused_before_anything_is_measured(
         assert main(["--resume=run"]) == 2
     assert line in capsys.readouterr().err
     assert sorted(path.name for path in (here / "run").iterdir()) == ["figures", "logs", "report.md", "results.json"]
+
+
+def test_a_point_is_not_resumed_while_its_study_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "plan.toml").write_text(PLAN)
+    assert main(["study", "plan.toml", "--out", "study"]) == 0
+    capsys.readouterr()
+    with alone_in(here / "study"):
+        assert main(["--resume", "study/hidden-3"]) == 2
+    line = "another run is writing there; wait for it, or choose another --out"
+    assert capsys.readouterr().err == f"run_ladder.py: study: {line}\n"
+    assert main(["--resume", "study/hidden-3"]) == 0
+
+
+@pytest.mark.parametrize("command", [SMALL, ["study", "plan.toml", "--out", "run"]], ids=["run", "study"])
+def test_a_run_that_another_one_overtook_while_it_looked_for_data_is_refused(
+    command: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "plan.toml").write_text(PLAN)
+
+    def overtaken(**options: Any) -> Any:
+        monkeypatch.setattr(run_ladder, "load_dataset", load_dataset)
+        assert main(command) == 0
+        return load_dataset(**options)
+
+    monkeypatch.setattr(run_ladder, "load_dataset", overtaken)
+    assert main(command) == 2
+    assert "choose another --out" in capsys.readouterr().err
+
+
+def test_a_measured_point_whose_results_are_gone_waits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "plan.toml").write_text(PLAN)
+    assert main(["study", "plan.toml", "--out", "study"]) == 0
+    (here / "study" / "hidden-3" / "results.json").unlink()
+    assert main(["report", "study"]) == 0
+    assert "hidden 3: not measured to its end yet" in " ".join(capsys.readouterr().out.split())
+    assert main(["study", "--resume", "study"]) == 0
+    assert (here / "study" / "hidden-3" / "results.json").exists()
 
 
 @pytest.mark.parametrize("saves", [0, 2], ids=["at once", "after a stage"])

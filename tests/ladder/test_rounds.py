@@ -15,6 +15,7 @@ from ladder.results import HostState, Process, StageResult, load
 from ladder.rows import Row
 from ladder.runner import Runner
 from ladder.statistics import median_interval
+from reports.notices import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 OTHER = "tests.planted:PRINTS"
@@ -39,7 +40,7 @@ class Script:
             script._now_s += script._seconds_each
             seconds, disturbed = script._measure(name, round_, attempt)
             host = HostState(seconds if disturbed else 0.0, 0.0)
-            process = Process(round_, 0.1, [], [seconds], None, [], None, [host])
+            process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2)
             return Report(device="cpu", plan=Plan(2, 1, 0), process=process)
 
         def judge(self: Runner, row: Row, job: Job, report: Report, folder: Path) -> None:
@@ -166,3 +167,50 @@ def test_a_resumed_run_adds_what_its_precision_still_lacks(tmp_path: Path, monke
     again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[cut])).run(Watcher())
     assert script.asked == [("numpy", round_) for round_ in range(4, 8)]
     assert again.stages == whole.stages
+
+
+def crashed(stage: StageResult, rounds: int) -> StageResult:
+    """The stage as a run leaves it whose process of the round after these was killed."""
+    processes = stage.processes[:rounds]
+    return msgspec.structs.replace(stage, status="crashed", reason="killed", processes=processes, timing=None)
+
+
+def test_what_a_crashed_stage_has_measured_is_kept_and_the_crash_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
+    (stage,) = whole.stages
+    script.asked.clear()
+    killed = msgspec.structs.replace(whole, stages=[crashed(stage, 2)])
+    again = prepare(tmp_path, NUMPY, known=killed).run(Watcher())
+    assert script.asked == [("numpy", 2)]
+    assert again.stages == [msgspec.structs.replace(stage, crashed_before="killed")]
+    assert "numpy crashed once, and went on by --resume: killed" in [notice.text for notice in notices(again)]
+    assert prepare(tmp_path, NUMPY, known=again).run(Watcher()).stages == again.stages
+
+
+def test_a_crashed_stage_of_an_older_version_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
+    killed = crashed(whole.stages[0], 1)
+    old = msgspec.structs.replace(killed, processes=[msgspec.structs.replace(killed.processes[0], epochs=None)])
+    script.asked.clear()
+    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[old])).run(Watcher())
+    assert script.asked == [("numpy", 0), ("numpy", 1)]
+    assert (again.stages[0].status, again.stages[0].crashed_before) == ("passed", "killed")
+
+
+def test_what_has_failed_a_check_is_not_tried_until_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
+    wrong = msgspec.structs.replace(whole.stages[0], status="failed", reason="first update", timing=None)
+    script.asked.clear()
+    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[wrong])).run(Watcher())
+    assert (script.asked, again.stages) == ([], [wrong])
+
+
+def test_nothing_is_measured_again_once_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + 0.1 * round_, round_ > 1), seconds_each=1.0)
+    prepare(tmp_path, NUMPY, rounds=2, precision=0.001, time_cap_s=3.0, remeasure=2).run(Watcher())
+    assert script.asked == [("numpy", 0), ("numpy", 1), ("numpy", 2)]

@@ -35,14 +35,22 @@ try:
     from ladder.limit_data import LimitsRecord
     from ladder.limits import measure_limits
     from ladder.lock import alone_in
-    from ladder.options import OneLineParser, compare_parser, ladder_parser, profilers, study_parser, tune_parser
+    from ladder.options import (
+        OneLineParser,
+        a_path,
+        compare_parser,
+        ladder_parser,
+        profilers,
+        study_parser,
+        tune_parser,
+    )
     from ladder.profile_data import Tool
     from ladder.results import Results, ResultsError, Settings, load
     from ladder.runner import Runner
     from ladder.sources import code_of
-    from ladder.spec import check_fits, check_needs, check_settings, cut, describe_problem
+    from ladder.spec import check_fits, check_needs, check_settings, check_time_cap, cut, describe_problem
     from ladder.study import compile_points, due, measure_study, run_options
-    from ladder.study_data import INDEX, Point, Study, load_study, save_study
+    from ladder.study_data import INDEX, Point, Study, as_found, load_study, save_study
     from ladder.study_file import read_study, with_settings
     from ladder.tune import Tuning, name_of, open_gpu
     from ladder.tune_data import TUNING, TuningRecord, load_tuning, save_tuning
@@ -148,7 +156,7 @@ def ladder(argv: list[str]) -> int:
 def report(argv: list[str]) -> int:
     """Render a results file again."""
     parser = OneLineParser(prog="run_ladder.py report", description="Render a results.json again; needs no GPU.")
-    parser.add_argument("path", type=Path, help="a results.json, or the folder that holds one, or a study or tuning")
+    parser.add_argument("path", type=a_path, help="a results.json, or the folder that holds one, or a study or tuning")
     path: Path = parser.parse_args(argv).path
     if path.name in (INDEX, TUNING):
         path = path.parent
@@ -188,6 +196,8 @@ def study(argv: list[str]) -> int:
             return INTERRUPTED
     shown = render_study(folder)
     print_study(shown, folder)
+    if plan.points and all(point.status == "skipped" for point in load_study(folder).points):
+        raise UsageError(f"{folder}: no point could be measured; study.json says why of each")
     return 1 if shown.broken else 0
 
 
@@ -200,12 +210,13 @@ def _begun_study(options: argparse.Namespace, entries: dict[str, Entry], view: L
     due(plan, options.points)  # refused before there is a folder
     changed = {name: getattr(options, name) for name in ("stages", "rounds", "repeats", "remeasure", "budget")}
     plan = with_settings(plan, {name: value for name, value in changed.items() if value is not None})
-    clocks = {run_options(point, entries).lock_clocks for point in plan.points}
+    points = [run_options(point, entries) for point in plan.points]
     folder: Path = options.out or Path("runs") / f"{plan.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
     _refuse_begun_study(folder)
     # Refused now, and not at every point.
-    load_dataset(data_dir=options.data_dir, seed=0, progress=view.download)
-    for mhz in clocks:
+    for data_dir in dict.fromkeys(options.data_dir or point.data_dir for point in points):
+        load_dataset(data_dir=data_dir, seed=0, progress=view.download)
+    for mhz in {point.lock_clocks for point in points}:
         with locked_clocks(mhz, view.note):
             pass
     _make(folder)
@@ -218,7 +229,7 @@ def _resumed_study(options: argparse.Namespace) -> tuple[Study, Path]:
         if value is not None and name not in ("resume", "data_dir", "points"):
             raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
     folder: Path = options.resume
-    plan = load_study(folder)
+    plan = as_found(load_study(folder), folder)
     measured = next((path for point in plan.points if (path := folder / point.name / "results.json").exists()), None)
     if measured is not None:
         _check_same_machine(_load(measured), folder)
@@ -441,8 +452,7 @@ def _begun(
     )
     if options.time_cap is not None:
         settings = msgspec.structs.replace(settings, time_cap_s=options.time_cap)
-    if options.time_cap is not None and options.precision is None:
-        raise UsageError(f"--time-cap {options.time_cap:g}: ends what --precision asks for; give that, too")
+    check_time_cap(options.time_cap, options.precision)
     check_settings(settings)
     # Checked before the data is looked for, which may take a download; its sizes are put in below.
     asked = Problem(
@@ -529,6 +539,7 @@ def _resumed(
     folder: Path = options.resume if options.resume.is_dir() else options.resume.parent
     results = _load(options.resume)
     results = msgspec.structs.replace(results, limits=results.limits or limits)
+    check_settings(results.settings)
     was = results.problem
     dataset = load_dataset(data_dir=options.data_dir, seed=was.seed, progress=view.download)
     problem = Problem(

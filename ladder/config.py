@@ -67,6 +67,7 @@ def _joined(value: str | list[str]) -> str:
     return value if isinstance(value, str) else ",".join(value)
 
 
+MOST_BYTES = 1_000_000  # of a file of options
 SIZE = whole(1)
 SECONDS = _positive("a positive number of seconds")
 NAMES = 'text such as "all" or "naive..cublas", or a list of names'
@@ -127,7 +128,11 @@ class ConfigFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._text = path.read_text(encoding="utf-8")
+            with path.open("rb") as file:  # a device may have no end
+                raw = file.read(MOST_BYTES + 1)
+            if len(raw) > MOST_BYTES:
+                raise UsageError(f"{path}: longer than {MOST_BYTES:,} bytes; name a TOML file of options")
+            self._text = raw.decode("utf-8")
             self.table: Table = tomllib.loads(self._text)
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror}); name a TOML file") from error

@@ -53,7 +53,7 @@ def ladder_parser() -> argparse.ArgumentParser:
     )
     what.add_argument(
         "--stage-file",
-        type=Path,
+        type=a_path,
         action="append",
         default=[],
         metavar="FILE",
@@ -64,9 +64,12 @@ def ladder_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--explain", metavar="STAGE", help="say where the time of a stage goes, from the run in --out or the newest one"
     )
-    what.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the run in this folder")
+    what.add_argument("--resume", type=a_path, metavar="FOLDER", help="go on with the run in this folder")
     what.add_argument(
-        "--config", type=Path, metavar="FILE", help="TOML with these options (batch_size = 32); the command line wins"
+        "--config",
+        type=a_path,
+        metavar="FILE",
+        help="TOML with these options (batch_size = 32); the command line wins",
     )
 
     problem = parser.add_argument_group("the problem")
@@ -91,7 +94,10 @@ def ladder_parser() -> argparse.ArgumentParser:
         "--max-steps", type=int, metavar="N", help="steps in an epoch at most, of the first images (default: all)"
     )
     problem.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="IDX files (default: $LADDER_DATA_DIR, the cache, a download)"
+        "--data-dir",
+        type=a_path,
+        metavar="FOLDER",
+        help="IDX files (default: $LADDER_DATA_DIR, the cache, a download)",
     )
 
     how = parser.add_argument_group("how to measure")
@@ -154,7 +160,7 @@ def ladder_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="record loss and accuracy every so many steps, in one more run that is not timed (default: 0, do not)",
     )
-    how.add_argument("--out", type=Path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
+    how.add_argument("--out", type=a_path, metavar="FOLDER", help="where the results go (default: runs/<time>)")
     return parser
 
 
@@ -169,6 +175,7 @@ def compare_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "runs",
+        type=_run_name,
         nargs="+",
         metavar="RUN",
         help="a results.json, a run's folder, or reference:GPU[/PROBLEM] for a recorded run; the first is the base",
@@ -192,6 +199,18 @@ def _hidden(text: str) -> tuple[int, ...]:
         return tuple(int(width) for width in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: must be layer sizes such as 256 or 128,128,128") from None
+
+
+def a_path(text: str) -> Path:
+    """A path, which an unset variable in somebody's script is not: as a path it would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': must be the name of a file or folder")
+    return Path(text)
+
+
+def _run_name(text: str) -> str:
+    a_path(text)
+    return text
 
 
 def _share(text: str) -> float:
@@ -244,9 +263,12 @@ def tune_parser() -> argparse.ArgumentParser:
     parser.add_argument("--hidden", type=_hidden, default=(), metavar="N,...", help="hidden layers (default: none)")
     parser.add_argument("--batch-size", type=int, default=128, metavar="N", help="images in a step (default: 128)")
     parser.add_argument("--again", action="store_true", help="measure anew what is in the cache already")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where the heat map goes (runs/tune-<time>)")
+    parser.add_argument("--out", type=a_path, metavar="FOLDER", help="where the heat map goes (runs/tune-<time>)")
     parser.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="IDX files, as for an ordinary run; only their sizes count"
+        "--data-dir",
+        type=a_path,
+        metavar="FOLDER",
+        help="IDX files, as for an ordinary run; only their sizes count",
     )
     return parser
 
@@ -258,10 +280,10 @@ def study_parser() -> argparse.ArgumentParser:
         description="Run the ladder at every point of a study, which varies one or two settings; each is a run.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", type=Path, nargs="?", help="a study as TOML, such as experiments/hidden-size.toml")
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with the study in this folder")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: runs/<name>-<time>)")
-    parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="IDX files, as for an ordinary run")
+    parser.add_argument("file", type=a_path, nargs="?", help="a study as TOML, such as experiments/hidden-size.toml")
+    parser.add_argument("--resume", type=a_path, metavar="FOLDER", help="go on with the study in this folder")
+    parser.add_argument("--out", type=a_path, metavar="FOLDER", help="where it goes (default: runs/<name>-<time>)")
+    parser.add_argument("--data-dir", type=a_path, metavar="FOLDER", help="IDX files, as for an ordinary run")
     parser.add_argument(
         "--points", type=_names, metavar="NAME,...", help="only these points; the others wait for --resume"
     )

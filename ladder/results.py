@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -21,15 +21,18 @@ SCHEMA_VERSION = 1
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Pace = Annotated[float, msgspec.Meta(ge=1e-9)]  # times are divided by it
 PREFERRED: tuple[Tool, ...] = ("cupti", "nsys")
 
 
 class Spread(msgspec.Struct, frozen=True):
     """The middle and the ends of some samples."""
 
-    median: float
-    min: float
-    max: float
+    median: Amount
+    min: Amount
+    max: Amount
 
     @classmethod
     def of(cls, samples: list[float]) -> Spread:
@@ -68,7 +71,7 @@ class HostState(msgspec.Struct, frozen=True):
 class Process(msgspec.Struct, frozen=True):
     """What one fresh process measured in one round."""
 
-    round: int
+    round: Annotated[int, msgspec.Meta(ge=0)]
     prepare_s: float
     warmups_s: list[float]  # each of half a run's epochs, or as many as it takes to compute metrics
     runs_s: list[float]  # each a whole training run of `epochs` epochs, fence to fence on the host's clock
@@ -80,8 +83,8 @@ class Process(msgspec.Struct, frozen=True):
     seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
     split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
     detail: str = ""  # what the trainer said of itself, such as `CPU, 2 threads`: it may differ from process to process
-    epochs: int | None = None  # of each of its runs; null in results that are older than this field
-    pace_s: float | None = None  # of the host's cores, before and after: see `ladder.pace`; null of stages on a GPU
+    epochs: Count | None = None  # of each of its runs; null in results that are older than this field
+    pace_s: Pace | None = None  # of the host's cores, before and after: see `ladder.pace`; null of stages on a GPU
     beside: int = 0  # up to so many others of the same run: then no time here says anything, and its stage has none
     took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
 
@@ -89,8 +92,8 @@ class Process(msgspec.Struct, frozen=True):
 class Timing(msgspec.Struct, frozen=True):
     """A stage's times over all its processes."""
 
-    epochs: int  # in each run; fewer than the problem's where the budget was short
-    steps_per_epoch: int
+    epochs: Count  # in each run; fewer than the problem's where the budget was short
+    steps_per_epoch: Count
     runs_s: list[float]
     warmups_s: list[float]
     prepare_s: float  # the slowest of the processes, or of the one that compiled for them: whose caches were cold
@@ -317,9 +320,13 @@ def load(path: Path) -> Results:
         version = msgspec.json.decode(raw, type=_Versioned).schema_version
         if version != SCHEMA_VERSION:
             raise ResultsError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
-        return msgspec.json.decode(raw, type=Results)
+        results = msgspec.json.decode(raw, type=Results)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ResultsError(f"{path}: not a results file of this program ({error})") from error
+    for stage in results.stages:
+        if stage.timing and any(min(process.runs_s, default=0.0) <= 0 for process in stage.processes):
+            raise ResultsError(f"{path}: not a results file of this program ({stage.name}: a process has no time)")
+    return results
 
 
 class _Versioned(msgspec.Struct):

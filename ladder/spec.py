@@ -50,6 +50,12 @@ def check_settings(settings: Settings) -> None:
             raise UsageError(f"{name} {seconds}: must be a positive number of seconds")
 
 
+def check_time_cap(seconds: float | None, precision: float | None) -> None:
+    """Raise UsageError for a cap on what nobody asked for."""
+    if seconds is not None and precision is None:
+        raise UsageError(f"--time-cap {seconds:g}: ends what --precision asks for; give that, too")
+
+
 def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:
     """The data of epochs of so many steps at most; no more images to test with, either, since float64 looks at them.
 

@@ -20,7 +20,7 @@ from ladder.compilers import Compilers
 from ladder.options import ladder_parser, profilers
 from ladder.results import Settings
 from ladder.runner import SCRATCH, Observer, Runner
-from ladder.spec import check_settings
+from ladder.spec import check_settings, check_time_cap
 from ladder.study_data import Point, PointStatus, Study, save_study
 from ladder.study_file import point_options
 from stages.registry import Entry, select
@@ -133,11 +133,14 @@ def _check(options: argparse.Namespace) -> None:
         options.budget,
         options.timeout,
         profilers(options),
+        remeasure=options.remeasure,
         precision=options.precision,
+        curve_steps=options.curve_steps,
         at_once=options.at_once,
         lock_clocks_mhz=options.lock_clocks,
     )
     check_settings(settings)
+    check_time_cap(options.time_cap, options.precision)
     Problem(
         inputs=1,
         classes=1,

@@ -62,10 +62,7 @@ def save_study(study: Study, folder: Path) -> None:
 
 
 def load_study(folder: Path) -> Study:
-    """Read the index of a study's folder; ResultsError says what is wrong with it.
-
-    A point waits where it was measured and its results are gone.
-    """
+    """Read the index of a study's folder; ResultsError says what is wrong with it."""
     path = folder / INDEX
     try:
         study = msgspec.json.decode(path.read_bytes(), type=Study)
@@ -75,6 +72,25 @@ def load_study(folder: Path) -> Study:
         raise ResultsError(f"{path}: not a study of this program ({error})") from error
     if study.schema_version != STUDY_VERSION:
         raise ResultsError(f"{path}: schema version {study.schema_version}, this program reads {STUDY_VERSION}")
+    if wrong := _wrong(study):
+        raise ResultsError(f"{path}: not a study of this program ({wrong})")
+    return study
+
+
+def as_found(study: Study, folder: Path) -> Study:
+    """The study with every point waiting that was measured and whose results are gone."""
     gone = [one.status == "measured" and not (folder / one.name / "results.json").exists() for one in study.points]
     points = [replace(one, status="waiting") if lost else one for one, lost in zip(study.points, gone, strict=True)]
     return replace(study, points=points)
+
+
+def _wrong(study: Study) -> str:
+    """What a file says of its points that cannot be, or would put their folders somewhere else."""
+    if len({point.name for point in study.points}) < max(len(study.points), 1):
+        return "it has no points, or two of one name"
+    for point in study.points:
+        if Path(point.name).name != point.name:
+            return f"point {point.name!r} is no folder's name"
+        if lacking := set(study.varied) - set(point.values):
+            return f"point {point.name!r} has no value of {sorted(lacking)[0]!r}"
+    return "" if study.varied or len(study.points) == 1 else "its points vary nothing"

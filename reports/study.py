@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ladder.results import Results, Spread, StageResult, load
-from ladder.study_data import Point, Study, load_study
+from ladder.study_data import Point, Study, as_found, load_study
 from reports import format
 from reports.peers import Winner, fastest_peer, precision_class, ratio, references, winners
 from reports.summary import table_order
@@ -49,7 +49,7 @@ class StudyResults:
 
 def load_results(folder: Path) -> StudyResults:
     """A study and what was measured of it; ResultsError where a file cannot be read."""
-    study = load_study(folder)
+    study = as_found(load_study(folder), folder)
     # A point whose turn has not come may have results all the same, of what was compiled for it.
     paths = {point.name: folder / point.name for point in study.points if point.status != "waiting"}
     return StudyResults(study, {name: load(path) for name, path in paths.items() if (path / "results.json").exists()})

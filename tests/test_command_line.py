@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -291,6 +292,16 @@ def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
     assert snapshot(here) == before
 
 
+def edit(path: Path, where: str, value: object) -> None:
+    """Put another value into a file of JSON."""
+    whole = inner = json.loads(path.read_text())
+    *outer, last = (int(word) if word.isdigit() else word for word in where.split("."))
+    for word in outer:
+        inner = inner[word]
+    inner[last] = value
+    path.write_text(json.dumps(whole))
+
+
 def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused: Refused) -> None:
     earlier = load(here / "earlier")
     (stage,) = earlier.stages
@@ -307,6 +318,48 @@ def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: 
     assert (results.settings.profile, results.stages[0].timing) == ([], None)
     assert main(["compare", "earlier", "beside"]) == 2
     assert "no stage was timed in both" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        ("stages.0.processes.0.pace_s", 0.0),
+        ("stages.0.processes.0.pace_s", -1.0),
+        ("stages.0.processes.0.pace_s", 1e-320),
+        ("stages.0.processes.0.round", -7),
+        ("stages.0.processes.0.runs_s", []),
+        ("stages.0.processes.0.runs_s", [-1.0]),
+        ("stages.0.timing.epochs", 0),
+        ("stages.0.timing.steps_per_epoch", 0),
+        ("stages.0.timing.epoch_s.median", -1.0),
+    ],
+)
+def test_results_that_no_run_has_are_none_of_ours(where: str, value: object, here: Path, refused: Refused) -> None:
+    edit(here / "earlier" / "results.json", where, value)
+    for command in (["compare", "earlier", "earlier"], ["report", "earlier"], ["--resume", "earlier"]):
+        assert "earlier/results.json: not a results file of this program (" in refused(*command)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("curve_steps", -5), ("timeout_s", -1.0), ("rounds", 1_000_000_000), ("rounds", 0), ("remeasure", -1)],
+)
+def test_settings_that_no_run_has_are_not_resumed(setting: str, value: object, here: Path, refused: Refused) -> None:
+    edit(here / "earlier" / "results.json", f"settings.{setting}", value)
+    assert f"{setting.removesuffix('_s').replace('_', ' ')} {value}: must be " in refused("--resume", "earlier")
+
+
+@pytest.mark.parametrize("command", [["--out"], ["--data-dir"], ["--resume"], ["report"], ["compare", "earlier"]])
+def test_nothing_is_no_folder(command: list[str], here: Path, refused: Refused) -> None:
+    before = snapshot(here)
+    assert refused(*command, "").endswith("'': must be the name of a file or folder; see --help\n")
+    assert snapshot(here) == before
+
+
+def test_options_without_an_end_are_refused(refused: Refused) -> None:
+    assert refused("--config", "/dev/zero") == (
+        "run_ladder.py: /dev/zero: longer than 1,000,000 bytes; name a TOML file of options\n"
+    )
 
 
 @pytest.mark.parametrize("gate", [["--strict"], ["--threshold", "1%"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -304,3 +305,50 @@ def test_an_interrupted_study_goes_on_and_loses_nothing(
     assert load(here / "out" / "hidden-3").stages == whole
     assert load(here / "out" / "hidden-5").stages[0] == half[0]
     assert load(here / "out" / "hidden-5").stages[1].status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"varied": []}, "its points vary nothing"),
+        ({"varied": ["nope"]}, "point 'hidden-3' has no value of 'nope'"),
+        ({"points": []}, "it has no points, or two of one name"),
+        ({"points": ["twice"]}, "it has no points, or two of one name"),
+        ({"points": ["../out"]}, "point '../out' is no folder's name"),
+    ],
+)
+def test_a_study_that_cannot_be_is_none_of_ours(
+    change: dict[str, list[str]], said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", write(here, TWO), "--out", "out", "--points", "hidden-5"]) == 0
+    index = json.loads((here / "out" / "study.json").read_text())
+    first, second = index["points"]
+    points = {"twice": [first, first], "../out": [{**first, "name": "../out"}, second]}
+    changed = {key: points[value[0]] if value and value[0] in points else value for key, value in change.items()}
+    (here / "out" / "study.json").write_text(json.dumps({**index, **changed}))
+    capsys.readouterr()
+    for command in (["report", "out"], ["study", "--resume", "out"]):
+        assert main(command) == 2
+        assert capsys.readouterr().err == f"run_ladder.py: out/study.json: not a study of this program ({said})\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("remeasure = -1", "remeasure -1: must be from 0 to 450"),
+        ("curve_steps = 5000000000\ntime_cap = 5.0", "--time-cap 5: ends what --precision asks for; give that, too"),
+        ('data_dir = "gone"', "gone: "),
+    ],
+)
+def test_what_no_point_can_have_is_refused_before_there_is_a_folder(
+    more: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", write(here, f"{more}\n{TWO.replace('remeasure = 0', '')}"), "--out", "out"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not (here / "out").exists()
+
+
+def test_a_study_of_which_nothing_can_be_measured_is_no_success(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", write(here, TWO.replace("batch_size = ", "batch_size = 9")), "--out", "out"]) == 2
+    assert capsys.readouterr().err == "run_ladder.py: out: no point could be measured; study.json says why of each\n"

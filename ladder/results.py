@@ -256,7 +256,7 @@ class Settings(msgspec.Struct, frozen=True):
     salt: int = 0  # drawn for each run of the ladder; with the seed, it decides what parameters training begins from
     curve_steps: int = 0  # a point of the curves every so many steps; 0: none are recorded
     at_once: int = 1  # processes of stages side by side; more than one where no time is asked for
-    lock_clocks_mhz: int | None = None  # what the GPU's SM clock was held at; null: it chose for itself
+    lock_clocks_mhz: Count | None = None  # what the GPU's SM clock was held at; null: it chose for itself
     nsys_stages: list[str] | None = None  # those that nsys sees, where it sees any; null: all
 
 

@@ -52,7 +52,7 @@ def _when(results: Results) -> str:
         return when
     changes = code.get("uncommitted_changes")
     tree = " (tree not checked)" if changes is None else " with uncommitted changes" if changes else ""
-    return f"{when}, commit {code['git_commit'][:COMMIT_DIGITS]}{tree}"
+    return f"{when}, commit {str(code['git_commit'])[:COMMIT_DIGITS]}{tree}"
 
 
 def gpu_name(results: Results) -> str:

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import struct
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -27,6 +28,8 @@ from ladder.results import ResultsError, load
 from ladder.study import run_options
 from ladder.study_data import INDEX, Point, Study, load_study
 from ladder.study_file import TOP, VARIED, read_study
+from reports.report import report
+from reports.verdicts import CannotCompareError, compare
 from stages.registry import load_all
 from tests.reports.sample import unprofiled_results
 
@@ -110,6 +113,11 @@ def results(random: Random, folder: Path) -> None:
     again = msgspec.json.encode(found)
     path.write_bytes(again)
     assert msgspec.json.encode(load(path)) == again
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of NumPy, of which a user would read
+        report(found, [])
+        with contextlib.suppress(CannotCompareError):
+            compare(RUN, found, ("a", "b"))
 
 
 def _other_json(random: Random, sample: bytes) -> bytes:

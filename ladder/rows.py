@@ -18,7 +18,7 @@ from ladder.profile_data import Profile, Tool
 from ladder.results import Check, Curve, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.sources import code_of
 from ladder.statistics import Interval, median_interval
-from ladder.verify import verify_speed, worst_of
+from ladder.verify import TIMER, verify_speed, worst_of
 from stages.registry import Entry
 
 
@@ -43,6 +43,7 @@ class Row:
         self._shortened = False
         self._curve: Curve | None = None
         self._no_curve = ""
+        self._before: tuple[list[Check], Status | None, str | None] = ([], None, None)  # the latest process
         # Whatever became of the row: a second time there would be nothing left to compile.
         self.compiled_s = known.compiled_s if known is not None else None
         self._crashed_before = ""
@@ -89,8 +90,20 @@ class Row:
         found = (process.round for process in self.processes if process.disturbed)
         return [round_ for round_ in found if self.status == "passed" and seen.count(round_) < most]
 
+    def in_doubt(self, round_: int, most: int) -> bool:
+        """Whether it failed in this round by the timer alone, while something else took part, which may be the reason.
+
+        Not where it was measured again so often already: who works outside of the timer does so every time.
+        """
+        failed = [one.what for one in self._checks if not one.passed]
+        disturbed = any(process.round == round_ and process.disturbed for process in self.processes)
+        often = [process.round for process in self.set_aside].count(round_)
+        return self.status == "failed" and failed == [TIMER] and disturbed and often < most
+
     def put_aside(self, round_: int) -> list[str]:
         """Take a round's process, where it has been measured, out of the times; returns what disturbed it."""
+        if self.status == "failed":  # in doubt
+            self._checks, self.status, self.reason = self._before
         found = [process for process in self.processes if process.round == round_]
         self.processes = [process for process in self.processes if process.round != round_]
         self.set_aside += found
@@ -144,6 +157,7 @@ class Row:
         """Take in what one process measured and how it was judged."""
         assert report.plan is not None
         assert report.process is not None
+        self._before = self._checks, self.status, self.reason
         self._report = report
         self.plan = report.plan
         self._shortened = shortened

@@ -56,6 +56,7 @@ LARGE_BATCH = 128  # images
 FEW = 4  # units at their corner, beyond what the limits of low precision know of: one counts much in a small network
 UNLIKE = 0.5  # of the way that a run goes from its parameters; 1 for a run that stays, or began from another's
 STAYED = 0.999  # of two honest runs, one may go a hundred times as far in a network of a few units, which may be dead
+TIMER = "work outside of the timer, as a share of the run"
 OUTSIDE = 0.5  # of a timed run: copying parameters to and fro is next to nothing of twenty epochs
 TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
 TRAINING_ACCURACY = 0.003  # absolute
@@ -272,7 +273,7 @@ def verify_trips(trips: Mapping[int, Trip], plan: Plan, oracle: OracleRun) -> li
 
 def verify_timer(share_outside: float) -> Check:
     """Judge what a stage does while it is not timed: loading parameters, and reading them back the first time."""
-    return check("work outside of the timer, as a share of the run", share_outside, OUTSIDE)
+    return check(TIMER, share_outside, OUTSIDE)
 
 
 def verify_speed(physical_us: float, step_us: float) -> Check:

@@ -89,6 +89,7 @@ class LiveView:
     def start(self, stage: str, round: int, rounds: int) -> None:
         """A stage starts in a round, counted from 1."""
         self._started_s = self._clock()
+        self._total = max(self._total, self._finished + 1)  # what is measured again at once is one more
         self._job = f"{stage}, round {round} of {rounds}" if rounds > 1 else stage
         if not self._console.is_terminal:
             self._print(f"[{self._finished + 1}/{self._total}] {self._job}")

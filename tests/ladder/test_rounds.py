@@ -11,10 +11,11 @@ import pytest
 from ladder import runner
 from ladder.jobs import Job, Report
 from ladder.measure import Plan
-from ladder.results import HostState, Process, StageResult, load
+from ladder.results import Check, HostState, Process, StageResult, load
 from ladder.rows import Row
 from ladder.runner import Runner
 from ladder.statistics import median_interval
+from ladder.verify import check, verify_timer
 from reports.notices import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -25,7 +26,13 @@ Measure = Callable[[str, int, int], tuple[float, bool]]  # stage, round, attempt
 class Script:
     """Stands in for processes: what they would measure, and in which order they were asked for."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, measure: Measure, seconds_each: float = 0.0) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        measure: Measure,
+        seconds_each: float = 0.0,
+        checks: Callable[[int, int], list[Check]] = lambda round_, attempt: [],
+    ) -> None:
         self.asked: list[tuple[str, int]] = []
         self.oracles: list[int | None] = []
         self._measure = measure
@@ -44,7 +51,8 @@ class Script:
             return Report(device="cpu", plan=Plan(2, 1, 0), process=process)
 
         def judge(self: Runner, row: Row, job: Job, report: Report, folder: Path) -> None:
-            row.add(report, [], 0.9, shortened=False)
+            attempt = script.asked.count((row.entry.stage.name, job.round)) - 1
+            row.add(report, checks(job.round, attempt), 0.9, shortened=False)
 
         def oracles(
             problem: object, dataset: object, runs: list[int | None], budget_s: float, curve_steps: int
@@ -112,6 +120,37 @@ def test_what_stays_disturbed_is_kept_after_the_last_attempt(tmp_path: Path, mon
     assert all(process.disturbed for process in stage.processes)
     prepare(tmp_path, NUMPY, known=results).run(Watcher())
     assert len(script.asked) == 6  # a finished run is not begun anew
+
+
+def test_who_fails_by_the_timer_alone_while_disturbed_is_measured_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(
+        monkeypatch,
+        lambda name, round_, attempt: (1.0, (round_, attempt) == (1, 0)),
+        checks=lambda round_, attempt: [verify_timer(9.0 if (round_, attempt) == (1, 0) else 0.0)],
+    )
+    (stage,) = prepare(tmp_path, NUMPY, rounds=3, remeasure=1).run(Watcher()).stages
+    assert [round_ for _, round_ in script.asked] == [0, 1, 1, 2]
+    assert (stage.status, stage.reason, rounds(stage)) == ("passed", None, [0, 1, 2])
+    assert [process.round for process in stage.set_aside] == [1]
+    assert stage.checks == [verify_timer(0.0)]
+
+
+def test_who_fails_by_the_timer_every_time_or_undisturbed_or_by_more_stays_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for disturbed, more, remeasure, attempts in [
+        (True, 0.0, 2, 3),
+        (False, 0.0, 2, 1),
+        (True, 9.0, 2, 1),
+        (True, 0, 0, 1),
+    ]:
+        checks = [verify_timer(9.0), check("first update", more, 1.0)]
+        script = Script(monkeypatch, lambda *_, seen=disturbed: (1.0, seen), checks=lambda *_, found=checks: found)
+        (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=remeasure).run(Watcher()).stages
+        assert (len(script.asked), stage.status) == (attempts, "failed")
+        assert (stage.reason or "").startswith("work outside of the timer")
 
 
 def test_nothing_is_measured_again_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

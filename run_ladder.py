@@ -196,7 +196,8 @@ def study(argv: list[str]) -> int:
             return INTERRUPTED
     shown = render_study(folder)
     print_study(shown, folder)
-    if plan.points and all(point.status == "skipped" for point in load_study(folder).points):
+    points = load_study(folder).points
+    if all(point.status == "skipped" for point in points if not wanted or point.name in wanted):
         raise UsageError(f"{folder}: no point could be measured; study.json says why of each")
     return 1 if shown.broken else 0
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ladder.profile_data import Positive
+
 Unit = Literal["us", "GB/s", "TFLOP/s"]
 SHARED = "another process had the GPU as well; end it, and measure anew"  # why a primitive was left out
 
@@ -16,9 +18,9 @@ class Limit(msgspec.Struct, frozen=True):
     name: str
     title: str
     unit: Unit
-    median: float
-    min: float
-    max: float
+    median: Positive
+    min: Positive
+    max: Positive
 
     @property
     def best(self) -> float:

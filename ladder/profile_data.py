@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+Positive = Annotated[float, msgspec.Meta(gt=0)]
 Tool = Literal["nsys", "cupti"]
 Kind = Literal["gemm", "layer", "softmax", "update", "fused", "copy", "launch", "wait", "other"]
 """What a kernel or a call is for, by its name: what figures colour it by."""
@@ -103,7 +104,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     tool: Tool
     epochs: list[int]  # their numbers within a run, from 0
-    plain_step_us: float  # without the tool: the median of the timed runs, with cupti the mean of each process's own
+    plain_step_us: Positive  # without the tool: the median of timed runs, with cupti the mean of each process's own
     step_us: float  # under the tool
     seen: Split  # adds up to `step_us`
     split: Split  # what remains when the tool's own time is taken out: adds up to `plain_step_us`

@@ -324,8 +324,12 @@ def load(path: Path) -> Results:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ResultsError(f"{path}: not a results file of this program ({error})") from error
     for stage in results.stages:
-        if stage.timing and any(min(process.runs_s, default=0.0) <= 0 for process in stage.processes):
+        if (timing := stage.timing) is None:
+            continue
+        if any(min(process.runs_s, default=0.0) <= 0 for process in stage.processes):
             raise ResultsError(f"{path}: not a results file of this program ({stage.name}: a process has no time)")
+        if not timing.epoch_s.min <= timing.epoch_s.median <= timing.epoch_s.max:
+            raise ResultsError(f"{path}: not a results file of this program ({stage.name}: its median is no middle)")
     return results
 
 

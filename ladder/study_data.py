@@ -89,7 +89,7 @@ def _wrong(study: Study) -> str:
     if len({point.name for point in study.points}) < max(len(study.points), 1):
         return "it has no points, or two of one name"
     for point in study.points:
-        if Path(point.name).name != point.name:
+        if point.name in ("", "..") or "\0" in point.name or Path(point.name).name != point.name:
             return f"point {point.name!r} is no folder's name"
         if lacking := set(study.varied) - set(point.values):
             return f"point {point.name!r} has no value of {sorted(lacking)[0]!r}"

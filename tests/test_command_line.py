@@ -332,6 +332,7 @@ def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: 
         ("stages.0.timing.epochs", 0),
         ("stages.0.timing.steps_per_epoch", 0),
         ("stages.0.timing.epoch_s.median", -1.0),
+        ("stages.0.timing.epoch_s.min", 1e6),
     ],
 )
 def test_results_that_no_run_has_are_none_of_ours(where: str, value: object, here: Path, refused: Refused) -> None:

@@ -315,6 +315,8 @@ def test_an_interrupted_study_goes_on_and_loses_nothing(
         ({"points": []}, "it has no points, or two of one name"),
         ({"points": ["twice"]}, "it has no points, or two of one name"),
         ({"points": ["../out"]}, "point '../out' is no folder's name"),
+        ({"points": [".."]}, "point '..' is no folder's name"),
+        ({"points": ["a\0b"]}, "point 'a\\x00b' is no folder's name"),
     ],
 )
 def test_a_study_that_cannot_be_is_none_of_ours(
@@ -323,7 +325,8 @@ def test_a_study_that_cannot_be_is_none_of_ours(
     assert main(["study", write(here, TWO), "--out", "out", "--points", "hidden-5"]) == 0
     index = json.loads((here / "out" / "study.json").read_text())
     first, second = index["points"]
-    points = {"twice": [first, first], "../out": [{**first, "name": "../out"}, second]}
+    points = {"twice": [first, first]}
+    points |= {name: [{**first, "name": name}, second] for name in ("../out", "..", "a\0b")}
     changed = {key: points[value[0]] if value and value[0] in points else value for key, value in change.items()}
     (here / "out" / "study.json").write_text(json.dumps({**index, **changed}))
     capsys.readouterr()
@@ -351,4 +354,8 @@ def test_what_no_point_can_have_is_refused_before_there_is_a_folder(
 
 def test_a_study_of_which_nothing_can_be_measured_is_no_success(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", write(here, TWO.replace("batch_size = ", "batch_size = 9")), "--out", "out"]) == 2
-    assert capsys.readouterr().err == "run_ladder.py: out: no point could be measured; study.json says why of each\n"
+    said = "no point could be measured; study.json says why of each\n"
+    assert capsys.readouterr().err == f"run_ladder.py: out: {said}"
+    one_too_many = TWO.replace("batch_size = ", "batch_size = 9")
+    assert main(["study", write(here, one_too_many), "--out", "one", "--points", "hidden-5"]) == 2
+    assert capsys.readouterr().err == f"run_ladder.py: one: {said}"

@@ -15,7 +15,7 @@ from tests.ladder.harness import Watcher, prepare, small_problem
 pytestmark = pytest.mark.gpu
 
 RUNS = 5
-BESIDE_S = 0.05  # for which a run of a few ms may wait, whose GPU has the other tests' work to do as well
+REMEASURE = 2  # as in any run: other tests' work on the same GPU disturbs
 
 
 @pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])
@@ -24,7 +24,6 @@ def test_no_honest_rung_is_flagged(
     entry: Entry, hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
-    monkeypatch.setattr("ladder.measure.WHIM_S", BESIDE_S)
     source = on_this_machine(entry).source
     flagged = {}
     for _ in range(RUNS):
@@ -32,7 +31,7 @@ def test_no_honest_rung_is_flagged(
         folder = tmp_path / str(seed)
         folder.mkdir()
         problem = small_problem(hidden=hidden, batch_size=16, seed=seed)
-        (stage,) = prepare(folder, source, problem=problem, salt=salt).run(Watcher()).stages
+        (stage,) = prepare(folder, source, problem=problem, salt=salt, remeasure=REMEASURE).run(Watcher()).stages
         if stage.status == "skipped":
             pytest.skip(str(stage.reason))
         assert len(stage.checks) > 5

@@ -25,17 +25,14 @@ if __name__ == "__main__":
 try:
     import msgspec
 
-    from common.dataset import load_dataset
+    from common.data.dataset import load_dataset
     from common.errors import UsageError
     from common.problem import Problem
-    from ladder import environment
-    from ladder.clocks import locked_clocks
-    from ladder.config import options_of
     from ladder.doctor import doctor
-    from ladder.limit_data import LimitsRecord
-    from ladder.limits import measure_limits
-    from ladder.lock import alone_in
-    from ladder.options import (
+    from ladder.machine import environment
+    from ladder.machine.clock_lock import locked_clocks
+    from ladder.machine.limits import measure_limits
+    from ladder.options.parsers import (
         OneLineParser,
         a_path,
         compare_parser,
@@ -44,31 +41,34 @@ try:
         study_parser,
         tune_parser,
     )
-    from ladder.profile_data import Tool
-    from ladder.results import Results, ResultsError, Settings, load
-    from ladder.runner import Runner
-    from ladder.sources import code_of
-    from ladder.spec import check_fits, check_needs, check_settings, check_time_cap, cut, describe_problem
-    from ladder.study import compile_points, due, measure_study, run_options
-    from ladder.study_data import INDEX, Point, Study, as_found, load_study, save_study
-    from ladder.study_file import read_study, with_settings
+    from ladder.options.toml_file import options_of
+    from ladder.records.limits import LimitsRecord
+    from ladder.records.profile import Tool
+    from ladder.records.run import Results, ResultsError, Settings, load
+    from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
+    from ladder.records.tuning import TUNING, TuningRecord, load_tuning, save_tuning
+    from ladder.run.lock import alone_in
+    from ladder.run.preflight import check_fits, check_needs, check_settings, check_time_cap, cut, describe_problem
+    from ladder.run.runner import Runner
+    from ladder.run.sources import code_of
+    from ladder.study.points import compile_points, due, measure_study, run_options
+    from ladder.study.study_file import read_study, with_settings
     from ladder.tune import Tuning, name_of, open_gpu
-    from ladder.tune_data import TUNING, TuningRecord, load_tuning, save_tuning
-    from reports.compare import print_comparison
-    from reports.console import print_doctor, print_results, print_stage_list
-    from reports.earlier_limits import update_limits
-    from reports.explain import ExplainError, print_explain
-    from reports.limits import print_limits
-    from reports.live import LiveView
-    from reports.machines import compare_machines
-    from reports.named_runs import named_runs
-    from reports.published import update_published
-    from reports.readme import ReadmeError, recorded_runs, update_readme
+    from reports.compare.many_runs import compare_machines
+    from reports.compare.render import print_comparison
+    from reports.compare.run_lookup import named_runs
+    from reports.compare.verdicts import CannotCompareError, compare
+    from reports.facts.summary import heading
+    from reports.markdown.limits_section import print_limits
+    from reports.markdown.method_limits import update_limits
+    from reports.markdown.readme import ReadmeError, recorded_runs, update_readme
+    from reports.markdown.readme_published import update_published
     from reports.render import render_all
     from reports.study_render import print_study, render_study
-    from reports.summary import heading
-    from reports.tuning import outcome, print_tuning, render_tuning
-    from reports.verdicts import CannotCompareError, compare
+    from reports.terminal.explain import ExplainError, print_explain
+    from reports.terminal.progress import LiveView
+    from reports.terminal.tables import print_doctor, print_results, print_stage_list
+    from reports.terminal.tuning import outcome, print_tuning, render_tuning
     from stages.registry import Entry, load_all, load_own, select
 except ModuleNotFoundError as missing:
     print(f"run_ladder.py: {missing.name} is not installed; run `make ladder`, or activate .venv", file=sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Params
 
 

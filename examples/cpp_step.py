@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics, Trainer
-from stages.stage import Stage
+from stages.engine.stage import Stage
 
 
 class Cpp(Trainer):

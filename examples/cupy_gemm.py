@@ -9,9 +9,9 @@ Expect: between the two. The product is cuBLAS's, and the copy into place is one
 
 from typing import ClassVar
 
-from stages import async_metrics
-from stages.recipe import Precision
-from stages.workspace import Array, Setup
+from stages.classic import r2_async_metrics
+from stages.engine.recipe import Precision
+from stages.engine.workspace import Array, Setup
 
 
 class CupyGemm:
@@ -29,4 +29,4 @@ class CupyGemm:
         out[...] = product if (alpha, beta) == (1.0, 0.0) else alpha * product + (beta * out if beta else 0.0)
 
 
-STAGE = async_metrics.STAGE.climb("cupy-gemm", "CuPy's @", gemm=CupyGemm)
+STAGE = r2_async_metrics.STAGE.climb("cupy-gemm", "CuPy's @", gemm=CupyGemm)

@@ -3,11 +3,11 @@
 `TorchTrainer` brings the network, the batches on the device and the totals; what is new is how an epoch is run.
 """
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
+from stages.engine.stage import Stage
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.stage import Stage
 
 
 def prepare(setup: TorchSetup) -> RunEpoch:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from common.cache import cache_folder
 from common.cuda import driver
-from common.download import read_cache
+from common.data.download import read_cache
+from common.data.idx_folder import RANKS, read_quartet
 from common.errors import UsageError
 from common.paths import at_home
-from common.quartet import RANKS, read_quartet
-from ladder.environment import ROOT, libraries
+from ladder.machine.environment import ROOT, libraries
 from ladder.profile import nsys
 
 CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.errors import UsageError
 from common.problem import Problem
-from ladder.environment import missing
-from ladder.results import Spread
-from ladder.tune_data import TriedShape, TunedKernel
-from stages.launch_shapes import PLAIN, Sizes
-from stages.shape_sweeps import Sweep, Sweeps
-from stages.tuned import operations
+from ladder.machine.environment import missing
+from ladder.records.run import Spread
+from ladder.records.tuning import TriedShape, TunedKernel
+from stages.engine.launch_shapes import PLAIN, Sizes
+from stages.shapes.r1_tuned import operations
+from stages.shapes.shape_sweeps import Sweep, Sweeps
 
 Operation = tuple[str, Sizes]
 

@@ -1,1 +1,1 @@
-"""Renderings of one `results.json`: terminal, markdown, figures, README. Reads `ladder.results` and nothing else."""
+"""Renderings of one `results.json`: terminal, markdown, figures, README. Reads `ladder.records` and nothing else."""

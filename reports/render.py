@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ladder.results import Results
-from reports.figures import figures
-from reports.markdown import FIGURE_TITLES
-from reports.report import report
-from reports.timeline import PICTURE
+from ladder.records.run import Results
+from reports.figures.run_figures import figures
+from reports.figures.timeline import PICTURE
+from reports.markdown.run_report import report
+from reports.markdown.tables import FIGURE_TITLES
 
 
 def render_all(results: Results, folder: Path) -> None:

@@ -8,13 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reports import format
-from reports.console import STATUS_STYLE, plain_table, wide_enough
-from reports.curves import curves_csv
-from reports.render import replace_text
-from reports.side_figures import side_figure
-from reports.sides import FIGURES, side
-from reports.study import (
+from reports.facts import numbers
+from reports.facts.study import (
     StudyResults,
     load_results,
     name_of,
@@ -25,9 +20,14 @@ from reports.study import (
     step_us,
     value_text,
 )
-from reports.study_figures import seeds_of, study_figures
-from reports.study_report import side_figure_name, study_csv, study_report
-from reports.style import svg
+from reports.figures.ablation_figures import side_figure
+from reports.figures.curves import curves_csv
+from reports.figures.study_figures import seeds_of, study_figures
+from reports.figures.style import svg
+from reports.markdown.ablation_section import FIGURES, side
+from reports.markdown.study_report import side_figure_name, study_csv, study_report
+from reports.render import replace_text
+from reports.terminal.tables import STATUS_STYLE, plain_table, wide_enough
 
 
 def render_study(folder: Path) -> StudyResults:
@@ -71,7 +71,7 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
     for point, race in races(results):
         console.print(
             Text(
-                f"* {point_text(point)}, {race.precision}: {race.rung.name} {format.ratio(race.speedup)} "
+                f"* {point_text(point)}, {race.precision}: {race.rung.name} {numbers.ratio(race.speedup)} "
                 f"the speed of {race.reference.name}"
             ),
             soft_wrap=True,

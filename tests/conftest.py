@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from ladder.environment import missing
+from ladder.machine.environment import missing
 from tests.cpu_cuda.shim import Shim, Toolchain
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.sources import KERNELS_FOLDER, cuda_files
 
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
@@ -43,4 +43,4 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolchain]:
 @pytest.fixture(scope="session")
 def shim(toolchain: Toolchain) -> Shim:
     """Every kernel that we have."""
-    return Shim(sorted(KERNELS_FOLDER.glob("*.cu")), toolchain)
+    return Shim(cuda_files(KERNELS_FOLDER), toolchain)

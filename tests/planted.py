@@ -20,12 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Params, Problem
 from ladder.profile import cupti
 from ladder.profile.trace import Kernel, Trace, Window
+from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
-from stages.stage import Stage
 
 
 def _stage(name: str, build: Any) -> Stage:
@@ -102,7 +102,7 @@ def _tell_parent(problem: Problem, train: Split) -> NumpyTrainer:
 
 def _fail_if_forked(problem: Problem, train: Split) -> NumpyTrainer:
     _tell_parent(problem, train)
-    if b"ladder.nursery" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
+    if b"ladder.processes.fork_server" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
         raise RuntimeError("not after a fork")
     return NumpyTrainer(problem, train)
 

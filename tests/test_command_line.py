@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 import run_ladder
-from common.quartet import TRAIN_IMAGES
-from ladder.results import StageCode, load, save
+from common.data.idx_folder import TRAIN_IMAGES
+from ladder.records.run import StageCode, load, save
 from run_ladder import main
 from stages.registry import load_all
-from tests.common.idx_writer import quartet_arrays, write_files
+from tests.common.data.idx_writer import quartet_arrays, write_files
 
 SCRIPT = Path(run_ladder.__file__)
 NUMPY = "stages.references.numpy_cpu:STAGE"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import run_ladder
-from ladder.results import Results, save
+from ladder.records.run import Results, save
 from run_ladder import main
 from tests.reports import recorded
 from tests.reports.recorded import run, stage, times

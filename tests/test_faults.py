@@ -1,6 +1,6 @@
 """What real machines do to a run: what the user sees, and that nothing that was measured is lost.
 
-Killed and hanging workers are in tests/ladder/test_runner.py, interrupts in test_interrupt.py, files that are no
+Killed and hanging workers are in tests/ladder/run/test_runner.py, interrupts in test_interrupt.py, files that are no
 results in test_command_line.py, damaged caches in tests/common, and a GPU that breaks in tests/gpu/test_faults.py.
 """
 
@@ -14,14 +14,14 @@ from typing import IO, Any
 import pytest
 
 import run_ladder
-from common.dataset import load_dataset
-from ladder import runner
-from ladder.lock import alone_in
-from ladder.results import load
-from ladder.study_data import load_study
+from common.data.dataset import load_dataset
+from ladder.records.run import load
+from ladder.records.study import load_study
+from ladder.run import runner
+from ladder.run.lock import alone_in
 from run_ladder import main
 from stages.registry import load_all
-from tests.common.idx_writer import quartet_arrays, write_files
+from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 SMALL = [
@@ -200,7 +200,7 @@ def test_a_gpu_that_is_gone_by_the_time_a_stage_runs_costs_its_row_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "missing", lambda needs: None)  # it was there when the run began
-    naive, numpy = prepare(tmp_path, "stages.naive:STAGE", NUMPY).run(Watcher()).stages
+    naive, numpy = prepare(tmp_path, "stages.classic.r1_naive:STAGE", NUMPY).run(Watcher()).stages
     assert (naive.status, numpy.status) == ("crashed", "passed")
     assert naive.reason
 

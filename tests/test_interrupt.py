@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 
-from ladder.results import load
+from ladder.records.run import load
 from run_ladder import PYTHON
-from tests.common.idx_writer import quartet_arrays, write_files
+from tests.common.data.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=3", "--budget=1", "--remeasure=0"]
@@ -161,7 +161,7 @@ def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path
 COMPILING = """
 import sys
 import run_ladder
-from ladder import compilers
+from ladder.processes import compilers
 from stages.registry import load_all
 
 compilers.cores_usable = lambda: 4

@@ -11,11 +11,10 @@ import numpy as np
 from common.oracle import OracleEpoch
 from common.problem import initial_params
 from common.trainer import EpochMetrics
-from ladder.measure import Plan
-from ladder.oracle_runs import OracleRun
-from ladder.results import Precision
-from ladder.trip import Trip
-from ladder.verify import (
+from ladder.measure.displacement import Trip
+from ladder.measure.timing import Plan
+from ladder.records.run import Precision
+from ladder.verify.gates import (
     LATE,
     LIMITS,
     TEST_ACCURACY,
@@ -30,6 +29,7 @@ from ladder.verify import (
     verify_trips,
     verify_validation,
 )
+from ladder.verify.oracle_runs import OracleRun
 from tests.ladder.harness import small_dataset, small_problem
 
 METHOD = (Path(__file__).parent.parent / "docs" / "method.md").read_text(encoding="utf-8")

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 import run_ladder
-from ladder import compilers
-from ladder.results import load
-from ladder.study_data import load_study, save_study
+from ladder.processes import compilers
+from ladder.records.run import load
+from ladder.records.study import load_study, save_study
 from run_ladder import main
 from stages.registry import load_all
-from tests.common.idx_writer import quartet_arrays, write_files
+from tests.common.data.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(run_ladder.__file__).parent
 NUMPY = "stages.references.numpy_cpu:STAGE"

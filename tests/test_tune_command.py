@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import run_ladder
-from ladder.tune_data import load_tuning
+from ladder.records.tuning import load_tuning
 from run_ladder import main
-from stages.launch_shapes import PLAIN
-from tests.common.idx_writer import quartet_arrays, write_files
+from stages.engine.launch_shapes import PLAIN
+from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.cpu_cuda.shim import Shim, requires_compiler
-from tests.stages.test_launch_shapes import TimingDevice
+from tests.stages.engine.test_launch_shapes import TimingDevice
 
 pytestmark = requires_compiler
 SMALL = ["tune", "--batch-size=5", "--hidden=3"]

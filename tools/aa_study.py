@@ -26,12 +26,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.results import Results, StageResult, load
-from ladder.statistics import ENOUGH, OF_A_VERDICT, Interval, ratio_interval
-from reports.markdown import table
-from reports.provenance import provenance
+from ladder.records.run import Results, StageResult, load
+from ladder.records.statistics import ENOUGH, OF_A_VERDICT, Interval, ratio_interval
+from reports.compare.verdicts import Side, Verdict, interval_between, side_of, verdict_of
+from reports.facts.provenance import provenance
+from reports.markdown.tables import table
 from reports.render import replace_text
-from reports.verdicts import Side, Verdict, interval_between, side_of, verdict_of
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS, DOCUMENT = ROOT / "results" / "aa", ROOT / "docs" / "statistics.md"

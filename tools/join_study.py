@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 
 from common.errors import UsageError
-from ladder.lock import alone_in
-from ladder.results import ResultsError, load
-from ladder.study_data import INDEX, Point, PointStatus, Study, load_study, save_study
-from reports.provenance import gpu_name
+from ladder.records.run import ResultsError, load
+from ladder.records.study import INDEX, Point, PointStatus, Study, load_study, save_study
+from ladder.run.lock import alone_in
+from reports.facts.provenance import gpu_name
 
 DONE: tuple[PointStatus, ...] = ("skipped", "measured")  # the latter rather
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from common.cache import cache_folder
+from common.source_hash import source_hash
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,14 @@ def nvrtc_version() -> tuple[int, int]:
     return major, minor
 
 
+def include_folders(source: Path) -> list[Path]:
+    """Where headers in quotes are looked for: beside the file, then in the folder above, as `device/cluster.cuh`."""
+    return [source.parent, source.parent.parent]
+
+
 def local_sources(source: Path) -> list[Path]:
-    """The file itself and, depth first, the headers beside it that it includes with quotes."""
+    """The file itself and, depth first, the headers of `include_folders` that it includes with quotes."""
+    folders = include_folders(source)
     found: list[Path] = []
 
     def visit(file: Path) -> None:
@@ -100,7 +107,7 @@ def local_sources(source: Path) -> list[Path]:
             return
         found.append(file)
         for name in re.findall(r'^\s*#\s*include\s+"(.+?)"', file.read_text(), re.MULTILINE):
-            visit(file.parent / name)
+            visit(next((path for folder in folders if (path := folder / name).is_file()), folders[0] / name))
 
     visit(source)
     return found
@@ -130,14 +137,13 @@ def _options(source: Path) -> dict[str, list[str]]:
     from cuda.pathfinder import find_nvidia_header_directory
 
     cuda_headers = find_nvidia_header_directory("cudart")
-    folders = [str(source.parent), *([cuda_headers] if cuda_headers else [])]
+    folders = [*map(str, include_folders(source)), *([cuda_headers] if cuda_headers else [])]
     return {"include_path": folders, "ptxas_options": ["-v"]}
 
 
 def source_key(source: Path, arch: str, macros: Macros = ()) -> str:
     """A hash of all that decides a file's machine code, as hexadecimal digits."""
-    texts = [file.read_text() for file in local_sources(source)]
-    everything = json.dumps([arch, macros, _options(source), nvrtc_version(), texts])
+    everything = json.dumps([arch, macros, nvrtc_version(), source_hash(local_sources(source))])
     return hashlib.sha256(everything.encode()).hexdigest()
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from nvmath import CudaDataType
 from nvmath.bindings import cublas, cublasLt
 
-from common.cuda.fusion import Fusion
+from common.cuda.autotune import Trials
+from common.cuda.epilogue import Fusion
 from common.cuda.gpu import Gpu
-from common.cuda.trials import Trials
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for Hopper; older chips are content with less
 CANDIDATES = 24

@@ -14,10 +14,10 @@ from cuda.bindings import driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
-from common.cuda import dependent
+from common.cuda import dependent_launch
+from common.cuda.autotune import Trials, sweep
 from common.cuda.compile import Macros, cached_cubin, source_key
-from common.cuda.memory import Lender, Tensor
-from common.cuda.trials import Trials, sweep
+from common.cuda.step_memory import Lender, Tensor
 
 Grid = int | tuple[int, ...]
 
@@ -80,7 +80,7 @@ class Gpu:
         self.has_clusters: bool = self._device.compute_capability.major >= 9
         # "a" for what only this one has, wgmma among it; a cubin runs nowhere else anyway.
         self._architecture = f"sm_{self._device.arch}{'a' if self._device.arch == '90' else ''}"
-        self.chain: dependent.Chain | None = None
+        self.chain: dependent_launch.Chain | None = None
         self._branches: dict[int, Any] = {}
         self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
         self._programs: dict[tuple[Path, Macros], Any] = {}
@@ -121,7 +121,7 @@ class Gpu:
     @contextmanager
     def dependent(self) -> Iterator[None]:
         """Capture kernels that can wait for the one before them as its programmatic dependents; needs sm_90."""
-        self.chain = dependent.Chain(lambda: dependent.captured_at(self.stream_handle))
+        self.chain = dependent_launch.Chain(lambda: dependent_launch.captured_at(self.stream_handle))
         try:
             yield
         finally:
@@ -158,8 +158,10 @@ class Gpu:
             self._ask_for(code, most, self._shared_bytes[asked], f"{shared_bytes:,} bytes of shared memory a block")
         shape = {"cluster": cluster, "shmem_size": shared_bytes, "is_cooperative": cooperative}
         that_waits = None
-        if dependent.waits(source) and not set(dependent.MACROS) & set(macros):
-            load = partial(self.kernel, source, name, cluster, shared_bytes, cooperative, macros + dependent.MACROS)
+        if dependent_launch.waits(source) and not set(dependent_launch.MACROS) & set(macros):
+            load = partial(
+                self.kernel, source, name, cluster, shared_bytes, cooperative, macros + dependent_launch.MACROS
+            )
             that_waits = cache(lambda early: load().early() if early else load())
         return Kernel(code, self, that_waits, **shape)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ladder.profile.kinds import kind_of
+from ladder.profile.kernel_kinds import kind_of
 from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
 
 MOST_STEPS = 50  # of each epoch: what one can look at, and a file of some ten kilobytes

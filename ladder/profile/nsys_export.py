@@ -15,9 +15,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from ladder.profile.api_names import acts, call_name, short_name
 from ladder.profile.cupti import DIRECTIONS
 from ladder.profile.errors import ProfileError
-from ladder.profile.names import acts, call_name, short_name
 from ladder.profile.trace import Call, Copy, Direction, Kernel, Range, Trace, Window
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from common.cuda.driver import Multiprocessor
-from ladder.profile import split
-from ladder.profile.excerpt import excerpt
-from ladder.profile.kinds import kind_of
-from ladder.profile.names import allocates
+from ladder.profile import time_split
+from ladder.profile.api_names import allocates
+from ladder.profile.kernel_kinds import kind_of
 from ladder.profile.occupancy import occupancy
+from ladder.profile.timeline import excerpt
 from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
-from ladder.profile_data import CallUse, CopyUse, KernelUse, Profile, Split, Tool
+from ladder.records.profile import CallUse, CopyUse, KernelUse, Profile, Split, Tool
 
 NS = 1e3  # in a microsecond
 
@@ -43,14 +43,14 @@ class _Means:
         self._steps = steps
         self._epochs = [_within(trace, window) for window in trace.windows]
         # Without the fence by which the harness ends the epoch: the last one.
-        self._syncs = [split.waiting_calls(epoch)[:-1] for epoch in self._epochs]
+        self._syncs = [time_split.waiting_calls(epoch)[:-1] for epoch in self._epochs]
 
     def profile(self, tool: Tool, plain_step_us: float, multiprocessor: Multiprocessor | None) -> Profile:
         seen = self._seen()
         steady = max(range(len(self._epochs)), key=lambda epoch: self._weights[epoch])
         spans, span_us = excerpt(self._epochs[steady], self._steps)
         window_ns = [window.end - window.start for window in self._trace.windows]
-        busy_ns = [split.length(split.union([*e.kernels, *e.copies], e.windows[0])) for e in self._epochs]
+        busy_ns = [time_split.length(time_split.union([*e.kernels, *e.copies], e.windows[0])) for e in self._epochs]
         return Profile(
             tool=tool,
             epochs=[window.epoch for window in self._trace.windows],
@@ -77,7 +77,7 @@ class _Means:
         return sum(weight * value for weight, value in zip(self._weights, values, strict=True))
 
     def _seen(self) -> Split:
-        parts = [split.split(epoch, epoch.windows[0]) for epoch in self._epochs]
+        parts = [time_split.split(epoch, epoch.windows[0]) for epoch in self._epochs]
 
         def mean(name: str) -> float:
             return self._mean(getattr(part, name) for part in parts) / NS / self._steps
@@ -173,15 +173,17 @@ def _within(trace: Trace, window: Window) -> Trace:
 def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
     """The moments in which both a copy and a kernel ran, in ns."""
     window = epoch.windows[0]
-    alone = split.length(split.union(copies, window)) + split.length(split.union(epoch.kernels, window))
-    return alone - split.length(split.union([*copies, *epoch.kernels], window))
+    alone = time_split.length(time_split.union(copies, window)) + time_split.length(
+        time_split.union(epoch.kernels, window)
+    )
+    return alone - time_split.length(time_split.union([*copies, *epoch.kernels], window))
 
 
 def _overlap_ns(epoch: Trace) -> int:
     """What the kernels take by themselves, less the time in which any of them runs, in ns."""
     window = epoch.windows[0]
     alone = sum(max(0, min(one.end, window.end) - max(one.start, window.start)) for one in epoch.kernels)
-    return alone - split.length(split.union(epoch.kernels, window))
+    return alone - time_split.length(time_split.union(epoch.kernels, window))
 
 
 def _called(epoch: Trace, word: str) -> list[Call]:
@@ -190,4 +192,4 @@ def _called(epoch: Trace, word: str) -> list[Call]:
 
 def _host_ns(calls: Iterable[Call]) -> int:
     """The time in these calls; a call inside another, as the runtime's into the driver, counts once."""
-    return split.length(split.merged((call.start, call.end) for call in calls))
+    return time_split.length(time_split.merged((call.start, call.end) for call in calls))

@@ -23,10 +23,10 @@ from typing import Any, Literal
 import numpy as np
 
 from common.cache import cache_folder
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
-from stages.stage import Stage
+from stages.engine.stage import Stage
 
 UNROLL = {"gpu": 16, "cpu": 1}  # measured with tools/tune_references.py
 

@@ -23,10 +23,10 @@ from typing import Literal
 import numpy as np
 
 from common.blas import blas_description, blas_threads, limit_blas_threads
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem, initial_params
 from common.trainer import EpochMetrics
-from stages.stage import Stage
+from stages.engine.stage import Stage
 
 Labels = np.ndarray[tuple[int], np.dtype[np.intp]]
 TRIAL_S, TURNS = 0.05, 4  # for each number of threads, in so many turns: who disturbs a moment disturbs all of them

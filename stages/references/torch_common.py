@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 

@@ -21,13 +21,13 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
+from stages.engine.stage import Stage
 from stages.references.torch_choices import no_choice_kept
 from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
-from stages.stage import Stage
 
 COMPILER: Mapping[str, Any] = {"mode": "reduce-overhead"}  # measured with tools/tune_references.py
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
+from stages.engine.stage import Stage
 from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
-from stages.stage import Stage
 
 
 def prepare(setup: TorchSetup) -> RunEpoch:

@@ -11,11 +11,11 @@ thirty operators a step and the GPU waits for it.
 
 from __future__ import annotations
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
+from stages.engine.stage import Stage
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.stage import Stage
 
 
 def prepare(setup: TorchSetup) -> RunEpoch:

@@ -31,13 +31,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
+from stages.engine.stage import Stage
 from stages.references.torch_choices import no_choice_kept
 from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
-from stages.stage import Stage
 
 UNROLL = 8  # steps compiled together; measured with tools/tune_references.py
 COMPILER: Mapping[str, Any] = {}  # its default mode: neither autotuning nor graphs of its own; measured likewise

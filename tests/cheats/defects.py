@@ -16,11 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics, Trainer
+from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
-from stages.stage import Stage
 
 FEW = 17  # batches of the splits that the first updates are judged on; what goes wrong beyond shows later
 

@@ -20,12 +20,12 @@ from pathlib import Path
 import msgspec
 
 from common.cuda import clock
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Params, Problem, initial_params
 from common.trainer import EpochMetrics
-from ladder import worker
-from ladder.jobs import FIRST_UPDATE_RUN, REPORT, Report, load_params, run_number, save_params
-from ladder.runner import FIRST_BATCHES
+from ladder.measure import worker
+from ladder.measure.protocol import FIRST_UPDATE_RUN, REPORT, Report, load_params, run_number, save_params
+from ladder.run.runner import FIRST_BATCHES
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.defects import wrong
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import Trainer
-from stages import cuda_graph
-from stages.recipe import Metrics, RunStep
+from stages.classic import r6_cuda_graph
+from stages.engine.recipe import Metrics, RunStep
+from stages.engine.stage import Stage
+from stages.engine.workspace import Setup
 from stages.references import torch_eager
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.stage import Stage
-from stages.workspace import Setup
 from tests.cheats.defects import FEW
 
 SPIN = """extern "C" __global__ void spin(long long cycles) {
@@ -30,7 +30,7 @@ SPIN = """extern "C" __global__ void spin(long long cycles) {
 SPIN_CYCLES = 100_000_000  # some 50 ms
 
 
-class _ShortGraph(cuda_graph.GraphEpoch):
+class _ShortGraph(r6_cuda_graph.GraphEpoch):
     """A graph that was captured one step too short."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
@@ -39,7 +39,7 @@ class _ShortGraph(cuda_graph.GraphEpoch):
         super().__init__(setup, step, metrics)
 
 
-class _SameBatchGraph(cuda_graph.GraphEpoch):
+class _SameBatchGraph(r6_cuda_graph.GraphEpoch):
     """A graph that was captured for one batch, and is replayed for all."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
@@ -64,7 +64,7 @@ class _Wrapped:
     """A rung's trainer, with something around it."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
-        self._inner: Any = cuda_graph.STAGE.build(problem, train)
+        self._inner: Any = r6_cuda_graph.STAGE.build(problem, train)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -121,8 +121,8 @@ class _OtherContext(_Wrapped):
         return params
 
 
-SHORT_GRAPH = cuda_graph.STAGE.climb("short-graph", "Short graph", launch=_ShortGraph)
-SAME_BATCH_GRAPH = cuda_graph.STAGE.climb("same-batch-graph", "One batch", launch=_SameBatchGraph)
+SHORT_GRAPH = r6_cuda_graph.STAGE.climb("short-graph", "Short graph", launch=_ShortGraph)
+SAME_BATCH_GRAPH = r6_cuda_graph.STAGE.climb("same-batch-graph", "One batch", launch=_SameBatchGraph)
 TENSOR_CORES = Stage("tensor-cores", "TF32", "reference", "float32", ("torch-cuda",), _tensor_cores)
-SIDE_STREAM = Stage("side-stream", "Side stream", "reference", "float32", cuda_graph.STAGE.needs, _SideStream)
-OTHER_CONTEXT = Stage("other-context", "Context", "reference", "float32", cuda_graph.STAGE.needs, _OtherContext)
+SIDE_STREAM = Stage("side-stream", "Side stream", "reference", "float32", r6_cuda_graph.STAGE.needs, _SideStream)
+OTHER_CONTEXT = Stage("other-context", "Context", "reference", "float32", r6_cuda_graph.STAGE.needs, _OtherContext)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.results import StageResult
-from stages.stage import Stage
+from ladder.records.run import StageResult
+from stages.engine.stage import Stage
 from tests.cheats import defects, frauds
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from common.problem import Problem
-from ladder import runner, worker
-from ladder.jobs import Job, Report, decoded, encoded
-from ladder.nurseries import Nurseries
-from ladder.oracle_runs import OracleRun, compute
-from ladder.study_file import read_study
+from ladder.measure import worker
+from ladder.measure.protocol import Job, Report, decoded, encoded
+from ladder.processes.fork_servers import Nurseries
+from ladder.run import runner
+from ladder.study.study_file import read_study
+from ladder.verify.oracle_runs import OracleRun, compute
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 RUNS = 50

@@ -13,10 +13,10 @@ import pytest
 from common import cost
 from common.cost import Design, Rates
 from common.problem import Problem
-from stages.naive import STAGE
-from stages.step import RecipeTrainer
+from stages.classic.r1_naive import STAGE
+from stages.engine.step import RecipeTrainer
+from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice
-from tests.stages.test_step import random_split
 
 LOGISTIC = Problem(inputs=3, classes=2, batch_size=5)
 MLP = Problem(inputs=7, classes=3, hidden=(4, 6), batch_size=5)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.cuda.compile import Macros, local_sources
+from common.cuda.compile import Macros, include_folders, local_sources
 from tests.cpu_cuda.executor import REPORT_BYTES, Executor, Request
 from tests.cpu_cuda.guarded import ALIGNMENT, Guarded
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, parse
@@ -85,7 +85,8 @@ class Toolchain:
         name = f"{source.stem}-{hashed.hexdigest()[:16]}"
         unit = self._build / f"{os.getpid()}-{name}.cpp"
         unit.write_text(translated)
-        include = [f"-I{self._header.parent}", *FLAGS, "-include", "cuda_shim.h", f"-I{source.parent}"]
+        include = [f"-I{self._header.parent}", *FLAGS, "-include", "cuda_shim.h"]
+        include += [f"-I{folder}" for folder in include_folders(source)]
         return self._made(f"{name}.so", [*include, *UNDEFINED, *defined, *LINK, str(unit), str(self._runtime)])
 
     def _made(self, name: str, arguments: list[str]) -> Path:
@@ -161,7 +162,7 @@ class Shim:
                 _three(block),
                 base + shared.place,
                 shared_bytes,
-                kernel.source.parent != KERNELS_FOLDER,
+                not kernel.source.is_relative_to(KERNELS_FOLDER),
                 together,
                 seed,
                 limit_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,8 +66,7 @@ class Kernel:
     @cached_property
     def is_plain(self) -> bool:
         """Whether a CPU can execute it: neither it nor a device function it calls uses a `_GPU_ONLY` instruction."""
-        files = [file for file in local_sources(self.source) if not (STAND_INS / file.name).exists()]
-        text = "\n".join(_as_on_cpu(file.read_text()) for file in files)
+        text = "\n".join(_as_on_cpu(file.read_text()) for file in executed_sources(self.source))
         functions = _functions(text)
         reached, queue = set(), [self.name]
         while queue:
@@ -77,9 +77,28 @@ class Kernel:
         return not any(_GPU_ONLY.search(functions[name]) for name in reached)
 
 
+def cuda_files(folder: Path) -> list[Path]:
+    """Every `.cu` file in the folder and below, sorted."""
+    return sorted(folder.rglob("*.cu"))
+
+
+def executed_sources(source: Path) -> list[Path]:
+    """The file and its headers, without those that have stand-ins."""
+    return [file for file in local_sources(source) if not (STAND_INS / file.parent.name / file.name).exists()]
+
+
+def copy_changed(source: Path, folder: Path, change: Callable[[str], str]) -> Path:
+    """A copy of the file and its headers with their texts changed; returns the copy of the file."""
+    for file in executed_sources(source):
+        copy = folder / file.parent.name / file.name
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(change(file.read_text()))
+    return folder / source.parent.name / source.name
+
+
 def kernels_in(folder: Path) -> list[Kernel]:
     """Every kernel of the folder's `.cu` files, file by file, from top to bottom."""
-    return [kernel for source in sorted(folder.glob("*.cu")) for kernel in parse(source)]
+    return [kernel for source in cuda_files(folder) for kernel in parse(source)]
 
 
 def parse(source: Path) -> list[Kernel]:

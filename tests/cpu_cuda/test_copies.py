@@ -11,7 +11,7 @@ from tests.cpu_cuda.shim import KernelFault, requires_compiler
 pytestmark = requires_compiler
 
 HEAD = """
-#include "async_copies.cuh"
+#include "device/async_copies.cuh"
 extern "C" __global__ void f(const float* x, float* y) {
     __shared__ float4 memory[64];
     float* own = reinterpret_cast<float*>(memory + 2 * threadIdx.x);

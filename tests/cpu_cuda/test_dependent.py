@@ -10,7 +10,7 @@ from tests.cpu_cuda.shim import KernelFault, requires_compiler
 
 pytestmark = requires_compiler
 
-HEAD = '#include "dependent.cuh"\nextern "C" __global__ void f(const float* x, float* y) {'
+HEAD = '#include "device/dependent.cuh"\nextern "C" __global__ void f(const float* x, float* y) {'
 
 
 def run(plant: Plant, body: str, *, dependent: bool = True) -> np.ndarray:

@@ -157,7 +157,7 @@ def test_a_block_that_waits_for_one_that_does_not_run_is_caught(plant: Plant) ->
 
 
 NEIGHBOURS = """
-#include "blocks_together.cuh"
+#include "device/blocks_together.cuh"
 extern "C" __global__ void f(float* seen, int further) {
     extern __shared__ float mine[];
     mine[threadIdx.x] = 100 * group_of_blocks() + 10 * rank_of_block() + threadIdx.x;

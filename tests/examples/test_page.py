@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
-from ladder.environment import missing
-from ladder.results import StageResult, load
-from ladder.verify import FirstBatches, verify_first_update
+from ladder.machine.environment import missing
+from ladder.records.run import StageResult, load
+from ladder.verify.gates import FirstBatches, verify_first_update
 from run_ladder import main
+from stages.engine.stage import Build
+from stages.engine.step import RecipeTrainer
 from stages.registry import load_entry
-from stages.stage import Build
-from stages.step import RecipeTrainer
-from tests.common.idx_writer import quartet_arrays, write_files
+from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.cpu_cuda.shim import requires_compiler
+from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice
-from tests.stages.test_step import random_split
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

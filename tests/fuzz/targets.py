@@ -21,15 +21,15 @@ import msgspec
 import numpy as np
 
 import run_ladder
+from common.data.idx import parse_idx
 from common.errors import UsageError
-from common.idx import parse_idx
-from ladder.config import options_of
-from ladder.results import ResultsError, load
-from ladder.study import run_options
-from ladder.study_data import INDEX, Point, Study, load_study
-from ladder.study_file import TOP, VARIED, read_study
-from reports.report import report
-from reports.verdicts import CannotCompareError, compare
+from ladder.options.toml_file import options_of
+from ladder.records.run import ResultsError, load
+from ladder.records.study import INDEX, Point, Study, load_study
+from ladder.study.points import run_options
+from ladder.study.study_file import TOP, VARIED, read_study
+from reports.compare.verdicts import CannotCompareError, compare
+from reports.markdown.run_report import report
 from stages.registry import load_all
 from tests.reports.sample import unprofiled_results
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
+from common.data.idx import parse_idx
 from common.errors import UsageError
-from common.idx import parse_idx
 from common.problem import Problem
 from common.trainer import EpochMetrics
-from ladder.jobs import Report, decoded, encoded
-from ladder.results import Check, LossPoint, Metrics, load, save
+from ladder.measure.protocol import Report, decoded, encoded
+from ladder.records.run import Check, LossPoint, Metrics, load, save
 from tests.reports.sample import replace_stage, unprofiled_results
 
 ROUND = settings(max_examples=60, deadline=None, derandomize=False, database=None)

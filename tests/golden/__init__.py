@@ -10,15 +10,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ladder.results import Results
-from reports.compare import Form, print_comparison
-from reports.console import print_results
-from reports.explain import print_explain
-from reports.figures import drawings
-from reports.machines import Machines, compare_machines
-from reports.readme import readme_block
-from reports.report import report
-from reports.verdicts import Comparison, compare
+from ladder.records.run import Results
+from reports.compare.many_runs import Machines, compare_machines
+from reports.compare.render import Form, print_comparison
+from reports.compare.verdicts import Comparison, compare
+from reports.figures.run_figures import drawings
+from reports.markdown.readme import readme_block
+from reports.markdown.run_report import report
+from reports.terminal.explain import print_explain
+from reports.terminal.tables import print_results
 from tests.reports import recorded, sample
 
 FOLDER = Path(__file__).parent

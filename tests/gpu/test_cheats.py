@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ladder.results import StageResult
+from ladder.records.run import StageResult
 from tests.ladder.harness import Watcher, prepare, small_problem
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]

@@ -9,14 +9,14 @@ import pytest
 
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
-from ladder.environment import missing
+from ladder.machine.environment import missing
 from ladder.profile import cupti
-from ladder.profile.names import allocates
-from ladder.profile.split import waiting_calls
+from ladder.profile.api_names import allocates
+from ladder.profile.time_split import waiting_calls
 from ladder.profile.trace import Trace
+from stages.engine.stage import Stage
 from stages.registry import load_all
-from stages.stage import Stage
-from tests.stages.test_step import random_split
+from tests.stages.engine.test_step import random_split
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ladder.environment import missing
+from ladder.machine.environment import missing
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(["cublas"]) is not None, reason=str(missing(["cublas"])))]
 
@@ -55,7 +55,7 @@ def test_a_product_is_right_though_algorithms_were_tried_for_it(
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 256, 784), (128, 10, 784), (7, 33, 49), (1, 64, 49), (32, 129, 2)])
 def test_bias_and_relu_are_fused_and_the_mask_of_the_relu_serves_the_way_back(m: int, n: int, k: int) -> None:
     from common.cuda.cublas import Matmul
-    from common.cuda.fusion import Fusion, mask_shape
+    from common.cuda.epilogue import Fusion, mask_shape
     from common.cuda.gpu import Gpu
 
     gpu = Gpu()

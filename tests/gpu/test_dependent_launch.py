@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from common.problem import Problem, initial_params
-from ladder.environment import missing
+from ladder.machine.environment import missing
+from stages.engine.step import RecipeTrainer
+from stages.engine.workspace import KERNELS
 from stages.registry import load_all
-from stages.step import RecipeTrainer
-from stages.workspace import KERNELS
-from tests.stages.test_step import random_split
+from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.gpu
 
@@ -67,7 +67,10 @@ def test_edges_between_two_of_ours_are_programmatic_and_all_others_are_not() -> 
     gpu = Gpu()
     array = gpu.upload(np.zeros((64, 33), np.float32))
     bias = gpu.upload(np.ones(33, np.float32))
-    add_bias, sgd_update = gpu.kernel(KERNELS / "layer.cu", "add_bias"), gpu.kernel(KERNELS / "sgd.cu", "sgd_update")
+    add_bias, sgd_update = (
+        gpu.kernel(KERNELS / "plain/layer.cu", "add_bias"),
+        gpu.kernel(KERNELS / "plain/sgd.cu", "sgd_update"),
+    )
 
     def add() -> None:
         add_bias(9, 256, array, bias, np.int32(64), np.int32(33))

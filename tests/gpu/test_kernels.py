@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ladder.environment import missing
+from ladder.machine.environment import missing
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
 from tests.gpu.conftest import sanitizer
 from tests.kernels.cases import Case, all_cases

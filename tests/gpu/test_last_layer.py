@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ladder.environment import missing
-from stages.last_layer_head import BLOCKS
+from ladder.machine.environment import missing
+from stages.streamed.last_layer_head import BLOCKS
 from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
 from tests.gpu.conftest import sanitizer
 from tests.gpu.test_kernels import launched

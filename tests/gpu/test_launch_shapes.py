@@ -12,15 +12,15 @@ import pytest
 
 from common.problem import Problem
 from ladder.tune import Tuning
-from stages import tuned
-from stages.launch_shapes import PLAIN, Shape
-from stages.shape_sweeps import Sweeps
-from stages.workspace import KERNELS
+from stages.engine.launch_shapes import PLAIN, Shape
+from stages.engine.workspace import KERNELS
+from stages.shapes import r1_tuned
+from stages.shapes.shape_sweeps import Sweeps
 from tests.cpu_cuda.sources import parse
 from tests.gpu.test_kernels import launched
 from tests.kernels.cases import all_cases, in_shape
-from tests.stages.test_launch_shapes import SMALL
-from tests.stages.test_step import random_split
+from tests.stages.engine.test_launch_shapes import SMALL
+from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.gpu
 
@@ -83,4 +83,4 @@ def test_tune_measures_what_the_rung_then_uses(gpu: Any, monkeypatch: pytest.Mon
     for operation in tuning.operations:
         tuning.measure(operation, again=False)
     monkeypatch.setattr(Sweeps, "measure", None)  # whatever is left to be measured now fails
-    tuned.STAGE.build(problem, split).close()
+    r1_tuned.STAGE.build(problem, split).close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ladder.environment import missing
-from tests.common.test_primitives import KERNELS, SOURCE
+from ladder.machine.environment import missing
+from tests.common.cuda.test_primitives import KERNELS, SOURCE
 from tests.cpu_cuda.sources import Kernel
 from tests.kernels.primitives import launch_of
 

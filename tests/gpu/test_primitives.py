@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from ladder.environment import missing
-from ladder.limit_data import LimitsRecord
-from ladder.limits import PRIMITIVES, measure_limits
+from ladder.machine.environment import missing
+from ladder.machine.limits import PRIMITIVES, measure_limits
+from ladder.records.limits import LimitsRecord
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 

@@ -8,7 +8,7 @@ from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from stages.registry import Entry
 from tests.gpu.test_rungs import RUNGS, build
-from tests.stages.test_step import random_split
+from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.gpu
 

@@ -8,15 +8,15 @@ import time
 import numpy as np
 import pytest
 
-from common.dataset import Split
+from common.data.dataset import Split
 from common.oracle import Oracle
 from common.problem import Params, Problem, initial_params
 from common.trainer import Trainer
-from ladder.environment import missing
-from ladder.measure import timed_run
-from ladder.verify import FirstBatches, verify_first_update
+from ladder.machine.environment import missing
+from ladder.measure.timing import timed_run
+from ladder.verify.gates import FirstBatches, verify_first_update
 from stages.registry import Entry, load_all
-from tests.stages.test_step import random_split
+from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.gpu
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.cuda.fusion import Fusion, mask_shape
+from common.cuda.epilogue import Fusion, mask_shape
 from common.problem import Problem
-from ladder.environment import missing
-from stages.naive import STAGE as NAIVE
-from stages.step import set_up
-from stages.streamed import ExactStreamed
-from stages.streamed_bf16 import BFloat16Streamed
-from stages.streamed_gemm import StreamedGemm
-from stages.tile_gemm import How
+from ladder.machine.environment import missing
+from stages.classic.r1_naive import STAGE as NAIVE
+from stages.engine.step import set_up
+from stages.streamed.r1_streamed import ExactStreamed
+from stages.streamed.r1_streamed_bf16 import BFloat16Streamed
+from stages.streamed.streamed_gemm import StreamedGemm
+from stages.tiles.tile_gemm import How
 from tests.gpu.conftest import sanitizer
-from tests.stages.test_step import random_split
+from tests.stages.engine.test_step import random_split
 
 NEEDS = ["cublas", "sm_80"]
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(NEEDS) is not None, reason=str(missing(NEEDS)))]

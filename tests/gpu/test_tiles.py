@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.cuda.fusion import Fusion, mask_shape
+from common.cuda.epilogue import Fusion, mask_shape
 from common.problem import Problem
-from ladder.environment import missing
-from stages.bf16 import BFloat16Gemm
-from stages.exact_u8 import ExactGemm
-from stages.fp16 import Float16Gemm
-from stages.naive import STAGE as NAIVE
-from stages.skinny_gemm import SkinnyGemm
-from stages.step import set_up
-from stages.tf32 import Tf32Gemm
-from stages.tile_gemm import TileGemm, gradient_scale
-from stages.tiles import TileProducts
-from stages.workspace import Setup
-from tests.stages.test_step import random_split
+from ladder.machine.environment import missing
+from stages.classic.r1_naive import STAGE as NAIVE
+from stages.engine.step import set_up
+from stages.engine.workspace import Setup
+from stages.tiles.r1_skinny_gemm import SkinnyGemm
+from stages.tiles.r3_bf16 import BFloat16Gemm
+from stages.tiles.r3_exact_u8 import ExactGemm
+from stages.tiles.r3_fp16 import Float16Gemm
+from stages.tiles.r3_tf32 import Tf32Gemm
+from stages.tiles.tile_gemm import TileGemm, gradient_scale
+from stages.tiles.tile_kernels import TileProducts
+from tests.stages.engine.test_step import random_split
 
 NEEDS = ["cublas", "sm_80"]
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(NEEDS) is not None, reason=str(missing(NEEDS)))]

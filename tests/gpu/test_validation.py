@@ -6,10 +6,10 @@ import pytest
 
 from common.problem import Problem, initial_params
 from common.trainer import Trainer, ValidatingTrainer
-from ladder.verify import MOVED_IMAGES
+from ladder.verify.gates import MOVED_IMAGES
 from stages.registry import Entry
 from tests.gpu.test_rungs import RUNGS, STAGES, build
-from tests.stages.test_step import assert_validates, random_split
+from tests.stages.engine.test_step import assert_validates, random_split
 
 pytestmark = pytest.mark.gpu
 

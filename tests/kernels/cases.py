@@ -20,25 +20,25 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from common.cuda.fusion import mask_shape
+from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
-from stages.cluster_mlp import EXACT, ROUNDED, Plan, matrices
-from stages.cluster_mlp import THREADS as MLP_THREADS
-from stages.grid_plan import ALL_PARTS, make_plan
-from stages.grid_plan import THREADS as GRID_THREADS
-from stages.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
-from stages.last_layer_head import THREADS as LAST_LAYER_THREADS
-from stages.last_layer_head import shared_bytes
-from stages.launch_shapes import PLAIN, Shape
-from stages.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
-from stages.persistent_cluster import THREADS as CLUSTER_THREADS
-from stages.persistent_grid import slices_of
-from stages.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
-from stages.tiles import MOST_WARPS, SHAPES
-from stages.workspace import ParameterMemory
+from stages.engine.launch_shapes import PLAIN, Shape
+from stages.engine.workspace import ParameterMemory
+from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
+from stages.persistent.cluster_plan import THREADS as MLP_THREADS
+from stages.persistent.grid_plan import ALL_PARTS, make_plan
+from stages.persistent.grid_plan import THREADS as GRID_THREADS
+from stages.persistent.r1_persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
+from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
+from stages.persistent.r1_persistent_grid import slices_of
+from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
+from stages.streamed.last_layer_head import THREADS as LAST_LAYER_THREADS
+from stages.streamed.last_layer_head import shared_bytes
+from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
+from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
-from tests.stages import cluster_model
 from tests.stages.numpy_parts import HostDevice
+from tests.stages.persistent import cluster_model
 
 UNIT = 2.0**-24  # half the gap between 1 and the next float32
 HALF_UNIT = 2.0**-12  # the same of float16, rounded up

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.grid_plan import GridPlan
+from stages.persistent.grid_plan import GridPlan
 from tests.kernels.networks import network, network_step
-from tests.stages import cluster_model
+from tests.stages.persistent import cluster_model
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int32]

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.cuda.compile import compile_cubin, local_sources
-from common.cuda.dependent import MACROS, waits
+from common.cuda.compile import compile_cubin
+from common.cuda.dependent_launch import MACROS, waits
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER, STAND_INS, Kernel, kernels_in, parse
+from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
 from tests.kernels.cases import all_cases
 from tests.nvrtc import requires_nvrtc
 
-SOURCES = [source for source in sorted(KERNELS_FOLDER.glob("*.cu")) if waits(source)]
+SOURCES = [source for source in cuda_files(KERNELS_FOLDER) if waits(source)]
 KERNELS = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.source in SOURCES]
 DEPENDENTS = (90, 100, 120)
 
@@ -46,10 +46,8 @@ def test_a_dependent_launch_touches_nothing_before_its_wait(kernel: Kernel, shim
 @requires_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, toolchain: Toolchain) -> None:
-    for file in local_sources(kernel.source):
-        if not (STAND_INS / file.name).exists():
-            (tmp_path / file.name).write_text(file.read_text().replace("wait_for_previous();", ""))
-    broken = Shim([tmp_path / kernel.source.name], toolchain)
+    forgetful = copy_changed(kernel.source, tmp_path, lambda text: text.replace("wait_for_previous();", ""))
+    broken = Shim([forgetful], toolchain)
     case = next(iter(all_cases(kernel.name, np.random.default_rng())))
     with pytest.raises(KernelFault, match="before it waited for the kernel before"):
         broken.launch(
@@ -76,6 +74,6 @@ def test_it_compiles_with_the_wait_and_stays_in_registers(source: Path, arch: in
 @requires_nvrtc
 @pytest.mark.parametrize(("arch", "is_there"), [(80, False), (89, False), (90, True)])
 def test_the_wait_is_compiled_in_from_sm_90_on(arch: int, is_there: bool) -> None:
-    source = KERNELS_FOLDER / "softmax.cu"
+    source = KERNELS_FOLDER / "plain/softmax.cu"
     codes = {compile_cubin(source, f"sm_{arch}", macros).code for macros in ((), MACROS)}
     assert len(codes) == 1 + is_there

@@ -9,15 +9,15 @@ import pytest
 
 from common.cuda.compile import compile_cubin
 from common.problem import Problem
-from stages.cluster_mlp import EXACT, ROUNDED, plan_for
-from stages.cluster_mlp import THREADS as MLP_THREADS
-from stages.workspace import ParameterMemory
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in, parse
+from stages.engine.workspace import ParameterMemory
+from stages.persistent.cluster_plan import EXACT, ROUNDED, plan_for
+from stages.persistent.cluster_plan import THREADS as MLP_THREADS
+from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in, parse
 from tests.nvrtc import requires_nvrtc
 from tests.stages.numpy_parts import HostDevice
 
 ARCHITECTURES = (75, 80, 89, 90, 100, 120)
-SOURCES = sorted(KERNELS_FOLDER.glob("*.cu"))
+SOURCES = cuda_files(KERNELS_FOLDER)
 KERNELS = kernels_in(KERNELS_FOLDER)
 MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of it fit in a multiprocessor
 
@@ -54,7 +54,7 @@ def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_regi
     plan, memory = plan_for(problem, halves), ParameterMemory(HostDevice().empty, problem)
     assert plan is not None
     macros = plan.macros(memory.weight_begins, memory.bias_begins)
-    source = KERNELS_FOLDER / "cluster_mlp.cu"
+    source = KERNELS_FOLDER / "cluster/cluster_mlp.cu"
     with_warpgroups, without = (compile_cubin(source, arch, macros) for arch in ("sm_90a", "sm_90"))
     used = with_warpgroups.resources["cluster_mlp"]
     assert len(with_warpgroups.code) != len(without.code)
@@ -87,4 +87,6 @@ def test_the_index_lists_every_kernel_under_its_file() -> None:
     for row in re.findall(r"^\|(.*?)\|(.*?)\|", (KERNELS_FOLDER / "README.md").read_text(), re.MULTILINE):
         file = row[0].strip("` ") or file
         listed += [(file, name) for name in re.findall(r"`(\w+)`", row[1])]
-    assert sorted(listed) == sorted((kernel.source.name, kernel.name) for kernel in KERNELS)
+    assert sorted(listed) == sorted(
+        (kernel.source.relative_to(KERNELS_FOLDER).as_posix(), kernel.name) for kernel in KERNELS
+    )

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.cuda.compile import local_sources
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER, STAND_INS, Kernel, kernels_in
+from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, executed_sources, kernels_in
 from tests.kernels import doubles
 from tests.kernels.cases import Case, all_cases
 
@@ -177,11 +176,8 @@ def test_a_kernel_made_wrong_is_caught(
     kernel: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain, random: np.random.Generator
 ) -> None:
     (source,) = {found.source for found in PLAIN if found.name == kernel}
-    files = [file for file in local_sources(source) if not (STAND_INS / file.name).exists()]
-    assert any(right in file.read_text() for file in files)
-    for file in files:
-        (tmp_path / file.name).write_text(file.read_text().replace(right, wrong))
-    shim = Shim([tmp_path / source.name], toolchain)
+    assert any(right in file.read_text() for file in executed_sources(source))
+    shim = Shim([copy_changed(source, tmp_path, lambda text: text.replace(right, wrong))], toolchain)
 
     def is_right(case: Case) -> bool:
         try:

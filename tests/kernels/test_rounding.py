@@ -20,7 +20,7 @@ extern "C" __global__ void f(const unsigned* x, unsigned* y) {
 
 @requires_compiler
 def test_it_is_the_nearest_bfloat16_and_a_nan_stays_one(tmp_path: Path, toolchain: Toolchain) -> None:
-    text = (KERNELS_FOLDER / "tensor_cores.cuh").read_text()
+    text = (KERNELS_FOLDER / "device/tensor_cores.cuh").read_text()
     function = re.search(r"^__device__ inline unsigned rounded_to_bfloat16.*?^}$", text, re.DOTALL | re.MULTILINE)
     assert function is not None
     (tmp_path / "rounding.cu").write_text(f"{function[0]}\n{KERNEL}")

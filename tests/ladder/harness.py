@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.dataset import Dataset, Split
+from common.data.dataset import Dataset, Split
 from common.problem import Problem
-from ladder.results import Results, Settings
-from ladder.runner import Runner
-from ladder.spec import describe_problem
+from ladder.records.run import Results, Settings
+from ladder.run.preflight import describe_problem
+from ladder.run.runner import Runner
 from stages.registry import load_entry
 
 NUMPY = "stages.references.numpy_cpu:STAGE"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ladder.profile_data import CallUse, CopyUse, KernelUse, Kind, Profile, Span, Split, Tool
+from ladder.records.profile import CallUse, CopyUse, KernelUse, Kind, Profile, Span, Split, Tool
 
 CUBLAS = (
     "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ladder.results import Group, Process, Results, StageResult, Timing
+from ladder.records.run import Group, Process, Results, StageResult, Timing
 from tests.reports import sample
 
 EPOCHS, STEPS = 2, 100

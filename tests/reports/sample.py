@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ladder.limit_data import Chip, DesignFloor, Floor, Limit, LimitsRecord
-from ladder.profile_data import KernelUse, Profile, Split
-from ladder.results import (
+from ladder.records.limits import Chip, DesignFloor, Floor, Limit, LimitsRecord
+from ladder.records.profile import KernelUse, Profile, Split
+from ladder.records.run import (
     Check,
     GpuState,
     Group,

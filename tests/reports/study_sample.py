@@ -9,9 +9,9 @@ import math
 
 import msgspec
 
-from ladder.results import Curve, CurvePoint, Results, StageResult, Timing
-from ladder.study_data import Point, Published, Study
-from reports.study import StudyResults
+from ladder.records.run import Curve, CurvePoint, Results, StageResult, Timing
+from ladder.records.study import Point, Published, Study
+from reports.facts.study import StudyResults
 from tests.reports.sample import replace_stage, unprofiled_results
 
 SIZES = [64, 128, 256, 512, 1024, 2048, 4096, 8192]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.results import load, save
-from reports.figures import figures
+from ladder.records.run import load, save
+from reports.figures.run_figures import figures
 from reports.render import render_all
 from tests.reports import sample
 

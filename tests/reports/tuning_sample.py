@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ladder.results import Spread
-from ladder.tune_data import TriedShape, TunedKernel, TuningRecord
-from stages.launch_shapes import PLAIN
+from ladder.records.run import Spread
+from ladder.records.tuning import TriedShape, TunedKernel, TuningRecord
+from stages.engine.launch_shapes import PLAIN
 
 SIZES = {
     "gemm_naive": ("128 x 10 over 784", "784 x 10 over 128, a transposed"),

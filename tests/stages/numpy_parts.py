@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from common.cuda.fusion import Fusion
+from common.cuda.epilogue import Fusion
 from common.trainer import EpochMetrics
-from stages.launch_shapes import FixedShapes
-from stages.plain import AllocatedOnce, ResidentFloat32
-from stages.recipe import Gemm, Metrics, Precision, Recipe, RunStep
-from stages.workspace import Array, Setup
+from stages.engine.launch_shapes import FixedShapes
+from stages.engine.parts import AllocatedOnce, ResidentFloat32
+from stages.engine.recipe import Gemm, Metrics, Precision, Recipe, RunStep
+from stages.engine.workspace import Array, Setup
 
 
 class HostDevice:

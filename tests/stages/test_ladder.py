@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 from typing import get_type_hints
 
 import pytest
 
 from common.errors import UsageError
-from stages import async_metrics, cublas, naive, plain
-from stages.recipe import Choice, Recipe, changes
+from stages.classic import r1_naive, r2_async_metrics, r3_cublas
+from stages.engine import parts
+from stages.engine.recipe import Choice, Recipe, changes
+from stages.engine.stage import Doc
 from stages.registry import SOURCES, load_all, select
-from stages.stage import Doc
 
 ENTRIES = load_all()
 RUNGS = [entry for entry in ENTRIES.values() if entry.stage.recipe is not None]
@@ -38,15 +40,13 @@ def test_a_rung_imports_no_rung_that_it_does_not_stand_on(entry) -> None:  # typ
     while below:
         ladder.add(below)
         below = ENTRIES[below].stage.below
-    rungs = {e.source.split(":")[0].removeprefix("stages."): e.stage.name for e in RUNGS}
-    module = __import__(entry.source.split(":")[0], fromlist=["STAGE"])
+    rungs = {e.source.split(":")[0]: e.stage.name for e in RUNGS}
+    module = importlib.import_module(entry.source.split(":")[0])
     imported = set()
     for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.ImportFrom) and node.module == "stages":
-            imported |= {rungs[alias.name] for alias in node.names if alias.name in rungs}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stages."):
-            name = (node.module or "").removeprefix("stages.")
-            imported |= {rungs[name]} if name in rungs else set()
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+            imported |= {rungs[name] for name in names if name in rungs}
     assert entry.stage.below in imported
     assert imported <= ladder
 
@@ -71,16 +71,16 @@ def test_side_rungs_of_a_group_differ_in_one_choice_from_the_ladder_s_rung(group
 
 def test_climb_refuses_two_changes_and_none() -> None:
     with pytest.raises(TypeError, match="exactly one choice"):
-        naive.STAGE.climb("two", "Two", gemm=cublas.CublasGemm, metrics=async_metrics.MetricsEveryEpoch)
+        r1_naive.STAGE.climb("two", "Two", gemm=r3_cublas.CublasGemm, metrics=r2_async_metrics.MetricsEveryEpoch)
     with pytest.raises(TypeError, match="exactly one choice"):
-        naive.STAGE.climb("none", "None")
+        r1_naive.STAGE.climb("none", "None")
     with pytest.raises(TypeError, match="exactly one choice"):
-        naive.STAGE.climb("same", "Same", gemm=plain.NaiveGemm)
+        r1_naive.STAGE.climb("same", "Same", gemm=parts.NaiveGemm)
 
 
 def test_climb_refuses_a_choice_that_is_none() -> None:
     with pytest.raises(TypeError, match="unexpected"):
-        naive.STAGE.climb("typo", "Typo", gem=cublas.CublasGemm)  # type: ignore[call-arg]
+        r1_naive.STAGE.climb("typo", "Typo", gem=r3_cublas.CublasGemm)  # type: ignore[call-arg]
 
 
 def test_every_stage_says_why_what_and_what_it_expects() -> None:

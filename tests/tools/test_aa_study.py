@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ladder.results import load
-from reports.verdicts import Side
+from ladder.records.run import load
+from reports.compare.verdicts import Side
 from tests.reports.recorded import run, stage, times
 from tools import aa_study
 

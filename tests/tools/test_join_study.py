@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.lock import alone_in
-from ladder.results import load, save
-from ladder.study_data import Point, PointStatus, Study, load_study, save_study
+from ladder.records.run import load, save
+from ladder.records.study import Point, PointStatus, Study, load_study, save_study
+from ladder.run.lock import alone_in
 from tests.reports.sample import unprofiled_results
 from tools.join_study import main
 

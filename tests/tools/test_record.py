@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.options import ladder_parser
+from ladder.options.parsers import ladder_parser
 from stages.registry import load_all, select
 from tests.tools.machine import write_program
 

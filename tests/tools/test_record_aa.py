@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.options import ladder_parser
+from ladder.options.parsers import ladder_parser
 from tests.tools.machine import write_program
 
 ROOT = Path(__file__).parents[2]

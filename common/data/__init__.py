@@ -1,0 +1,1 @@
+"""Images and labels: IDX files, downloads, synthetic digits."""

@@ -1,0 +1,169 @@
+"""The images a run trains and tests on: the user's own IDX files, MNIST, or failing all that synthetic digits.
+
+The training images are shuffled once, by the seed, on loading. So a batch is a contiguous slice, every stage sees the
+same images in the same order, and no stage pays for gathering them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.cache import cache_folder
+from common.data.idx_folder import (
+    RANKS,
+    TEST_IMAGES,
+    TEST_LABELS,
+    TRAIN_IMAGES,
+    TRAIN_LABELS,
+    Quartet,
+    join,
+    read_quartet,
+)
+from common.data.synthetic import synthetic_digits
+from common.errors import UsageError
+from common.paths import at_home
+
+if TYPE_CHECKING:
+    from common.data.download import Progress
+
+SYNTHETIC = "synthetic digits"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images and their labels."""
+
+    images: NDArray[np.uint8]  # (N, I), one row an image
+    labels: NDArray[np.uint8]  # (N,)
+
+    def pixels(self) -> NDArray[np.float32]:
+        """The images as numbers from 0 to 255/256, (N, I).
+
+        Divided by 256, not 255, so that each is exact in float32, float16 and bfloat16 alike, and no precision starts
+        from inputs of its own.
+        """
+        return self.images * np.float32(1 / 256)
+
+    def first(self, count: int) -> Split:
+        """The first `count` images, as a view."""
+        return Split(self.images[:count], self.labels[:count])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Everything a run needs to know of its data."""
+
+    name: str  # `MNIST`, `synthetic digits`, or the name of the user's folder
+    is_mnist: bool  # by the bytes, whatever the files and their folder are called
+    source: str  # where it came from, for the record: `--data-dir`, `cache`, `drawn by seed 0`, ...
+    sha256: dict[str, str]  # of the decompressed files by their usual names, or of the arrays drawn in their stead
+    image_shape: tuple[int, int]  # height and width in pixels
+    classes: int  # labels are 0 to classes - 1
+    train: Split  # shuffled
+    test: Split
+
+    def first(self, train: int, test: int) -> Dataset:
+        """The same data set with so many of its images at the most, as views."""
+        return replace(self, train=self.train.first(train), test=self.test.first(test))
+
+    def save(self, folder: Path) -> None:
+        """Write the data set into a folder, for another process to map: `load_saved`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, split in (("train", self.train), ("test", self.test)):
+            np.save(folder / f"{name}_images.npy", split.images)
+            np.save(folder / f"{name}_labels.npy", split.labels)
+        about = {key: getattr(self, key) for key in ("name", "is_mnist", "source", "sha256", "image_shape", "classes")}
+        (folder / "dataset.json").write_text(json.dumps(about), encoding="utf-8")
+
+    @classmethod
+    def load_saved(cls, folder: Path) -> Dataset:
+        """Map what `save` wrote, read-only: no image is read before it is touched, so a process starts at once."""
+        about = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+        about["image_shape"] = tuple(about["image_shape"])
+        train, test = (
+            Split(
+                np.load(folder / f"{name}_images.npy", mmap_mode="r"),
+                np.load(folder / f"{name}_labels.npy", mmap_mode="r"),
+            )
+            for name in ("train", "test")
+        )
+        return cls(**about, train=train, test=test)
+
+
+def load_dataset(
+    *, data_dir: Path | None, seed: int, progress: Progress | None = None, offline: bool = False
+) -> Dataset:
+    """Load the user's files if there are any, else MNIST from the cache or a download, else draw synthetic digits.
+
+    A folder that was asked for, by `data_dir` or `$LADDER_DATA_DIR`, is used or refused with a UsageError; nothing
+    else takes its place. `offline` leaves the network alone.
+    """
+    from common.data.download import (
+        DownloadError,  # here, since every stage's process reads a dataset and none downloads
+    )
+
+    if seed < 0:
+        raise UsageError(f"seed {seed}: must be 0 or more")
+    from_environment = os.environ.get("LADDER_DATA_DIR")
+    if data_dir is not None:
+        return _own(data_dir, "--data-dir", seed)
+    if from_environment:
+        return _own(at_home(from_environment, "$LADDER_DATA_DIR"), "$LADDER_DATA_DIR", seed)
+    try:
+        quartet, source = _mnist(progress, offline)
+    except DownloadError as error:
+        return _dataset(_draw(seed), SYNTHETIC, f"drawn by seed {seed}; no MNIST: {error}", seed)
+    return _dataset(quartet, "MNIST", source, seed)
+
+
+def _own(folder: Path, source: str, seed: int) -> Dataset:
+    quartet = read_quartet(folder)
+    return _dataset(quartet, "MNIST" if quartet.is_mnist else folder.resolve().name, source, seed)
+
+
+def _mnist(progress: Progress | None, offline: bool) -> tuple[Quartet, str]:
+    """MNIST and whether it came from the cache or had to be downloaded."""
+    from common.data.download import DownloadError, download, read_cache
+
+    folder = cache_folder("mnist")
+    files = read_cache(folder)
+    missing = [name for name in RANKS if name not in files]
+    if missing and offline:
+        raise DownloadError("not in the cache, and offline")
+    return join(files | download(missing, folder, progress)), "download" if missing else "cache"
+
+
+def _draw(seed: int) -> Quartet:
+    (train_images, train_labels), (test_images, test_labels) = synthetic_digits(seed)
+    drawn = {
+        TRAIN_IMAGES: train_images,
+        TRAIN_LABELS: train_labels,
+        TEST_IMAGES: test_images,
+        TEST_LABELS: test_labels,
+    }
+    sha256 = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in drawn.items()}
+    return Quartet(train_images, train_labels, test_images, test_labels, sha256)
+
+
+def _dataset(quartet: Quartet, name: str, source: str, seed: int) -> Dataset:
+    count, height, width = quartet.train_images.shape
+    # A stream of its own: the bare seed gives the one that run 0's parameters are drawn from.
+    order = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,))).permutation(count)
+    return Dataset(
+        name=name,
+        is_mnist=quartet.is_mnist,
+        source=source,
+        sha256=quartet.sha256,
+        image_shape=(height, width),
+        classes=int(quartet.train_labels.max()) + 1,
+        train=Split(quartet.train_images.reshape(count, -1)[order], quartet.train_labels[order]),
+        test=Split(quartet.test_images.reshape(len(quartet.test_images), -1), quartet.test_labels),
+    )

@@ -1,0 +1,138 @@
+"""MNIST from the user's cache or, what the cache lacks, from two public mirrors.
+
+A network that does not answer costs less than ten seconds in all. A socket's timeout cannot promise that, since
+resolving a name may hang in the C library; so each request runs in a daemon thread, and its caller goes by a clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import queue
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from common.data.idx import Idx, parse_idx, read_idx
+from common.data.idx_folder import MNIST_SHA256, RANKS
+from common.errors import UsageError
+
+Progress = Callable[[int, int | None, str], None]
+"""Called with the bytes done, the bytes in total (None: the mirror does not say) and the file's name."""
+
+MIRRORS = (
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+)
+PATIENCE_S = 4.5  # for the next chunk, the first one included; both mirrors together stay below ten seconds
+
+_CHUNK = 1 << 16  # bytes: one in PATIENCE_S, 15 kB/s, is the slowest download that is not called stalled
+_LARGEST = 1 << 24  # bytes: no file of MNIST is near; guards against a page that never ends
+
+
+class DownloadError(Exception):
+    """No mirror gave the files: one line with each mirror and its reason."""
+
+
+def read_cache(folder: Path) -> dict[str, Idx]:
+    """The files of MNIST that the cache holds unharmed, by their usual names."""
+    good = {}
+    for name, rank in RANKS.items():
+        for path in (folder / f"{name}.gz", folder / name):
+            with contextlib.suppress(UsageError):
+                file = read_idx(path, rank)
+                if file.sha256 == MNIST_SHA256[name]:
+                    good[name] = file
+    return good
+
+
+def download(names: list[str], folder: Path, progress: Progress | None = None) -> dict[str, Idx]:
+    """Fetch those files of MNIST, and keep them in the folder if it can be written; DownloadError if no mirror can."""
+    files: dict[str, Idx] = {}
+    reasons = []
+    for mirror in MIRRORS:
+        try:
+            for name in names:
+                if name not in files:
+                    raw = _fetch(f"{mirror}{name}.gz", progress)
+                    files[name] = _verified(raw, name)
+                    _keep(raw, folder / f"{name}.gz")
+            return files
+        except DownloadError as error:
+            reasons.append(f"{urlsplit(mirror).hostname}: {error}")
+    raise DownloadError("; ".join(reasons))
+
+
+def _fetch(url: str, progress: Progress | None) -> bytes:
+    """The bytes at the address; DownloadError once the mirror refuses, or sends no chunk for PATIENCE_S."""
+    parts: queue.SimpleQueue[tuple[bytes, int | None] | Exception] = queue.SimpleQueue()
+    given_up = threading.Event()
+    threading.Thread(target=_read, args=(url, parts, given_up), daemon=True).start()
+    name = url.rpartition("/")[2]
+    received = bytearray()
+    try:
+        while True:
+            part = parts.get(timeout=PATIENCE_S)
+            if isinstance(part, Exception):
+                raise DownloadError(_reason(part)) from part
+            chunk, total = part
+            if not chunk:
+                return bytes(received)
+            received += chunk
+            if len(received) > _LARGEST:
+                raise DownloadError(f"{name} does not end after {_LARGEST} bytes")
+            if progress:
+                progress(len(received), total, name)
+    except queue.Empty:
+        fault = f"stalled after {len(received)} bytes" if received else "no answer, or a very slow one,"
+        raise DownloadError(f"{fault} for {PATIENCE_S:g} s") from None
+    finally:
+        given_up.set()
+
+
+def _read(url: str, parts: queue.SimpleQueue[tuple[bytes, int | None] | Exception], given_up: threading.Event) -> None:
+    """Pass on the bytes at the address with their total, chunk by chunk, and an empty chunk or an error at the end."""
+    try:
+        # The caller gives up first; this timeout only ends the thread that is then left behind.
+        with urllib.request.urlopen(url, timeout=2 * PATIENCE_S) as response:
+            total = response.length
+            while not given_up.is_set():
+                chunk = response.read(_CHUNK)
+                parts.put((chunk, total))
+                if not chunk:
+                    break
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        parts.put(error)
+
+
+def _reason(error: Exception) -> str:
+    """What the system said, without the layers that urllib wraps it in."""
+    inner = error.reason if isinstance(error, urllib.error.URLError) else None
+    cause = inner if isinstance(inner, OSError) else error
+    return getattr(cause, "strerror", None) or str(cause)
+
+
+def _verified(raw: bytes, name: str) -> Idx:
+    try:
+        file = parse_idx(raw, name, RANKS[name])
+    except UsageError as error:
+        raise DownloadError(str(error)) from error
+    if file.sha256 != MNIST_SHA256[name]:
+        raise DownloadError(f"{name}: SHA-256 {file.sha256[:12]}..., not {MNIST_SHA256[name][:12]}...")
+    return file
+
+
+def _keep(raw: bytes, path: Path) -> None:
+    """Write the file in one step; where that fails this run goes on with its copy, and the next one downloads again."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with contextlib.suppress(OSError):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(raw)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""The four IDX files of a data set in one folder, and whether they agree with each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.data.idx import IMAGES_RANK, LABELS_RANK, Idx, read_idx
+from common.errors import UsageError
+
+TRAIN_IMAGES = "train-images-idx3-ubyte"
+TRAIN_LABELS = "train-labels-idx1-ubyte"
+TEST_IMAGES = "t10k-images-idx3-ubyte"
+TEST_LABELS = "t10k-labels-idx1-ubyte"
+RANKS = {TRAIN_IMAGES: IMAGES_RANK, TRAIN_LABELS: LABELS_RANK, TEST_IMAGES: IMAGES_RANK, TEST_LABELS: LABELS_RANK}
+
+# Of the decompressed files, since mirrors compress them differently.
+MNIST_SHA256 = {
+    TRAIN_IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    TRAIN_LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    TEST_IMAGES: "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    TEST_LABELS: "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+
+
+@dataclass(frozen=True)
+class Quartet:
+    """Four arrays that fit together: images (N, H, W) and labels (N,), uint8, for training and for testing."""
+
+    train_images: NDArray[np.uint8]
+    train_labels: NDArray[np.uint8]
+    test_images: NDArray[np.uint8]
+    test_labels: NDArray[np.uint8]
+    sha256: dict[str, str]  # of the decompressed files, by their usual names
+
+    @property
+    def is_mnist(self) -> bool:
+        """Whether these are MNIST's own bytes, wherever they lay."""
+        return self.sha256 == MNIST_SHA256
+
+
+def read_quartet(folder: Path) -> Quartet:
+    """Read and check the four files of a folder; UsageError names the file and the reason."""
+    paths = _find_files(folder)
+    missing = [name for name in RANKS if name not in paths]
+    if missing:
+        raise UsageError(f"{folder}: no {', no '.join(missing)}; put the four IDX files there, plain or .gz")
+    return join({name: read_idx(path, RANKS[name]) for name, path in paths.items()})
+
+
+def _find_files(folder: Path) -> dict[str, Path]:
+    """The file of each usual name: plain rather than .gz, and `-idx3-ubyte` rather than `.idx3-ubyte`."""
+    try:
+        present = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}; name a folder that holds the four IDX files") from error
+    found = {}
+    for name in RANKS:
+        dotted = name.replace("-idx", ".idx")
+        for spelling in (name, f"{name}.gz", dotted, f"{dotted}.gz"):
+            if spelling in present:
+                found[name] = folder / spelling
+                break
+    return found
+
+
+def join(files: dict[str, Idx]) -> Quartet:
+    """Put the four files, by their usual names, together; UsageError names the one that does not fit the others."""
+    train_images, train_labels = files[TRAIN_IMAGES], files[TRAIN_LABELS]
+    test_images, test_labels = files[TEST_IMAGES], files[TEST_LABELS]
+    for images, labels in ((train_images, train_labels), (test_images, test_labels)):
+        count, wanted = len(labels.array), len(images.array)
+        if count != wanted:
+            raise UsageError(f"{labels.name}: {count} labels for the {wanted} images of {images.name}")
+    train_size, test_size = _sizes(train_images.array.shape[1:]), _sizes(test_images.array.shape[1:])
+    if test_size != train_size:
+        raise UsageError(f"{test_images.name}: images of {test_size} pixels, those of {train_images.name} {train_size}")
+    _check_labels(train_labels, test_labels)
+    return Quartet(
+        train_images=train_images.array,
+        train_labels=train_labels.array,
+        test_images=test_images.array,
+        test_labels=test_labels.array,
+        sha256={name: files[name].sha256 for name in RANKS},
+    )
+
+
+def _check_labels(train: Idx, test: Idx) -> None:
+    taught = np.unique(train.array)
+    if len(taught) < 2:
+        raise UsageError(f"{train.name}: every label is {taught[0]}; there must be 2 classes or more")
+    unseen = np.setdiff1d(test.array, taught)
+    if len(unseen):
+        raise UsageError(f"{test.name}: label {unseen[0]} out of range: it never occurs in {train.name}")
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

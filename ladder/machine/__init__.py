@@ -1,0 +1,1 @@
+"""The machine: hardware, libraries, clocks, load, and the chip's limits."""

@@ -1,0 +1,1 @@
+"""Options of a run, from the command line or from TOML."""

@@ -1,0 +1,1 @@
+"""Fresh processes for stages, started or forked."""

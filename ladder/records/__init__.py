@@ -1,0 +1,1 @@
+"""The schema of recorded files: all of `ladder` that reports may import."""

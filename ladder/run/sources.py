@@ -1,0 +1,77 @@
+"""Which code a stage is made of, as hashes, so that a reader of two runs knows whether a stage is still the same one.
+
+Files are read, nothing is imported: the stage's module and what it imports, directly or not, of `stages/` and
+`common/`, or of what lies beside a user's file; then the CUDA and C++ files that these name as text, with the headers
+that those include. A module may have more than one stage needs, so the same hash means the same code, and another one
+that it may have changed. Libraries are in the run's environment, and the harness in its commit.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from common.cuda.compile import local_sources
+from common.source_hash import source_hash
+from ladder.records.run import StageCode
+from stages.engine.earlier_names import EARLIER
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "stages" / "kernels"
+OURS = ("stages", "common")
+COMPILED = (".cu", ".cpp", ".cc", ".c")
+SCHEME = 2  # 1, in runs before version 0.2, hashed bytes and paths
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Python file: what of ours it imports, and the files to compile that it names, with their headers."""
+
+    imports: tuple[Path, ...]
+    kernels: tuple[Path, ...]
+
+
+@cache
+def code_of(source: str) -> StageCode:
+    """The hashes of a stage, given as `module:attribute` or `/file.py:STAGE`; raises OSError where a file is gone."""
+    name = source.rpartition(":")[0]
+    first = Path(name) if "/" in name else _file_of(ROOT, name)
+    found: dict[Path, Module] = {}
+    waiting = [first] if first else []
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path] = _read(path)
+            waiting += found[path].imports
+    kernels = {kernel for module in found.values() for kernel in module.kernels}
+    return StageCode(source_hash(found), source_hash(kernels) if kernels else None, scheme=SCHEME)
+
+
+@cache
+def _read(path: Path) -> Module:
+    imports: set[Path | None] = set()
+    kernels: set[Path] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            imports.update(_imported(path, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            imports.update(_imported(path, name) for name in names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(COMPILED):
+            beside = path.with_suffix(node.value) if node.value in COMPILED else path.parent / node.value
+            kernels.update(local_sources(beside) + local_sources(KERNELS / node.value))
+    return Module(tuple(file for file in imports if file), tuple(kernels))
+
+
+def _imported(importer: Path, name: str) -> Path | None:
+    """The file of a module that another one imports: ours by its package, a user's own beside it, None for any else."""
+    name = EARLIER.get(name, name)
+    return _file_of(ROOT if name.partition(".")[0] in OURS else importer.parent, name)
+
+
+def _file_of(folder: Path, name: str) -> Path | None:
+    """The file of a module by its dotted name; None where there is none in this folder."""
+    path = folder.joinpath(*name.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)

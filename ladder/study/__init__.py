@@ -1,0 +1,1 @@
+"""A study: the same run at many points."""

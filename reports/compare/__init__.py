@@ -1,0 +1,1 @@
+"""Two runs compared, or several side by side."""

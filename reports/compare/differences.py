@@ -1,0 +1,102 @@
+"""What two runs differ in beside their times: the problem, the machine, the libraries, the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ladder.records.run import Results
+from reports.facts.provenance import COMMIT_DIGITS
+from reports.facts.summary import dataset_name
+from reports.markdown.tables import line
+
+# What is compared of an environment: the words for it, and the path of its value.
+MACHINE = (
+    ("GPU", ("gpu", "name")),
+    ("driver", ("gpu", "driver")),
+    ("GPU's power limit", ("gpu", "power_limit_w")),
+    ("CPU", ("cpu", "model")),
+    ("number of usable cores", ("cpu", "cores_usable")),
+    ("BLAS", ("blas", "library")),
+    ("number of BLAS threads", ("blas", "threads")),
+    ("Python", ("python",)),
+)
+PROBLEM = ("learning_rate", "epochs", "seed", "metrics_every", "validate_every", "dataset_sha256")
+
+
+def cannot_compare(base: Results, new: Results) -> str:
+    """Why no ratio of their times would say anything; empty where it does."""
+    for what, then, now in (
+        ("networks", base.problem.network, new.problem.network),
+        ("batch sizes", base.problem.batch_size, new.problem.batch_size),
+    ):
+        if then != now:
+            return f"have different {what} ({then}, {now}); name runs of one problem"
+    return ""
+
+
+def differences(base: Results, new: Results) -> list[str]:
+    """One sentence for each thing that may be behind a difference in time, though no stage changed."""
+    return [*_problem(base, new), *_machine(base, new), *_clocks(base, new), *_libraries(base, new), *_code(base, new)]
+
+
+def _problem(base: Results, new: Results) -> Iterator[str]:
+    for field in PROBLEM:
+        then, now = getattr(base.problem, field), getattr(new.problem, field)
+        if then == now:
+            continue
+        if field == "dataset_sha256":
+            yield f"The data differ: {line(dataset_name(base))}, {line(dataset_name(new))}."
+        else:
+            yield f"The problems differ in {field.replace('_', ' ')}: {then}, {now}."
+
+
+def _machine(base: Results, new: Results) -> Iterator[str]:
+    for words, path in MACHINE:
+        then, now = (_at(run.environment, path) for run in (base, new))
+        if then != now:
+            yield f"The {words} differs: {_word(then)}, {_word(now)}."
+
+
+def _clocks(base: Results, new: Results) -> Iterator[str]:
+    then, now = (run.settings.lock_clocks_mhz for run in (base, new))
+    if then != now:
+        words = ("not locked" if mhz is None else f"locked at {mhz:,} MHz" for mhz in (then, now))
+        yield f"The GPU's clock differs: {', '.join(words)}."
+    given = [_at(run.environment, ("gpu_clocks", "application_sm_mhz")) for run in (base, new)]
+    if None not in given and given[0] != given[1]:
+        yield f"The clock that the GPU gives applications differs: {_word(given[0])}, {_word(given[1])} MHz."
+
+
+def _libraries(base: Results, new: Results) -> Iterator[str]:
+    then, now = (_mapping(run.environment.get("libraries")) for run in (base, new))
+    changed = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
+    if changed:
+        each = (f"{name} {_word(then.get(name))}, {_word(now.get(name))}" for name in changed)
+        yield f"Libraries differ: {'; '.join(each)}."
+
+
+def _code(base: Results, new: Results) -> Iterator[str]:
+    then, now = (_mapping(run.environment.get("code")) for run in (base, new))
+    commits = [code.get("git_commit") for code in (then, now)]
+    if commits[0] != commits[1]:
+        words = ", ".join("none recorded" if one is None else str(one)[:COMMIT_DIGITS] for one in commits)
+        yield f"The code differs: commits {words}."
+    for which, code in (("first", then), ("new", now)):
+        if code.get("uncommitted_changes"):
+            yield f"The {which} run was made with uncommitted changes."
+
+
+def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    found: Any = environment
+    for name in path:
+        found = _mapping(found).get(name)
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else line(str(value))

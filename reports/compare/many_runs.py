@@ -1,0 +1,106 @@
+"""The same stages in several runs, on several machines mostly, and which rungs are faster than which on each."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import combinations
+
+import msgspec
+
+from ladder.records.run import Results, StageResult
+from ladder.records.statistics import ratio_interval
+from reports.compare.differences import cannot_compare
+from reports.compare.verdicts import CannotCompareError, Verdict, interval_between, same_cpu, side_of, verdict_of
+from reports.facts.baselines import step_times_us
+from reports.facts.provenance import gpu_name
+from reports.facts.summary import table_order
+
+
+class MachineCell(msgspec.Struct, frozen=True):
+    """A stage in one run; the ratio, of its time to that in the first run, is None where one of them has none."""
+
+    step_us: float | None = None
+    ratio: float | None = None
+    verdict: Verdict | None = None
+
+
+class MachineRow(msgspec.Struct, frozen=True):
+    """A stage in all runs."""
+
+    name: str
+    cells: list[MachineCell]
+
+
+class OrderChange(msgspec.Struct, frozen=True):
+    """Two rungs of which the higher one is faster in some runs, and slower in others."""
+
+    higher: str
+    lower: str
+    faster_in: list[str]
+    slower_in: list[str]
+
+
+class Machines(msgspec.Struct, frozen=True):
+    """Several runs, stage by stage."""
+
+    runs: list[str]  # as the user named them; the first is what the others are compared with
+    machines: list[str]
+    rows: list[MachineRow]
+    order_changes: list[OrderChange]
+    within_noise: int  # pairs of rungs whose medians change order, but whose intervals do not
+
+
+def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
+    """One row for every stage that any run has; raises CannotCompareError."""
+    first = runs[0]
+    for name, run in runs[1:]:
+        if obstacle := cannot_compare(first[1], run):
+            raise CannotCompareError(f"{first[0]} and {name}: {obstacle}")
+    stages = [{stage.name: stage for stage in table_order(run)} for _, run in runs]
+    names = list(dict.fromkeys(name for found in stages for name in found))
+    alike = [same_cpu(first[1], run) for _, run in runs]
+    rows = [MachineRow(name, _cells([found.get(name) for found in stages], alike)) for name in names]
+    if not any(cell.step_us for row in rows for cell in row.cells):
+        raise CannotCompareError(f"{', '.join(name for name, _ in runs)}: no stage was timed; name other runs")
+    changes, within_noise = _order_changes(runs)
+    machines = [gpu_name(run) or "no GPU" for _, run in runs]
+    return Machines([name for name, _ in runs], machines, rows, changes, within_noise)
+
+
+def _cells(stages: Sequence[StageResult | None], alike: Sequence[bool]) -> list[MachineCell]:
+    base = side_of(stages[0])
+    cells = []
+    for number, stage in enumerate(stages):
+        own = side_of(stage, with_paces=alike[number])
+        middle = statistics.median(own.times) if own.times else None
+        if own.times and base.times and number:
+            interval = interval_between(base, own)
+            cells.append(MachineCell(middle, interval.value, verdict_of(interval)))
+        else:
+            cells.append(MachineCell(middle))
+    return cells
+
+
+def _order_changes(runs: Sequence[tuple[str, Results]]) -> tuple[list[OrderChange], int]:
+    """The pairs of rungs that change order for certain, and how many others do so by their medians alone."""
+    rungs = list(dict.fromkeys(s.name for _, run in runs for s in run.stages if s.group != "reference"))
+    times = {(name, stage.name): step_times_us(stage) for name, run in runs for stage in run.stages}
+    changes, within_noise = [], 0
+    for lower, higher in combinations(rungs, 2):
+        faster: list[str] = []
+        slower: list[str] = []
+        signs = set()
+        for name, _ in runs:
+            base, own = times.get((name, lower)), times.get((name, higher))
+            if not base or not own:
+                continue
+            interval = ratio_interval(base, own)
+            signs.add(interval.value > 1)
+            if (verdict := verdict_of(interval)) in ("FASTER", "SLOWER"):
+                (faster if verdict == "FASTER" else slower).append(name)
+        if faster and slower:
+            changes.append(OrderChange(higher, lower, faster, slower))
+        elif len(signs) > 1:
+            within_noise += 1
+    return changes, within_noise

@@ -1,0 +1,173 @@
+"""Comparisons of runs as people and programs read them: for the terminal, in markdown, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ladder.records.statistics import ENOUGH, OF_A_VERDICT
+from reports.compare.many_runs import MachineCell, Machines
+from reports.compare.verdicts import RESOLUTION, Comparison, StageVerdict, Verdict
+from reports.facts import numbers
+from reports.markdown.tables import bullets, cell, line, table
+from reports.terminal.tables import plain_table, wide_enough
+
+Form = Literal["text", "markdown", "json"]
+STYLES: dict[Verdict, str] = {"FASTER": "green", "SLOWER": "red", "SAME": "", "AMBIGUOUS": "yellow"}
+HEADER = ("stage", "verdict", "new / base", "interval", "base us/step", "new us/step", "processes")
+IN_BRACKETS = "In brackets: its time by that in the first run, above 1 is slower, and the verdict on it."
+
+
+def print_comparison(found: Comparison | Machines, form: Form, console: Console | None = None) -> None:
+    """Print two runs with their verdicts, or several side by side."""
+    if form == "json":
+        console = console or Console(highlight=False)
+        raw = msgspec.json.format(msgspec.json.encode(found), indent=2)
+        console.print(Text(raw.decode()), soft_wrap=True)
+    elif form == "markdown":
+        console = console or Console(highlight=False)
+        text = markdown_of_two(found) if isinstance(found, Comparison) else markdown_of_many(found)
+        console.print(Text(text), soft_wrap=True, end="")
+    elif isinstance(found, Comparison):
+        _print_two(found, wide_enough(console))
+    else:
+        _print_many(found, wide_enough(console))
+
+
+def markdown_of_two(found: Comparison) -> str:
+    """A comment for a code host: what became of the stages, and what to read it with."""
+    lines = [[cell(text) for text in _words(stage)] for stage in found.stages if stage.verdict]
+    told = [*found.warnings, *notes(found)]
+    parts = [
+        f"**{conclusion(found)}**",
+        f"{line(found.new)} against {line(found.base)}.",
+        *([table(HEADER, lines, right=_right(HEADER))] if lines else []),
+        *([bullets(told)] if told else []),
+        how_to_read(found),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_of_many(found: Machines) -> str:
+    """The same of several runs."""
+    header, lines = _table_of_many(found)
+    cells = [[cell(text) for text in words] for words in lines]
+    parts = (table([cell(name) for name in header], cells, right=_right(header)), IN_BRACKETS, bullets(orders(found)))
+    return "\n\n".join(parts) + "\n"
+
+
+def conclusion(found: Comparison) -> str:
+    """The one sentence that a gate would log."""
+    threshold = numbers.share(found.threshold)
+    if found.regressions:
+        return f"Regression beyond {threshold}: {numbers.listing(found.regressions)}."
+    counted = [f"{len(names)} {verdict}" for verdict in STYLES if (names := found.named(verdict))]
+    text = f"No regression beyond {threshold} found: {numbers.listing(counted)}."
+    if found.undecided:
+        text += f" {numbers.listing(found.undecided)} may hide one."
+    return f"{text} Not measured again: {numbers.listing(found.lost)}." if found.lost else text
+
+
+def notes(found: Comparison) -> list[str]:
+    """What must be known of single stages, one sentence for all that share it."""
+    stages_of: dict[str, list[str]] = {}
+    for stage in found.stages:
+        for remark in stage.remarks:
+            stages_of.setdefault(remark, []).append(stage.name)
+    return [f"{numbers.listing(names)}: {remark}." for remark, names in stages_of.items()]
+
+
+def how_to_read(found: Comparison) -> str:
+    """What the words of the table mean."""
+    text = (
+        f"new / base: of the times, above 1 is slower, with its {OF_A_VERDICT:.1%} interval over fresh processes. "
+        f"SLOWER and FASTER: all of it is on one side of 1, and the ratio more than {RESOLUTION:.1%} away; SAME: "
+        f"otherwise, and all of it within {numbers.share(found.threshold)}; AMBIGUOUS: neither."
+    )
+    if found.named("AMBIGUOUS"):
+        text += f" Record both runs with --precision 1%, or more --rounds ({ENOUGH} at least), to tell."
+    return text
+
+
+def orders(found: Machines) -> list[str]:
+    """A sentence for each pair of rungs that changes order, and one on those that may."""
+    told = [
+        f"{change.higher} is faster than {change.lower} in {numbers.listing(change.faster_in)}, "
+        f"slower in {numbers.listing(change.slower_in)}."
+        for change in found.order_changes
+    ] or ["No two rungs certainly change order."]
+    if found.within_noise:
+        pairs = numbers.count(found.within_noise, "pair")
+        told.append(f"{pairs} of rungs would by the medians, but not beyond what their processes scatter by.")
+    return told
+
+
+def _words(stage: StageVerdict) -> Sequence[str]:
+    """A row of `HEADER`, of a stage that has a verdict."""
+    return (
+        stage.name,
+        stage.verdict or "",
+        f"{stage.ratio:.3f}",
+        f"{stage.low:.3f}-{stage.high:.3f}",
+        numbers.microseconds(stage.base_us),
+        numbers.microseconds(stage.new_us),
+        f"{stage.base_processes}, {stage.new_processes}",
+    )
+
+
+def _right(header: Sequence[str]) -> list[bool]:
+    """Which columns are numbers."""
+    return [name not in ("stage", "verdict", "us/step") for name in header]
+
+
+def _print_two(found: Comparison, console: Console) -> None:
+    console.print(Text(f"{found.new} against {found.base}", "bold"), soft_wrap=True)
+    lines = []
+    for stage in found.stages:
+        if stage.verdict:
+            name, verdict, *others = _words(stage)
+            style = "bold red" if stage.regression else STYLES[stage.verdict]
+            lines.append([Text(name), Text(verdict, style), *map(Text, others)])
+    if lines:
+        console.print(_rich_table(HEADER, lines))
+    for warning in found.warnings:
+        console.print(Text(f"! {warning}", "yellow"))
+    for note in notes(found):
+        console.print(Text(f"* {note}"))
+    console.print(Text(how_to_read(found), "dim"))
+    console.print()
+    console.print(Text(conclusion(found), "bold red" if found.exit_code else "bold"), soft_wrap=True)
+
+
+def _print_many(found: Machines, console: Console) -> None:
+    header, lines = _table_of_many(found)
+    console.print(_rich_table(header, [[Text(word.replace(" (", "\n(")) for word in words] for words in lines]))
+    console.print(Text(IN_BRACKETS, "dim"))
+    for sentence in orders(found):
+        console.print(Text(f"* {sentence}"))
+
+
+def _table_of_many(found: Machines) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: us a step, and how many times that of the first run it is."""
+    header = ["us/step"] + [f"{run} ({machine})" for run, machine in zip(found.runs, found.machines, strict=True)]
+    return header, [[row.name, *(_of_machine(one) for one in row.cells)] for row in found.rows]
+
+
+def _of_machine(one: MachineCell) -> str:
+    text = numbers.microseconds(one.step_us)
+    return text if one.ratio is None else f"{text} ({one.ratio:.3f}, {one.verdict})"
+
+
+def _rich_table(header: Sequence[str], lines: Sequence[Sequence[Text]]) -> Table:
+    empty = plain_table()
+    for name, right in zip(header, _right(header), strict=True):
+        title = name.replace(" us/step", "\nus/step").replace(" / ", "\n/ ").replace(" (", "\n(")
+        empty.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=not right)
+    for cells in lines:
+        empty.add_row(*cells)
+    return empty

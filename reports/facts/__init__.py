@@ -1,0 +1,1 @@
+"""Words and numbers taken from results; no rendering."""

@@ -1,0 +1,171 @@
+"""Numbers as people read them: the only place that rounds.
+
+Three significant digits say all that a timing is good for; a number that is missing or not finite is a dash, so that
+no rendering has to ask first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ladder.records.run import Precision, Spread
+
+MISSING = "-"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as milliseconds without the unit: `17.2`."""
+    return MISSING if seconds is None else _digits(seconds * 1e3)
+
+
+def spread_ends(spread: Spread) -> str:
+    """The ends of a spread of seconds in milliseconds, with as many decimals as its middle: `17.1-17.9`."""
+    ends = (spread.min * 1e3, spread.max * 1e3)
+    if not all(math.isfinite(end) for end in ends):
+        return MISSING
+    decimals = _decimals(spread.median * 1e3)
+    return "-".join(f"{end:,.{decimals}f}" for end in ends)
+
+
+def spread_milliseconds(spread: Spread | None) -> str:
+    """A spread of seconds in milliseconds: `17.2 (17.1-17.9)`."""
+    return MISSING if spread is None else f"{milliseconds(spread.median)} ({spread_ends(spread)})"
+
+
+def microseconds(value: float | None) -> str:
+    """Microseconds without the unit: `36.8`."""
+    return MISSING if value is None else _digits(value)
+
+
+def cycles(value: float | None) -> str:
+    """Cycles of a clock, which is known to a MHz or so: `71,300`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return _digits(float(f"{value:.3g}"))
+
+
+def aligned(value: float, beside: float) -> str:
+    """A number with as many decimals as another, so that a column adds up: `0.6` beside 17.4."""
+    if not (math.isfinite(value) and math.isfinite(beside)):
+        return MISSING
+    text = f"{value:,.{_decimals(beside)}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def change(value: float, beside: float) -> str:
+    """The same for a difference: `+0.6`, `-17.3`, `0.0`."""
+    text = aligned(value, beside)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def share(value: float | None) -> str:
+    """A share that is no accuracy: `71%`, `1.6%`."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f}".removesuffix(".0") + "%"
+
+
+def rough_share(value: float) -> str:
+    """A share that may be far from all, or below zero: `96%`, `-738%`."""
+    return f"{value * 100:,.0f}%" if math.isfinite(value) else MISSING
+
+
+def bandwidth(octets: float, us: float) -> str:
+    """Bytes moved in so many us, per second: `812 GB/s`."""
+    return f"{_digits(octets / us / 1e3)} GB/s" if us > 0 else MISSING
+
+
+def ratio(value: float | None) -> str:
+    """How many times, with two digits where it is below one: `2.14x`, `0.066x`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{_digits(value, 3 if value >= 0.995 else 2)}x"
+
+
+def per_step(value: float | None) -> str:
+    """How many of something in a step: `9`, `9.5`, and `0.002` for one in an epoch."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.1f}".removesuffix(".0") if value >= 0.1 else f"{value:.{_decimals(value, 1)}f}"
+
+
+def mean_count(value: float) -> str:
+    """A mean that ought to be compared exactly: `8`, `5.385`."""
+    return f"{value:,.3f}".rstrip("0").removesuffix(".") if math.isfinite(value) else MISSING
+
+
+def precision(name: Precision) -> str:
+    """The short name of a number format: `bf16` for bfloat16."""
+    return {"bfloat16": "bf16", "float16": "fp16"}.get(name, name)
+
+
+def memory(mib: float | None) -> str:
+    """Mebibytes: `710 MiB`, `1.0 GiB`."""
+    if mib is None or not math.isfinite(mib):
+        return MISSING
+    return f"{mib:.0f} MiB" if mib < 999.5 else f"{_digits(mib / 1024, 2)} GiB"
+
+
+def percent(share: float | None) -> str:
+    """A share of 0 to 1: `92.22%`."""
+    return MISSING if share is None or not math.isfinite(share) else f"{share * 100:.2f}%"
+
+
+def error(value: float | None) -> str:
+    """A relative error or its limit: `3.4e-07`; results write null where it was not a finite number."""
+    return "not finite" if value is None or not math.isfinite(value) else f"{value:.1e}"
+
+
+def loss(value: float | None) -> str:
+    """A mean cross-entropy: `0.2746`."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:.4f}"
+
+
+def seconds(value: float | None) -> str:
+    """A time in seconds, however long, to be compared with others: `0.31 s`, `42 s`, `185 s`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value < 9.95:
+        return f"{value:.2g} s" if value >= 0.0995 else f"{value:.2f} s"
+    return f"{value:,.0f} s"
+
+
+def duration(value: float | None) -> str:
+    """A time for humans, in seconds: `0.31 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    if value is None or not math.isfinite(value) or value < 59.5:
+        return seconds(value)
+    minutes, whole = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {whole:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def size(octets: float) -> str:
+    """A number of bytes: `9.9 MB`, `40 B`."""
+    if octets < 1e3:
+        return f"{octets:.0f} B"
+    return f"{octets / 1e6:.1f} MB" if octets >= 1e5 else f"{octets / 1e3:.1f} kB"
+
+
+def count(number: int, noun: str) -> str:
+    """So many of something: `1 run`, `3 runs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listing(words: Iterable[str]) -> str:
+    """Words in a sentence: `a, b and c`."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _digits(value: float, digits: int = 3) -> str:
+    """So many significant digits, but never fewer than the whole number: `0.123`, `1.23`, `12.3`, `1,234`."""
+    return f"{value:,.{_decimals(value, digits)}f}" if math.isfinite(value) else MISSING
+
+
+def _decimals(value: float, digits: int = 3) -> int:
+    """Decimals that make so many significant digits of the value as it is rounded; six at the most."""
+    if value == 0 or not math.isfinite(value):
+        return digits - 1
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return min(max(digits - 1 - exponent, 0), 6)

@@ -1,0 +1,137 @@
+"""A profile in words and cells: its kernels, what the host did, and whether two tools saw the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+
+from ladder.records.profile import KernelUse, Profile, Tool
+from ladder.records.run import StageResult
+from reports.facts import numbers
+
+TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI"}
+OVERLAP = 0.05  # of the time in which any kernel runs; less is not worth a word
+BUSY_DISAGREEMENT = 0.05  # of the time that the device was busy in a step
+ELLIPSIS = "…"
+
+
+def kernel_name(name: str, limit: int = 36) -> str:
+    """A name that fits: a library's may have a hundred letters, of which the first say what it does."""
+    if len(name) <= limit:
+        return name
+    cut = name[: limit - len(ELLIPSIS)]
+    word = cut.rpartition("_")[0]
+    return (word if len(word) > limit // 2 else cut) + ELLIPSIS
+
+
+def kernel_names(names: Iterable[str], limit: int = 36) -> dict[str, str]:
+    """Names that fit, by the whole ones; where several would read the same, each shows the words that differ."""
+    short = {name: kernel_name(name, limit) for name in names}
+    for by_word in (True, False):
+        for alike in _alike(short):
+            shared = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*alike, strict=False)))
+            if by_word:
+                shared = alike[0].rfind("_", 0, shared) + 1
+            for name in alike:
+                rest = kernel_name(name[shared:].strip("_"), limit * 2 // 3)
+                short[name] = name[: limit - len(rest) - len(ELLIPSIS)].rstrip("_") + ELLIPSIS + rest
+    return short
+
+
+def _alike(short: dict[str, str]) -> list[list[str]]:
+    """The names that are shortened to the same text, in groups of two or more."""
+    groups: dict[str, list[str]] = {}
+    for name, text in short.items():
+        groups.setdefault(text, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def grid(kernel: KernelUse) -> str:
+    """Blocks and the threads of each: `8 x 256`."""
+    clusters = f", clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
+    return f"{kernel.blocks:,} x {kernel.threads:,}{clusters}"
+
+
+def seen_by(profile: Profile) -> str:
+    """The tool, and what it cost: `CUPTI in 2 processes, under which a step takes 12% longer`."""
+    where = f" in {profile.processes} processes" if profile.processes > 1 else ""
+    longer = f"{numbers.share(profile.slowdown)} longer" if profile.slowdown >= 0.005 else "no longer"
+    return f"{TOOLS[profile.tool]}{where}, under which a step takes {longer}"
+
+
+def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
+    """What the host did, as (what, how much)."""
+    yield (
+        "Launches",
+        f"{numbers.per_step(profile.launches_per_step)} a step, "
+        f"{numbers.microseconds(launch_us(profile))} us of the host's time",
+    )
+    if profile.graph_launches_per_epoch:
+        yield "Graph launches", f"{numbers.per_step(profile.graph_launches_per_epoch)} an epoch"
+    yield "Kernels", f"{numbers.per_step(profile.kernels_per_step)} a step{overlap(profile)}"
+    yield "Synchronisations", _synchronisations(profile)
+    for copy in profile.copies:
+        what = "Fills" if copy.direction == "fill" else f"Copies, {copy.direction}"
+        yield what, f"{numbers.per_step(copy.per_epoch)} an epoch, {numbers.size(copy.bytes_per_epoch)} together"
+    calls = [f"{name} {numbers.per_step(number)}" for name, number in profile.allocations_per_epoch.items() if number]
+    yield "Allocations", f"{', '.join(calls)} an epoch" if calls else "none"
+    yield "GPU busy", f"{numbers.share(profile.busy_share)} of the time under the tool"
+
+
+def overlap(profile: Profile) -> str:
+    """That kernels overlap, if they do, as the end of a sentence: their times are then more than a step's together."""
+    if profile.overlap_us <= OVERLAP * profile.seen.kernels_us:
+        return ""
+    return (
+        f", which overlap by {numbers.microseconds(profile.overlap_us)} us; one that starts early is seen to run while "
+        "it waits"
+    )
+
+
+def launch_us(profile: Profile) -> float:
+    """The host's time in launches, a step."""
+    return sum(call.us_per_step for call in profile.calls if "Launch" in call.name)
+
+
+def busy_us(profile: Profile) -> float:
+    """How long the device works on a step."""
+    return profile.seen.work_us
+
+
+def agree(one: Profile, other: Profile) -> bool:
+    """Whether two tools saw the same kernels, and the device busy for as long."""
+    return _same(one.kernels_per_step, other.kernels_per_step) and _busy_apart(one, other) <= BUSY_DISAGREEMENT
+
+
+def _same(one: float, other: float) -> bool:
+    """Whether two means are of the same counts."""
+    return math.isclose(one, other, rel_tol=1e-9)
+
+
+def agreement(stage: StageResult) -> str:
+    """One line on whether the tools agree; empty unless there are two."""
+    if len(stage.profiles) < 2:
+        return ""
+    one, other = sorted(stage.profiles, key=lambda profile: list(TOOLS).index(profile.tool))[:2]
+    counts = [profile.kernels_per_step for profile in (one, other)]
+    kernels = [numbers.mean_count(count) for count in counts]
+    if kernels[0] == kernels[1] and not _same(*counts):
+        kernels = [f"{count:.6g}" for count in counts]
+    busy = [numbers.microseconds(busy_us(profile)) for profile in (one, other)]
+    return (
+        f"{TOOLS[one.tool]} and {TOOLS[other.tool]} {'agree' if agree(one, other) else 'disagree'}: "
+        f"kernels per step {' / '.join(kernels)}, busy {' / '.join(busy)} us ({numbers.share(_busy_apart(one, other))})"
+    )
+
+
+def _synchronisations(profile: Profile) -> str:
+    if not profile.syncs_per_epoch:
+        return "none but the one that ends an epoch"
+    host = numbers.microseconds(profile.sync_us_per_step)
+    return f"{numbers.per_step(profile.syncs_per_epoch)} an epoch beside the last, {host} us of the host's time a step"
+
+
+def _busy_apart(one: Profile, other: Profile) -> float:
+    longest = max(busy_us(one), busy_us(other))
+    return abs(busy_us(one) - busy_us(other)) / longest if longest else 0.0

@@ -1,0 +1,77 @@
+"""Where a run's numbers come from, in a line: the GPU and its driver, the date, the commit, the libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ladder.records.run import Results
+from reports.markdown.tables import line
+
+# A library's name, the packages that it comes as, and how the names of the stages begin that use it: "" is any rung.
+LIBRARIES = (
+    ("CUDA", ("cuda-toolkit",), ""),
+    ("NVRTC", ("NVRTC",), ""),
+    ("CuPy", ("cupy-cuda12x", "cupy-cuda13x"), ""),
+    ("PyTorch", ("torch",), "torch-"),
+    ("JAX", ("jax",), "jax-"),
+)
+COMMIT_DIGITS = 10
+
+
+def provenance(results: Results) -> str:
+    """Such as `NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789; CUDA 13.0.2, PyTorch 2.11.0`.
+
+    Only libraries that a stage of the run used are named; what was not recorded is left out.
+    """
+    ((origin, _),) = origins([results])
+    return origin
+
+
+def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
+    """The same for several runs, and which it is of: those of one kind of GPU, driver, day and commit together."""
+    together: dict[str, list[Results]] = {}
+    for run in runs:
+        together.setdefault("; ".join(filter(None, (_machine(run), _when(run)))), []).append(run)
+    found = []
+    for origin, alike in together.items():
+        used = [version for run in alike for version in _versions(run)]
+        versions = dict.fromkeys(version for name, _, _ in LIBRARIES for version in used if version.split()[0] == name)
+        found.append((line("; ".join(filter(None, (origin, ", ".join(versions))))) + ".", alike))
+    return found
+
+
+def _machine(results: Results) -> str:
+    driver = _part(results.environment, "gpu").get("driver")
+    return (gpu_name(results) or "no GPU") + (f", driver {driver}" if driver else "")
+
+
+def _when(results: Results) -> str:
+    when, code = f"recorded {results.created.partition('T')[0]}", _part(results.environment, "code")
+    if not code.get("git_commit"):
+        return when
+    changes = code.get("uncommitted_changes")
+    tree = " (tree not checked)" if changes is None else " with uncommitted changes" if changes else ""
+    return f"{when}, commit {str(code['git_commit'])[:COMMIT_DIGITS]}{tree}"
+
+
+def gpu_name(results: Results) -> str:
+    """The GPU's name as its driver gives it; empty where there was none."""
+    return str(_part(results.environment, "gpu").get("name") or "")
+
+
+def _versions(results: Results) -> list[str]:
+    installed = _part(results.environment, "libraries")
+    passed = [stage for stage in results.stages if stage.status == "passed"]
+    found = []
+    for title, packages, prefix in LIBRARIES:
+        used = any(stage.name.startswith(prefix) if prefix else stage.group != "reference" for stage in passed)
+        version = next((installed[package] for package in packages if package in installed), None)
+        if used and version is not None:
+            found.append(f"{title} {version}")
+    return found
+
+
+def _part(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = environment.get(name)
+    return part if isinstance(part, Mapping) else {}

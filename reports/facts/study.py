@@ -1,0 +1,168 @@
+"""What the renderings of a study show: every stage at every point, and which rung and which reference are fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ladder.records.run import Results, Spread, StageResult, load
+from ladder.records.study import Point, Study, as_found, load_study
+from reports.facts import numbers
+from reports.facts.baselines import Winner, fastest_peer, precision_class, ratio, references, winners
+from reports.facts.summary import table_order
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A study with the results of those points that have any."""
+
+    study: Study
+    runs: Mapping[str, Results]  # by the name of the point
+
+    @property
+    def broken(self) -> bool:
+        """Whether a stage failed a check or crashed anywhere."""
+        return any(stage.status in ("failed", "crashed") for run in self.runs.values() for stage in run.stages)
+
+    @property
+    def measured(self) -> list[Point]:
+        """The points that have results, in the study's order."""
+        return [point for point in self.study.points if point.name in self.runs]
+
+    def stages(self) -> list[StageResult]:
+        """Every stage once, as it was at the first point that has it: the rungs from the lowest up, then references."""
+        found: dict[str, StageResult] = {}
+        for run in self.runs.values():
+            for stage in table_order(run):
+                known = found.setdefault(stage.name, stage)
+                if known.device is None and stage.device is not None:
+                    found[stage.name] = stage  # in place, since it ran here and its label says where
+        return sorted(found.values(), key=lambda stage: stage.group == "reference")
+
+    def at(self, point: Point, name: str) -> StageResult | None:
+        """A stage at a point; None where the point has no results or another choice of stages."""
+        run = self.runs.get(point.name)
+        return next((stage for stage in run.stages if stage.name == name), None) if run else None
+
+
+def load_results(folder: Path) -> StudyResults:
+    """A study and what was measured of it; ResultsError where a file cannot be read."""
+    study = as_found(load_study(folder), folder)
+    # A point whose turn has not come may have results all the same, of what was compiled for it.
+    paths = {point.name: folder / point.name for point in study.points if point.status != "waiting"}
+    return StudyResults(study, {name: load(path) for name, path in paths.items() if (path / "results.json").exists()})
+
+
+def step_us(stage: StageResult | None) -> Spread | None:
+    """The time of a step in us over all runs; None unless the stage passed."""
+    if stage is None or stage.status != "passed" or stage.timing is None:
+        return None
+    steps = stage.timing.steps_per_epoch / 1e6
+    epoch = stage.timing.epoch_s
+    return Spread(epoch.median / steps, epoch.min / steps, epoch.max / steps)
+
+
+def spread_text(spread: Spread | None) -> str:
+    """A spread of us: `12.3 (12.1-12.9)`."""
+    if spread is None:
+        return numbers.MISSING
+    ends = "-".join(numbers.aligned(end, spread.median) for end in (spread.min, spread.max))
+    return f"{numbers.microseconds(spread.median)} ({ends})"
+
+
+def speedup(run: Results, stage: StageResult) -> float | None:
+    """How many times faster than the fastest reference of its class a rung is; None without one, and for references."""
+    if stage.group == "reference":
+        return None
+    return ratio(fastest_peer(stage, references(run)), stage)
+
+
+def lead(run: Results, reference: StageResult | None) -> float | None:
+    """How many times as fast as a reference the fastest rung of its class is; None where one of them has no time."""
+    if reference is None or reference.group != "reference":
+        return None
+    rung = fastest_peer(reference, [stage for stage in run.stages if stage.group != "reference"])
+    return ratio(reference, rung) if rung else None
+
+
+def races(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
+    """Of every point and class of precision that has both, the fastest rung and the fastest reference.
+
+    Not where only a weak reference was asked for: one that another beats at every point that has both.
+    """
+    for point in results.measured:
+        for winner in winners(results.runs[point.name]):
+            if not is_weak(results, point, winner.reference):
+                yield point, winner
+
+
+def is_weak(results: StudyResults, point: Point, reference: StageResult) -> bool:
+    """Whether a reference without a time at this point is faster wherever both have one."""
+
+    def time(where: Point, name: str) -> float | None:
+        spread = step_us(results.at(where, name))
+        return spread.median if spread else None
+
+    for other in results.stages():
+        alike = precision_class(other) == precision_class(reference) and other.device == reference.device
+        if other.group != "reference" or not alike or time(point, other.name) is not None:
+            continue
+        both = [(time(where, reference.name), time(where, other.name)) for where in results.measured]
+        pairs = [(ours, theirs) for ours, theirs in both if ours is not None and theirs is not None]
+        if pairs and all(theirs < ours for ours, theirs in pairs):
+            return True
+    return False
+
+
+def setting(key: str) -> str:
+    """A setting in words: `batch size`."""
+    return key.replace("_", " ")
+
+
+def value_text(value: Any) -> str:
+    """A value in words: `64`, `128-128-128`, and `none` for no layers."""
+    return ("-".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+
+
+def point_text(point: Point) -> str:
+    """A point in words: `hidden 64, seed 1`; `the run` where nothing is varied."""
+    return ", ".join(f"{setting(key)} {value_text(value)}" for key, value in point.values.items()) or "the run"
+
+
+def not_passed(results: StudyResults) -> list[str]:
+    """A line for each reason why stages have no time, with the stages and the points; and for points that have none."""
+    said: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for point in results.measured:
+        for stage in results.runs[point.name].stages:
+            if stage.status != "passed":
+                reason = " ".join((stage.reason or "no reason was recorded").split())
+                said.setdefault((stage.status, reason), {}).setdefault(stage.name, []).append(point_text(point))
+            elif stage.no_curve:
+                told = said.setdefault(("has no curves", stage.no_curve), {})
+                told.setdefault(stage.name, []).append(point_text(point))
+    everywhere = len(results.measured)
+    lines = []
+    for (status, reason), points_of in said.items():
+        for points, names in _grouped((tuple(points), name) for name, points in points_of.items()):
+            where = "" if len(points) == everywhere else f" at {numbers.listing(points)}"
+            lines.append(f"{numbers.listing(names)} {status}{where}: {reason}")
+    for point in results.study.points:
+        if point.status == "skipped":
+            lines.append(f"{point_text(point)} skipped: {point.reason}")
+        elif point.status != "measured":
+            lines.append(f"{point_text(point)}: not measured to its end yet; go on with study --resume")
+    return lines
+
+
+def _grouped(pairs: Iterable[tuple[tuple[str, ...], str]]) -> Iterable[tuple[tuple[str, ...], list[str]]]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found.items()
+
+
+def name_of(stage: StageResult) -> str:
+    """A stage's title, and whether it ran on the CPU; a study has no room for more."""
+    return f"{stage.title} (CPU)" if stage.device == "cpu" else stage.title

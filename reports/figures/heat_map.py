@@ -1,0 +1,126 @@
+"""The heat map of a tuning: for every kernel and size, the time of each launch shape."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
+from matplotlib.patches import Patch, Rectangle
+
+from ladder.records.tuning import TriedShape, TunedKernel, TuningRecord
+from reports.facts import numbers
+from reports.figures.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH
+
+# Times the fastest of a panel up to which a colour goes, from dark to pale, and what stands on it.
+STEPS = ((1.05, "#08306b"), (1.25, "#2171b5"), (1.5, "#6baed6"), (2.0, "#9ecae1"), (4.0, "#d0e1f2"))
+SLOWEST, LEFT_OUT = "#f3f6fa", "#e4e4e4"
+WHITE_ON = ("#08306b", "#2171b5")
+WINNER = PALETTE[1]
+ROW, AROUND = 0.2, 0.95  # inches: a line of cells, and a panel's title and labels
+WIDE = 5  # cells across: more than that take half of the width, fewer a third
+
+
+def heat_map(record: TuningRecord) -> Figure:
+    """A panel for each kernel and size, wide ones first: block down, tile across, us in each cell.
+
+    The frame is around the chosen shape, the broken one around that without any measurement.
+    """
+    rows = list(_rows(record.kernels))
+    heights = [AROUND + ROW * max(len(_labels(kernel)[0]) for kernel in row) for row in rows]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 1.3 + sum(heights)), layout="constrained", facecolor=BACKGROUND)
+        grid = GridSpec(len(rows), 6, figure, height_ratios=heights)
+        for place, row in enumerate(rows):
+            width = 3 if _is_wide(row[0]) else 2
+            for column, kernel in enumerate(row):
+                _panel(figure.add_subplot(grid[place, column * width : (column + 1) * width]), kernel)
+        figure.legend(
+            handles=list(_keys()), loc="outside lower center", ncols=5, frameon=False, fontsize=8, handlelength=1.6
+        )
+        what = (f"{record.network}, batch {record.batch_size}", record.gpu)
+        text = textwrap.fill(f"us of a launch by its shape: {', '.join(filter(None, what))}", 80)
+        figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
+    return figure
+
+
+def _is_wide(kernel: TunedKernel) -> bool:
+    return len(_labels(kernel)[1]) > WIDE
+
+
+def _rows(kernels: Sequence[TunedKernel]) -> Iterator[list[TunedKernel]]:
+    """Two wide panels in a row, then three of the others."""
+    for is_wide, count in ((True, 2), (False, 3)):
+        some = [kernel for kernel in kernels if _is_wide(kernel) == is_wide]
+        for begin in range(0, len(some), count):
+            yield some[begin : begin + count]
+
+
+def _labels(kernel: TunedKernel) -> tuple[list[str], list[str]]:
+    """What stands down and across, each by its numbers."""
+    down, across = {shape.down for shape in kernel.tried}, {shape.across for shape in kernel.tried}
+    return sorted(down, key=_numbers), sorted(across, key=_numbers)
+
+
+def _numbers(label: str) -> list[int]:
+    return [int(word) for word in label.split() if word.isdigit()]
+
+
+def _panel(axes: Axes, kernel: TunedKernel) -> None:
+    down, across = _labels(kernel)
+    fastest = min(shape.time_us.median for shape in kernel.tried if shape.time_us)
+    for index, shape in enumerate(kernel.tried):
+        at = (across.index(shape.across) - 0.5, down.index(shape.down) - 0.5)
+        colour, hatch = _colour(shape, fastest)
+        axes.add_patch(Rectangle(at, 1, 1, facecolor=colour, edgecolor=BACKGROUND, linewidth=0.8, hatch=hatch))
+        text = numbers.microseconds(shape.time_us.median) if shape.time_us else "-"
+        ink = BACKGROUND if colour in WHITE_ON else INK
+        centre = (at[0] + 0.5, at[1] + 0.5)
+        axes.text(*centre, text, size=6.5, color=ink, ha="center", va="center_baseline", in_layout=False)
+        if index in (0, kernel.chosen):
+            axes.add_patch(_frame(at, chosen=index == kernel.chosen))
+    axes.set_xlim(-0.55, len(across) - 0.45)
+    axes.set_ylim(len(down) - 0.45, -0.55)
+    axes.set_xticks(range(len(across)), across)
+    axes.set_yticks(range(len(down)), down)
+    axes.tick_params(length=0, labelsize=7)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel(kernel.axes[1], fontsize=7.5, color=FAINT)
+    axes.set_ylabel(kernel.axes[0], fontsize=7.5, color=FAINT)
+    title = textwrap.fill(f"{kernel.kernel}\n{kernel.sizes}", 46, replace_whitespace=False)
+    axes.set_title(title, fontsize=8.5, loc="left", parse_math=False)
+
+
+def _colour(shape: TriedShape, fastest: float) -> tuple[str, str | None]:
+    """A cell's colour, and its hatch where it has no time."""
+    if shape.time_us is None:
+        return LEFT_OUT, "////"
+    times = shape.time_us.median / fastest
+    return next((colour for limit, colour in STEPS if times <= limit), SLOWEST), None
+
+
+def _frame(at: tuple[float, float], *, chosen: bool) -> Rectangle:
+    colour, width, line = (WINNER, 2.0, "-") if chosen else (INK, 1.2, (0, (2, 1.5)))
+    return Rectangle(
+        (at[0] + 0.04, at[1] + 0.06),
+        0.92,
+        0.88,
+        fill=False,
+        edgecolor=colour,
+        linewidth=width,
+        linestyle=line,
+        zorder=3,
+    )
+
+
+def _keys() -> Iterator[Patch]:
+    """What colours and frames mean."""
+    for limit, colour in STEPS:
+        yield Patch(facecolor=colour, label=f"up to {limit:g}x the fastest")
+    yield Patch(facecolor=SLOWEST, edgecolor=FAINT, linewidth=0.5, label="slower")
+    yield Patch(facecolor=LEFT_OUT, edgecolor=BACKGROUND, hatch="////", label="left out")
+    yield Patch(facecolor=BACKGROUND, edgecolor=WINNER, linewidth=2.0, label="chosen")
+    yield Patch(facecolor=BACKGROUND, edgecolor=INK, linewidth=1.2, linestyle=(0, (2, 1.5)), label="fixed")

@@ -1,0 +1,215 @@
+"""The figures of a study as SVG: the time of a step over what is varied, and below it how far ahead the rungs are."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from ladder.records.run import Results, StageResult
+from ladder.records.study import Point
+from reports.facts import numbers
+from reports.facts.provenance import gpu_name
+from reports.facts.study import StudyResults, lead, name_of, setting, step_us, value_text
+from reports.facts.summary import dataset_name
+from reports.figures.curves import curves, has_curves
+from reports.figures.run_figures import epoch_time
+from reports.figures.style import BACKGROUND, FAINT, PALETTE, STYLE, WIDTH, log_y, svg, tidy
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+WIDE_RANGE = 8.0  # the largest by the smallest value from which on the axis is logarithmic
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What stands along the bottom: a setting, and where each of its values is."""
+
+    key: str
+    places: dict[str, float]  # by the value in words, in the order in which they are drawn
+    is_log: bool
+
+    def place(self, point: Point) -> float:
+        """Where a point of the study is."""
+        return self.places[value_text(point.values[self.key])]
+
+
+def study_figures(results: StudyResults) -> dict[str, str]:
+    """Every figure that there are numbers for, as SVG text by file name."""
+    return {name: svg(figure) for name, figure in _drawings(results)}
+
+
+def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
+    """The points with curves, those that differ in their seed alone together, by what they have in common in words."""
+    found: dict[str, list[Point]] = {}
+    for point in results.measured:
+        if has_curves(results.runs[point.name]):
+            same = {key: value for key, value in point.values.items() if key != "seed"}
+            name = ".".join(f"{key.replace('_', '-')}-{value_text(value)}" for key, value in same.items())
+            found.setdefault(name, []).append(point)
+    return found
+
+
+def _drawings(results: StudyResults) -> Iterator[tuple[str, Figure]]:
+    if seeded := seeds_of(results):
+        for name, points in seeded.items():
+            runs = [results.runs[point.name] for point in points]
+            yield f"curves{'-' if name else ''}{name}.svg", curves(runs)
+        return  # times, where there are any, are those of short runs, and not what it is about
+    timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
+    if not timed:
+        return
+    if len(timed) == 1:  # nothing to draw a line through
+        yield "epoch_time.svg", epoch_time(results.runs[timed[0].name])
+        return
+    axis = axis_of(results.study.varied, timed)
+    for name, where, points in _slices(results.study.varied, axis, timed):
+        yield f"step_time{name}.svg", step_time(results, axis, points, where)
+
+
+def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:
+    """The axis of a study: the varied setting with the most numbers, by value where they are numbers."""
+    key = max(varied, key=lambda name: len({value_text(point.values[name]) for point in points}))
+    values = {value_text(point.values[key]): _number(point.values[key]) for point in points}
+    numbers = [number for number in values.values() if number is not None]
+    if len(set(numbers)) < len(values):  # words, or layers of different sizes: side by side
+        return Axis(key, {text: float(index) for index, text in enumerate(values)}, is_log=False)
+    places = {text: number for text, number in values.items() if number is not None}
+    return Axis(key, places, is_log=min(numbers) > 0 and max(numbers) >= WIDE_RANGE * min(numbers))
+
+
+def _number(value: object) -> float | None:
+    """A value as a number; of hidden layers their size where all have one."""
+    if isinstance(value, list):
+        return float(value[0]) if len(set(value)) == 1 else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Iterator[tuple[str, str, list[Point]]]:
+    """The points of each figure, with its name and what it shows: one figure for each value of the other setting."""
+    others = [key for key in varied if key != axis.key]
+    if not others:
+        yield "", "", list(points)
+        return
+    (other,) = others
+    for text in dict.fromkeys(value_text(point.values[other]) for point in points):
+        here = [point for point in points if value_text(point.values[other]) == text]
+        yield f"-{other.replace('_', '-')}-{text}", f"{setting(other)} {text}", here
+
+
+def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Figure:
+    """us/step of every stage over the axis, and below it how far the fastest rung is ahead of each reference.
+
+    Rungs are whole lines with full markers, references broken lines with hollow ones. Bars reach from the fastest to
+    the slowest run. A point without a time interrupts its line; where a stage was not asked for, the line goes on.
+    """
+    stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
+    leads = {
+        stage.name: [lead(results.runs[point.name], results.at(point, stage.name)) for point in points]
+        for stage in stages
+    }
+    ahead = [stage for stage in stages if any(leads[stage.name])]
+    columns = 2 if max(len(name_of(stage)) for stage in stages) <= 50 else 1
+    rows = -(-len(stages) // columns)
+    with mpl.rc_context(STYLE):
+        figure = Figure(
+            figsize=(WIDTH, 3.9 + (2.7 if ahead else 0) + 0.23 * rows), layout="constrained", facecolor=BACKGROUND
+        )
+        ratios = [1.45, 1] if ahead else [1]
+        panels = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
+        for index, stage in enumerate(stages):
+            asked = [number for number, point in enumerate(points) if results.at(point, stage.name)]
+            places = [axis.place(points[number]) for number in asked]
+            spreads = [step_us(results.at(points[number], stage.name)) for number in asked]
+            look = _look(index, stage)
+            _line(panels[0], places, [spread.median if spread else None for spread in spreads], name_of(stage), **look)
+            for place, spread in zip(places, spreads, strict=True):
+                if spread:
+                    reach = [[spread.median - spread.min], [spread.max - spread.median]]
+                    panels[0].errorbar(place, spread.median, yerr=reach, color=look["color"], capsize=3.5, linewidth=1)
+            if stage in ahead:
+                _line(panels[1], places, [leads[stage.name][number] for number in asked], "", **look)
+        panels[0].set_ylabel("us/step, log scale")
+        if ahead:
+            panels[1].axhline(1.0, color=FAINT, linewidth=1.2)
+            panels[1].set_ylabel("fastest rung: times the speed\nof a reference, log scale")
+        for panel in panels:
+            log_y(panel)
+            tidy(panel, "both")
+        _bottom(panels[-1], axis)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
+        _title(figure, results, results.runs[points[0].name], where)
+    return figure
+
+
+def _look(index: int, stage: StageResult) -> dict[str, Any]:
+    """The line of one stage: every one has a colour or a marker of its own."""
+    reference = stage.group == "reference"
+    return {
+        "color": PALETTE[index % len(PALETTE)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markersize": 4.5,
+        "markerfacecolor": BACKGROUND if reference else PALETTE[index % len(PALETTE)],
+        "linestyle": (0, (4, 2)) if reference else "-",
+        "linewidth": 1.4,
+    }
+
+
+def _line(axes: Axes, places: Sequence[float], values: Sequence[float | None], name: str, **look: Any) -> None:
+    """A line through the values that are there; NaN interrupts it."""
+    axes.plot(places, [float("nan") if value is None else value for value in values], label=name or None, **look)
+
+
+def _bottom(axes: Axes, axis: Axis) -> None:
+    """The axis with a label at every value, unless they would touch each other."""
+    if axis.is_log:
+        axes.set_xscale("log")
+    places, texts = list(axis.places.values()), list(axis.places)
+    axes.xaxis.set_major_locator(FixedLocator(places))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels(texts, rotation=30 if _crowded(axis) else 0, ha="right" if _crowded(axis) else "center")
+    axes.set_xlabel(setting(axis.key) + (", log scale" if axis.is_log else ""))
+
+
+def _crowded(axis: Axis) -> bool:
+    """Whether two neighbouring labels would touch; a character is about a hundredth of the axis wide."""
+    at = [math.log(place) if axis.is_log else place for place in axis.places.values()]
+    reach = max(at) - min(at)
+    texts = list(axis.places)
+    return any(
+        (right - left) / reach < 0.006 * (len(first) + len(second) + 2)
+        for (left, right), (first, second) in zip(pairwise(at), pairwise(texts), strict=True)
+    )
+
+
+def _title(figure: Figure, results: StudyResults, run: Results, where: str) -> None:
+    """The study's title, and what it was measured on."""
+    parts = (where, _fixed(results, run), dataset_name(run), gpu_name(run))
+    text = f"{results.study.title}\n" + textwrap.fill(", ".join(part for part in parts if part), 90)
+    figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
+
+
+def _fixed(results: StudyResults, run: Results) -> str:
+    """Of network and batch size what is not varied."""
+    varied = results.study.varied
+    problem = run.problem
+    parts = [] if {"hidden", "depth"} & set(varied) else [problem.network]
+    if "hidden" in varied and "depth" not in varied and len(problem.hidden) > 1 and len(set(problem.hidden)) == 1:
+        parts.append(numbers.count(len(problem.hidden), "hidden layer"))
+    if "depth" in varied and "hidden" not in varied and (widths := _widths(results)):
+        parts.append(f"hidden layers of {widths}")
+    if "batch_size" not in varied:
+        parts.append(f"batch {problem.batch_size}")
+    return ", ".join(parts)
+
+
+def _widths(results: StudyResults) -> str:
+    found = {width for run in results.runs.values() for width in run.problem.hidden}
+    return str(found.pop()) if len(found) == 1 else ""

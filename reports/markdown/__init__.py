@@ -1,0 +1,1 @@
+"""Markdown: reports, the README's tables."""

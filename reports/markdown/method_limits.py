@@ -1,0 +1,101 @@
+"""What `limits` measured on an H200 in each recorded run, beside an earlier measurement: a table of docs/method.md.
+
+The earlier times come from programs of their own, with raw driver calls, on another H200; they are typed here once,
+and whatever is held against them comes out of recorded runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from ladder.records.limits import LimitsRecord
+from reports.facts import numbers
+from reports.markdown.readme import between, recorded_runs
+from reports.markdown.tables import cell, table
+from reports.render import replace_text
+
+MARKERS = ("<!-- limits:begin -->", "<!-- limits:end -->")
+GPU = "h200"  # the folder of its recorded runs
+EARLIER_US = {
+    "launch": 3.6,
+    "launch_and_wait": 7.4,
+    "launch_and_read": 14.1,
+    "graph_node": 0.86,
+    "graph_node_full": 1.41,
+    "graph_node_dependent": 0.51,
+    "block_barrier": 29 / 1980,  # cycles at 1980 MHz
+    "grid_barrier": 0.92,
+    "cluster_barrier_2": 0.19,
+    "cluster_barrier_16": 0.19,
+    "cluster_hop_2": 0.25,
+    "cluster_hop_16": 0.25,
+}
+NEAR_EARLIER = 0.15
+NEAR_EACH_OTHER = 0.05
+
+
+def update_limits(document: Path, readme: Path, reference: Path) -> bool:
+    """Put the table between the document's markers; whether that changed it.
+
+    Raises as `reports.markdown.readme` does.
+    """
+    old = document.read_text(encoding="utf-8")
+    new = _updated(old, document, readme, reference)
+    if new != old:
+        replace_text(document, new)
+    return new != old
+
+
+def limits_are_current(document: Path, readme: Path, reference: Path) -> bool:
+    """Whether the document shows just what the recorded runs say. Raises as `update_limits` does."""
+    text = document.read_text(encoding="utf-8")
+    return _updated(text, document, readme, reference) == text
+
+
+def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
+    """The table and its verdict, of records by the name of their run; there is one at least."""
+    rows, far, apart = [], [], []
+    for name, earlier in EARLIER_US.items():
+        found = [limit.median if (limit := record.get(name)) else None for _, record in runs]
+        known = [us for us in found if us is not None]
+        if not known:
+            continue
+        title = next(limit.title for _, record in runs if (limit := record.get(name)))
+        furthest = max((us / earlier - 1 for us in known), key=abs)
+        spread = max(known) / min(known) - 1
+        if abs(furthest) > NEAR_EARLIER:
+            far.append(f"{title} ({_signed(furthest)})")
+        if spread > NEAR_EACH_OTHER:
+            apart.append(f"{title} ({numbers.share(spread)})")
+        differ = numbers.share(spread) if len(known) > 1 else numbers.MISSING
+        rows.append(
+            (cell(title), numbers.microseconds(earlier), *map(numbers.microseconds, found), _signed(furthest), differ)
+        )
+    names = [cell(name) for name, _ in runs]
+    shown = table(
+        ("Primitive, us", "Earlier", *names, "Furthest from it", "Runs differ by"),
+        rows,
+        right=[False] + [True] * (len(runs) + 3),
+    )
+    told = [
+        _sentence(f"Further than {numbers.share(NEAR_EARLIER)} from the earlier value in some run", far),
+        _sentence(f"More than {numbers.share(NEAR_EACH_OTHER)} apart from run to run", apart),
+    ]
+    return f"{shown}\n\n{' '.join(told)}"
+
+
+def _updated(text: str, document: Path, readme: Path, reference: Path) -> str:
+    runs = [
+        (PurePosixPath(folder).name, run.limits)
+        for folder, run in recorded_runs(readme, reference)
+        if PurePosixPath(folder).parent.name == GPU and run.limits is not None
+    ]
+    return between(text, document, MARKERS, limits_table(runs) if runs else "No run is recorded.")
+
+
+def _sentence(what: str, which: list[str]) -> str:
+    return f"{what}: {numbers.listing(which)}." if which else f"{what}: none."
+
+
+def _signed(share: float) -> str:
+    return f"{'+' if share > 0 else ''}{numbers.share(share)}"

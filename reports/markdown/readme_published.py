@@ -1,0 +1,86 @@
+"""The README's table of what others published, with ours beside it where the study of it is recorded.
+
+Their numbers are in the study's file. Ours come from `results/reference/<gpu>/studies/<name>`, and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ladder.records.run import Results, StageResult
+from ladder.records.study import INDEX, Published, Study
+from reports.facts import numbers
+from reports.facts.baselines import epoch_s, fastest_peer, ratio
+from reports.facts.provenance import gpu_name
+from reports.facts.study import StudyResults, load_results
+from reports.markdown.readme import between
+from reports.markdown.tables import cell, table
+from reports.render import replace_text
+
+MARKERS = ("<!-- published:begin -->", "<!-- published:end -->")
+
+
+def update_published(readme: Path, reference: Path, plans: Sequence[Study]) -> bool:
+    """Put the table into the README; whether that changed it. Raises ReadmeError, ResultsError or OSError."""
+    old = readme.read_text(encoding="utf-8")
+    new = between(old, readme, MARKERS, published_block(plans, recorded_studies(reference)))
+    if new != old:
+        replace_text(readme, new)
+    return new != old
+
+
+def published_is_current(readme: Path, reference: Path, plans: Sequence[Study]) -> bool:
+    """Whether the README shows just what the studies and their records say. Raises as `update_published` does."""
+    text = readme.read_text(encoding="utf-8")
+    return between(text, readme, MARKERS, published_block(plans, recorded_studies(reference))) == text
+
+
+def recorded_studies(reference: Path) -> list[StudyResults]:
+    """The recorded studies of all GPUs."""
+    return [load_results(path.parent) for path in sorted(reference.glob(f"*/studies/*/{INDEX}"))]
+
+
+def published_block(plans: Sequence[Study], recorded: Sequence[StudyResults]) -> str:
+    """The table, a line for each published number; empty where nobody published any."""
+    lines = [line for plan in plans for line in _lines(plan, recorded)]
+    return table(("Study", "Whose", "What", "Theirs", "Their GPU", "Ours"), lines) if lines else ""
+
+
+def _lines(plan: Study, recorded: Sequence[StudyResults]) -> Iterator[tuple[str, ...]]:
+    mine = [results for results in recorded if results.study.name == plan.name]
+    for one in plan.published:
+        ours = "; ".join(filter(None, (_ours(one, results) for results in mine)))
+        who = f"[{cell(one.who)}]({one.link})" if one.link else cell(one.who)
+        waits = "not recorded yet" if one.measure else numbers.MISSING
+        yield f"`{plan.name}`", who, cell(one.what), cell(one.value), cell(one.gpu), cell(ours or waits)
+
+
+def _ours(one: Published, results: StudyResults) -> str:
+    """Our number of the same kind, with the stage and the GPU; empty where there is none."""
+    run = results.runs.get(one.at)
+    if run is None or one.measure is None:
+        return ""
+    stage = _stage(run, one.of) if one.of else _fastest_rung(run)
+    seconds = epoch_s(stage)
+    if stage is None or stage.timing is None or seconds is None:
+        return ""
+    where = f"{stage.name} in {numbers.precision(stage.precision)} on {gpu_name(run) or 'a CPU'}"
+    cut = f", {run.problem.max_steps} steps an epoch" if run.problem.max_steps else ""
+    if one.measure == "epoch":
+        return f"{numbers.milliseconds(seconds)} ms/epoch ({where}{cut})"
+    if one.measure == "step":
+        return f"{numbers.microseconds(stage.timing.step_us)} us/step ({where}{cut})"
+    factor = ratio(_stage(run, one.than), stage)
+    return f"{numbers.ratio(factor)} ({where})" if factor is not None else ""
+
+
+def _stage(run: Results, name: str) -> StageResult | None:
+    return next((stage for stage in run.stages if stage.name == name), None)
+
+
+def _fastest_rung(run: Results) -> StageResult | None:
+    """The fastest of all precisions, on the GPU where there was one."""
+    rungs = [stage for stage in run.stages if stage.group != "reference" and epoch_s(stage) is not None]
+    winners = [winner for rung in rungs if (winner := fastest_peer(rung, rungs))]
+    return min(winners, key=lambda stage: epoch_s(stage) or float("inf"), default=None)

@@ -1,0 +1,219 @@
+"""`report.md`: a run in full, to be read on a code host or in an editor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ladder.records.profile import Profile
+from ladder.records.run import Results, StageResult
+from ladder.records.statistics import ENOUGH, OF_A_MEDIAN, median_interval
+from reports.facts import numbers
+from reports.facts.baselines import fastest_peer, precision_class, ratio, references, sm_mhz, step_cycles, step_times_us
+from reports.facts.provenance import provenance
+from reports.facts.summary import (
+    CYCLES,
+    FLOORS,
+    caption,
+    dataset_name,
+    heading,
+    label,
+    measured_runs,
+    reason,
+    setbacks,
+    table_order,
+    validated,
+)
+from reports.facts.warnings import notices
+from reports.markdown.ablation_section import side_blocks
+from reports.markdown.limits_section import limits_blocks
+from reports.markdown.profile_section import profile_blocks, stage_profile_blocks
+from reports.markdown.tables import (
+    CYCLE_COLUMNS,
+    FLOOR_COLUMNS,
+    REPORT_COLUMNS,
+    bullets,
+    cell,
+    figure_links,
+    line,
+    notice_blocks,
+    stage_table,
+    table,
+)
+
+RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg", "curves.svg"}  # the others stand where what they show is told
+
+
+def report(results: Results, figures: Collection[str]) -> str:
+    """The whole report; `figures` are the files that lie in the folder `figures` beside it."""
+    lost = setbacks(results)
+    unknown: list[str] = []
+    how_to_read = [caption(results)]
+    for known, sentence, columns in (
+        (any(sm_mhz(stage) is not None for stage in results.stages), CYCLES, CYCLE_COLUMNS),
+        (results.limits is not None, FLOORS, FLOOR_COLUMNS),
+    ):
+        if known:
+            how_to_read.append(sentence)
+        else:
+            unknown += columns
+    blocks = [
+        "# The optimisation ladder",
+        heading(results) + ".",
+        provenance(results),
+        *notice_blocks(notices(results)),
+        stage_table(results, [name for name in REPORT_COLUMNS if name not in unknown]),
+        " ".join(how_to_read),
+        *([bullets(lost)] if lost else []),
+        *(
+            figure_links(RUN_FIGURES & set(figures), "figures")
+            or ["No stage was timed in this run, so there are no figures."]
+        ),
+        *profile_blocks(results, figures),
+        *side_blocks(results, figures),
+        *limits_blocks(results),
+        "## Stages",
+        *(block for stage in table_order(results) for block in _stage_section(stage, results, figures)),
+        "## Problem",
+        table(("What", "Value"), _problem_lines(results)),
+        "## Environment",
+        table(("What", "Value"), _flat(results.environment)),
+        "## Made by",
+        f"```\n{results.command}\n```",
+        f"Recorded {results.created}{_took(results)}. Everything here is a rendering of the `results.json` beside it, "
+        "and is made again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _took(results: Results) -> str:
+    """How long measuring took, and what of it; nothing where that was not kept."""
+    if not results.seconds:
+        return ""
+    preparing = sum(process.took_s.get("prepare", 0.0) for stage in results.stages for process in stage.processes)
+    told = f"; it took {results.seconds:.0f} s, in {preparing:.0f} s of which stages prepared, compiled above all"
+    parts = sorted(((seconds, what) for what, seconds in results.took_s.items() if seconds >= 0.5), reverse=True)
+    return told + (f" ({', '.join(f'{what} {seconds:.0f}' for seconds, what in parts)})" if parts else "")
+
+
+def _stage_section(stage: StageResult, results: Results, figures: Collection[str]) -> Iterator[str]:
+    yield f"### {line(label(stage))} (`{stage.name}`)"
+    if stage.status != "passed":
+        yield f"**{stage.status.capitalize()}**: {line(reason(stage))}"
+    doc = stage.doc
+    told = [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect)]
+    told.append(("Measured", _measured(stage, results)))
+    told.append(("Found", doc.found if doc is not None else ""))
+    paragraphs = [(name, text) for name, text in told if text]
+    if paragraphs:
+        yield table(("", ""), [(f"**{name}**", cell(text)) for name, text in paragraphs])
+    yield from stage_profile_blocks(stage, figures)
+    if stage.checks:
+        yield table(
+            ("Check", "Error", "Limit", "Verdict"),
+            [
+                (cell(check.what), numbers.error(check.error), numbers.error(check.limit), _verdict(check.passed))
+                for check in stage.checks
+            ],
+        )
+
+
+def _measured(stage: StageResult, results: Results) -> str:
+    """What came of the expectation, in a sentence; empty where nothing was timed."""
+    timing = stage.timing
+    if timing is None or stage.status != "passed":
+        return ""
+    parts = [
+        f"{numbers.spread_milliseconds(timing.epoch_s)} ms/epoch over {measured_runs(timing)}",
+        *_known(stage, timing.steps_per_epoch),
+        f"{numbers.microseconds(timing.step_us)} us/step{_in_cycles(stage)}",
+        *_compared(stage, results),
+    ]
+    if timing.gpu_epoch_s is not None:
+        parts.append(f"{numbers.milliseconds(timing.gpu_epoch_s)} ms/epoch by the GPU's own events")
+    if stage.profile is not None:
+        parts.append(_counted(stage.profile))
+    if timing.gpu_memory_mib is not None:
+        parts.append(f"{numbers.memory(timing.gpu_memory_mib)} of GPU memory")
+    parts.append(f"prepared in {numbers.duration(timing.prepare_s)}")
+    if stage.metrics is not None:
+        parts.append(f"training loss {numbers.loss(stage.metrics.final_loss)} at the end")
+        if stage.metrics.validation:
+            last = stage.metrics.validation[-1]
+            said = f"{numbers.loss(last.loss)} and accuracy {numbers.percent(last.accuracy)}"
+            parts.append(f"by its own validation after epoch {last.epoch} loss {said}")
+    if timing.throttled:
+        parts.append("throttled while it ran")
+    return "; ".join(parts) + "."
+
+
+def _in_cycles(stage: StageResult) -> str:
+    """The same in cycles, and of which clock."""
+    clock, cycles = sm_mhz(stage), step_cycles(stage)
+    return "" if clock is None else f" ({numbers.cycles(cycles)} cycles at {clock:,.0f} MHz)"
+
+
+def _known(stage: StageResult, steps: int) -> Iterator[str]:
+    """Between what the median lies, where there are processes enough to tell."""
+    times = step_times_us(stage)
+    if len(times) >= ENOUGH:
+        known = median_interval(times)
+        low, high = (numbers.milliseconds(end * steps / 1e6) for end in (known.low, known.high))
+        yield f"{OF_A_MEDIAN:.0%} interval of the median {low}-{high} over {len(times)} processes"
+
+
+def _compared(stage: StageResult, results: Results) -> Iterator[str]:
+    """How fast it is beside the rung below and beside the fastest reference that it may be compared with."""
+    below = next((one for one in results.stages if one.name == stage.below), None)
+    if below is not None and (factor := ratio(below, stage)) is not None:
+        yield f"{numbers.ratio(factor)} the speed of {label(below)}"
+    reference = fastest_peer(stage, references(results))
+    if reference is not None and reference.device is not None:
+        distinction = f"the fastest {precision_class(reference)} reference on the {reference.device.upper()}"
+        times = numbers.ratio(ratio(reference, stage))
+        yield distinction if reference is stage else f"{times} the speed of {label(reference)}, {distinction}"
+
+
+def _counted(profile: Profile) -> str:
+    launches, kernels = numbers.per_step(profile.launches_per_step), numbers.per_step(profile.kernels_per_step)
+    graphs = profile.graph_launches_per_epoch
+    aside = f" ({numbers.count(round(graphs), 'graph')} an epoch)" if graphs else ""
+    return f"launches per step {launches}{aside}, kernels per step {kernels}"
+
+
+def _problem_lines(results: Results) -> Iterator[tuple[str, str]]:
+    problem, settings = results.problem, results.settings
+    yield "Network", f"{problem.network}, {'ReLU after every hidden layer' if problem.hidden else 'softmax regression'}"
+    yield "Data", cell(f"{dataset_name(results)}, {problem.dataset_source}")
+    yield "Images", f"{problem.train_images:,} for training, {problem.test_images:,} for testing"
+    yield "Batch", f"{problem.batch_size}"
+    yield "Learning rate", f"{problem.learning_rate:g}"
+    yield "Epochs", f"{problem.epochs}; sparse metrics every {problem.metrics_every}"
+    if problem.validate_every:
+        yield "Validation", f"on the images for testing, {validated(results).removeprefix('validation ')}, in the time"
+    yield "Seed", f"{problem.seed}"
+    yield (
+        "Measured",
+        f"{numbers.count(settings.rounds, 'round')} of {numbers.count(settings.repeats, 'run')}, each process after "
+        f"{numbers.count(settings.warmups, 'warm-up')}; {numbers.duration(settings.budget_s)} a stage",
+    )
+    if settings.lock_clocks_mhz is not None:
+        yield "SM clock", f"locked at {settings.lock_clocks_mhz:,} MHz"
+    if results.oracle is not None:
+        yield "Oracle's test accuracy", numbers.percent(results.oracle.test_accuracy)
+    for name, digest in problem.dataset_sha256.items():
+        yield f"SHA-256 of {cell(name)}", f"`{digest}`"
+
+
+def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """The leaves of nested dictionaries, each with its path: `gpu driver`, `580.65`."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name} {key}".replace("_", " ").strip())
+        return
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    yield cell(name), numbers.MISSING if value in (None, "") else cell(str(value))
+
+
+def _verdict(passed: bool) -> str:
+    return "passed" if passed else "**failed**"

@@ -1,0 +1,137 @@
+"""One stage on the terminal: why it is there, where its time goes, its kernels, and what to try next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ladder.records.profile import KernelUse
+from ladder.records.run import Results, StageResult
+from reports.facts import numbers
+from reports.facts.bottleneck import next_step
+from reports.facts.profiles import agreement, kernel_names, seen_by
+from reports.facts.summary import label, reason
+from reports.facts.time_breakdown import Change, Profiled, changes, profiled
+
+TOP = 6  # kernels
+BAR = 16  # letters of the longest bar
+
+
+class ExplainError(ValueError):
+    """A stage that cannot be explained: one line with its name, the reason and the way out."""
+
+
+def print_explain(results: Results, name: str, heading: str = "", console: Console | None = None) -> None:
+    """Print what is known of one stage, beneath a heading; raises ExplainError before anything is printed."""
+    console = console or Console(highlight=False)
+    told = explain(results, name)
+    if heading:
+        console.print(Text(f"{heading}\n"))
+    console.print(told)
+
+
+def explain(results: Results, name: str) -> RenderableType:
+    """What is known of one stage; raises ExplainError where it is not in the run or has no profile."""
+    stage = _find(results, name)
+    one = profiled(stage)
+    if stage.status != "passed":
+        raise ExplainError(f"{name}: {stage.status} in this run, so it has no time to explain ({reason(stage)})")
+    if one is None:
+        raise ExplainError(f"{name}: has no profile in this run; record one with --profile")
+    change = next((change for change in changes(results) if change.rung.stage is stage), None)
+    return Group(*_blocks(one, change))
+
+
+def _find(results: Results, name: str) -> StageResult:
+    names = [stage.name for stage in results.stages]
+    if name not in names:
+        near = difflib.get_close_matches(name, names) or names
+        raise ExplainError(f"{name}: no such stage in this run; it has {numbers.listing(near)}")
+    return results.stages[names.index(name)]
+
+
+def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
+    stage = one.stage
+    changed = f", {stage.changed}" if stage.changed else ""
+    yield Text(f"{label(stage)} ({stage.name}){changed}: {numbers.microseconds(one.step_us)} us/step", "bold")
+    doc = stage.doc
+    told = (
+        [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), ("Found", doc.found)]
+    )
+    for heading, text in told:
+        if text:
+            yield Text.assemble((f"{heading}: ", "bold"), " ".join(text.split()))
+    yield Text("\nWhere a step's time goes, in us", "bold")
+    yield _indented(_bars(one, change))
+    yield Text(f"  By {seen_by(one.profile)}; fitted to the time without it.", "dim")
+    if change is not None:
+        yield Text(f"  {_seen_of(change)}", "dim")
+    if compared := agreement(stage):
+        yield Text(f"  {compared}.", "dim")
+    if one.profile.kernels:
+        yield Text("\nThe kernels that take longest", "bold")
+        yield _indented(_kernels(one.profile.kernels))
+    yield Text.assemble(("\nNext: ", "bold"), next_step(one))
+
+
+def _seen_of(change: Change) -> str:
+    """What the profiles saw of the difference before they were fitted."""
+    if change.is_noise:
+        return "What differs from the rung below is within the noise."
+    whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
+    return f"Before that, they saw {whole} of the difference from the rung below, and of the GPU's work alone {work}."
+
+
+def _bars(one: Profiled, change: Change | None) -> Table:
+    """A bar a part, its share, and how it differs from that of the rung below."""
+    below = "vs below" if change else ""
+    table = _empty_table("part", "", "us/step", "share", below)
+    parts = one.parts_us
+    total = sum(parts.values())
+    longest = max(parts.values()) or 1.0
+    for name, us in parts.items():
+        bar = "█" * round(BAR * us / longest)
+        differs = numbers.change(change.parts_us[name], total) if change else ""
+        table.add_row(name, bar, numbers.aligned(us, total), numbers.share(us / total), differs)
+    if change is not None:
+        table.add_row("rest", "", "", "", numbers.change(change.rest_us, total))
+    timed = numbers.change(change.timed_us, total) if change else ""
+    table.add_row("timed", "", numbers.aligned(one.step_us, total), "", timed, style="bold")
+    return table
+
+
+def _kernels(kernels: list[KernelUse]) -> Table:
+    table = _empty_table("kernel", "us/step", "regs", "blocks", "threads", "occ.", "bytes", "GB/s")
+    shown = sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:TOP]
+    names = kernel_names((kernel.name for kernel in shown), 18)
+    for kernel in shown:
+        moved = kernel.bytes
+        table.add_row(
+            names[kernel.name],
+            numbers.microseconds(kernel.us_per_step),
+            str(kernel.registers),
+            f"{kernel.blocks:,}",
+            f"{kernel.threads:,}",
+            numbers.share(kernel.occupancy),
+            numbers.MISSING if moved is None else numbers.size(moved),
+            numbers.MISSING if moved is None else numbers.bandwidth(moved, kernel.us_each).removesuffix(" GB/s"),
+        )
+    return table
+
+
+def _empty_table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    return table
+
+
+def _indented(table: Table) -> Padding:
+    return Padding(table, (0, 0, 0, 2))

@@ -1,0 +1,1 @@
+"""Ablation: how a batch reaches the GPU."""

@@ -1,0 +1,219 @@
+"""The plain parts: every operation of the step as a kernel of its own, launched when the step comes to it.
+
+The rungs above replace these one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.data.dataset import Split
+from common.problem import Problem
+from common.trainer import EpochMetrics
+from stages.engine.recipe import Gemm, Metrics, Precision, RunStep
+from stages.engine.workspace import Array, Device, ParameterMemory, Setup
+
+# NumPy scalars tell a launch the type of an argument. Kept, since every launch would pay for making them anew.
+int32, float32 = cache(np.int32), cache(np.float32)
+
+Totals = NDArray[np.float64]
+
+THREADS = 256  # a block of the one-dimensional kernels, and that of softmax_xent_totals (TOTALS_THREADS)
+BIAS_COLS, BIAS_ROWS = 32, 8  # layer.cu
+
+
+def blocks(threads: int, per_block: int = THREADS) -> int:
+    """How many blocks hold so many threads."""
+    return -(-threads // per_block)
+
+
+class AllocatedOnce:
+    """Every tensor has its memory from the preparation to the end."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, device: Device) -> None:
+        self.empty, self.zero = device.empty, device.zero
+
+    def around(self, step: RunStep) -> RunStep:
+        """The step itself."""
+        return step
+
+
+class ResidentFloat32:
+    """All images and labels on the device, as the step reads them."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, device: Device, problem: Problem, train: Split) -> None:
+        batch = problem.batch_size
+        used = train.first(problem.steps(len(train.images)) * batch)
+        images, labels = device.upload(used.pixels()), device.upload(used.labels.astype(np.int32))
+        # Views made here, since slicing an array costs more on the host than launching a kernel.
+        self._batches = [(images[at : at + batch], labels[at : at + batch]) for at in range(0, len(used.images), batch)]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        return iter(self._batches)
+
+
+class NaiveGemm:
+    """One thread an output."""
+
+    precision: ClassVar[Precision] = "float32"
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, setup: Setup) -> None:
+        self._shapes = setup.shapes
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
+        m, n = out.shape
+        k = a.shape[0] if trans_a else a.shape[1]
+        sizes = (int32(m), int32(n), int32(k), int32(trans_a), int32(trans_b))
+        launch = self._shapes("gemm_naive", m, n, k, int(trans_a), int(trans_b))
+        launch(a, b, out, *sizes, float32(alpha), float32(beta))
+
+
+class SeparateEpilogue:
+    """Bias and ReLU as kernels of their own."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, setup: Setup, gemm: Gemm) -> None:
+        self._gemm = gemm
+        self._tensors = setup.tensors
+        self._last = len(setup.problem.layers) - 1
+        self._shapes = setup.shapes
+
+    def forward(self, layer: int, inputs: Array) -> None:
+        """outputs[layer] (B, O) = ReLU(inputs @ weight + bias); the logits keep their sign."""
+        output = self._tensors.outputs[layer]
+        rows, cols = output.shape
+        self._gemm(inputs, self._tensors.weights[layer], output)
+        self._shapes("add_bias", rows, cols)(output, self._tensors.biases[layer], int32(rows), int32(cols))
+        if layer < self._last:
+            self._shapes("relu", output.size)(output, int32(output.size))
+
+    def backward(self, layer: int) -> None:
+        """doutputs[layer - 1] (B, I) = doutputs[layer] @ weight.T, cut off where ReLU was."""
+        doutput, output = self._tensors.doutputs[layer - 1], self._tensors.outputs[layer - 1]
+        self._gemm(self._tensors.doutputs[layer], self._tensors.weights[layer], doutput, trans_b=True)
+        self._shapes("relu_backward", doutput.size)(doutput, output, int32(doutput.size))
+
+
+class SeparateHead:
+    """Softmax, gradient and totals as three kernels."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, setup: Setup) -> None:
+        self._tensors = setup.tensors
+        rows, classes = setup.tensors.logits.shape
+        self._rows, self._classes = int32(rows), int32(classes)
+        self.probs = setup.tensors.memory.empty((rows, classes), np.float32)
+        self._shapes = setup.shapes
+
+    def __call__(self, labels: Array, with_totals: bool) -> None:
+        """Logits (B, C) to dlogits (B, C); adds to the totals when asked."""
+        logits, dlogits = self._tensors.logits, self._tensors.dlogits
+        sizes = (self._rows, self._classes)
+        self.softmax()
+        self._shapes("softmax_xent_backward", *logits.shape)(self.probs, labels, dlogits, *sizes)
+        if with_totals:
+            self._shapes("softmax_xent_totals", *logits.shape)(logits, labels, self._tensors.totals, *sizes)
+
+    def softmax(self) -> None:
+        """Logits (B, C) to probs (B, C)."""
+        logits = self._tensors.logits
+        self._shapes("softmax", *logits.shape)(logits, self.probs, self._rows, self._classes)
+
+
+class SeparateUpdate:
+    """The gradients into memory of their own, then SGD as one pass over all parameters."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, setup: Setup, gemm: Gemm) -> None:
+        self._gemm = gemm
+        self._doutputs = setup.tensors.doutputs
+        self._parameters = setup.tensors.parameters.flat
+        self._gradients = ParameterMemory(setup.tensors.memory.empty, setup.problem)
+        setup.tensors.memory.zero(self._gradients.flat)
+        self._learning_rate = float32(setup.problem.learning_rate)
+        self._shapes = setup.shapes
+
+    def __call__(self, layer: int, inputs: Array) -> None:
+        """Enqueue the gradients of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
+        doutput, dbias = self._doutputs[layer], self._gradients.biases[layer]
+        rows, cols = doutput.shape
+        self._gemm(inputs, doutput, self._gradients.weights[layer], trans_a=True)
+        self._shapes("bias_gradient", rows, cols)(doutput, dbias, int32(rows), int32(cols))
+
+    def finish(self) -> None:
+        """Enqueue the update of every parameter."""
+        size = self._parameters.size
+        self._shapes("sgd_update", size)(self._parameters, self._gradients.flat, self._learning_rate, int32(size))
+
+
+class EpochTotals:
+    """Loss and accuracy added up on the device through an epoch, and read by the host at its end."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, setup: Setup) -> None:
+        self._device = setup.device
+        self._totals = setup.tensors.totals
+        self._images = len(setup.tensors.batches) * setup.problem.batch_size
+
+    def begin_epoch(self) -> None:
+        """Start the totals of the epoch."""
+        self._device.zero(self._totals)
+
+    def end_step(self) -> None:
+        """Nothing: the host launches on."""
+
+    def end_epoch(self) -> EpochMetrics:
+        """Wait for the epoch, and take the mean over its images."""
+        loss, correct = self.read() / self._images
+        return EpochMetrics(float(loss), float(correct))
+
+    def read(self) -> Totals:
+        """The totals so far, (2,) float64, once the work before is done."""
+        totals: Totals = self._device.download(self._totals)
+        return totals
+
+
+class OneByOne:
+    """Each kernel is launched when the step comes to it."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+
+    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
+        self._batches = setup.tensors.batches
+        self._step = step
+        self._metrics = metrics
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order."""
+        for images, labels in self._batches:
+            self._step(images, labels, with_metrics)
+            if with_metrics:
+                self._metrics.end_step()

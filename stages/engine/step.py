@@ -1,0 +1,166 @@
+"""The training step, written once, and the trainer that repeats it. A recipe fills in the parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from common.cuda.nvtx import marked
+from common.data.dataset import Split
+from common.problem import Params, Problem
+from common.trainer import EpochMetrics, mean_of
+from stages.engine.recipe import Recipe
+from stages.engine.workspace import (
+    Array,
+    Device,
+    ParameterMemory,
+    Setup,
+    Workspace,
+    check_sizes,
+    load_params,
+    read_params,
+)
+
+
+def set_up(
+    recipe: Recipe, problem: Problem, split: Split, device: Device, parameters: ParameterMemory | None = None
+) -> Setup:
+    """What the parts of a recipe are made from; ValueError where a tensor would be too large for the kernels.
+
+    Parameters are new ones unless they are given.
+    """
+    check_sizes(problem, problem.steps(len(split.images)))
+    memory, batches = recipe.memory(device), recipe.data(device, problem, split)
+    return Setup(problem, device, Workspace(device, problem, memory, batches, parameters), recipe.shapes(device))
+
+
+class Step:
+    """One step of SGD: forward, head, backward, update."""
+
+    def __init__(self, recipe: Recipe, setup: Setup) -> None:
+        self._outputs = setup.tensors.outputs
+        takes_last = getattr(recipe.head, "takes_layer", False)  # the head, which is one layer less for the other parts
+        self._layers = range(len(setup.problem.layers) - takes_last)
+        gemm = recipe.gemm(setup)
+        self._epilogue = marked(recipe.epilogue(setup, gemm), "epilogue")
+        self._head = marked(recipe.head(setup), "head")
+        self._update = marked(recipe.update(setup, gemm), "update")
+
+    def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
+        """Enqueue one step on images (B, I) and labels (B,)."""
+        for layer in self._layers:
+            self._epilogue.forward(layer, self._inputs(layer, images))
+        self._head(labels, with_totals)
+        for layer in reversed(self._layers):
+            if layer > 0:  # before the update: the gradient belongs to the weights that the forward pass used
+                self._epilogue.backward(layer)
+            self._update(layer, self._inputs(layer, images))
+        self._update.finish()
+
+    def _inputs(self, layer: int, images: Array) -> Array:
+        return self._outputs[layer - 1] if layer > 0 else images
+
+
+class Forward:
+    """The first half of a step: forward and head."""
+
+    def __init__(self, recipe: Recipe, setup: Setup) -> None:
+        self._outputs = setup.tensors.outputs
+        self._epilogue = recipe.epilogue(setup, recipe.gemm(setup))
+        self._head = getattr(recipe.head, "of_forward", recipe.head)(setup)
+
+    def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
+        """Enqueue it on images (B, I) and labels (B,); the logits' gradient, which heads write too, nobody reads."""
+        inputs = images
+        for layer, output in enumerate(self._outputs):
+            self._epilogue.forward(layer, inputs)
+            inputs = output
+        self._head(labels, with_totals)
+
+
+class Evaluation:
+    """A pass of a trainer's parameters over images of one batch size, by the same parts as its training.
+
+    A launch that trains by itself, and launches no steps, has in `of_steps` the one that does it here.
+    """
+
+    def __init__(self, recipe: Recipe, problem: Problem, split: Split, training: Setup) -> None:
+        setup = set_up(recipe, problem, split, training.device, training.tensors.parameters)
+        setup.device.zero(setup.tensors.totals)
+        self._forward = setup.tensors.memory.around(Forward(recipe, setup))  # kept, and the set-up, as in training
+        self._setup = setup
+        self._metrics = recipe.metrics(setup)
+        images, labels = next(iter(setup.tensors.batches))
+        self._forward(images, labels, with_totals=True)
+        launch = getattr(recipe.launch, "of_steps", recipe.launch)
+        self._launch = launch(setup, self._forward, self._metrics)
+        self.images = len(setup.tensors.batches) * problem.batch_size
+
+    def enqueue(self) -> None:
+        """Enqueue the pass."""
+        self._metrics.begin_epoch()
+        self._launch(with_metrics=True)
+
+    def result(self) -> EpochMetrics:
+        """Loss and accuracy, once it is done."""
+        return self._metrics.end_epoch()
+
+
+class RecipeTrainer:
+    """A `ValidatingTrainer` made from a recipe: every rung of the ladder is one of these."""
+
+    def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
+        self._recipe = recipe
+        self._evaluations: list[Evaluation] = []
+        self._setup = set_up(recipe, problem, train, device)
+        device.zero(self._setup.tensors.totals)
+        self._metrics = marked(recipe.metrics(self._setup), "metrics")
+        # Kept: a captured graph knows the addresses of its memory only.
+        self._step = marked(self._setup.tensors.memory.around(Step(recipe, self._setup)), "step")
+        images, labels = next(iter(self._setup.tensors.batches))
+        self._step(images, labels, with_totals=True)  # whatever is loaded or tuned at first use, now
+        self._launch = recipe.launch(self._setup, self._step, self._metrics)
+        self._last: EpochMetrics | None = None
+        self.detail = ""
+        self.device: Literal["cpu", "gpu"] = "gpu"
+        self.cuda_stream: int | None = getattr(device, "stream_handle", None)
+
+    def load_params(self, params: Params) -> None:
+        """Start from these parameters."""
+        load_params(self._setup, params)
+
+    def run_epoch(self, epoch: int) -> None:
+        """Train on every full batch once, in order."""
+        due = self._metrics.due(epoch)
+        if due:
+            self._metrics.begin_epoch()
+        self._launch(with_metrics=due)
+        self._last = self._metrics.end_epoch() if due else None
+
+    def last_metrics(self) -> EpochMetrics | None:
+        """The metrics of the last epoch, if it was due."""
+        return self._last
+
+    def prepare_validation(self, test: Split) -> None:
+        """Make what evaluates the test images: their full batches, and what remains after these."""
+        problem = self._setup.problem
+        whole = problem.steps(len(test.images)) * problem.batch_size
+        rest = Split(test.images[whole:], test.labels[whole:])
+        for part in (test.first(whole), rest):
+            if size := min(len(part.images), problem.batch_size):
+                own = replace(problem, batch_size=size)
+                self._evaluations.append(Evaluation(self._recipe, own, part, self._setup))
+
+    def validate(self) -> EpochMetrics:
+        """Loss and accuracy on the test images."""
+        for evaluation in self._evaluations:
+            evaluation.enqueue()
+        return mean_of([(evaluation.result(), evaluation.images) for evaluation in self._evaluations])
+
+    def read_params(self) -> Params:
+        """The parameters as they are now."""
+        return read_params(self._setup)
+
+    def close(self) -> None:
+        """Let go of the memory; the process that owns it ends soon after."""
+        del self._launch, self._step, self._metrics, self._setup, self._evaluations

@@ -1,0 +1,37 @@
+#pragma once
+#include "cluster/epoch.cuh"
+
+// A thread that has the next batches brought into shared memory, each as soon as there is room for it.
+class FetchWarp {
+  public:
+    __device__ FetchWarp(Shared& shared, const Epoch& epoch)
+        : shared(shared), epoch(epoch), rank(rank_in_cluster()), first(epoch.first_tile(rank)),
+          tiles(epoch.first_tile(rank + 1) - first) {}
+
+    __device__ void run() {
+        for (int step = 0; step < epoch.steps; ++step) {
+            const int stage = step % STAGES;
+            if (step >= STAGES) wait_for(shared.done_with[stage], (step / STAGES + 1) % 2);
+            fetch_batch(step, shared.batches[stage], shared.fetched[stage]);
+        }
+    }
+
+  private:
+    __device__ void fetch_batch(int step, Batch& batch, Barrier& fetched) {
+        const int row = epoch.pairs * WARP;  // of a tile or of grams, in uint4
+        const int pixels = tiles * row * sizeof(uint4), from = (step * epoch.tiles + first) * row;
+        const int grams = step > 0 ? row * sizeof(uint4) : 0;
+        const bool has_head = epoch.has_head(rank);
+        expect_bytes(fetched, pixels + (has_head ? grams + static_cast<int>(sizeof(batch.labels)) : 0));
+        if (tiles > 0) fetch(batch.images, fetched, epoch.images + from, pixels);
+        if (!has_head) return;
+        fetch(batch.labels, fetched, epoch.labels + (step * 2 * epoch.pairs + rank) * TILE, sizeof(batch.labels));
+        if (step == 0) return;
+        wait_for_flag(epoch.ready + step - 1, epoch.number);
+        fetch(batch.grams, fetched, epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * row, grams);
+    }
+
+    Shared& shared;
+    const Epoch& epoch;
+    const int rank, first, tiles;
+};

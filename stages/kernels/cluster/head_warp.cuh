@@ -1,0 +1,116 @@
+#pragma once
+#include "cluster/image_softmax.cuh"
+
+// The warps that turn a block's logits into dlogits. They share the sums, and all take the same softmax of them, so
+// that each can send to its share of the blocks without waiting once more.
+class HeadWarp {
+  public:
+    __device__ HeadWarp(Shared& shared, const Epoch& epoch, Classes classes)
+        : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()),
+          warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {
+        for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
+    }
+
+    // Compiled for either, so that who wants no totals does nothing for them.
+    template <bool WITH_TOTALS>
+    __device__ void run() {
+        if (!epoch.has_head(rank)) return;
+        const float rate = epoch.rate();
+        for (int step = 0; step < epoch.steps; ++step) {
+            const int parity = step % 2;
+            shared.wait_for_batch(step);
+            wait_for(shared.logits_are_in[parity], step / 2 % 2);
+            if (warp == 0 && lane == 0) {
+                expect_bytes(shared.logits_are_in[parity], BLOCKS * classes.bytes());
+            }
+            float logits[4];
+            add_partial_logits(parity, logits);
+            const Batch& batch = shared.batches[step % STAGES];
+            if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
+            shared.sums[parity][warp][lane] = make_float4(logits[0], logits[1], logits[2], logits[3]);
+            // From here on all have read the partial logits, the grams, and, totals too, the sums of the step before.
+            if (WITH_TOTALS) meet_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
+            else wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
+            const ImageSoftmax softmax(shared.sums[parity], classes);
+            const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
+            float dlogits[4];
+            dlogits_of(softmax, labels, dlogits);
+            send_dlogits(parity, dlogits);
+            shared.leave_batch(step);
+        }
+    }
+
+  private:
+    static constexpr int PAIRS_A_WARP = MOST_PAIRS / HEAD_WARPS;
+    static constexpr int SHARE = BLOCKS / HEAD_WARPS;  // of the blocks, for each warp to send to
+
+    // This warp's share of the blocks' parts.
+    __device__ void add_partial_logits(int parity, float (&logits)[4]) {
+        float2 upper = {}, lower = {};
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            const Columns& part = shared.partial_logits[parity][SHARE * warp + i];
+            upper.x += __uint_as_float(part.upper[lane].x);
+            upper.y += __uint_as_float(part.upper[lane].y);
+            if (classes.has_lower) {
+                lower.x += __uint_as_float(part.lower[lane].x);
+                lower.y += __uint_as_float(part.lower[lane].y);
+            }
+        }
+        logits[0] = upper.x / WEIGHT_SCALE, logits[1] = upper.y / WEIGHT_SCALE;
+        logits[2] = lower.x / WEIGHT_SCALE, logits[3] = lower.y / WEIGHT_SCALE;
+    }
+
+    // What the update of that step, which the partial logits do not know of, changes in the logits; this warp's share.
+    __device__ void subtract_last_update(int step, float rate, const uint4* grams, float (&logits)[4]) {
+        float sums[2][2][4] = {};  // by half of the classes, and halves of the products
+        wait_for(shared.dlogits_are_in[step % 2], step / 2 % 2);
+#pragma unroll
+        for (int i = 0; i < PAIRS_A_WARP; ++i) {
+            const int pair = PAIRS_A_WARP * warp + i;
+            unsigned upper[4], lower[4];
+            classes.load(&shared.dlogits[step % 2][2 * pair], upper, lower);
+            const uint4 gram = grams[pair * WARP + lane];
+            multiply_add(sums[0][0], upper, gram.x, gram.y);
+            multiply_add(sums[0][1], upper, gram.z, gram.w);
+            multiply_add(sums[1][0], lower, gram.x, gram.y);
+            multiply_add(sums[1][1], lower, gram.z, gram.w);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float(&high)[4] = sums[i / 2][0], (&low)[4] = sums[i / 2][1];
+            logits[i] -= rate * ((high[i % 2] + high[i % 2 + 2]) + (low[i % 2] + low[i % 2 + 2]));
+        }
+    }
+
+    // DLOGIT_SCALE * (probs - onehot).
+    __device__ void dlogits_of(const ImageSoftmax& softmax, const int (&labels)[2], float (&dlogits)[4]) {
+        const int upper = lane / 4, lower = upper + TILE;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            // Good to two units in the last place here, where the sum is from 1 to 16, and far quicker than `/`.
+            const float scale = __fdividef(DLOGIT_SCALE, softmax.sum[i]);
+            dlogits[i] = softmax.powers[i] * scale - (labels[i] == upper ? DLOGIT_SCALE : 0.0f);
+            dlogits[i + 2] = softmax.powers[i + 2] * scale - (labels[i] == lower ? DLOGIT_SCALE : 0.0f);
+        }
+    }
+
+    __device__ void send_dlogits(int parity, const float (&dlogits)[4]) {
+        const Halves upper = halves_of(dlogits[0], dlogits[1]), lower = halves_of(dlogits[2], dlogits[3]);
+        Mailbox boxes[SHARE];
+        uint2 uppers[SHARE], lowers[SHARE];
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            boxes[i] = mailbox_at(to_blocks[i], shared.dlogits[parity][rank], shared.dlogits_are_in[parity]);
+            uppers[i] = make_uint2(upper.high, upper.low);
+            lowers[i] = make_uint2(lower.high, lower.low);
+        }
+        classes.send_to(boxes, uppers, lowers);
+    }
+
+    Shared& shared;
+    const Epoch& epoch;
+    const Classes classes;
+    const int rank, warp, lane;
+    unsigned to_blocks[SHARE];
+};

@@ -1,0 +1,102 @@
+// Matrices of 8 by 8 in float16, moved between shared memory, a warp's registers and the other blocks. Needs sm_90.
+#pragma once
+#include "device/cluster.cuh"
+#include "cluster/fragments.cuh"
+
+// How many float16 numbers add up to one of a factor: two keep what float32 has, or one, what float16 does.
+#ifndef FACTOR_HALVES
+#define FACTOR_HALVES 2
+#endif
+constexpr int HALVES = FACTOR_HALVES;
+
+// An 8 by 8 matrix: its higher halves, then its lower ones if it has any, row-major: lane 4g + t has columns 2t and 2t + 1
+// of row g, as multiply_add leaves a product's upper rows, and wants its factors.
+struct Matrix {
+    unsigned halves[HALVES][WARP];
+};
+
+// Two of a row of a matrix, this lane's, rounded to what a factor keeps of them.
+__device__ inline void put(Matrix& matrix, float2 two, int lane) {
+    const Halves halves = halves_of(two.x, two.y);
+    matrix.halves[0][lane] = halves.high;
+    if (HALVES == 2) matrix.halves[HALVES - 1][lane] = halves.low;
+}
+
+// What a left factor's rows 8-15 are: the lower halves of what rows 0-7 have the higher ones of or, if there are no lower
+// halves, another matrix, `next` further on. This lane's row, of the upper rows or of those.
+__device__ inline const void* row_of(const Matrix* matrix, bool is_lower, int next, int lane) {
+    const unsigned* words = HALVES == 2 ? matrix->halves[is_lower ? HALVES - 1 : 0] : matrix[is_lower ? next : 0].halves[0];
+    return words + lane % TILE * (TILE / 2);
+}
+
+// Four 8 by 8 matrices of halves. Each lane is given the address of one of their 32 rows of 16 bytes, and gets its two
+// numbers of each matrix. (PTX ISA, ldmatrix.)
+__device__ inline uint4 load_rows(const void* row) {
+    uint4 four;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
+                 : "r"(shared_address(row))
+                 : "memory");
+    return four;
+}
+
+// The same of each matrix's transpose.
+__device__ inline uint4 load_columns(const void* row) {
+    uint4 four;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
+                 : "r"(shared_address(row))
+                 : "memory");
+    return four;
+}
+
+// Sixteen bytes into another block's mailbox; both addresses are those of address_in.
+__device__ inline void send(unsigned address, unsigned barrier, uint4 bytes) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     address),
+                 "r"(bytes.x), "r"(bytes.y), "r"(bytes.z), "r"(bytes.w), "r"(barrier)
+                 : "memory");
+}
+
+// A barrier of the cluster in two halves, which orders no stores: whoever has heard it may overwrite what all had read.
+__device__ inline void tell_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void hear_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
+// A pair of float16.
+__device__ inline float2 numbers_of(unsigned pair) {
+    float2 two;
+    asm("{\n.reg .f16 a, b;\nmov.b32 {a, b}, %2;\ncvt.f32.f16 %0, a;\ncvt.f32.f16 %1, b;\n}"
+        : "=f"(two.x), "=f"(two.y)
+        : "r"(pair));
+    return two;
+}
+
+// How parts of a sum travel, four to a lane: as float32, or like everything else as float16.
+template <int>
+struct PartOf {
+    uint4 bits;
+
+    __device__ PartOf(float2 a, float2 b)
+        : bits{__float_as_uint(a.x), __float_as_uint(a.y), __float_as_uint(b.x), __float_as_uint(b.y)} {}
+
+    __device__ float4 numbers() const {
+        return {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z), __uint_as_float(bits.w)};
+    }
+    __device__ float number(int i) const { return __uint_as_float((&bits.x)[i]); }
+};
+template <>
+struct PartOf<1> {
+    uint2 bits;
+
+    __device__ PartOf(float2 a, float2 b) : bits{halves_of(a.x, a.y).high, halves_of(b.x, b.y).high} {}
+
+    __device__ float4 numbers() const {
+        const float2 a = numbers_of(bits.x), b = numbers_of(bits.y);
+        return {a.x, a.y, b.x, b.y};
+    }
+    __device__ float number(int i) const {
+        const float2 two = numbers_of((&bits.x)[i / 2]);
+        return i % 2 == 0 ? two.x : two.y;
+    }
+};
+using Part = PartOf<HALVES>;

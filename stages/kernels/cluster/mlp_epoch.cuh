@@ -1,0 +1,220 @@
+#pragma once
+#include "cluster/mlp_first_layer.cuh"
+#include "cluster/mlp_head.cuh"
+#include "cluster/mlp_layer.cuh"
+#include "cluster/mlp_parameters.cuh"
+#include "cluster/mlp_warpgroups.cuh"
+
+// The phases of a step in order, and what has to be waited for between them.
+class Epoch {
+  public:
+    __device__ Epoch(const Block& block, const uint4* images, const int* labels, int steps, float learning_rate)
+        : block(block), images(images), steps(steps), rate(learning_rate / plan.batch / GRADIENT_SCALE),
+          first(block), head(block, labels) {}
+
+    // Applies copy(own, stored, scale) to every weight and bias that a block keeps, of the classes' biases in every block:
+    // own should be scale times stored.
+    template <class Copy>
+    __device__ void copy_parameters(float* parameters, Copy copy) {
+        if constexpr (BY_WARPGROUPS) {
+            first.copy_weights(parameters, copy);
+        } else {
+            float2* weights = block.at<float2>(plan.layers[0].weights) + block.lane;
+#pragma unroll 1
+            for (int i = block.warp; i < 2 * TILES * GROUP_CHUNKS; i += WARPS) {
+                copy_first(block, parameters, i / GROUP_CHUNKS, i % GROUP_CHUNKS, weights[i * WARP], copy);
+            }
+        }
+        copy_layers<1>(block, parameters, copy);
+        copy_biases<0>(block, parameters, copy);
+    }
+
+    // By one thread: barriers, each for the messages of one step after the other.
+    __device__ void begin() {
+        Barriers& barriers = block.barriers;
+        for (Barrier& barrier : barriers.fetched) make_barrier(barrier, 1);
+        for (int index = 0; index <= LAST; ++index) {
+            for (Barrier& barrier : barriers.parts[index]) make_barrier(barrier, 1);
+            for (Barrier& barrier : barriers.doutputs[index]) make_barrier(barrier, 1);
+        }
+        publish_barriers();
+#pragma unroll
+        for (int index = 0; index <= LAST; ++index) {
+            for (int i = 0; i < (index == LAST ? 1 : index == 0 ? CREWS : PORTIONS); ++i) {
+                expect_bytes(barriers.parts[index][i], bytes_of_parts(index));
+            }
+            for (int i = 0; i < (index == LAST ? CREWS : PORTIONS); ++i) {
+                expect_bytes(barriers.doutputs[index][i], bytes_of_doutputs(index, i));
+            }
+        }
+    }
+
+    // By one thread, of the last warp.
+    __device__ void fetch_images(int step) {
+        if (step >= steps || threadIdx.x != THREADS - WARP) return;
+        const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
+        constexpr int BYTES = TILES * PAIRS * WARP * static_cast<int>(sizeof(uint4));
+        Barrier& fetched = block.barriers.fetched[step % 2];
+        expect_bytes(fetched, BYTES);
+        fetch(block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]), fetched, images + from, BYTES);
+    }
+
+    __device__ void train(int step, bool with_totals) {
+        parity = step % 2;
+        const uint4* batch = block.at<uint4>(plan.images[0] + parity * (plan.images[1] - plan.images[0]));
+        if (has_head()) head.load(step);
+        wait_for(block.barriers.fetched[parity], step / 2 % 2);
+        // Others may still be reading what they received in the last step.
+        const auto wait_to_send = [&] { if (step > 0) hear_cluster(); };
+        if constexpr (BY_WARPGROUPS) {
+            first.forward(batch, wait_to_send);
+            fetch_images(step + 1);
+            if (step > 0 && block.crew == 0) update_classes();
+        } else {
+            forward_first(block, batch, wait_to_send);
+        }
+        if (SPLIT > 1) receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
+        block.meet();
+        if (CREWS > 1 && step > 0 && block.crew == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
+        collect<0>(block, 0);
+        block.meet();
+        forward_from<0>();
+        if (CREWS == 1) fetch_images(step + 1);  // while all wait for logits
+
+        if (block.has_head() && block.crew == block.head_crew()) {
+            receive(block.barriers.parts[LAST][0], bytes_of_parts(LAST));
+            if (has_head()) head.run();
+            block.meet();
+            head.share();
+            if (with_totals && has_head()) head.add_to_totals(block.totals[block.crew_warp]);
+        }
+        receive_doutputs(LAST, block.crew);
+        if constexpr (BY_WARPGROUPS) backward_by_crews(batch);
+        else backward_from<LAST>(batch);
+        __syncthreads();
+        tell_cluster();
+    }
+
+    __device__ void end() {
+        hear_cluster();
+        if constexpr (BY_WARPGROUPS) {
+            if (block.crew == 0) update_classes();
+            else wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
+            block.meet();
+        }
+    }
+
+    // Whether this warp has some of the block's softmax.
+    __device__ bool has_head() const {
+        return block.has_head() && block.crew == block.head_crew() && block.crew_warp < HEAD_WARPS;
+    }
+
+  private:
+    // From a layer's outputs; first they are made of what comes, but for the first layer.
+    template <int INDEX>
+    __device__ void forward_from() {
+#pragma unroll 1
+        for (int turn = 0; turn < TURNS; ++turn) {
+            if constexpr (INDEX > 0) {
+                receive(block.barriers.parts[INDEX][turn], bytes_of_parts(INDEX));
+                collect<INDEX>(block, turn);
+                block.meet();
+            }
+            if constexpr (INDEX + 1 < LAST) forward<INDEX + 1>(block, turn);
+            else forward_classes(block, turn);
+        }
+        if constexpr (INDEX + 1 < LAST) forward_from<INDEX + 1>();
+    }
+
+    template <int INDEX>
+    __device__ void backward_from(const uint4* batch) {
+        constexpr bool HAS_READERS = INDEX > 1 || SPLIT > 1;
+        // Of the classes all have come: whoever sends doutputs knows that nobody has parts yet to be read where they will lie.
+#pragma unroll 1
+        for (int turn = 0; turn < TURNS; ++turn) {
+            if (INDEX < LAST) receive_doutputs(INDEX, turn);
+            backward<INDEX>(block, turn);
+            __syncthreads();
+            if constexpr (HAS_READERS) share<INDEX - 1>(block, turn);
+        }
+        update<INDEX>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
+        update_biases<INDEX>(block, rate);
+        if constexpr (INDEX > 1) {
+            backward_from<INDEX - 1>(batch);
+        } else {
+            for (int turn = 0; turn < TURNS && HAS_READERS; ++turn) receive_doutputs(0, turn);
+            update_first(block, batch, WEIGHT_SCALE * rate);
+            update_biases<0>(block, rate);
+        }
+    }
+
+    // One hidden layer, two crews: what the first crew's images add to the first layer's update is added while the second
+    // crew's doutputs are on their way.
+    __device__ void backward_by_crews(const uint4* batch) {
+        backward<LAST>(block, 0);
+        block.meet();
+        share<0>(block, 0);
+        tell_warps(CREW_IS_BACK + block.crew, THREADS);
+        FirstLayer::Sums sums = {};
+        if (block.crew == 1) wait_for_warps(CREW_IS_BACK, THREADS);
+        receive_doutputs(0, 0);
+        first.add(batch, 0, sums);
+        if (block.crew == 0) {
+            wait_for_warps(CREW_IS_BACK + 1, THREADS);
+            update_biases<0>(block, rate);
+        }
+        receive_doutputs(0, 1);
+        first.add(batch, 1, sums);
+        first.subtract(sums, WEIGHT_SCALE * rate);
+    }
+
+    // What a step leaves to the first crew, for when that waits for the next step's parts; before it has outputs again, and
+    // before either crew multiplies by the classes' weights.
+    __device__ void update_classes() {
+        update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
+        update_biases<LAST>(block, rate);
+        tell_warps(CLASSES_ARE_UPDATED, THREADS);
+    }
+
+    // Waits for a step's messages, and expects as many in the next one.
+    __device__ void receive(Barrier& barrier, int bytes) {
+        wait_for(barrier, parity);
+        if (block.is_first_of_crew()) expect_bytes(barrier, bytes);
+    }
+
+    // Those of a portion, which any crew may wait for.
+    __device__ void receive_doutputs(int index, int portion) {
+        wait_for(block.barriers.doutputs[index][portion], parity);
+        if (block.crew == portion / TURNS && block.is_first_of_crew()) {
+            expect_bytes(block.barriers.doutputs[index][portion], bytes_of_doutputs(index, portion));
+        }
+    }
+
+    __device__ static int slots_of(int index) {
+        constexpr int SLOTS[] = {plan.layers[0].slots, plan.layers[1].slots, plan.layers[2].slots,
+                                 plan.layers[3].slots};
+        return SLOTS[index];
+    }
+
+    __device__ static int bytes_of_parts(int index) {
+        constexpr int PART = WARP * sizeof(Part);
+        if (index == LAST) return BLOCKS * PART;
+        return (index == 0 ? (SPLIT - 1) * WAYS * CREW_PAIRS : BLOCKS * TURN_PAIRS) * slots_of(index) * PART;
+    }
+
+    // Without the block's own.
+    __device__ int bytes_of_doutputs(int index, int portion) const {
+        const bool own = block.has_head() && portion == block.head_crew();
+        if (index == LAST) return (2 * CREW_PAIRS - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
+        const int senders = index == 0 ? SPLIT - 1 : BLOCKS - 1;
+        return senders * slots_of(index) * 2 * TURN_PAIRS * static_cast<int>(sizeof(Matrix));
+    }
+
+    const Block& block;
+    const uint4* images;
+    const int steps;
+    const float rate;  // what turns a sum of scaled doutputs into an update
+    int parity = 0;    // of the step
+    FirstLayer first;  // by warpgroups
+    Head head;
+};

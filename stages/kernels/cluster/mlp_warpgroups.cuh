@@ -1,0 +1,124 @@
+#pragma once
+#include "cluster/mlp_first_layer.cuh"
+#include "cluster/mlp_parameters.cuh"
+
+// The first layer's two passes by warpgroups. Weights are in registers of the warps that update them; what a product takes
+// of them is written to shared memory then, so that forward has nothing to round and nothing to load.
+class FirstLayer {
+  public:
+    // As many warps as it takes have all units in the rows of their left factors, and several such sets of warps divide what
+    // these are multiplied by: images forward, a crew each; and features in the update, of which the last sets share some,
+    // and update them alike, if there are too few.
+    static constexpr int UNIT_WARPS = 8 / ROW_CHUNKS, SETS = WARPS / UNIT_WARPS;
+    static constexpr int OWN_IMAGES = 8, OWN_FEATURES = (26 + SETS - 1) / SETS;  // chunks
+    using Sums = float[OWN_FEATURES][4];
+
+    __device__ explicit FirstLayer(const Block& block) : block(block) {}
+
+    template <class Copy>
+    __device__ void copy_weights(float* parameters, Copy copy) {
+        for_all([&](float2& own, int i, int c) {
+            copy_first(block, parameters, first_feature() + i, first_chunk() + c, own, copy);
+            put(factor(first_feature() + i, first_chunk() + c), own, block.lane);
+        });
+        write_before_fetches();
+    }
+
+    // As forward_first. The second crew begins when the first has nearly all of its products: what one finishes is sent
+    // while the other multiplies.
+    template <class Wait>
+    __device__ void forward(const uint4* images, Wait wait_to_send) const {
+        constexpr int LEFT = 3;  // tiles, when the second crew begins: as long as it takes to tell it
+        const bool multiplies = block.crew_warp < UNIT_WARPS;
+        constexpr int NEXT_FACTOR = GROUP_CHUNKS * sizeof(Matrix), NEXT_X = NEXT_FEATURES * sizeof(uint4);
+        const auto weights = matrices_at(&factor(0, block.crew_warp / 4 * 4), NEXT_FACTOR, TILE * sizeof(uint4));
+        const auto x = matrices_at(images + 2 * block.first_pair() * NEXT_IMAGES, NEXT_X, NEXT_IMAGES * sizeof(uint4));
+        float sums[OWN_IMAGES][4] = {};
+        if (block.crew == 1) wait_for_warps(FIRST_CREW_HAS_BEGUN, THREADS);
+        if (multiplies) {
+            begin_products();
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+                if (tile == TILES - LEFT) end_products();
+                multiply_add_async(sums, moved(weights, 2 * tile * NEXT_FACTOR), moved(x, 2 * tile * NEXT_X));
+            }
+            end_products();
+            wait_for_products<1>();
+            if (block.crew == 0) tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
+            wait_for_products<0>();
+        } else if (block.crew == 0) {
+            tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
+        }
+        wait_to_send();
+        if (!multiplies) return;
+#pragma unroll
+        for (int c = 0; c < ROW_CHUNKS; ++c) {
+            const int chunk = first_chunk() + c, owner = block.owner_in_group(chunk);
+            const unsigned barrier = address_in(shared_address(&block.barriers.parts[0][block.crew]), owner);
+            Part* own = parts_of(block, chunk, 0) + block.first_pair() * WARP;
+            const unsigned there = address_in(shared_address(own), owner);
+#pragma unroll
+            for (int i = 0; i < OWN_IMAGES / 2; ++i) {
+                const Part part(sums_of(sums[2 * i], c), sums_of(sums[2 * i + 1], c));
+                if (owner == block.rank) own[i * WARP] = part;
+                else send(there + i * WARP * sizeof(Part), barrier, part.bits);
+            }
+        }
+    }
+
+    // sums += doutputs^T x, of the images that a crew has.
+    __device__ void add(const uint4* images, int crew, Sums& sums) const {
+        const int first = crew * CREW_PAIRS;
+        const Matrix* doutputs =
+            block.at<Matrix>(plan.layers[0].exchange) + (first_chunk() * PAIRS + first) * 2 + block.right();
+        const auto x = matrices_at(images + first_feature() * NEXT_FEATURES + 2 * first * NEXT_IMAGES,
+                                   NEXT_IMAGES * sizeof(uint4), NEXT_FEATURES * sizeof(uint4));
+        unsigned factors[CREW_PAIRS][4];
+#pragma unroll
+        for (int i = 0; i < CREW_PAIRS; ++i) {
+            const uint4 d = load_rows(row_of(doutputs + 2 * i, block.lower(), 2 * PAIRS, block.lane));
+            factors[i][0] = d.x, factors[i][1] = d.y, factors[i][2] = d.z, factors[i][3] = d.w;
+        }
+        begin_products();
+#pragma unroll
+        for (int i = 0; i < CREW_PAIRS; ++i) {
+            multiply_add_async(sums, factors[i], moved(x, 2 * i * NEXT_IMAGES * sizeof(uint4)));
+        }
+        end_products();
+        wait_for_products<0>();
+    }
+
+    // weights -= rate * sums; whoever multiplies next waits for all threads first.
+    __device__ void subtract(const Sums& sums, float rate) {
+        for_all([&](float2& own, int i, int c) {
+            const float2 sum = sums_of(sums[i], c);
+            own = {own.x - rate * sum.x, own.y - rate * sum.y};
+            put(factor(first_feature() + i, first_chunk() + c), own, block.lane);
+        });
+        write_before_fetches();
+    }
+
+  private:
+    __device__ int first_chunk() const { return block.warp % UNIT_WARPS * ROW_CHUNKS; }
+    __device__ int first_feature() const {
+        return min(block.warp / UNIT_WARPS * OWN_FEATURES, 2 * TILES - OWN_FEATURES);
+    }
+
+    // Applies work(weights, i, c) to each of the warp's chunks of features by each of its chunks of units.
+    template <class Work>
+    __device__ void for_all(Work work) {
+#pragma unroll
+        for (int i = 0; i < OWN_FEATURES; ++i) {
+#pragma unroll
+            for (int c = 0; c < ROW_CHUNKS; ++c) work(weights[i][c], i, c);
+        }
+    }
+
+    // What products take of a chunk of features by a chunk of units.
+    __device__ Matrix& factor(int feature, int chunk) const {
+        return block.at<Matrix>(plan.layers[0].weights)[feature * GROUP_CHUNKS + chunk];
+    }
+
+    const Block& block;
+    float2 weights[OWN_FEATURES][ROW_CHUNKS] = {};  // WEIGHT_SCALE times
+};

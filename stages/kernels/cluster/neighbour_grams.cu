@@ -1,0 +1,116 @@
+#include "device/cluster.cuh"
+#include "cluster/fragments.cuh"
+
+// The block of neighbour_grams: each warp makes the products of PAIRS x COLUMNS tiles. stages/persistent/r1_persistent_cluster.py
+// launches this many threads, with GRAM_BYTES of shared memory.
+constexpr int GRAM_THREADS = 256;
+constexpr int PAIRS = 2;    // of rows, for each of four warps
+constexpr int COLUMNS = 4;  // each of sixteen, for each of two warps
+constexpr int MOST_PAIRS = 8;
+
+// Features come in chunks of so many tiles, so many of them on the way at once.
+constexpr int CHUNK = 4, STAGES = 6;
+
+struct Chunk {
+    uint4 before[CHUNK * MOST_PAIRS * WARP], after[CHUNK * MOST_PAIRS * WARP];
+};
+// More than half of a multiprocessor's, so that each has one block and a cluster has a part of the chip to itself.
+constexpr int GRAM_BYTES = 192 * 1024;
+static_assert(STAGES * sizeof(Chunk) <= GRAM_BYTES);
+
+// sums += the products of a tile's features: this warp's rows of the later batch with its columns of the earlier one.
+__device__ inline void multiply(const uint4* before, const uint4* after, int first_pair, int first_column, int pairs,
+                                float (&sums)[PAIRS][COLUMNS][2][4]) {
+    uint4 left[PAIRS], right[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < PAIRS; ++i) left[i] = load_transposed(after + min(first_pair + i, pairs - 1) * WARP);
+#pragma unroll
+    for (int j = 0; j < COLUMNS; ++j) right[j] = load_transposed(before + min(first_column + j, pairs - 1) * WARP);
+#pragma unroll
+    for (int i = 0; i < PAIRS; ++i) {
+        const unsigned a[4] = {left[i].x, left[i].z, left[i].y, left[i].w};
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j) {
+            multiply_add(sums[i][j][0], a, right[j].x, right[j].y);
+            multiply_add(sums[i][j][1], a, right[j].z, right[j].w);
+        }
+    }
+}
+
+// This lane's part of the sums, in halves.
+__device__ inline void store(uint4* grams, int first_pair, int first_column, int pairs,
+                             const float (&sums)[PAIRS][COLUMNS][2][4]) {
+#pragma unroll
+    for (int i = 0; i < PAIRS; ++i) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j) {
+            if (first_pair + i >= pairs || first_column + j >= pairs) continue;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {  // of the sixteen rows
+                const float(&even)[4] = sums[i][j][0], (&odd)[4] = sums[i][j][1];
+                const Halves first = halves_of(even[2 * half], even[2 * half + 1]);
+                const Halves second = halves_of(odd[2 * half], odd[2 * half + 1]);
+                const int owner = 2 * (first_pair + i) + half;
+                grams[(owner * pairs + first_column + j) * WARP] =
+                    make_uint4(first.high, second.high, first.low, second.low);
+            }
+        }
+    }
+}
+
+// neighbour_grams: grams[s] = x(s + 1) x(s)^T, the inner products of every image of a batch with every image of the
+// batch before it; in two halves, laid out as the right factors that persistent_cluster takes.
+//   images  (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8
+//   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers each, a lane's part of two right factors: 16 images
+//           of the earlier batch by 8 of the later, high halves and then low ones
+//   ready   (steps - 1,)                   i32  out: `epoch`, as soon as the grams of that step can be read
+// Launch: any grid, block GRAM_THREADS with GRAM_BYTES; P = pairs.
+// Needs:  sm_90; 1 <= pairs <= 8; any tiles; every product of two images < 65,504.
+// Order:  features from the first to the last; repeats bit for bit.
+extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(const uint4* images, uint4* grams,
+                                                                             int* ready, int steps, int pairs,
+                                                                             int tiles, int epoch) {
+    extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
+    Chunk* const chunks = reinterpret_cast<Chunk*>(memory);
+    __shared__ Barrier fetched[STAGES];
+    const int lane = threadIdx.x % WARP;
+    const int first_pair = threadIdx.x / WARP / 2 * PAIRS;
+    const int first_column = threadIdx.x / WARP % 2 * COLUMNS;
+    const bool has_products = first_pair < pairs && first_column < pairs;
+    const int row = pairs * WARP;  // of a tile, in uint4
+    const int chunks_a_step = (tiles + CHUNK - 1) / CHUNK;
+
+    // This block's chunks, counted through all of its steps.
+    const auto fetch_chunk = [&](int chunk) {
+        const int step = blockIdx.x + chunk / chunks_a_step * gridDim.x, tile = chunk % chunks_a_step * CHUNK;
+        if (step >= steps - 1) return;
+        const uint4* before = images + (step * tiles + tile) * row;
+        const int stage = chunk % STAGES, bytes = min(CHUNK, tiles - tile) * row * static_cast<int>(sizeof(uint4));
+        expect_bytes(fetched[stage], 2 * bytes);
+        fetch(chunks[stage].before, fetched[stage], before, bytes);
+        fetch(chunks[stage].after, fetched[stage], before + tiles * row, bytes);
+    };
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; ++stage) make_barrier(fetched[stage], 1);
+        publish_barriers();
+        for (int stage = 0; stage < STAGES; ++stage) fetch_chunk(stage);
+    }
+    __syncthreads();
+
+    int chunk = 0;
+    for (int step = blockIdx.x; step < steps - 1; step += gridDim.x) {
+        float sums[PAIRS][COLUMNS][2][4] = {};
+        for (int tile = 0; tile < tiles; tile += CHUNK, ++chunk) {
+            const Chunk& own = chunks[chunk % STAGES];
+            wait_for(fetched[chunk % STAGES], chunk / STAGES % 2);
+            for (int i = 0; i < min(CHUNK, tiles - tile) && has_products; ++i) {
+                multiply(own.before + i * row, own.after + i * row, first_pair, first_column, pairs, sums);
+            }
+            __syncthreads();  // before what all have read is fetched over
+            if (threadIdx.x == 0) fetch_chunk(chunk + STAGES);
+        }
+        if (has_products) store(grams + step * 2 * pairs * row + lane, first_pair, first_column, pairs, sums);
+        __syncthreads();
+        if (threadIdx.x == 0) raise_flag(ready + step, epoch);
+    }
+}

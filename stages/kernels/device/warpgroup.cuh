@@ -1,0 +1,77 @@
+// Products of a warpgroup, four warps whose first is a multiple of four, on tensor cores. Needs sm_90a.
+//
+// Each warp has a product of its own, a fragment as that of multiply_add, and so it may have the left factor, its sixteen
+// rows of 64; all four multiply by the same right factor. What is not in registers lies in shared memory, in matrices of 8
+// by 8 without gaps. A product is under way until wait_for_products, and its registers are not to be touched before. (PTX
+// ISA: wgmma.mma_async, matrix descriptors.)
+#pragma once
+#include "device/cluster.cuh"
+
+// Whether the compiler has these instructions: sm_90a alone does.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool HAS_WARPGROUPS = true;
+#else
+constexpr bool HAS_WARPGROUPS = false;
+#endif
+
+// A factor that begins at `first`: from a matrix to the next in k, and to the next in rows or columns, so many bytes.
+__device__ inline unsigned long long matrices_at(const void* first, int along_k, int across) {
+    const unsigned offset = shared_address(first) % (1 << 18);  // above that is which block of the cluster it lies in
+    return static_cast<unsigned long long>(offset / 16) |
+           static_cast<unsigned long long>(along_k / 16) << 16 |
+           static_cast<unsigned long long>(across / 16) << 32;
+}
+
+// The same, so many bytes further on.
+__device__ inline unsigned long long moved(unsigned long long matrices, int bytes) { return matrices + bytes / 16; }
+
+// Before the first product, and before each whose left factor or sums something else has written.
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// Right after the last one of some; then the warp may do something else.
+__device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Until all are there but the last so many groups of them.
+template <int BUT>
+__device__ void wait_for_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
+}
+
+#define SUMS(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
+
+// c (64, 64) += a (64, 16) b (16, 64), the rows of a's matrices being its rows, those of b's its columns.
+__device__ inline void multiply_add_async(float (&c)[8][4], unsigned long long a, unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, "
+        "1, 1, 1, 0, 0;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
+        : "l"(a), "l"(b)
+        : "memory");
+}
+
+// c (64, 56) += a (64, 16) b (16, 56), the rows of b's matrices being its rows.
+__device__ inline void multiply_add_async(float (&c)[7][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n56k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, {%28, %29, %30, %31}, %32, 1, 1, "
+        "1, 1;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
+}
+
+// c (64, 104) += a (64, 16) b (16, 104), likewise.
+__device__ inline void multiply_add_async(float (&c)[13][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n104k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
+        "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51}, {%52, %53, %54, %55}, "
+        "%56, 1, 1, 1, 1;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7]), SUMS(c[8]),
+          SUMS(c[9]), SUMS(c[10]), SUMS(c[11]), SUMS(c[12])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
+}
+
+#undef SUMS

@@ -1,0 +1,155 @@
+// What the phases of persistent_grid share: the plan, and the barrier of all blocks.
+#pragma once
+
+constexpr int WARP = 32;
+constexpr int THREADS = 512;
+constexpr int WARPS = THREADS / WARP;
+
+// stages/persistent/grid_plan.py writes both of these, in this order, and the kernel is compiled for them: phases are so short that
+// reading sizes, dividing by them and fetching code for others would be most of them. What begins `..._at` is counted in
+// floats from the start of shared memory; other places are counted from the start of the tensor that is named.
+struct Plan {
+    int wide;  // layers from there on are the tail: blocks take rows of the batch through all of them
+    int batch;
+    int rows;        // of the batch and of zeros after it: a multiple of 16
+    int chunk;       // rows that are in shared memory at once
+    int held;        // 1: each block has one tile of a wide layer at most, and keeps it for the epoch; 0: none is kept
+    int partials;    // in workspace
+    int images_at;   // two batches' tiles of images, if held
+    int inputs_at, doutputs_at, weights_at;  // a tile of each; the tail's memory begins at inputs_at, too
+    int vectors_at, scratch_at;              // the tail's: a row of every layer, then THREADS sums
+    int helpers;  // blocks, the last ones, that update what no block owns
+};
+
+struct Layer {
+    int inputs, outputs;
+    int weight, bias;    // in parameters
+    int tile_k, tile_n;  // inputs and outputs of a tile: multiples of 16, or of 8 for the first layer's outputs
+    int slices, columns; // tiles along the inputs, and along the outputs
+    int output, doutput; // in workspace, in floats: Passed (rows, stride), zeros where there is no output
+    int stride;
+    int weight_at;  // a wide layer's tile or the tail's whole matrix, if kept in shared memory; else negative
+};
+
+#ifndef PLAN  // that of 784-256-10 with batches of 128, for 132 blocks
+#define PLAN 1, 128, 128, 128, 1, 73728, 2688, 17024, 26240, 35456, 17024, 17556, 20
+#define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 18080
+#endif
+constexpr Plan plan = {PLAN};
+constexpr Layer layers[] = {LAYERS};
+constexpr int DEPTH = sizeof layers / sizeof(Layer), LAST = DEPTH - 1;
+
+// The power of two from `count` on, or `most`, which is one.
+__device__ constexpr int power_from(int count, int most) {
+    int power = 1;
+    while (power < count && power < most) power *= 2;
+    return power;
+}
+
+template <int L>
+constexpr int TILES_OF = layers[L].slices * layers[L].columns;
+
+// `to` as far from `from` as `count` times the next one is, or 0 times.
+__device__ constexpr bool is_next(int from, int next, int to, int count) { return to - from == count * (next - from); }
+
+// How many wide layers from l on have the same sizes, and lie as far apart from each other as the first two, and as
+// what is below these, one if l is 0: the kernel goes through them in a loop, lest its code be so many times as long.
+__device__ constexpr int alike_from(int l) {
+    int count = 1;
+    for (; l > 0 && l + count < plan.wide; ++count) {
+        const Layer &a = layers[l], &next = layers[l + 1], &b = layers[l + count], &below = layers[l - 1];
+        const bool same_sizes = b.inputs == a.inputs && b.outputs == a.outputs && b.tile_k == a.tile_k &&
+                                b.tile_n == a.tile_n && b.stride == a.stride && below.stride == a.stride;
+        const bool as_far = is_next(a.weight, next.weight, b.weight, count) && is_next(a.bias, next.bias, b.bias, count) &&
+                            is_next(a.output, next.output, b.output, count) &&
+                            is_next(a.doutput, next.doutput, b.doutput, count) &&
+                            is_next(a.weight_at, next.weight_at, b.weight_at, count) &&
+                            is_next(below.output, a.output, b.output, count + 1) &&
+                            is_next(below.doutput, a.doutput, b.doutput, count + 1);
+        if (!same_sizes || !as_far) break;
+    }
+    return count;
+}
+
+template <int L>
+constexpr int ALIKE = alike_from(L);
+
+// Where a number of 16 bits lies in a tile whose rows are so far apart. Rows come in runs of 16 numbers, 32 bytes: what
+// memory brings at once is written at once. An odd number of runs, and the halves of each exchanged in every second four rows,
+// so that a column of eight rows of eight numbers uses all banks.
+template <int COLS>
+constexpr int PITCH_OF = ((COLS + 15) / 16 | 1) * 16;
+__device__ inline int place_in_tile(int row, int col, int pitch) { return row * pitch + (col ^ (row & 4) << 1); }
+
+// Every block has come to an arrive() before any returns from the wait() after it; what was written before the one is
+// read after the other. One counter that only grows; it has to be 0 before the launch.
+class GridBarrier {
+  public:
+    __device__ explicit GridBarrier(unsigned* arrived) : arrived(arrived) {}
+
+    __device__ void arrive() {
+        __syncthreads();
+        complete += gridDim.x;
+        if (gridDim.x > 1 && threadIdx.x == 0) add_one(arrived);
+    }
+
+    // By a whole warp: up to 2 % of a step faster than by one thread, in trials (docs/notes.md).
+    __device__ void wait() {
+        if (gridDim.x > 1 && threadIdx.x < WARP) {
+            while (static_cast<int>(read(arrived) - complete) < 0) continue;
+        }
+        __syncthreads();
+    }
+
+    __device__ void pass() {
+        arrive();
+        wait();
+    }
+
+  private:
+    __device__ static void add_one(unsigned* count) {
+#if __CUDA_ARCH__ >= 700
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
+#else
+        atomicAdd(count, 1u);
+#endif
+    }
+
+    __device__ static unsigned read(unsigned* count) {
+#if __CUDA_ARCH__ >= 700
+        unsigned seen;
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
+        return seen;
+#else
+        __nanosleep(0);  // on a CPU, others run only when this one lets them
+        return *count;
+#endif
+    }
+
+    unsigned* arrived;
+    unsigned complete = 0;
+};
+
+__device__ inline void add(float& sum, float number) { sum += number; }
+__device__ inline void add(float2& sum, float2 number) {
+    sum.x += number.x;
+    sum.y += number.y;
+}
+
+// The sum of COUNT numbers, or pairs of them, `apart` from each other, in order. All of up to 16 are under way at once.
+template <int COUNT, class Number>
+__device__ inline Number sum_of(const Number* first, int apart) {
+    constexpr int AT_ONCE = COUNT < 16 ? COUNT : 16;
+    Number sum = {};
+#pragma unroll 1
+    for (int begin = 0; begin < COUNT; begin += AT_ONCE) {
+        Number numbers[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            numbers[i] = begin + i < COUNT ? __ldcg(first + (begin + i) * apart) : Number{};
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) add(sum, numbers[i]);
+    }
+    return sum;
+}

@@ -1,0 +1,297 @@
+// The tail of persistent_grid: a block takes a row of the batch from the last wide layer's parts through the layers
+// that remain, softmax and cross-entropy, and back to the gradient of the last wide layer's outputs. Rows need nothing of
+// each other, so that all this is one phase; but each block reads all of these layers' weights.
+#pragma once
+#include "grid/tile_product.cuh"
+
+class RowTail {
+  public:
+    double loss = 0.0;  // of this block's rows so far; thread 0 has them
+    int correct = 0;
+
+    __device__ RowTail(float* memory, const int* labels, const float* parameters, float* workspace)
+        : memory(memory), labels(labels), parameters(parameters), workspace(workspace) {}
+
+    __device__ void run(int step, bool with_totals) {
+        if (blockIdx.x >= plan.batch) return;
+        fetch_weights<plan.wide>();
+        for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
+            const int label = labels[step * plan.batch + row];  // here, since it may come from afar
+            add_up(row);
+            wait_for_copies();
+            __syncthreads();
+            forward<plan.wide>(row);
+            if constexpr (HAS_LAYERS) multiply_last();
+            if (threadIdx.x < WARP) head(row, label, with_totals);
+            __syncthreads();
+            if constexpr (HAS_LAYERS) backward_last(row);
+            __syncthreads();
+            backward<LAST - 1>(row);
+        }
+    }
+
+  private:
+    static constexpr bool HAS_LAYERS = plan.wide < DEPTH;
+    static constexpr int GROUP = 16;  // logits at once: each warp's sums fit twice in THREADS numbers
+    static constexpr int CLASSES = layers[LAST].outputs;
+
+    // Where a row's outputs of layer l - 1 are, which are the inputs of layer l, and behind them the gradients of these;
+    // those of DEPTH are the logits.
+    __device__ static constexpr int outputs_before(int l) {
+        int count = 0;
+        for (int below = plan.wide - 1; below < l - 1; ++below) count += layers[below].outputs;
+        return count;
+    }
+    template <int L>
+    __device__ float* values() const {
+        return memory + plan.vectors_at + outputs_before(L);
+    }
+    template <int L>
+    __device__ float* gradients() const {
+        return memory + plan.vectors_at + outputs_before(DEPTH + 1) + outputs_before(L);
+    }
+
+    // Those from layer L on that are kept in shared memory, anew in every step: other blocks have updated them. Up to three
+    // numbers after the last are copied, too, which parameters has.
+    template <int L>
+    __device__ void fetch_weights() {
+        if constexpr (L < DEPTH) {
+            constexpr Layer layer = layers[L];
+            if constexpr (layer.weight_at >= 0) {
+                for (int i = 4 * threadIdx.x; i < layer.inputs * layer.outputs; i += 4 * THREADS) {
+                    copy_four(memory + layer.weight_at + i, parameters + layer.weight + i);
+                }
+            }
+            fetch_weights<L + 1>();
+        }
+    }
+
+    // The last wide layer's outputs, from their parts, two a thread.
+    __device__ void add_up(int row) {
+        constexpr Layer layer = layers[plan.wide - 1];
+        constexpr int WIDTH = layer.columns * layer.tile_n;
+        const float2* parts = reinterpret_cast<const float2*>(workspace + plan.partials + row * WIDTH);
+        for (int col = 2 * threadIdx.x; col < layer.outputs; col += 2 * THREADS) {
+            const bool are_two = col + 1 < layer.outputs;
+            const float* bias = parameters + layer.bias + col;
+            float2 sum = make_float2(__ldcg(bias), are_two ? __ldcg(bias + 1) : 0.0f);
+            add(sum, sum_of<layer.slices>(parts + col / 2, plan.rows * WIDTH / 2));
+            keep_value<plan.wide>(row, col, HAS_LAYERS && sum.x < 0.0f ? 0.0f : sum.x);
+            if (are_two) keep_value<plan.wide>(row, col + 1, HAS_LAYERS && sum.y < 0.0f ? 0.0f : sum.y);
+        }
+    }
+
+    // From layer L up to the last but one, and from L down.
+    template <int L>
+    __device__ void forward(int row) {
+        if constexpr (L < LAST) {
+            constexpr Layer layer = layers[L];
+            const int own = threadIdx.x;  // the first column that it may have to keep; its bias comes meanwhile
+            const float bias = own < layer.outputs ? __ldcg(parameters + layer.bias + own) : 0.0f;
+            const auto store = [&](int col, float sum) {
+                sum += col == own ? bias : __ldcg(parameters + layer.bias + col);
+                keep_value<L + 1>(row, col, sum < 0.0f ? 0.0f : sum);
+            };
+            multiply<layer.inputs, layer.outputs, layer.outputs, 1, false>(values<L>(), weights_of<L>(), store);
+            forward<L + 1>(row);
+        }
+    }
+
+    template <int L>
+    __device__ void backward(int row) {
+        if constexpr (L >= plan.wide) {
+            constexpr Layer layer = layers[L];
+            const auto store = [&](int col, float sum) {
+                keep_gradient<L>(row, col, values<L>()[col] <= 0.0f ? 0.0f : sum);
+            };
+            multiply<layer.outputs, layer.inputs, 1, layer.outputs, true>(gradients<L + 1>(), weights_of<L>(), store);
+            backward<L - 1>(row);
+        }
+    }
+
+    // The last layer has many inputs and few outputs: each thread takes whole inputs, with GROUP outputs at once.
+
+    // logits = inputs * weights + bias; the first warp has them after.
+    __device__ void multiply_last() {
+        constexpr Layer layer = layers[LAST];
+        const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        const float *inputs = values<LAST>(), *weights = weights_of<LAST>();
+        float* sums = memory + plan.scratch_at;  // of each warp; in the other half while the first warp adds up these
+#pragma unroll 1
+        for (int first = 0; first < CLASSES; first += GROUP) {
+            const bool has_one = threadIdx.x < GROUP && first + lane < CLASSES;
+            float logit = has_one ? __ldcg(parameters + layer.bias + first + lane) : 0.0f;
+            float own[GROUP] = {};
+            for (int k = threadIdx.x; k < layer.inputs; k += THREADS) {
+                float row[GROUP];
+                load_group(row, weights + k * CLASSES, first);
+#pragma unroll
+                for (int i = 0; i < GROUP; ++i) own[i] += inputs[k] * row[i];
+            }
+            const float sum = sum_over_lanes(own);
+            if (lane % 2 == 0) sums[warp * GROUP + lane / 2] = sum;
+            __syncthreads();
+            if (has_one) {
+#pragma unroll
+                for (int w = 0; w < WARPS; ++w) logit += sums[w * GROUP + lane];
+                values<DEPTH>()[first + lane] = logit;
+            }
+            sums = memory + plan.scratch_at + (first / GROUP + 1) % 2 * WARPS * GROUP;
+        }
+        __syncwarp();
+    }
+
+    // GROUP weights of one input, from the first on; zeros where there is none. Two at once, where that can be: rows of ten
+    // floats would have every other bank hit twice.
+    __device__ static void load_group(float (&to)[GROUP], const float* row, int first) {
+        constexpr int AT_ONCE = CLASSES % 2 == 0 ? 2 : 1;
+#pragma unroll
+        for (int i = 0; i < GROUP; i += AT_ONCE) {
+            to[i] = to[i + AT_ONCE - 1] = 0.0f;
+            if (first + i >= CLASSES) continue;
+            if constexpr (AT_ONCE == 2) {
+                const float2 pair = *reinterpret_cast<const float2*>(row + first + i);
+                to[i] = pair.x, to[i + 1] = pair.y;
+            } else {
+                to[i] = row[first + i];
+            }
+        }
+    }
+
+    // Lane i gets the sum of all lanes' numbers[i / 2]: each call keeps half of the numbers, and adds the other lanes'.
+    template <int COUNT>
+    __device__ static float sum_over_lanes(const float (&numbers)[COUNT]) {
+        if constexpr (COUNT == 1) {
+            return numbers[0] + __shfl_xor_sync(ALL_LANES, numbers[0], 1);
+        } else {
+            const bool is_upper = threadIdx.x & COUNT;
+            float half[COUNT / 2];
+#pragma unroll
+            for (int i = 0; i < COUNT / 2; ++i) {
+                const float lower = numbers[i], upper = numbers[i + COUNT / 2];
+                half[i] = (is_upper ? upper : lower) + __shfl_xor_sync(ALL_LANES, is_upper ? lower : upper, COUNT);
+            }
+            return sum_over_lanes(half);
+        }
+    }
+
+    __device__ void backward_last(int row) {
+        const float *doutputs = gradients<DEPTH>(), *weights = weights_of<LAST>();
+        float gradients_of[GROUP];
+#pragma unroll
+        for (int i = 0; i < GROUP; ++i) gradients_of[i] = i < CLASSES ? doutputs[i] : 0.0f;
+        for (int k = threadIdx.x; k < layers[LAST].inputs; k += THREADS) {
+            float sum = 0.0f;
+#pragma unroll 1
+            for (int first = 0; first < CLASSES; first += GROUP) {
+                float own[GROUP];
+                load_group(own, weights + k * CLASSES, first);
+#pragma unroll
+                for (int i = 0; i < GROUP; ++i) {
+                    if (CLASSES > GROUP) gradients_of[i] = first + i < CLASSES ? doutputs[first + i] : 0.0f;
+                    sum += gradients_of[i] * own[i];
+                }
+            }
+            keep_gradient<LAST>(row, k, values<LAST>()[k] <= 0.0f ? 0.0f : sum);
+        }
+    }
+
+    // doutputs = (softmax(logits) - onehot(label)) / batch, by one warp, of which each lane has OWN logits.
+    __device__ void head(int row, int label, bool with_totals) {
+        constexpr int OWN = (CLASSES + WARP - 1) / WARP, LANES = power_from(CLASSES, WARP);
+        const int lane = threadIdx.x;
+        const float* logits = values<DEPTH>();
+        float own[OWN], largest = NO_CLASS, sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const int c = lane + i * WARP;
+            own[i] = c < CLASSES ? logits[c] : NO_CLASS;
+            largest = fmaxf(largest, own[i]);
+        }
+#pragma unroll
+        for (int flip = LANES / 2; flip > 0; flip /= 2) largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
+        const float wanted = logits[label];
+        bool beaten = false;
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const int c = lane + i * WARP;
+            beaten |= c < CLASSES && (own[i] > wanted || (own[i] == wanted && c < label));
+            own[i] = c < CLASSES ? expf(own[i] - largest) : 0.0f;
+            sum += own[i];
+        }
+#pragma unroll
+        for (int flip = LANES / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const int c = lane + i * WARP;
+            const float gradient = (own[i] / sum - (c == label ? 1.0f : 0.0f)) * (1.0f / plan.batch);
+            if (c < CLASSES) keep_gradient<DEPTH>(row, c, gradient);
+        }
+        if (!with_totals) return;
+        correct += !__any_sync(ALL_LANES, beaten);
+        loss += logf(sum) + (largest - wanted);  // subtracted first: added to the logarithm, either would round it
+    }
+
+    // store(i, sum over j < LENGTH of vector[j] * matrix[j * ALONG + i * ACROSS]), for i < COUNT, by all threads. With
+    // FROM_OWN, each i begins with another j, lest all lanes use one bank where ACROSS is a multiple of 32.
+    template <int LENGTH, int COUNT, int ALONG, int ACROSS, bool FROM_OWN, class Store>
+    __device__ void multiply(const float* vector, const float* matrix, Store store) {
+        constexpr int WIDTH = power_from(COUNT, THREADS);  // threads beside each other; the others share out what is added
+        constexpr int SHARES = THREADS / WIDTH < WARP ? THREADS / WIDTH : WARP;
+        float* sums = memory + plan.scratch_at;
+        const int part = threadIdx.x / WIDTH;
+#pragma unroll 1
+        for (int first = 0; first < COUNT; first += WIDTH) {
+            const int i = first + threadIdx.x % WIDTH;
+            if (i < COUNT && part < SHARES) {
+                const int begin = FROM_OWN ? i % LENGTH : 0;
+                const float* row = matrix + i * ACROSS;
+                float sum = 0.0f;
+#pragma unroll 8
+                for (int own = part; own < LENGTH; own += SHARES) {
+                    const int j = own + begin < LENGTH ? own + begin : own + begin - LENGTH;
+                    sum += vector[j] * row[j * ALONG];
+                }
+                sums[part * WIDTH + threadIdx.x % WIDTH] = sum;
+            }
+            __syncthreads();
+            if (i < COUNT && part == 0) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int p = 0; p < SHARES; ++p) sum += sums[p * WIDTH + threadIdx.x];
+                store(i, sum);
+            }
+            __syncthreads();
+        }
+    }
+
+    // Inputs of layer L, and their gradients.
+    template <int L>
+    __device__ void keep_value(int row, int col, float value) {
+        values<L>()[col] = value;
+        pass<L>(layers[L - 1].output, row, col, value);
+    }
+
+    template <int L>
+    __device__ void keep_gradient(int row, int col, float value) {
+        gradients<L>()[col] = value;
+        pass<L>(layers[L - 1].doutput, row, col, value);
+    }
+
+    template <int L>
+    __device__ void pass(int place, int row, int col, float value) {
+        pass_on(reinterpret_cast<Passed*>(workspace + place) + row * layers[L - 1].stride + col, value);
+    }
+
+    template <int L>
+    __device__ const float* weights_of() const {
+        return layers[L].weight_at < 0 ? parameters + layers[L].weight : memory + layers[L].weight_at;
+    }
+
+    static constexpr unsigned ALL_LANES = 0xffffffffu;
+    static constexpr float NO_CLASS = -3.4e38f;  // the logit of a lane that has none
+    float* memory;
+    const int* labels;
+    const float* parameters;
+    float* workspace;
+};

@@ -1,0 +1,102 @@
+// What a fully connected layer does besides its matrix products. Row-major, float32.
+
+#include "device/dependent.cuh"
+#include "plain/elements.cuh"
+
+// add_bias: output[row][col] += bias[col].
+//   output   (rows, cols)   f32  in, out
+//   bias     (cols,)        f32  in
+// Launch: 1-D, at least rows * cols / ELEMENTS threads in all.
+// Needs:  any architecture; rows * cols <= 2^30.
+// Order:  one addition an element; repeats bit for bit.
+extern "C" __global__ void add_bias(float* output, const float* bias, int rows, int cols) {
+    let_next_begin();
+    wait_for_previous();
+    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
+    for (int e = 0; e < ELEMENTS; ++e) {
+        const int i = first + e * blockDim.x;
+        if (i < rows * cols) output[i] += bias[i % cols];
+    }
+}
+
+// relu: output = max(output, 0), in place. A NaN stays a NaN, so that a broken run is seen as one.
+//   output   (count,)   f32  in, out
+// Launch: 1-D, at least count / ELEMENTS threads in all.
+// Needs:  any architecture; count <= 2^30.
+// Order:  elementwise; repeats bit for bit.
+extern "C" __global__ void relu(float* output, int count) {
+    let_next_begin();
+    wait_for_previous();
+    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
+    for (int e = 0; e < ELEMENTS; ++e) {
+        const int i = first + e * blockDim.x;
+        if (i < count && output[i] < 0.0f) output[i] = 0.0f;
+    }
+}
+
+// relu_backward: doutput = 0 wherever the layer's output was cut off at 0, in place.
+//   doutput  (count,)   f32  in, out
+//   output   (count,)   f32  in: what relu left, so that `output > 0` says which side it was on
+// Launch: 1-D, at least count / ELEMENTS threads in all.
+// Needs:  any architecture; count <= 2^30.
+// Order:  elementwise; repeats bit for bit.
+extern "C" __global__ void relu_backward(float* doutput, const float* output, int count) {
+    let_next_begin();
+    wait_for_previous();
+    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
+    for (int e = 0; e < ELEMENTS; ++e) {
+        const int i = first + e * blockDim.x;
+        if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
+    }
+}
+
+// The block of bias_gradient and bias_update: so many columns, and so many threads for each. bias_update is launched with
+// these (stages/engine/parts.py), bias_gradient with others too, which it is compiled with then (stages/engine/launch_shapes.py).
+#ifndef BIAS_COLS
+#define BIAS_COLS 32
+#define BIAS_ROWS 8
+#endif
+
+// The sum of a column of `doutput` (rows, cols), for the first of the BIAS_ROWS threads that share the column: each
+// takes every BIAS_ROWS-th row, so that neighbouring threads read neighbouring columns. The whole block must call it.
+__device__ float column_sum(const float* doutput, int col, int rows, int cols) {
+    __shared__ float partial[BIAS_ROWS][BIAS_COLS];
+    float sum = 0.0f;
+    if (col < cols) {
+        for (int row = threadIdx.y; row < rows; row += BIAS_ROWS) sum += doutput[row * cols + col];
+    }
+    partial[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0) {
+        for (int i = 1; i < BIAS_ROWS; ++i) sum += partial[i][threadIdx.x];
+    }
+    return sum;
+}
+
+// bias_gradient: dbias[col] = the sum of doutput[row][col] over the rows.
+//   doutput  (rows, cols)   f32  in
+//   dbias    (cols,)        f32  out
+// Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns.
+// Needs:  any architecture; rows * cols < 2^31.
+// Order:  each thread adds its rows in order, and one thread the partial sums in order; repeats bit for bit.
+extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int rows, int cols) {
+    let_next_begin();
+    wait_for_previous();
+    const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
+    const float sum = column_sum(doutput, col, rows, cols);
+    if (threadIdx.y == 0 && col < cols) dbias[col] = sum;
+}
+
+// bias_update: bias[col] -= learning_rate * the sum of doutput[row][col] over the rows.
+//   doutput  (rows, cols)   f32  in
+//   bias     (cols,)        f32  in, out
+// Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns.
+// Needs:  any architecture; rows * cols < 2^31.
+// Order:  as in bias_gradient, then one subtraction; repeats bit for bit.
+extern "C" __global__ void bias_update(const float* doutput, float* bias, float learning_rate, int rows, int cols) {
+    let_next_begin();
+    wait_for_previous();
+    const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
+    const float sum = column_sum(doutput, col, rows, cols);
+    if (threadIdx.y == 0 && col < cols) bias[col] -= learning_rate * sum;
+}

@@ -1,0 +1,174 @@
+// The head of the network: softmax, cross-entropy, its gradient, and the totals that metrics are made of.
+// Row-major; one row an image, one column a class.
+
+#include "device/dependent.cuh"
+#include "plain/elements.cuh"
+
+// softmax: probs[row] = exp(logits[row] - max) / sum, the form that cannot overflow.
+//   logits   (rows, classes)   f32  in
+//   probs    (rows, classes)   f32  out
+// Launch: 1-D, at least rows threads in all. One thread a row.
+// Needs:  any architecture; classes >= 1; rows * classes < 2^31.
+// Order:  each row is summed from the first class to the last; repeats bit for bit.
+extern "C" __global__ void softmax(const float* logits, float* probs, int rows, int classes) {
+    let_next_begin();
+    wait_for_previous();
+    const int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    logits += row * classes;
+    probs += row * classes;
+
+    float largest = logits[0];
+    for (int c = 1; c < classes; ++c) largest = fmaxf(largest, logits[c]);
+    float sum = 0.0f;
+    for (int c = 0; c < classes; ++c) {
+        probs[c] = expf(logits[c] - largest);
+        sum += probs[c];
+    }
+    for (int c = 0; c < classes; ++c) probs[c] /= sum;
+}
+
+// softmax_xent_backward: dlogits = (probs - onehot(labels)) / rows, the gradient of the mean cross-entropy.
+//   probs    (rows, classes)   f32  in
+//   labels   (rows,)           i32  in, each 0 <= label < classes
+//   dlogits  (rows, classes)   f32  out
+// Launch: 1-D, at least rows * classes / ELEMENTS threads in all.
+// Needs:  any architecture; rows * classes <= 2^30.
+// Order:  elementwise; repeats bit for bit.
+extern "C" __global__ void softmax_xent_backward(const float* probs, const int* labels, float* dlogits, int rows,
+                                                 int classes) {
+    let_next_begin();
+    wait_for_previous();
+    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
+    for (int e = 0; e < ELEMENTS; ++e) {
+        const int i = first + e * blockDim.x;
+        if (i >= rows * classes) return;
+        const float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
+        dlogits[i] = (probs[i] - target) / static_cast<float>(rows);
+    }
+}
+
+// The threads of softmax_xent_totals's one block, unless it is compiled with another number of them; a power of two
+// (stages/engine/launch_shapes.py).
+#ifndef TOTALS_THREADS
+#define TOTALS_THREADS 256
+#endif
+
+// softmax_xent_totals: totals[0] += the summed cross-entropy, totals[1] += how many rows have their largest logit at
+// their label (the first of equal ones counts). The loss comes from the logits, not from log(probs), which is
+// infinite once a probability is too small for a float.
+//   logits   (rows, classes)   f32  in
+//   labels   (rows,)           i32  in, each 0 <= label < classes
+//   totals   (2,)              f64  in, out; double, since an epoch adds up 60,000 losses
+// Launch: one block of TOTALS_THREADS threads, whatever the rows.
+// Needs:  any architecture; rows * classes < 2^31.
+// Order:  each thread adds its rows in order and the block adds its threads as a tree; no atomics, so that it repeats
+//   bit for bit.
+extern "C" __global__ void softmax_xent_totals(const float* logits, const int* labels, double* totals, int rows,
+                                               int classes) {
+    let_next_begin();
+    wait_for_previous();
+    __shared__ double losses[TOTALS_THREADS];
+    __shared__ int corrects[TOTALS_THREADS];
+
+    double loss = 0.0;
+    int correct = 0;
+    for (int row = threadIdx.x; row < rows; row += TOTALS_THREADS) {
+        const float* z = logits + row * classes;
+        const int label = labels[row];
+        int best = 0;
+        for (int c = 1; c < classes; ++c) {
+            if (z[c] > z[best]) best = c;
+        }
+        float sum = 0.0f;
+        for (int c = 0; c < classes; ++c) sum += expf(z[c] - z[best]);
+        // The logits are subtracted first: added to the far smaller logarithm, either would round it at its own size.
+        loss += logf(sum) + (z[best] - z[label]);
+        correct += best == label;
+    }
+    losses[threadIdx.x] = loss;
+    corrects[threadIdx.x] = correct;
+
+    for (int half = TOTALS_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            losses[threadIdx.x] += losses[threadIdx.x + half];
+            corrects[threadIdx.x] += corrects[threadIdx.x + half];
+        }
+    }
+    if (threadIdx.x == 0) {
+        totals[0] += losses[0];
+        totals[1] += corrects[0];
+    }
+}
+
+constexpr int WARP = 32;
+constexpr unsigned ALL_LANES = 0xffffffffu;
+// The warps of softmax_xent's block at most. stages/fusion/r1_fused_head.py launches this many when it asks for totals.
+constexpr int HEAD_WARPS = 32;
+
+// softmax_xent: dlogits = (softmax(logits) - onehot(labels)) / rows, the gradient of the mean cross-entropy; unless
+// with_totals is 0, also totals[0] += the summed cross-entropy and totals[1] += how many rows have their largest logit
+// at their label (the first of equal ones counts). No probability is stored: each is computed where it is needed.
+//   logits   (rows, classes)   f32  in
+//   labels   (rows,)           i32  in, each 0 <= label < classes
+//   dlogits  (rows, classes)   f32  out
+//   totals   (2,)              f64  in, out; neither read nor written if with_totals is 0
+// Launch: 1-D, a whole number of warps a block, HEAD_WARPS at most; with totals one block. A warp takes a row, and then
+//   the one as many rows further as there are warps in all.
+// Needs:  any architecture; classes >= 1; rows * classes <= 2^30.
+// Order:  in a row each lane adds every WARP-th class in order, and the lanes are added as a tree; of the totals each
+//   warp adds its rows in order, and one thread the warps in order. No atomics, so that it repeats bit for bit.
+extern "C" __global__ void softmax_xent(const float* logits, const int* labels, float* dlogits, double* totals,
+                                        int rows, int classes, int with_totals) {
+    let_next_begin();
+    wait_for_previous();
+    __shared__ double losses[HEAD_WARPS];
+    __shared__ int corrects[HEAD_WARPS];
+    const int lane = threadIdx.x % WARP;
+    const int warp = threadIdx.x / WARP;
+    const int warps = blockDim.x / WARP;
+
+    double loss = 0.0;
+    int correct = 0;
+    for (int row = blockIdx.x * warps + warp; row < rows; row += gridDim.x * warps) {
+        const float* z = logits + row * classes;
+        const int label = labels[row];
+
+        float largest = z[0];
+        for (int c = lane; c < classes; c += WARP) largest = fmaxf(largest, z[c]);
+        for (int flip = WARP / 2; flip > 0; flip /= 2) {
+            largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
+        }
+        float sum = 0.0f;
+        for (int c = lane; c < classes; c += WARP) sum += expf(z[c] - largest);
+        for (int flip = WARP / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
+
+        for (int c = lane; c < classes; c += WARP) {
+            const float target = c == label ? 1.0f : 0.0f;
+            dlogits[row * classes + c] = (expf(z[c] - largest) / sum - target) / static_cast<float>(rows);
+        }
+        if (with_totals) {
+            bool beaten = false;
+            for (int c = lane; c < classes; c += WARP) beaten |= z[c] > z[label] || (z[c] == z[label] && c < label);
+            correct += !__any_sync(ALL_LANES, beaten);
+            // Subtracted first, as in softmax_xent_totals.
+            loss += logf(sum) + (largest - z[label]);
+        }
+    }
+    if (!with_totals) return;
+
+    if (lane == 0) {
+        losses[warp] = loss;
+        corrects[warp] = correct;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int other = 1; other < warps; ++other) {
+            loss += losses[other];
+            correct += corrects[other];
+        }
+        totals[0] += loss;
+        totals[1] += correct;
+    }
+}

@@ -1,0 +1,193 @@
+// A layer's way back in one pass over its weights: each is read once, for the gradient of the inputs, and written once,
+// updated, where the two products by themselves read it twice.
+//
+// A block owns one group of 32 inputs or two: their rows of the weights, with all outputs, or a share of them where a cluster
+// has the rest. Four warps have a group, each 16 columns of every piece of its rows. As in output_tiles.cuh,
+// g = lane / 4 and t = lane % 4, and any order of what is added up will do: a lane has four weights of each of four rows,
+// 8i + g, in columns 4t to 4t+3. These are its share of a right factor; and its share of a product, the weights' own
+// gradient, if fragment j of that has columns 2g + j: thus no weight is moved between them.
+#pragma once
+#include "streamed/weight_stream.cuh"
+
+struct BackLayer {
+    const float *inputs, *doutputs;
+    float *weights, *bias;
+    LayerSizes sizes;
+    float learning_rate;
+    int kept;  // of 16 patches of weights
+};
+
+constexpr int BACK_PIECES = 3;       // in the ring
+constexpr int PARTS = WIDTH / STEP;  // of a piece, each a warp's
+
+// Of 8 rows of a batch, the one that g stands for as it goes through the columns; neighbouring lanes are two rows apart.
+__device__ inline int row_of_8(int g) { return 2 * (g % 4) + g / 4; }
+
+// Of 16, those that a lane adds up for the weights' gradient.
+__device__ inline int row_of_16(int t, int e) { return t + 4 * e; }
+
+struct alignas(16) Quad {
+    unsigned words[4];
+};
+
+// Of a group's inputs, what each lane multiplies for a step of rows: 8i + g, as the left factor that they are every time.
+template <class Arithmetic>
+struct OwnInputs {
+    static constexpr int STEPS = MOST_ROWS / STEP, HALVES = 2;  // of a lane's inputs: all four take more registers
+    static_assert(STEPS * HALVES == PARTS, "each warp of a group loads one");
+    using Factors = typename Arithmetic::template Factors<2, 2>;
+
+    Quad quads[STEPS][HALVES][Factors::QUADS_OF_A][WARP];
+
+    // A warp's share of them, the part-th of four.
+    __device__ void load(const BackLayer& layer, int first_input, int part) {
+        const LayerSizes& sizes = layer.sizes;
+        const int lane = threadIdx.x % WARP, s = part / HALVES, half = part % HALVES;
+        float numbers[2][4];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int row = STEP * s + row_of_16(lane % 4, i % 4), col = first_input + 8 * (2 * half + i / 4) + lane / 4;
+            // Read in any case, so that no load waits for another.
+            const float number = layer.inputs[min(row, sizes.batch - 1) * sizes.fan_in + min(col, sizes.fan_in - 1)];
+            numbers[i / 4][i % 4] = row < sizes.batch && col < sizes.fan_in ? number : 0.0f;
+        }
+        Factors factors(nullptr, 0, lane / 4, lane % 4);
+        factors.take_a(numbers);
+#pragma unroll
+        for (int i = 0; i < Factors::QUADS_OF_A; ++i) {
+            const unsigned (&quad)[4] = factors.quad_of_a(i);
+            quads[s][half][i][lane] = {quad[0], quad[1], quad[2], quad[3]};
+        }
+    }
+
+    __device__ void read(Factors& factors, int s, int half) const {
+#pragma unroll
+        for (int i = 0; i < Factors::QUADS_OF_A; ++i) {
+            const Quad quad = quads[s][half][i][threadIdx.x % WARP];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) factors.quad_of_a(i)[e] = quad.words[e];
+        }
+    }
+};
+
+// A warp's share: sums of the inputs' gradient, if anyone needs that, and its weights updated.
+template <class Arithmetic, bool NEEDED>
+class WayBack {
+  public:
+    float sums[4][4][2] = {};
+
+    __device__ WayBack(const BackLayer& layer, const OwnInputs<Arithmetic>& inputs, int first_input)
+        : layer(layer), inputs(inputs), first_input(first_input), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4) {}
+
+    // STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`. It is stored by that policy.
+    __device__ void take(const float* rows, const float* own, int begin, unsigned long long policy) {
+        float weights[4][4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], own + (8 * i + g) * WIDER + 4 * t);
+        if (NEEDED || first_input == 0) {
+            float left[4][4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (8 * i + row_of_8(g)) * PITCH + 4 * t);
+            if (first_input == 0) update_bias(left, begin);
+            if constexpr (NEEDED) {
+                typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
+                factors.take(left, weights);
+                factors.multiply_into(sums);
+            }
+        }
+        float gradient[2][2][2][2] = {};
+#pragma unroll
+        for (int s = 0; s < MOST_ROWS / STEP; ++s) {
+            float right[2][4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                float pair[2];
+                copy_run<2>(pair, rows + (16 * s + row_of_16(t, e)) * PITCH + 2 * g);
+                right[0][e] = pair[0], right[1][e] = pair[1];
+            }
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                typename OwnInputs<Arithmetic>::Factors factors(nullptr, 0, g, t);
+                inputs.read(factors, s, half);
+                factors.take_b(right);
+                factors.multiply_into(gradient[half]);
+            }
+        }
+        const float rate = layer.learning_rate;
+        float* at = layer.weights + (first_input + g) * layer.sizes.fan_out + begin + 4 * t;
+#pragma unroll
+        for (int i = 0; i < 4; ++i, at += 8 * layer.sizes.fan_out) {
+            const auto& of_row = gradient[i / 2][i % 2];
+            const float4 updated = {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
+                                    weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]};
+            // The compiler takes an assignment apart.
+            if (first_input + 8 * i + g < layer.sizes.fan_in) store_four(at, updated, policy);
+        }
+    }
+
+  private:
+    __device__ void update_bias(const float (&of_rows)[4][4], int begin) const {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            float sum = (of_rows[0][e] + of_rows[1][e]) + (of_rows[2][e] + of_rows[3][e]);
+            for (int flip = 4; flip < WARP; flip *= 2) sum += __shfl_xor_sync(~0u, sum, flip);
+            if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * sum);  // nobody waits for it
+        }
+    }
+
+    const BackLayer& layer;
+    const OwnInputs<Arithmetic>& inputs;
+    const int first_input, g, t;
+};
+
+template <class Arithmetic, int GROUPS, bool NEEDED>
+__device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, float* memory) {
+    const int warp = threadIdx.x / WARP, group = warp % GROUPS, part = warp / GROUPS;
+    const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    constexpr int THREADS = GROUPS * PARTS * WARP, INPUTS = GROUPS * OWN;  // of a block
+    constexpr int FLOATS = MOST_ROWS * PITCH + INPUTS * WIDER;             // of a piece
+    const LayerSizes& sizes = layer.sizes;
+    const Tile tile = {0, static_cast<int>(blockIdx.y) * INPUTS, MOST_ROWS, 2 + GROUPS};  // 8 quads a group, or 16
+    let_next_begin();
+    wait_for_previous();
+    const auto policy_of = [&](int from) { return policy_of_piece(tile.first_col, from, layer.kept); };
+    const auto copy = [&](float* piece, int from) {
+        const int cols = sizes.fan_out - from;
+        copy_rows<MOST_ROWS, WIDTH, PITCH, THREADS>(piece, layer.doutputs + from, sizes.fan_out, sizes.batch, cols);
+        copy_rows<INPUTS, WIDTH, WIDER, THREADS>(piece + MOST_ROWS * PITCH,
+                                                 layer.weights + tile.first_col * sizes.fan_out + from, sizes.fan_out,
+                                                 sizes.fan_in - tile.first_col, cols, policy_of(from));
+    };
+    auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(memory);
+    float* ring = reinterpret_cast<float*>(inputs + GROUPS);
+    const int rank = rank_of_block(), blocks = blocks_together();
+    Stream<BACK_PIECES, decltype(copy)> stream(ring, FLOATS, rank * WIDTH, blocks * WIDTH, sizes.fan_out, copy);
+    inputs[group].load(layer, tile.first_col + group * OWN, part);
+    WayBack<Arithmetic, NEEDED> back(layer, inputs[group], tile.first_col + group * OWN);
+    stream.run([&](const float* piece, int from) {
+        const int at = part * STEP;
+        const float* own = piece + MOST_ROWS * PITCH + group * OWN * WIDER;
+        if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at, policy_of(from));
+    });
+    if constexpr (!NEEDED) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        float* row = memory + (part * tile.height + 8 * i + row_of_8(g)) * tile.stride() + group * OWN;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) store_run<2>(row + 8 * j + 2 * t, back.sums[i][j]);
+    }
+    __syncthreads();
+    Outputs<float>(product, tile).write(memory, PARTS);
+}
+
+template <class Arithmetic>
+__device__ inline void streamed_back(const BackLayer& layer, const Product<float>& product, int groups, float* memory) {
+    const bool needed = product.mask_bytes > 0;
+    if (groups == 1) {
+        needed ? streamed_back<Arithmetic, 1, true>(layer, product, memory)
+               : streamed_back<Arithmetic, 1, false>(layer, product, memory);
+    } else {
+        needed ? streamed_back<Arithmetic, 2, true>(layer, product, memory)
+               : streamed_back<Arithmetic, 2, false>(layer, product, memory);
+    }
+}

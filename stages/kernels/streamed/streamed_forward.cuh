@@ -1,0 +1,62 @@
+// A layer's product forward, its weights on their way through a block.
+//
+// A block, or a cluster of which each block has a share of the inputs, owns WIDTH outputs. A warp has 32 of them, and of
+// each piece 16 of its inputs. As in output_tiles.cuh, g = lane / 4 and t = lane % 4, and any order of
+// what is added up will do: of 16 inputs a lane has t, t+4, t+8 and t+12, of 32 outputs 4g to 4g+3.
+#pragma once
+#include "streamed/weight_stream.cuh"
+
+constexpr int DEPTH = 64;  // inputs of a piece
+constexpr int INPUTS_PITCH = DEPTH + 8;
+constexpr int FORWARD_PIECES = 4;  // in the ring
+constexpr int SHARES = DEPTH / STEP;  // of a piece, each a warp's
+constexpr int SIDES = WIDTH / OWN;
+constexpr int FORWARD_THREADS = SHARES * SIDES * WARP;
+
+template <class Arithmetic>
+__device__ inline void streamed_forward(const Product<float>& product, int kept, float* memory) {
+    const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    const int side = warp % SIDES, share = warp / SIDES;
+    const Tile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, MOST_ROWS, 4};
+    let_next_begin();
+    wait_for_previous();
+    const auto copy = [&](float* piece, int from) {
+        copy_rows<MOST_ROWS, DEPTH, INPUTS_PITCH, FORWARD_THREADS>(piece, product.a + from, product.k, product.m,
+                                                                   product.k - from);
+        copy_rows<DEPTH, WIDTH, PITCH, FORWARD_THREADS>(piece + MOST_ROWS * INPUTS_PITCH,
+                                                        product.b + from * product.n + tile.first_col, product.n,
+                                                        product.k - from, product.n - tile.first_col,
+                                                        policy_of_piece(from, tile.first_col, kept));
+    };
+    constexpr int FLOATS = MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH;
+    const int rank = rank_of_block(), blocks = blocks_together();
+    Stream<FORWARD_PIECES, decltype(copy)> stream(memory, FLOATS, rank * DEPTH, blocks * DEPTH, product.k, copy);
+    float sums[4][4][2] = {};
+    stream.run([&](const float* piece, int) {
+        float left[4][4], right[4][4];
+        const float* inputs = piece + g * INPUTS_PITCH + share * STEP + t;
+#pragma unroll
+        for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = inputs[8 * (i / 4) * INPUTS_PITCH + 4 * (i % 4)];
+        const float* weights = piece + MOST_ROWS * INPUTS_PITCH + (share * STEP + t) * PITCH + side * OWN + 4 * g;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            float run[4];
+            copy_run<4>(run, weights + 4 * e * PITCH);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) right[j][e] = run[j];
+        }
+        typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
+        factors.take(left, right);
+        factors.multiply_into(sums);
+    });
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        float* row = memory + (share * tile.height + 8 * i + g) * tile.stride() + side * OWN;
+        float run[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) run[j] = sums[i][j % 4][j / 4];
+        store_run<8>(row + 8 * t, run);
+    }
+    __syncthreads();
+    Outputs<float>(product, tile).write(memory, SHARES);
+}

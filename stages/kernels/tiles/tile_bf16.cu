@@ -1,0 +1,22 @@
+// Matrix products by tiles, on tensor cores: bfloat16. All matrices are row-major, dense.
+#include "device/blocks_together.cuh"
+#include "device/dependent.cuh"
+#include "device/tensor_cores.cuh"
+#include "tiles/output_tiles.cuh"
+#include "tiles/tensor_arithmetic.cuh"
+
+// tile_product_bf16: as tile_product_f32, factors rounded to bfloat16, sums in float32.
+//   a        (m, k), or (k, m) for transposes 1       f32  in
+//   b        (k, n), or (n, k) for transposes 2       f32  in
+//   out      (m, n)                                   f32  out; also in unless beta is 0, which reads nothing
+//   bias     (n,), or any where there is none         f32  out; only in for fusion 1 and 2
+//   mask     (m, mask_bytes), or any without a ReLU   u8   out; in for fusion 3; bit col % 8 of byte col / 8
+// Launch: as tile_product_f32, by shape, transposes, fusion, m, n, k, mask_bytes, alpha and beta; scale is not used.
+// Needs:  sm_80 (clusters: sm_90); m, n, k >= 1; each matrix under 2^30 elements; fusion 4 with transposes 1.
+// Order:  each warp adds its share of k from first to last, then warps and blocks in order; repeats bit for bit.
+extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP, RESIDENT) tile_product_bf16(
+    const float* a, const float* b, float* out, float* bias, unsigned char* mask, int m, int n, int k, int mask_bytes,
+    int transposes, int shape, int fusion, float alpha, float beta, float scale) {
+    tile_product<BFloat16>(Product<float>{a, b, out, bias, mask, m, n, k, mask_bytes, fusion, alpha, beta, scale},
+                          shape, transposes);
+}

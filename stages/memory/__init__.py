@@ -1,0 +1,1 @@
+"""Ablation: where the memory of a step's tensors comes from."""

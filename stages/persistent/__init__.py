@@ -1,0 +1,1 @@
+"""One kernel for a whole epoch, on all multiprocessors or on one cluster."""

@@ -1,0 +1,295 @@
+"""How persistent-grid divides a network among blocks: which layers are cut into tiles, how large, and where all lies.
+
+Counts are of float32 numbers unless said; a number's parts in a tile are half as large (kernels/tile_product.cuh). The
+arithmetic of `_tile_cycles` is a rough one, made to rank tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+
+from common.problem import Problem
+from stages.engine.workspace import MOST_ELEMENTS
+
+THREADS, WARPS = 512, 16  # persistent_grid.cu
+EDGE, TILE = 16, 8  # rows of a fragment of a product, and what is added up at once; its columns
+ALL_PARTS = 3  # bfloat16 that a float32 is the sum of
+RUN = 16  # numbers of 16 bits, in an odd count of which a tile's rows come
+TASK = 32  # outputs or inputs of what no block owns
+MOST_K, MOST_N = 512, 256  # inputs and outputs of a tile
+CHUNK = 64  # rows of a batch in shared memory where not all of them fit
+STEP = 1 << 5  # outputs, at which rows of a tensor are cut
+LINE = 32  # where copies to shared memory begin: 16 bytes further on, each would need two writes
+
+BARRIER_CYCLES = 1_900
+L2_BYTES_PER_CYCLE = 40  # of one block's reads, when all blocks read
+ALL_L2_BYTES_PER_CYCLE = 2_700
+SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.42, 0.36, 0.3)  # of shared memory, for a layer's tiles: tried until all fits
+PRODUCT_CYCLES = 6.5  # of an instruction, for one of four tensor cores
+TASK_CYCLES = 2_000  # of a tile of what no block owns
+STEP_CYCLES = 100  # of sixteen k, until their loads and products have followed each other
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`struct Plan` of persistent_grid, field by field."""
+
+    wide: int
+    batch: int
+    rows: int
+    chunk: int
+    held: int
+    partials: int
+    images_at: int
+    inputs_at: int
+    doutputs_at: int
+    weights_at: int
+    vectors_at: int
+    scratch_at: int
+    helpers: int
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """`struct Layer` of persistent_grid, field by field."""
+
+    inputs: int
+    outputs: int
+    weight: int
+    bias: int
+    tile_k: int = 0
+    tile_n: int = 0
+    slices: int = 0
+    columns: int = 0
+    output: int = 0
+    doutput: int = 0
+    stride: int = 0
+    weight_at: int = -1
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles the weights are cut into."""
+        return self.slices * self.columns
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """A division: what the kernel is told, and what it needs."""
+
+    steps: int
+    sizes: Sizes
+    layers: tuple[LayerPlan, ...]
+    workspace: int
+    shared_bytes: int
+    parts: int
+
+    @property
+    def barriers(self) -> int:
+        """Of all blocks, in a step."""
+        return 4 * self.sizes.wide - 2
+
+    @property
+    def images_shape(self) -> tuple[int, int, int, int]:
+        """(steps, slices, rows, tile_k): the images as the first layer's tiles take them."""
+        first = self.layers[0]
+        return self.steps, first.slices, self.sizes.rows, first.tile_k
+
+    @property
+    def macros(self) -> tuple[tuple[str, str], ...]:
+        """What the kernel is compiled with."""
+        layers = itertools.chain(*map(astuple, self.layers))
+        plan, of_layers = (",".join(map(str, numbers)) for numbers in (astuple(self.sizes), layers))
+        return ("PARTS", str(self.parts)), ("PLAN", plan), ("LAYERS", of_layers)
+
+
+def make_plan(
+    problem: Problem,
+    steps: int,
+    weights: list[int],
+    biases: list[int],
+    blocks: int,
+    shared_bytes: int,
+    parts: int = ALL_PARTS,
+) -> GridPlan | None:
+    """The division for so many blocks, each with so much shared memory; None where not even small tiles fit.
+
+    `weights` and `biases` say where the layers' parameters begin, `parts` how many of a float32's products take.
+    """
+    layers = [
+        LayerPlan(layer.fan_in, layer.fan_out, weight, bias)
+        for layer, weight, bias in zip(problem.layers, weights, biases, strict=True)
+    ]
+    rows = _up(problem.batch_size, EDGE)
+    for (wide, held, kept), of_others, of_first in itertools.product(_ways(problem, rows, blocks), SHARES, SHARES):
+        chunk = rows if held else min(rows, CHUNK)
+        tasks = sum(-(-layer.outputs // TASK) * -(-layer.inputs // TASK) for layer in layers[wide:])
+        cut = [
+            _cut(layer, rows, chunk, blocks, tasks, held, int(share * shared_bytes / 4), parts, is_first=index == 0)
+            for index, (layer, share) in enumerate(zip(layers[:wide], [of_first, *[of_others] * wide], strict=False))
+        ]
+        if any(layer is None for layer in cut):
+            continue
+        tiled = [layer for layer in cut if layer is not None] + layers[wide:]
+        helpers = _helpers(tiled[0], tasks, blocks, _tile_cycles(tiled[0], rows, blocks, parts, is_first=True))[1]
+        found = _place(problem, steps, rows, chunk, wide, held, kept, tiled, parts, helpers)
+        numbers = max(math.prod(found.images_shape), found.workspace)
+        if found.shared_bytes <= shared_bytes and numbers <= MOST_ELEMENTS:
+            return found
+    return None
+
+
+def _ways(problem: Problem, rows: int, blocks: int) -> Iterator[tuple[int, bool, bool]]:
+    """How many layers are wide, whether tiles are held and the tail's weights kept; the best that fits is the first."""
+    last = len(problem.layers) - 1
+    wides = []
+    for wide in range(1, max(last, 1) + 1):
+        cycles = sum(_tail_cycles(la.fan_in, la.fan_out, rows, blocks) for la in problem.layers[wide:])
+        if wide == max(last, 1) or cycles < (last - wide) * (4 * BARRIER_CYCLES + 4_000):
+            wides.append(wide)
+    for held, kept in ((True, True), (True, False), (False, True), (False, False)):
+        for wide in wides:
+            yield wide, held, kept
+
+
+def _tail_cycles(inputs: int, outputs: int, rows: int, blocks: int) -> float:
+    """What a layer of the tail takes about in a step."""
+    size = inputs * outputs
+    busy = min(rows, blocks)
+    return max(4 * size / L2_BYTES_PER_CYCLE, 4 * size * busy / ALL_L2_BYTES_PER_CYCLE) + -(-rows // blocks) * size / 16
+
+
+def _helpers(first: LayerPlan, tasks: int, blocks: int, cycles: float) -> tuple[float, int]:
+    """What tasks add to the cycles of the first layer's tiles, and by how many blocks: those without a tile, or all."""
+    idle = blocks - first.tiles
+    by_all = TASK_CYCLES * -(-tasks // blocks), blocks
+    return min(by_all, (max(0.0, TASK_CYCLES * -(-tasks // idle) - cycles), idle)) if idle > 0 else by_all
+
+
+@functools.lru_cache(maxsize=1024)
+def _cut(
+    layer: LayerPlan,
+    rows: int,
+    chunk: int,
+    blocks: int,
+    tasks: int,
+    held: bool,
+    space: int,
+    parts: int,
+    *,
+    is_first: bool,
+) -> LayerPlan | None:
+    """The layer in the tiles that take least time; None where none fits."""
+    best: tuple[float, LayerPlan] | None = None
+    outputs = TILE if is_first else EDGE  # what they come in: others are added up on the way back
+    for tile_k in range(EDGE, min(_up(layer.inputs, EDGE), MOST_K) + 1, EDGE):
+        for tile_n in range(outputs, min(_up(layer.outputs, outputs), MOST_N) + 1, outputs):
+            slices, columns = -(-layer.inputs // tile_k), -(-layer.outputs // tile_n)
+            if held and slices * columns > blocks:
+                continue
+            tile = replace(layer, tile_k=tile_k, tile_n=tile_n, slices=slices, columns=columns)
+            inputs = (2 if held else 1) * floats_of(chunk, tile_k) if is_first else floats_of(chunk, tile_k, parts)
+            taken = floats_of(tile_k, tile_n, ALL_PARTS if held else parts) + inputs + floats_of(chunk, tile_n, parts)
+            if taken > space:
+                break
+            cycles = _tile_cycles(tile, rows, blocks, parts, is_first=is_first)
+            cycles += _helpers(tile, tasks, blocks, cycles)[0] if is_first else 0.0
+            if best is None or cycles < best[0]:
+                best = cycles, tile
+    return best[1] if best else None
+
+
+def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, parts: int, *, is_first: bool) -> float:
+    """What the layer's products take about in a step."""
+    rounds = -(-layer.tiles // blocks)
+    of_inputs = 1 if is_first else parts  # one holds a pixel exactly
+
+    def product(m: int, n: int, k: int, of_left: int) -> float:
+        down, across = -(-m // EDGE), n // TILE
+        beside = 4 if down * across > 2 * WARPS else 2 if down * across > WARPS else 1
+        rounds = -(-down * -(-across // beside) // WARPS)
+        products = sum(left + right < parts for left in range(of_left) for right in range(parts))
+        loads = WARPS * (4 * of_left + 2 * parts * beside)  # of 128 bytes of shared memory, one a cycle
+        return rounds * (k // EDGE) * max(4 * beside * products * PRODUCT_CYCLES, loads, STEP_CYCLES)
+
+    forward = product(rows, layer.tile_n, layer.tile_k, of_inputs)
+    backward = 0.0 if is_first else product(rows, layer.tile_k, layer.tile_n, parts)
+    update = product(layer.tile_k, layer.tile_n, rows, of_inputs)
+    reading = 4 * rows * (layer.tile_n + (0 if is_first else layer.tile_k)) / L2_BYTES_PER_CYCLE
+    sums = rows * (layer.slices * layer.outputs + (0 if is_first else layer.columns * layer.inputs))
+    return (
+        rounds * (forward + backward + update + reading)
+        + 8 * sums / ALL_L2_BYTES_PER_CYCLE
+        + 40 * _up(layer.slices, 16)
+    )
+
+
+def _place(
+    problem: Problem,
+    steps: int,
+    rows: int,
+    chunk: int,
+    wide: int,
+    held: bool,
+    kept: bool,
+    layers: list[LayerPlan],
+    parts: int,
+    helpers: int,
+) -> GridPlan:
+    """Everything gets its place."""
+    placed, space = [], 0
+    strides = [
+        max(_up(layer.outputs, STEP), layer.columns * layer.tile_n, above.slices * above.tile_k)
+        for layer, above in zip(layers, [*layers[1:], layers[-1]], strict=True)
+    ]
+    for index, layer in enumerate(layers):
+        stride = max(strides[:wide]) if index < wide else strides[index]  # what is alike is as far apart
+        size = rows * stride // (2 if parts == 1 else 1)  # of Passed, in kernels/tile_product.cuh
+        placed.append(replace(layer, output=space, doutput=space + size, stride=stride))
+        space += 2 * size
+    partials = space
+    sums = [
+        rows * layer.slices * layer.columns * max(layer.tile_n, layer.tile_k if index else 0)
+        for index, layer in enumerate(placed[:wide])
+    ]
+
+    at = 0
+    if held:
+        for index, layer in enumerate(placed[:wide]):
+            placed[index] = replace(layer, weight_at=at)
+            at += floats_of(layer.tile_k, layer.tile_n, ALL_PARTS)
+    images_at = at
+    at += 2 * floats_of(rows, placed[0].tile_k) if held else 0
+    inputs_at = at
+    inputs = [floats_of(chunk, TASK, parts), THREADS, *(floats_of(chunk, la.tile_k, parts) for la in placed[1:wide])]
+    doutputs_at = inputs_at + max([*inputs, 0 if held else floats_of(chunk, placed[0].tile_k)])
+    weights_at = doutputs_at + max(
+        floats_of(chunk, cols, parts) for cols in (TASK, *(la.tile_n for la in placed[:wide]))
+    )
+    end = weights_at + (0 if held else max(floats_of(la.tile_k, la.tile_n, parts) for la in placed[:wide]))
+
+    vectors = sum(layer.inputs for layer in placed[wide:]) + problem.classes
+    vectors_at, scratch_at = inputs_at, inputs_at + _up(2 * vectors, 4)
+    at = scratch_at + THREADS
+    for index, layer in enumerate(placed):
+        if index >= wide and kept:
+            at = _up(at, LINE)
+            placed[index] = replace(layer, weight_at=at)
+            at += _up(layer.inputs * layer.outputs, 4)
+    sizes = Sizes(
+        wide, problem.batch_size, rows, chunk, int(held), partials,
+        images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at, helpers,
+    )  # fmt: skip
+    return GridPlan(steps, sizes, tuple(placed), partials + max(sums), 4 * max(end, at), parts)
+
+
+def floats_of(rows: int, cols: int, parts: int = 1) -> int:
+    """What a tile of so many parts, of 16 bits each, takes in shared memory; rows are as far apart as in the kernel."""
+    return parts * rows * (-(-cols // RUN) | 1) * RUN // 2
+
+
+def _up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple

@@ -1,0 +1,164 @@
+"""A persistent cluster: one launch trains a whole epoch, and the weights never leave the chip meanwhile.
+
+Why: in a graph a step is still eight kernels, each with about 1 us from the one before it, and each fetches from
+memory what the one before left there. Softmax regression has 31 KB of weights, and 2 MFLOP to do in a step.
+
+Change: launch. One thread-block cluster of sixteen multiprocessors trains an epoch: weights in registers, logits and
+their gradients through distributed shared memory. It absorbs gemm, epilogue, head and update. A second kernel, on the
+rest of the chip, multiplies each batch with the one before it, which lets most of a step overlap with the step before;
+in every epoch anew, and while the epoch before it is trained.
+Networks of one to four hidden layers, as far as shared memory takes them, go to a kernel of their own
+(cluster_plan.py).
+
+Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
+times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, 6.9 us for
+784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
+
+Found: 1.18 us on an H200, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24 us with earlier kernels.
+What holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
+784-128-128-128-10 takes 6.56 us, since messages take twice what was expected; 784-256-10 6.14, after 8.68 with a kernel
+that split the first layer's weights in every step; and 784-256-256-256-10 11.7, after 13.2 with messages that did not
+come in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import ClassVar
+
+import numpy as np
+
+from common.cost import Exchanges
+from common.problem import Problem
+from stages.classic import r6_cuda_graph
+from stages.engine.parts import float32, int32
+from stages.engine.recipe import Metrics, RunStep
+from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
+from stages.persistent import cluster_plan
+
+BLOCKS, THREADS, SHARED_BYTES = 16, 576, 212 * 1024  # persistent_cluster.cu
+GRAM_THREADS, GRAM_BYTES = 256, 192 * 1024  # neighbour_grams.cu
+EDGE, TILE = 16, 8  # images or features of a fragment, and of a matrix in it
+LANES = 32
+MOST_IMAGES = 128  # of a batch: eight for each block
+MOST_FEATURES = 1024  # the bias among them: 64 for each block
+MOST_CLASSES = 16
+
+
+class ClusterEpoch:
+    """An epoch by one cluster of blocks; raises ValueError for a problem that does not fit it."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    of_steps = r6_cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
+    rung: ClassVar[str] = "persistent-cluster"  # which messages begin with
+    halves: ClassVar[int] = cluster_plan.EXACT  # float16 that a factor is the sum of, with hidden layers
+
+    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
+        if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
+            raise ValueError(f"{self.rung}: {reason}")
+        self._train = cluster_plan.ClusterMlp(setup, self.halves) if setup.problem.hidden else ClusterRegression(setup)
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
+        """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
+        reason = cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else _misfit(problem, steps)
+        return f"{reason}; try persistent-grid" if reason else ""
+
+    @classmethod
+    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
+        """The hops of a step, one after the other, whatever the GPU.
+
+        Softmax regression exchanges twice in each step, but one step ahead, so that a step waits for one of them.
+        """
+        plan = cluster_plan.plan_for(problem, cls.halves) if problem.hidden else None
+        return Exchanges(cluster_hops=plan.hops if plan else 1)
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order."""
+        self._train(with_metrics)
+
+
+class ClusterRegression:
+    """An epoch of softmax regression by one cluster of blocks."""
+
+    def __init__(self, setup: Setup) -> None:
+        problem, tensors = setup.problem, setup.tensors
+        self._steps, self._pairs, self._tiles = len(tensors.batches), *fragment_counts(problem)
+        self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals)
+        self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
+        self._learning_rate = float32(problem.learning_rate)
+        self._train = setup.kernel("cluster/persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
+        self._multiply_neighbours = setup.kernel("cluster/neighbour_grams.cu", "neighbour_grams", BLOCKS, GRAM_BYTES)
+        # The products run beside trainings where there is room for both; elsewhere a training waits for its own.
+        self._device, self._others = setup.device, self._multiply_neighbours.clusters_at_once(GRAM_THREADS) - 1
+        self._images = fragments(setup.device, [images for images, _ in tensors.batches])
+        self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
+        for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
+            own[...] = labels
+        shape = (max(self._steps - 1, 1), 2 * self._pairs, self._pairs, LANES, 8)
+        # By an epoch's parity: products with a flag for each step, and when they may be made.
+        empty = setup.device.empty
+        self._products = [(empty(shape, np.float16), empty(shape[:1], np.int32)) for _ in range(2)]
+        self._free = [setup.device.event() for _ in range(2)]
+        for (_, ready), free in zip(self._products, self._free, strict=True):
+            setup.device.zero(ready)
+            free.record(setup.device.stream)  # once all is set up, for which a second stream would not wait by itself
+        self._epochs = 0
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order.
+
+        The products wait for the training two epochs ago alone. Since the host is epochs ahead of the GPU, unless it
+        has waited for totals, they are made while the last epoch is trained. The training waits for the flag of each
+        step, and so ends after they were made: nothing has to join the streams.
+        """
+        self._epochs += 1
+        number, parity = np.int32(self._epochs), self._epochs % 2
+        products, free = self._products[parity], self._free[parity]
+        with self._device.beside(0, after=free) if self._others else nullcontext():
+            sizes = map(int32, (self._steps, self._pairs, self._tiles))
+            self._multiply_neighbours(max(self._others, 1), GRAM_THREADS, self._images, *products, *sizes, number)
+        data, flags = (self._images, self._labels, *products), (number, self._learning_rate, int32(with_metrics))
+        self._train(1, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
+        free.record(self._device.stream)
+
+
+def _misfit(problem: Problem, steps: int) -> str:
+    """Why softmax regression does not fit the cluster; empty if it does."""
+    if problem.batch_size % EDGE or problem.batch_size > MOST_IMAGES:
+        return f"batch size {problem.batch_size}: it takes multiples of {EDGE} up to {MOST_IMAGES}"
+    if problem.inputs >= MOST_FEATURES:
+        return f"{problem.inputs} inputs: it takes {MOST_FEATURES - 1} at most"
+    if problem.classes > MOST_CLASSES:
+        return f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
+    pairs, tiles = fragment_counts(problem)
+    most = steps * pairs * max(tiles, 2 * pairs) * EDGE * EDGE
+    return f"{steps:,} steps: its memory reaches {MOST_ELEMENTS:,} numbers" if most > MOST_ELEMENTS else ""
+
+
+def fragment_counts(problem: Problem) -> tuple[int, int]:
+    """How many fragments of sixteen a batch has, and the features with the bias."""
+    return problem.batch_size // EDGE, -(-(problem.inputs + 1) // EDGE)
+
+
+def fragments(device: Device, batches: Sequence[Array]) -> Array:
+    """Batches of images (B, I) as matrices of 16 images by 16 features, each as four of 8 by 8.
+
+    Returns float16 (steps, tiles, B / 16, 2, 2, 8, 8). A pixel of 1, the bias's, follows the last feature, then zeros
+    fill the last tile.
+    """
+    steps, (batch, inputs) = len(batches), batches[0].shape
+    tiles = -(-(inputs + 1) // EDGE)
+    images = device.empty((steps, batch, tiles * EDGE), np.float16)
+    images[...] = 0
+    for own, pixels in zip(images, batches, strict=True):
+        own[:, :inputs] = pixels
+    images[:, :, inputs] = 1
+    split = images.reshape(steps, -1, 2, TILE, tiles, 2, TILE).transpose(0, 4, 1, 2, 5, 3, 6)
+    matrices = device.empty(split.shape, np.float16)
+    matrices[...] = split
+    return matrices
+
+
+STAGE = r6_cuda_graph.STAGE.climb("persistent-cluster", "Persistent cluster", group="beyond", launch=ClusterEpoch)

@@ -1,0 +1,1 @@
+"""Ablation: launch shapes of the plain kernels, measured instead of fixed."""

@@ -1,0 +1,1 @@
+"""Wide layers: weights copied ahead of the products that use them."""

@@ -1,0 +1,63 @@
+"""The head of a network together with its last layer: one kernel in one cluster of blocks."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from common.problem import Problem
+from stages.engine.parts import blocks, float32, int32
+from stages.engine.workspace import Array, Setup
+from stages.fusion.r1_fused_head import FusedHead
+
+BLOCKS, THREADS, MOST_CLASSES = 16, 512, 32  # last_layer.cu
+MOST_BYTES = 224 * 1024  # of shared memory a block
+
+
+class LastLayerHead:
+    """The head, and all that is to be done for the layer before it."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    takes_layer: ClassVar[bool] = True
+    of_forward = FusedHead  # validation's, which updates nothing
+    rung: ClassVar[str]  # which messages begin with
+    below: ClassVar[str]  # which takes any network
+
+    def __init__(self, setup: Setup) -> None:
+        problem, tensors = setup.problem, setup.tensors
+        if reason := self.misfit(problem, len(tensors.batches)):
+            raise ValueError(f"{self.rung}: {reason}")
+        macros = (("CLASSES", str(problem.classes)),)
+        self._kernel = setup.kernel(
+            "streamed/last_layer.cu", "last_layer", BLOCKS, shared_bytes(problem), macros=macros
+        )
+        self._read = (tensors.outputs[-2], tensors.weights[-1], tensors.biases[-1])
+        self._written = (tensors.doutputs[-2], tensors.totals)
+        self._sizes = (int32(problem.batch_size), int32(problem.layers[-1].fan_in))
+        self._rate = float32(problem.learning_rate)
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
+        """Why a problem does not fit the cluster, and what to try; empty if it does."""
+        fan_in, needed, reason = problem.layers[-1].fan_in, shared_bytes(problem), ""
+        if not problem.hidden:
+            reason = "no hidden layer: it takes one at least"
+        elif problem.classes > MOST_CLASSES:
+            reason = f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
+        elif fan_in % 4:
+            reason = f"{fan_in} units before the classes: it takes multiples of 4"
+        elif fan_in > BLOCKS * 2 * THREADS or needed > MOST_BYTES:
+            what = f"batch size {problem.batch_size:,}, {fan_in:,} units before the classes"
+            most = f"{MOST_BYTES:,} bytes a block, {BLOCKS * 2 * THREADS:,} units"
+            reason = f"{what}: {needed:,} bytes a block; it takes {most} at most"
+        return f"{reason}; try {cls.below}" if reason else ""
+
+    def __call__(self, labels: Array, with_totals: bool) -> None:
+        """Labels (B,) and the last hidden layer's output to its gradient; updates the last layer."""
+        self._kernel(1, THREADS, *self._read, labels, *self._written, *self._sizes, int32(with_totals), self._rate)
+
+
+def shared_bytes(problem: Problem, cluster: int = BLOCKS) -> int:
+    """What each block of the cluster needs."""
+    batch, own = problem.batch_size, 4 * blocks(problem.layers[-1].fan_in, 4 * cluster)
+    of_threads = THREADS * (2 * problem.classes | 1)
+    return 4 * (batch * (own | 4) + (own + 2 * batch) * problem.classes + of_threads + 2 * batch)

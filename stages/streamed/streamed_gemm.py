@@ -1,0 +1,182 @@
+"""A layer's weights streamed through blocks: forward, and back in one pass over them; each where it measures faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from common.cuda.epilogue import Fusion
+from stages.engine.parts import blocks, float32, int32
+from stages.engine.workspace import Array, Setup
+from stages.tiles.tile_gemm import How, TileGemm, Way, made_of
+from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, MOST_SPLIT_BLOCKS, STEP, WARP, TileProducts
+
+# weight_stream.cuh, streamed_back.cuh and streamed_forward.cuh
+OWN = 32
+WIDTH = 64
+PITCH, WIDER = WIDTH + 8, WIDTH + 16
+DEPTH = 64
+INPUTS_PITCH = DEPTH + 8
+MOST_ROWS = 32  # of a batch
+BACK_PIECES = 3
+PARTS = WIDTH // STEP  # of a piece, each a warp's
+HELD = 8  # bytes for an input, which is there in as many parts as products take
+FORWARD_PIECES = 4
+PATCHES = 16  # of weights, some of which stay in L2
+KEPT_SHARE = 0.4  # of L2, at most, for those; docs/notes.md has what was tried
+FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
+
+Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
+WayBack = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs, and its update
+
+
+class StreamedGemm(TileGemm):
+    """The rung below's products, or with streamed weights where that measures faster; a layer's way back as one."""
+
+    streamed: ClassVar[tuple[str, str, str]]
+    """A file, and its kernels: forward and back."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        file, forward, back = self.streamed
+        self._forward = lru_cache(partial(setup.kernel, file, forward))
+        self._back = lru_cache(partial(setup.kernel, file, back))
+        self._empty = setup.device.empty
+        self._no_mask = self._empty((1,), np.uint8)
+        weights = sum(4 * layer.fan_in * layer.fan_out for layer in setup.problem.layers)
+        self._kept = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
+        self._most_shared = setup.device.block_shared_bytes
+        self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
+        self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} kept {self._kept} or {self._made}")
+        self._ways_back: dict[tuple[int, ...], WayBack] = {}
+        self._held_back: Product | None = None
+
+    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
+        """The rung below's way, or one of ours."""
+        below = super()._fastest(tiles, a, left, b, out, how)
+        own = [*self.ways_forward(a, b, how), *self.ways_to_update(a, b, how)]
+        if not own:
+            return below
+        ways, scratch, trial = [below, *((way, False) for way in own)], out.copy(), how.for_trial()
+        candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
+        for candidate in candidates[1:]:
+            candidate()  # loads what it needs
+        fastest: int = self._streams.fastest(f"{a.shape} {b.shape} {left is a} {how.kind}", candidates)
+        return ways[fastest]
+
+    def ways_forward(self, a: Array, b: Array, how: How) -> list[Callable[..., None]]:
+        """All ways to multiply inputs (B, I) with weights (I, O) where a bias is added; none for other products."""
+        (rows, inputs), outputs = a.shape, b.shape[-1]
+        if how[:4] != (False, False, 1.0, 0.0) or how.kind not in ("bias", "relu_bias"):
+            return []
+        if rows > MOST_ROWS or inputs % 4 or outputs % 4 or self._most_shared < FORWARD_BYTES:
+            return []
+        return [
+            partial(self._stream_forward, split)
+            for split in self._splits(blocks(outputs, WIDTH), blocks(inputs, DEPTH))
+        ]
+
+    def ways_to_update(self, a: Array, b: Array, how: How) -> list[Callable[..., None]]:
+        """All ways to update weights by inputs (B, I) and a gradient (B, O) alone: back, for inputs that need none."""
+        if how.kind != "bias_row" or how.beta != 1.0 or not (cuts := self._cuts_back(b, a.shape[1])):
+            return []
+        unneeded, no_byte = self._empty((1,), np.float32), self._empty((1, 0), np.uint8)
+        held = How(False, True, 1.0, 0.0, Fusion("relu_backward", mask=no_byte))
+
+        def update(cut: tuple[int, int], a: Array, b: Array, out: Array, *how: Any) -> None:
+            self._one_kernel(*cut, (b, out, unneeded, held), (a, b, out, How(*how)))
+
+        return [partial(update, cut) for cut in cuts]
+
+    def _splits(self, tiles: int, pieces: int) -> list[int]:
+        """Blocks of a cluster, each with a piece at least; more than one only where tiles are few."""
+        most = MOST_SPLIT_BLOCKS // tiles if self._with_clusters else 1
+        return [split for split in CLUSTERS if split == 1 or split <= min(pieces, most)]
+
+    def _stream_forward(self, split: int, a: Array, b: Array, out: Array, *how: Any) -> None:
+        fusion: Fusion = how[-1]
+        rows, outputs = out.shape
+        kernel = self._forward(split if split > 1 else None, FORWARD_BYTES)
+        mask = self._no_mask if fusion.mask is None else fusion.mask
+        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], self._kept)
+        kernel((1, blocks(outputs, WIDTH)), FORWARD_WARPS * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
+
+    def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
+        back, self._held_back = self._held_back, None
+        if back is None and how.kind == "relu_backward" and self._cuts_back(a, b.shape[0]):
+            self._held_back = (a, b, out, how)
+        elif back is None:
+            super()._multiply(a, b, out, how)
+        elif back[0] is b and back[1] is out and how.kind == "bias_row" and how.beta == 1.0:
+            self._go_back(back, (a, b, out, how))
+        else:
+            super()._multiply(*back)
+            self._multiply(a, b, out, how)
+
+    def _go_back(self, back: Product, update: Product) -> None:
+        key = (*back[2].shape, update[2].shape[1])
+        way = self._ways_back.get(key)
+        if way is None:
+            way = self._ways_back[key] = self._fastest_way_back(back, update)
+        way(back, update)
+
+    def _fastest_way_back(self, back: Product, update: Product) -> WayBack:
+        """What measures fastest, on copies of what it writes."""
+        doutputs, weights, dinputs, how_back = back
+        scratch = weights.copy()
+        trial = (doutputs, scratch, dinputs, how_back), (update[0], doutputs, scratch, update[3].for_trial())
+        ways = self.ways_back(doutputs, weights)
+        candidates = [partial(way, *trial) for way in ways]
+        for candidate in candidates:
+            candidate()  # loads what it needs
+        purpose = f"{dinputs.shape} {weights.shape} {how_back[:4]} {update[3][:4]}"
+        fastest: int = self._streams.fastest(purpose, candidates)
+        return ways[fastest]
+
+    def ways_back(self, doutputs: Array, weights: Array) -> list[WayBack]:
+        """All ways for a gradient (B, O) and weights (I, O), two kernels first."""
+        return [
+            self._two_kernels,
+            *(partial(self._one_kernel, *cut) for cut in self._cuts_back(doutputs, weights.shape[0])),
+        ]
+
+    def _cuts_back(self, doutputs: Array, inputs: int) -> list[tuple[int, int]]:
+        """Blocks of a cluster, and groups of a block; no block without a piece."""
+        rows, outputs = doutputs.shape
+        if rows > MOST_ROWS or outputs % STEP:
+            return []
+        return [
+            (split, groups)
+            for groups in (1, 2)
+            if back_bytes(groups) <= self._most_shared
+            for split in self._splits(blocks(inputs, groups * OWN), blocks(outputs, WIDTH))
+        ]
+
+    def _two_kernels(self, back: Product, update: Product) -> None:
+        super()._multiply(*back)
+        super()._multiply(*update)
+
+    def _one_kernel(self, split: int, groups: int, back: Product, update: Product) -> None:
+        doutputs, weights, dinputs, passed = back
+        inputs, _, _, how = update
+        assert passed.fusion is not None
+        assert how.fusion is not None
+        rows, outputs = doutputs.shape
+        kernel = self._back(split if split > 1 else None, back_bytes(groups))
+        mask = passed.fusion.mask
+        arrays = (inputs, doutputs, weights, how.fusion.bias, dinputs, mask)
+        sizes = (rows, weights.shape[0], outputs, mask.shape[-1], groups, self._kept)
+        grid = (1, blocks(sizes[1], groups * OWN))
+        kernel(grid, groups * PARTS * WARP, *arrays, *map(int32, sizes), float32(-how.alpha))
+
+
+def back_bytes(groups: int) -> int:
+    """What a block with so many groups of inputs needs: its inputs, and pieces of what is copied."""
+    return HELD * MOST_ROWS * OWN * groups + 4 * BACK_PIECES * (MOST_ROWS * PITCH + groups * OWN * WIDER)
+
+
+FORWARD_BYTES = 4 * FORWARD_PIECES * (MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH)
+"""What a block needs."""

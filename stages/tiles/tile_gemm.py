@@ -1,0 +1,157 @@
+"""Products by our own tiles or by cuBLASLt, whichever measured faster for their shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from common.cuda.compile import local_sources
+from common.cuda.epilogue import Fusion
+from common.source_hash import source_hash
+from stages.engine.parts import BIAS_COLS, BIAS_ROWS, blocks, float32, int32
+from stages.engine.recipe import Precision
+from stages.engine.workspace import KERNELS, Array, Setup
+from stages.tiles import tile_kernels
+from stages.tiles.tile_kernels import TileProducts
+
+
+class How(NamedTuple):
+    """What is to be done with two factors."""
+
+    trans_a: bool
+    trans_b: bool
+    alpha: float
+    beta: float
+    fusion: Fusion | None = None
+
+    @property
+    def kind(self) -> str:
+        """Of its fusion."""
+        return self.fusion.kind if self.fusion else ""
+
+    def for_trial(self) -> How:
+        """The same with a copy of what it would spoil when repeated."""
+        if self.fusion is None or self.kind != "bias_row":
+            return self
+        return self._replace(fusion=Fusion("bias_row", self.fusion.bias.copy()))
+
+
+def made_of(kernels: str, *modules: str) -> str:
+    """A hash of what decides which ways there are, and how fast each is: kernels by a pattern, and their launchers."""
+    sources = (file for kernel in sorted(KERNELS.glob(kernels)) for file in local_sources(kernel))
+    files = dict.fromkeys([*sources, *map(Path, modules)])
+    return source_hash(files)[:16]
+
+
+Key = tuple[tuple[int, ...], tuple[int, ...], bool, How]
+Way = tuple[Callable[..., None], bool]  # what enqueues a product, and whether it is ours
+
+
+class TileGemm:
+    """Our tiles or cuBLASLt, in float32; a subclass names another precision and its kernel."""
+
+    precision: ClassVar[Precision] = "float32"
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas")
+    kernel: ClassVar[tuple[str, str]] = ("tiles/tile_f32.cu", "tile_product_f32")
+
+    def __init__(self, setup: Setup) -> None:
+        from common.cuda.cublas import Matmul  # here, since a machine without cuBLAS lists its rungs too
+
+        scale = gradient_scale(setup.problem.batch_size) if self.precision == "float16" else 1.0
+        self._tiles = TileProducts(setup, *self.kernel, scale)
+        self._library = Matmul(setup.device, self.precision)
+        self._bias_update = setup.kernel("plain/layer.cu", "bias_update")
+        # A choice is a number, which means something else wherever there are other ways to choose from.
+        made = made_of("tiles/tile_*.cu", tile_kernels.__file__, __file__)
+        self._made = f"{self.kernel[1]} {made} or cuBLASLt {self._library.version}"
+        self._trials = setup.device.trials(self._made)
+        self._chosen: dict[Key, Way] = {}
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
+        self._multiply(a, b, out, How(trans_a, trans_b, alpha, beta))
+
+    def fused(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        fusion: Fusion,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out."""
+        self._multiply(a, b, out, How(trans_a, trans_b, alpha, beta, fusion))
+
+    def own(self, a: Array) -> tuple[TileProducts, Array]:
+        """Our kernel for products with this left factor, and the factor as that kernel takes it."""
+        return self._tiles, a
+
+    def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
+        tiles, left = self.own(a)
+        key = (a.shape, b.shape, left is a, how)
+        way = self._chosen.get(key)
+        if way is None:
+            way = self._chosen[key] = self._fastest(tiles, a, left, b, out, how)
+        enqueue, ours = way
+        enqueue(left if ours else a, b, out, *how)
+
+    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
+        """What measures fastest of our cuts and the library, on a copy of what it writes."""
+        scratch, trial = out.copy(), how.for_trial()
+        ways: list[Way] = [(partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])]
+        if self.precision != "float16":  # there it scales no gradients
+            with suppress(RuntimeError):  # it has no algorithm
+                self._by_library(a, b, scratch, *trial)  # which looks for its fastest
+                ways.append((self._by_library, False))
+        candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
+        for candidate in candidates:
+            candidate()  # loads what it needs
+        purpose = f"{out.shape} {a.shape} {b.shape} {left is a} {how[:4]} {how.kind}"
+        fastest: int = self._trials.fastest(purpose, candidates)
+        return ways[fastest]
+
+    def _by_library(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        trans_a: bool,
+        trans_b: bool,
+        alpha: float,
+        beta: float,
+        fusion: Fusion | None,
+    ) -> None:
+        """It knows no row of bias, which takes a kernel of its own then."""
+        if fusion is None or fusion.kind != "bias_row":
+            self._library(a, b, out, trans_a, trans_b, alpha, beta, fusion)
+            return
+        self._library(a, b, out, trans_a, trans_b, alpha, beta)
+        rows, cols = b.shape
+        grid, block = blocks(cols, BIAS_COLS), (BIAS_COLS, BIAS_ROWS)
+        self._bias_update(grid, block, b, fusion.bias, float32(-alpha), int32(rows), int32(cols))
+
+
+def gradient_scale(batch: int) -> float:
+    """A power of two by which gradients, means over a batch, are far from the least that a float16 holds.
+
+    No logit's gradient is more than 1 / batch, so that it becomes 256 to 512 at most, and those of hidden layers are
+    sums of these by the weights: 65,504 is far away. What is lost, numbers below 6e-5, is 2e-7 of the largest.
+    """
+    return 256.0 * 2.0 ** (batch - 1).bit_length()

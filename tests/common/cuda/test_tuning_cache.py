@@ -1,0 +1,46 @@
+"""Choices that outlive the process that made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.cuda.tuning_cache import Choices
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_what_one_process_chose_the_next_one_finds() -> None:
+    Choices("cuBLASLt 130100 on NVIDIA H200").keep("128x784x10", 3)
+    assert Choices("cuBLASLt 130100 on NVIDIA H200").get("128x784x10") == 3
+    assert Choices("cuBLASLt 130100 on NVIDIA H200").get("another") is None
+    assert Choices("cuBLASLt 130200 on NVIDIA H200").get("128x784x10") is None
+
+
+def test_two_processes_keep_each_other_s_choices() -> None:
+    first, second = Choices("x"), Choices("x")
+    first.keep("a", 1)
+    second.keep("b", 2)
+    assert [Choices("x").get(purpose) for purpose in "ab"] == [1, 2]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": "one"}', b"\xff\xfe"])
+def test_a_damaged_file_is_as_good_as_none(cache: Path, content: bytes) -> None:
+    Choices("x").keep("a", 1)
+    (file,) = (cache / "tuning").iterdir()
+    file.write_bytes(content)
+    assert Choices("x").get("a") is None
+    Choices("x").keep("a", 2)
+    assert Choices("x").get("a") == 2
+
+
+def test_without_a_place_on_disk_the_process_itself_remembers(cache: Path) -> None:
+    (cache / "tuning").write_text("a file where the folder should be")
+    choices = Choices("x")
+    choices.keep("a", 1)
+    assert choices.get("a") == 1

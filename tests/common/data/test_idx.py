@@ -1,0 +1,120 @@
+"""IDX files that are read, and every kind of damage that is refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.data.idx import IMAGES_RANK, LABELS_RANK, parse_idx, read_idx
+from common.errors import UsageError
+from tests.common.data.idx_writer import idx_bytes
+
+IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
+LABELS = np.array([3, 1, 4, 1, 5], np.uint8)
+
+
+def reason(raw: bytes, rank: int = IMAGES_RANK) -> str:
+    with pytest.raises(UsageError) as caught:
+        parse_idx(raw, "file", rank)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["data", "data.gz"])
+@pytest.mark.parametrize("gz", [True, False])
+@pytest.mark.parametrize(("array", "rank"), [(IMAGES, IMAGES_RANK), (LABELS, LABELS_RANK)])
+def test_reads_gzip_and_plain_whatever_the_name(
+    tmp_path: Path, array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], rank: int, gz: bool, name: str
+) -> None:
+    raw = idx_bytes(array)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(raw) if gz else raw)
+    idx = read_idx(path, rank)
+    assert idx.array.dtype == np.uint8
+    np.testing.assert_array_equal(idx.array, array)
+    assert idx.sha256 == hashlib.sha256(raw).hexdigest()
+
+
+def test_a_written_file_is_the_published_format() -> None:
+    assert idx_bytes(LABELS) == bytes([0, 0, 8, 1, 0, 0, 0, 5, 3, 1, 4, 1, 5])
+
+
+@pytest.mark.parametrize("gz", [True, False])
+def test_a_file_cut_anywhere_is_refused_and_nothing_else_is_raised(gz: bool) -> None:
+    images = np.random.default_rng(0).integers(256, size=(20, 7, 5), dtype=np.uint8)
+    raw = idx_bytes(images)
+    whole = gzip.compress(raw) if gz else raw
+    cuts = {*range(20), *range(20, len(whole), len(whole) // 30), *range(len(whole) - 9, len(whole))}
+    assert len(cuts) > 50
+    for cut in sorted(cuts):
+        line = reason(whole[:cut])
+        assert line.startswith("file: ")
+        assert "\n" not in line
+
+
+def test_a_gzip_file_with_any_byte_changed_is_refused_or_reads_the_same() -> None:
+    whole = gzip.compress(idx_bytes(IMAGES))
+    refused = 0
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        try:
+            np.testing.assert_array_equal(parse_idx(bytes(damaged), "file", IMAGES_RANK).array, IMAGES)
+        except UsageError:
+            refused += 1
+    assert refused > len(whole) - 10  # all but the header's time stamp, flags and system byte
+
+
+def test_truncated() -> None:
+    assert reason(idx_bytes(IMAGES)[:-1]) == "file: truncated: 75 bytes, the header (5 x 4 x 3) asks for 76"
+    assert reason(b"\x00\x00\x08\x03\x00") == "file: truncated: 5 bytes, the header alone has 16"
+    assert reason(b"") == "file: truncated: 0 bytes, the header alone has 16"
+
+
+def test_trailing_bytes() -> None:
+    assert reason(idx_bytes(IMAGES) + b"x") == "file: trailing bytes: 77 bytes, the header (5 x 4 x 3) asks for 76"
+
+
+@pytest.mark.parametrize("shape", [(0, 28, 28), (2922297295, 4250808064, 0)])
+def test_a_file_of_nothing_is_refused_whatever_its_other_sizes(shape: tuple[int, int, int]) -> None:
+    raw = struct.pack(">4I", 0x803, *(size % 2**32 for size in shape))
+    assert reason(raw) == (f"file: nothing in it ({shape[0]} x {shape[1]} x {shape[2]}); it must hold 1 image or more")
+
+
+def test_labels_where_images_belong() -> None:
+    raw = idx_bytes(np.zeros(20, np.uint8))
+    assert reason(raw) == "file: magic number 0x00000801, IDX images have 0x00000803"
+    assert reason(idx_bytes(IMAGES), LABELS_RANK) == "file: magic number 0x00000803, IDX labels have 0x00000801"
+
+
+def test_damaged_gzip() -> None:
+    whole = bytearray(gzip.compress(idx_bytes(IMAGES)))
+    whole[-8] ^= 1  # the checksum
+    assert reason(bytes(whole)).startswith("file: damaged gzip file (CRC check failed")
+    assert reason(bytes(whole[:-20])) == (
+        "file: damaged gzip file (Compressed file ended before the end-of-stream marker was reached)"
+    )
+
+
+def test_a_header_that_claims_gigabytes_allocates_none() -> None:
+    raw = struct.pack(">4I", 0x803, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF) + bytes(100)
+    tracemalloc.start()
+    try:
+        line = reason(raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert line.startswith("file: truncated: 116 bytes, the header (4294967295 x 4294967295 x 4294967295) asks for ")
+    assert peak < 1_000_000
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"absent: cannot be read \(No such file or directory\)$"):
+        read_idx(tmp_path / "absent", LABELS_RANK)
+    with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\)$"):
+        read_idx(tmp_path, LABELS_RANK)

@@ -1,0 +1,114 @@
+"""Folders of four IDX files: the names that are understood, and the files that do not fit each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.data.idx_folder import (
+    MNIST_SHA256,
+    RANKS,
+    TEST_IMAGES,
+    TEST_LABELS,
+    TRAIN_IMAGES,
+    TRAIN_LABELS,
+    read_quartet,
+)
+from common.errors import UsageError
+from tests.common.data.idx_writer import quartet_arrays, write_files
+
+
+def reason(folder: Path) -> str:
+    """The one line that refuses the folder, without the folder's own path."""
+    with pytest.raises(UsageError) as caught:
+        read_quartet(folder)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize("gz", [True, False])
+@pytest.mark.parametrize("dotted", [True, False])
+def test_the_usual_names_are_understood(tmp_path: Path, gz: bool, dotted: bool) -> None:
+    arrays = quartet_arrays()
+    names = {name: name.replace("-idx", ".idx") if dotted else name for name in arrays}
+    quartet = read_quartet(write_files(tmp_path, {names[name]: array for name, array in arrays.items()}, gz=gz))
+    np.testing.assert_array_equal(quartet.train_images, arrays[TRAIN_IMAGES])
+    np.testing.assert_array_equal(quartet.train_labels, arrays[TRAIN_LABELS])
+    np.testing.assert_array_equal(quartet.test_images, arrays[TEST_IMAGES])
+    np.testing.assert_array_equal(quartet.test_labels, arrays[TEST_LABELS])
+    assert list(quartet.sha256) == list(RANKS)
+    assert not quartet.is_mnist
+
+
+def test_mnist_is_known_by_its_bytes_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_files(tmp_path / "mnist", quartet_arrays())
+    quartet = read_quartet(folder)
+    assert not quartet.is_mnist
+    monkeypatch.setattr("common.data.idx_folder.MNIST_SHA256", quartet.sha256)
+    assert read_quartet(folder).is_mnist
+    monkeypatch.setattr(
+        "common.data.idx_folder.MNIST_SHA256", quartet.sha256 | {TEST_LABELS: MNIST_SHA256[TEST_LABELS]}
+    )
+    assert not read_quartet(folder).is_mnist
+
+
+def test_a_folder_that_is_not_there_or_is_a_file(tmp_path: Path) -> None:
+    absent, file = tmp_path / "absent", tmp_path / "file"
+    file.touch()
+    way_out = "name a folder that holds the four IDX files"
+    assert reason(absent) == f"{absent}: No such file or directory; {way_out}"
+    assert reason(file) == f"{file}: Not a directory; {way_out}"
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert reason(tmp_path) == (
+        f"{tmp_path}: no train-images-idx3-ubyte, no train-labels-idx1-ubyte, no t10k-images-idx3-ubyte, "
+        "no t10k-labels-idx1-ubyte; put the four IDX files there, plain or .gz"
+    )
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    arrays = quartet_arrays()
+    del arrays[TRAIN_LABELS]
+    folder = write_files(tmp_path, arrays)
+    assert reason(folder) == f"{folder}: no train-labels-idx1-ubyte; put the four IDX files there, plain or .gz"
+
+
+def test_counts_that_disagree(tmp_path: Path) -> None:
+    arrays = quartet_arrays(test=10)
+    arrays[TEST_LABELS] = arrays[TEST_LABELS][:9]
+    assert reason(write_files(tmp_path, arrays)) == (
+        "t10k-labels-idx1-ubyte.gz: 9 labels for the 10 images of t10k-images-idx3-ubyte.gz"
+    )
+
+
+def test_image_sizes_that_disagree(tmp_path: Path) -> None:
+    arrays = quartet_arrays(shape=(4, 3)) | {TEST_IMAGES: quartet_arrays(shape=(3, 4))[TEST_IMAGES]}
+    assert reason(write_files(tmp_path, arrays, gz=False)) == (
+        "t10k-images-idx3-ubyte: images of 3 x 4 pixels, those of train-images-idx3-ubyte 4 x 3"
+    )
+
+
+@pytest.mark.parametrize(("shape", "sizes"), [((0, 4, 3), "0 x 4 x 3"), ((10, 0, 3), "10 x 0 x 3")])
+def test_no_images(tmp_path: Path, shape: tuple[int, ...], sizes: str) -> None:
+    arrays = quartet_arrays() | {TEST_IMAGES: np.zeros(shape, np.uint8)}
+    assert reason(write_files(tmp_path, arrays)) == (
+        f"t10k-images-idx3-ubyte.gz: nothing in it ({sizes}); it must hold 1 image or more"
+    )
+
+
+def test_a_test_label_that_training_never_shows(tmp_path: Path) -> None:
+    arrays = quartet_arrays(classes=5)
+    arrays[TEST_LABELS][4] = 12
+    assert reason(write_files(tmp_path, arrays)) == (
+        "t10k-labels-idx1-ubyte.gz: label 12 out of range: it never occurs in train-labels-idx1-ubyte.gz"
+    )
+
+
+def test_a_single_class(tmp_path: Path) -> None:
+    arrays = quartet_arrays()
+    arrays[TRAIN_LABELS][:] = 3
+    assert reason(write_files(tmp_path, arrays)) == (
+        "train-labels-idx1-ubyte.gz: every label is 3; there must be 2 classes or more"
+    )

@@ -1,0 +1,103 @@
+// In place of stages/kernels/device/tensor_cores.cuh: what those instructions do, said again in C++ from PTX's tables of fragments.
+#pragma once
+
+inline float as_float(unsigned bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline unsigned as_bits(float value) {
+    unsigned bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+inline float __uint_as_float(unsigned bits) { return as_float(bits); }
+inline unsigned __float_as_uint(float value) { return as_bits(value); }
+
+inline unsigned tf32_of(float value) { return as_bits(value) + 0x1000u & ~0x1fffu; }
+
+inline unsigned bfloat16_bits(float value) {
+    const unsigned bits = as_bits(value);
+    if (value != value) return 0x7fff;
+    return bits + 0x7fffu + (bits >> 16 & 1) >> 16;
+}
+
+inline unsigned float16_bits(float value) {
+    const _Float16 half = static_cast<_Float16>(value);
+    unsigned short bits;
+    std::memcpy(&bits, &half, sizeof bits);
+    return bits;
+}
+
+inline unsigned bfloat16_pair(float first, float second) { return bfloat16_bits(first) | bfloat16_bits(second) << 16; }
+inline unsigned float16_pair(float first, float second) { return float16_bits(first) | float16_bits(second) << 16; }
+
+namespace cpu_cuda {
+
+inline float of_bfloat16(unsigned bits) { return as_float(bits << 16); }
+
+inline float of_float16(unsigned bits) {
+    const unsigned short low = bits;
+    _Float16 half;
+    std::memcpy(&half, &low, sizeof half);
+    return half;
+}
+
+struct Fragment {
+    unsigned a[4], b[2];
+};
+
+// c += a b by a warp, whose lanes lay out what they hold for the others to see; `number` reads half of a register, or
+// all of it where a register is one number. K is 8 or 16.
+template <int K, class Read>
+void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Read number, int line) {
+    static Fragment held[8][32][32];  // of each block's warps, where they run at once
+    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    Fragment(&warp)[32] = held[blockIdx.x % 8][thread / 32];
+    const int own = lane(), per_register = K / 8;
+    warp[own] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    __syncwarp(~0u, line);
+    for (int i = 0; i < 4; ++i) {
+        const int row = own / 4 + i / 2 * 8, col = own % 4 * 2 + i % 2;
+        for (int k = 0; k < K; ++k) {
+            const int half = k / (4 * per_register), t = k / per_register % 4, part = k % per_register;
+            const unsigned left = warp[row % 8 * 4 + t].a[row / 8 + 2 * half], right = warp[col * 4 + t].b[half];
+            c[i] += number(left, part) * number(right, part);
+        }
+    }
+    __syncwarp(~0u, line);
+}
+
+}  // namespace cpu_cuda
+
+inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                          int line = __builtin_LINE()) {
+    cpu_cuda::multiply<8>(c, a, b0, b1, [](unsigned bits, int) { return as_float(bits); }, line);
+}
+
+inline void multiply_bfloat16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                              int line = __builtin_LINE()) {
+    const auto number = [](unsigned bits, int part) { return cpu_cuda::of_bfloat16(bits >> 16 * part & 0xffff); };
+    cpu_cuda::multiply<16>(c, a, b0, b1, number, line);
+}
+
+inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                             int line = __builtin_LINE()) {
+    const auto number = [](unsigned bits, int part) { return cpu_cuda::of_float16(bits >> 16 * part & 0xffff); };
+    cpu_cuda::multiply<16>(c, a, b0, b1, number, line);
+}
+
+template <bool TRANSPOSED, int COUNT>
+void load_matrices(unsigned (&to)[COUNT], const unsigned short* row, int line = __builtin_LINE()) {
+    const int g = cpu_cuda::lane() / 4, t = cpu_cuda::lane() % 4;
+    const auto row_of = [=](int lane) {
+        return reinterpret_cast<const unsigned short*>(
+            cpu_cuda::shuffle("load_matrices", ~0u, reinterpret_cast<std::uint64_t>(row), lane, line));
+    };
+    for (int i = 0; i < COUNT; ++i) {
+        const unsigned short *first = row_of(8 * i + (TRANSPOSED ? 2 * t : g)), *second = row_of(8 * i + 2 * t + 1);
+        to[i] = TRANSPOSED ? first[g] | second[g] << 16 : first[2 * t] | first[2 * t + 1] << 16;
+    }
+}

@@ -1,0 +1,65 @@
+"""How fast the cores are together, asked beside what runs on them alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ladder.machine.cpu_speed import Pace
+from ladder.measure import worker
+from tests.cheats.test_honest import judge_in_this_process
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+
+def test_it_is_the_median_of_the_products_that_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = Pace(2)
+    assert 0 < pace.read() < 0.1
+    monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 0.0)
+    took = iter([9.0, 2.0])  # the first of which wakes threads
+    monkeypatch.setattr(pace, "_took_s", lambda: next(took))
+    assert pace.read() == 2.0
+
+    now = iter(range(10))
+    monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 4.5)
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    took = iter([9.0, 7.0, 1.0, 1.0, 3.0, 3.0])
+    assert pace.read() == 3.0
+
+
+@pytest.mark.parametrize("readings", [(2.0, 1.0), (1.0, 2.0)])
+def test_the_quicker_reading_counts_of_before_anything_of_the_stage_and_after_its_runs(
+    readings: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_in_this_process(monkeypatch)
+    told, order = iter(readings), []
+
+    def read(self: Pace) -> float:
+        order.append("pace")
+        return next(told)
+
+    def noted(name: str) -> None:
+        done = getattr(worker, name)
+
+        def note(*args: Any, **options: Any) -> Any:
+            order.append(name)
+            return done(*args, **options)
+
+        monkeypatch.setattr(worker, name, note)
+
+    monkeypatch.setattr(Pace, "read", read)
+    for name in ("import_packages", "timed_run", "measure"):
+        noted(name)
+    (stage,) = prepare(tmp_path, NUMPY, rounds=1).run(Watcher()).stages
+    assert [process.pace_s for process in stage.processes] == [1.0]
+    assert order[:2] == ["pace", "import_packages"]
+    assert order[order.index("measure") :][:2] == ["measure", "pace"]
+    assert order.count("pace") == 2
+
+
+def test_it_is_asked_of_a_stage_on_the_cpu(tmp_path: Path) -> None:
+    (stage,) = prepare(tmp_path, NUMPY).run(Watcher()).stages
+    (process,) = stage.processes
+    assert process.pace_s is not None
+    assert 0 < process.pace_s < 0.1

@@ -1,0 +1,177 @@
+"""NVML, asked about the right GPU and believed only where it answers."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from ladder.machine.gpu_monitor import ClockError, GpuMemory, GpuMonitor
+from ladder.records.run import GpuState
+from tests.ladder import gpus
+from tests.ladder.gpus import H200, RTX_3060, FakeNvml
+
+
+def test_reads_the_first_visible_gpu_whatever_its_place_in_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(RTX_3060.pci_bus_id, H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert nvml.open == 1
+        for _ in range(2):
+            assert monitor.read() == [GpuState(1001, 41, 123.456, throttle_reasons=[], other_processes=0)]
+        assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": 700.0, "max_sm_mhz": 1980}
+    assert nvml.open == 0
+    assert monitor.read() == []
+
+
+@pytest.mark.parametrize(("computing", "others"), [(0, 0), (1, 0), (3, 2)])
+def test_the_other_users_of_the_gpu_are_counted(monkeypatch: pytest.MonkeyPatch, computing: int, others: int) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.computing = computing
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert [state.other_processes for state in monitor.read()] == [others]
+
+
+def test_where_nvml_does_not_tell_them_the_rest_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetComputeRunningProcesses"})).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert [(state.sm_mhz, state.other_processes) for state in monitor.read()] == [(1000, None)]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "names"),
+    [
+        (gpus.IDLE | gpus.CLOCKS_SETTING | gpus.SYNC_BOOST, []),
+        (gpus.SW_POWER_CAP | gpus.IDLE, ["power cap"]),
+        (gpus.HW_SLOWDOWN | gpus.HW_THERMAL, ["hardware slowdown", "thermal (hardware)"]),
+        (gpus.SW_THERMAL, ["thermal (software)"]),
+        (gpus.HW_SLOWDOWN | gpus.POWER_BRAKE, ["hardware slowdown", "power brake"]),
+    ],
+)
+def test_only_what_slows_a_kernel_is_throttling(
+    monkeypatch: pytest.MonkeyPatch, reasons: int, names: list[str]
+) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, reasons=reasons).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        (state,) = monitor.read()
+    assert state.throttle_reasons == names
+
+
+@pytest.mark.parametrize("refused", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetPowerUsage"])
+def test_a_refusal_is_no_reading(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, refused=frozenset({refused})).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.read() == []
+
+
+def test_what_nvml_keeps_back_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetEnforcedPowerLimit"})).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": None, "max_sm_mhz": 1980}
+
+
+def test_without_a_gpu_nvml_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.hide(monkeypatch)
+    nvml = FakeNvml()
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert (monitor.read(), monitor.describe(), nvml.open) == ([], {}, 0)
+
+
+def test_memory_that_was_given_back_before_the_end_counts_where_it_was_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    nvml.used_mib = 1000
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        nvml.used_mib = 1500
+        with memory.watched():
+            nvml.used_mib = 1900
+            time.sleep(0.05)  # many times as long as it takes to look once
+            nvml.used_mib = 1600
+        nvml.used_mib = 1500
+        assert memory.taken_mib() == 900
+        nvml.used_mib = 2100
+        assert memory.taken_mib() == 1100
+
+
+def test_watching_without_nvml_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.hide(monkeypatch)
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        with memory.watched():
+            pass
+        assert memory.taken_mib() is None
+
+
+def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with GpuMonitor() as monitor:
+        assert (monitor.read(), monitor.describe()) == ([], {})
+
+
+def test_memory_is_what_the_use_of_the_whole_device_grows_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        memory = GpuMemory(monitor)
+        nvml.used_mib = 1012
+        assert memory.taken_mib() == 500
+    assert memory.taken_mib() is None
+
+
+def test_clocks_are_locked_and_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.clocks() == {"sm_mhz": 1000, "application_sm_mhz": 1830}
+        monitor.lock_clocks(1500)
+        assert nvml.locked == [(1500, 1500)]
+        monitor.reset_clocks()
+        assert nvml.locked == []
+
+
+@pytest.mark.parametrize(
+    ("mhz", "refused", "said"),
+    [
+        (1985, "", "this GPU has clocks from 345 to 1980 MHz, the nearest is 1980"),
+        (1499, "", "this GPU has clocks from 345 to 1980 MHz, the nearest is 1500"),
+        (1500, "nvmlDeviceSetGpuLockedClocks", "setting clocks takes an administrator's permission (Insufficient Perm"),
+        (1500, "nvmlInit", "NVML does not open this GPU"),
+    ],
+)
+def test_clocks_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, mhz: int, refused: str, said: str) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({refused}))
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor, pytest.raises(ClockError) as error:
+        monitor.lock_clocks(mhz)
+    assert str(error.value).startswith(said)
+    assert nvml.locked == []
+
+
+def test_a_clock_is_tried_where_nvml_does_not_tell_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetSupportedMemoryClocks"}))
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        monitor.lock_clocks(1499)
+    assert nvml.locked == [(1499, 1499)]
+
+
+def test_without_a_gpu_there_are_no_clocks_to_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.hide(monkeypatch)
+    with GpuMonitor() as monitor, pytest.raises(ClockError, match="no NVIDIA driver"):
+        monitor.lock_clocks(1500)

@@ -1,0 +1,103 @@
+"""The host's accounts, real and made up."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ladder.machine.host_monitor import HostMonitor
+from ladder.records.run import HostState
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Host:
+    """Files as Linux writes them, in a folder of the test's, and a clock."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tasks, self.stat = folder / "task", folder / "stat"
+        self.now_s = self.own_s = 0.0
+        monkeypatch.setattr("time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("time.process_time", lambda: self.own_s)
+        monkeypatch.setattr("os.cpu_count", lambda: 4)
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2})
+        self.thread("1", 0.0)
+        self.write(0, 0, 0)
+
+    def thread(self, name: str, waited_s: float) -> None:
+        (self.tasks / name).mkdir(parents=True, exist_ok=True)
+        (self.tasks / name / "schedstat").write_text(f"123 {int(waited_s * 1e9)} 7\n")
+
+    def write(self, user_s: float, system_s: float, stolen_s: float, *idle_s: float) -> None:
+        user, system, stolen = (int(seconds * TICK) for seconds in (user_s, system_s, stolen_s))
+        idle, guest = 10**6 + int(self.now_s * TICK), user
+        cores = "".join(f"cpu{core} 1 0 1 {int(seconds * TICK)} 0 0 0\n" for core, seconds in enumerate(idle_s))
+        self.stat.write_text(f"cpu  {user} 0 {system} {idle} 55 0 0 {stolen} {guest} {guest}\n{cores}intr 5\n")
+
+    def monitor(self) -> HostMonitor:
+        return HostMonitor(self.tasks, self.stat)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path, monkeypatch)
+
+
+def test_it_tells_what_happened_since_the_last_reading(host: Host) -> None:
+    monitor = host.monitor()
+    host.thread("1", 0.25)
+    host.thread("2", 0.5)
+    host.now_s, host.own_s = 10.0, 7.0
+    host.write(user_s=9.0, system_s=2.0, stolen_s=1.5)
+    assert monitor.read() == [HostState(0.75, 1.5, others=0.1)]  # 11 s, of which 7 were ours, of 40
+    assert monitor.read()[0].waited_s == 0
+    host.thread("2", 0.6)
+    assert monitor.read()[0].waited_s == pytest.approx(0.1)
+
+
+def test_what_this_process_does_is_no_disturbance(host: Host) -> None:
+    monitor = host.monitor()
+    host.now_s, host.own_s = 10.0, 40.1  # finer than ticks
+    host.write(user_s=40.0, system_s=0.0, stolen_s=0.0)
+    assert monitor.read() == [HostState(0.0, 0.0, 0.0)]
+
+
+def test_it_tells_which_cores_had_nothing_to_do(host: Host) -> None:
+    host.write(0, 0, 0, 1.0, 1.0, 1.0)
+    monitor = host.monitor()
+    host.now_s = 10.0
+    host.write(0, 0, 0, 6.0, 11.0, 8.0)
+    assert monitor.read()[0].idle_cores == pytest.approx(1.2)  # the second core is not for this process
+
+
+def test_a_thread_that_has_ended_takes_nothing_back(host: Host) -> None:
+    host.thread("2", 5.0)
+    monitor = host.monitor()
+    (host.tasks / "2" / "schedstat").unlink()
+    host.thread("1", 0.5)
+    assert monitor.read()[0].waited_s == 0
+
+
+@pytest.mark.parametrize("broken", ["", "cpu  1 2 3", "cpu  a b c d e f g h i"])
+def test_without_an_account_it_says_nothing(host: Host, broken: str) -> None:
+    host.stat.write_text(broken)
+    monitor = host.monitor()
+    assert monitor.read() == []
+    host.write(1, 1, 1)
+    assert monitor.read() == []  # since when?
+    assert len(monitor.read()) == 1
+    assert HostMonitor(host.tasks / "none", host.stat).read() == []
+
+
+def test_this_host_is_read_where_it_tells() -> None:
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this system has no /proc/self/schedstat")
+    monitor = HostMonitor()
+    time.sleep(0.3)  # the system counts in ticks of 10 ms, and may lag behind by some
+    (state,) = monitor.read()
+    assert state.waited_s >= 0
+    assert state.stolen_s >= 0
+    assert 0 <= state.others <= 1.5

@@ -1,0 +1,228 @@
+"""Which primitives are measured, which are left out and why, and what floors come of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from common.cost import HEADROOM, Design, Exchanges
+from common.errors import UsageError
+from common.problem import Problem
+from ladder.machine import environment, limits
+from ladder.machine.environment import ROOT
+from ladder.records.limits import SHARED, DesignFloor, Floor, LimitsRecord
+from ladder.records.run import GpuState
+from tests.ladder import gpus
+
+# Three samples of each, in the order of limits.PRIMITIVES.
+SAMPLES = {
+    "launch": [3.7, 3.5, 3.6],
+    "launch_and_wait": [8.0, 7.5, 7.6],
+    "launch_and_read": [14.0, 13.5, 15.0],
+    "graph_node": [0.9, 0.86, 0.88],
+    "dependent_graph_node": [0.5, 0.52, 0.51],
+    "block_barrier": [0.015, 0.014, 0.016],
+    "grid_barrier": [0.92, 0.91, 0.93],
+    "cluster_barrier": [0.19, 0.2, 0.21],
+    "cluster_hop": [0.25, 0.26, 0.24],
+    "load_latency": [0.14, 0.15, 0.13],
+    "memory_copy": [4300.0, 4200.0, 4250.0],
+    "l2_read": [5900.0, 5800.0, 6000.0],
+    "product": [700.0, 800.0, 750.0],
+    "graph_node_after_two_streams": [1.15, 1.17, 1.16],
+}
+
+
+class FakePrimitives:
+    """A GPU whose primitives are the numbers above, but for those that raise."""
+
+    multiprocessors = 132
+    l2_bytes = 60 << 20
+    on_chip_bytes = 132 * (228 + 256) << 10
+    block_shared_bytes = 227 << 10
+
+    def __init__(self, **changed: list[float] | Exception) -> None:
+        self._samples: dict[str, list[float] | Exception] = {**SAMPLES, **changed}
+        self.asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., list[float]]:
+        def measure(*arguments: Any) -> list[float]:
+            self.asked.append((name, arguments))
+            samples = self._samples[name]
+            if isinstance(samples, Exception):
+                raise samples
+            return samples
+
+        return measure
+
+
+def measured(gpu: FakePrimitives) -> LimitsRecord:
+    return limits.measure_limits(cast(Any, lambda: gpu))
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with that GPU and all packages."""
+    gpus.show(monkeypatch, gpus.H200)
+    monkeypatch.setattr(environment, "_not_installed", lambda package, title: None)
+    monkeypatch.setattr(limits, "missing", lambda needs: None)
+
+
+@pytest.mark.usefixtures("h200")
+def test_every_primitive_has_a_row_with_its_spread() -> None:
+    gpu = FakePrimitives()
+    record = measured(gpu)
+    assert [limit.name for limit in record.limits] == [primitive.name for primitive in limits.PRIMITIVES]
+    assert len({limit.name for limit in record.limits}) == len({limit.title for limit in record.limits})
+    assert record.skipped == {}
+    launch, copy = record.get("launch"), record.get("memory_copy")
+    assert launch is not None
+    assert (launch.median, launch.min, launch.max, launch.best) == (3.6, 3.5, 3.7, 3.5)
+    assert launch.spread == pytest.approx(0.2 / 3.6)
+    assert copy is not None
+    assert (copy.unit, copy.best) == ("GB/s", 4300.0)
+    assert ("graph_node", (132,)) in gpu.asked
+    assert [arguments for name, arguments in gpu.asked if name.startswith("cluster")] == [(2,), (16,), (2,), (16,)]
+    precisions = [arguments[0] for name, arguments in gpu.asked if name == "product"]
+    assert precisions == ["float32", "tf32", "bfloat16", "float16"]
+    assert gpu.asked[-1][0] == "graph_node_after_two_streams"  # nothing is measured after it
+    assert msgspec.json.decode(msgspec.json.encode(record), type=LimitsRecord) == record
+
+
+def test_an_older_gpu_is_not_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, gpus.RTX_3060)
+    monkeypatch.setattr(limits, "missing", lambda needs: environment.missing(n for n in needs if n.startswith("sm_")))
+    gpu = FakePrimitives()
+    record = measured(gpu)
+    too_old = "needs sm_90 or newer, this GPU is sm_86"
+    expected = {p.title: too_old for p in limits.PRIMITIVES if "cluster" in p.name or "dependent" in p.name}
+    assert len(expected) == 5
+    assert record.skipped == expected
+    assert not {"cluster_barrier", "cluster_hop", "dependent_graph_node"} & {name for name, _ in gpu.asked}
+    rates = limits.rates_of(record)
+    assert rates is not None
+    assert rates.exchange_us == 0.91
+
+
+class Company:
+    """A monitor that sees another process the first so many times that it is asked."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __enter__(self) -> Company:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self) -> list[GpuState]:
+        self.times -= 1
+        return [GpuState(1980, 45, 300.0, [], other_processes=int(self.times >= 0))]
+
+
+@pytest.mark.usefixtures("h200")
+def test_what_another_process_disturbs_is_measured_again_and_else_left_out() -> None:
+    once = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: Company(1)))
+    assert once.skipped == {}
+    assert limits.rates_of(once) is not None
+    first = limits.PRIMITIVES[0]
+    both = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: Company(limits.ATTEMPTS)))
+    assert both.skipped == {first.title: SHARED}
+    assert limits.rates_of(both) is None
+
+
+@pytest.mark.usefixtures("h200")
+def test_one_that_fails_is_left_out_with_the_reason() -> None:
+    record = measured(FakePrimitives(grid_barrier=RuntimeError("CUDA_ERROR_NOT_SUPPORTED: no\nmore")))
+    assert record.skipped == {"grid barrier, a block per SM": "RuntimeError: CUDA_ERROR_NOT_SUPPORTED: no"}
+    assert record.get("grid_barrier") is None
+    assert record.get("cluster_barrier_2") is not None
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize("sample", [0.0, -0.1, float("nan"), float("inf")])
+def test_a_difference_that_is_no_time_is_left_out(sample: float) -> None:
+    record = measured(FakePrimitives(block_barrier=[0.01, sample, 0.02]))
+    (reason,) = record.skipped.values()
+    assert reason.startswith("drowned in noise: ")
+
+
+@pytest.mark.usefixtures("h200")
+def test_floors_are_made_of_the_best_samples() -> None:
+    record = measured(FakePrimitives())
+    found = limits.floors(record, Problem(784, 10), "float32", Design(kernels=8, launches=8, waits=1, read_backs=1))
+    assert found is not None
+    assert found.design is not None
+    assert found.design.launching_us == pytest.approx(8 * 3.5)
+    # Each of the seven operations is shorter than a node, and so is the eighth kernel.
+    assert found.design.kernels_us == pytest.approx(8 * 0.86)
+    assert found.design.waiting_us == pytest.approx((7.5 - 3.5) + (13.5 - 3.5))
+    assert found.design_us == pytest.approx(28 + 14)
+    pixels_us = 128 * 784 / 6e6
+    assert found.physical_us == pytest.approx((pixels_us + 0.24) / HEADROOM)
+    early = Design(kernels=3, launches=0.01, are_dependents=True)
+    dependents = limits.floors(record, Problem(784, 10), "float32", early)
+    assert dependents is not None
+    assert dependents.design is not None
+    assert dependents.design.kernels_us == pytest.approx(3 * 0.5)
+    without = limits.floors(record, Problem(784, 10), "float32")
+    assert without == Floor(found.physical_us, None)
+    assert without.design_us is None
+
+
+@pytest.mark.usefixtures("h200")
+def test_exchanges_within_a_kernel_are_a_floor_of_their_own() -> None:
+    design = Design(kernels=0.01, launches=0.01, exchanges=Exchanges(cluster_hops=4, grid_barriers=2))
+    found = limits.floors(measured(FakePrimitives()), Problem(784, 10), "float32", design)
+    assert found is not None
+    assert found.design is not None
+    assert found.design.exchanging_us == pytest.approx(4 * 0.24 + 2 * 0.91)
+    assert found.design_us == pytest.approx(found.design.exchanging_us)
+    no_clusters = measured(FakePrimitives(cluster_hop=RuntimeError("no")))
+    found = limits.floors(no_clusters, Problem(784, 10), "float32", design)
+    assert found is not None
+    assert found.design is not None
+    assert found.design.exchanging_us == pytest.approx(6 * 0.91)
+
+
+def test_a_design_is_never_faster_than_the_problem_allows() -> None:
+    assert Floor(2.0, DesignFloor(1.0, 0.5, 0.25)).design_us == 2.0
+    assert Floor(1.0, DesignFloor(1.0, 3.0, 0.25)).design_us == 3.25
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(
+    "name", ["launch", "launch_and_wait", "launch_and_read", "graph_node", "memory_copy", "l2_read", "product"]
+)
+def test_no_floors_where_a_primitive_is_missing(name: str) -> None:
+    record = measured(FakePrimitives(**{name: RuntimeError("no")}))
+    assert limits.floors(record, Problem(784, 10), "float32") is None
+
+
+@pytest.mark.usefixtures("h200")
+def test_no_floors_without_any_exchange() -> None:
+    record = measured(FakePrimitives(cluster_hop=RuntimeError("no"), grid_barrier=RuntimeError("no")))
+    assert limits.floors(record, Problem(784, 10), "float32") is None
+
+
+def test_without_a_gpu_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.hide(monkeypatch)
+    with pytest.raises(UsageError, match=r"^limits: no CUDA device: no NVIDIA driver .*; they can only be measured"):
+        limits.measure_limits()
+
+
+@pytest.mark.skipif(environment.missing(("cuda",)) is None, reason="there is a GPU")
+def test_the_process_says_in_one_line_why_there_is_no_record(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ladder.machine.limits", str(tmp_path / "limits.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("limits: no CUDA device")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

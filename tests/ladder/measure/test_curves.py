@@ -1,0 +1,101 @@
+"""Curves: the very run that the oracle makes, in parts; a stage that has none keeps its row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.oracle import Oracle, evaluate
+from common.problem import initial_params
+from ladder.measure.curves import record_curve, windows
+from ladder.measure.protocol import run_number
+from ladder.records.run import Curve, load
+from stages.references.numpy_cpu import NumpyTrainer
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
+
+
+def losses(curve: Curve | None) -> list[float]:
+    assert curve is not None
+    return [seen.loss or 0.0 for seen in curve.training + curve.validation]
+
+
+def test_an_epoch_is_cut_into_parts() -> None:
+    assert windows(16, 5) == [range(5), range(5, 10), range(10, 15), range(15, 16)]
+    assert windows(16, 16) == windows(16, 99) == [range(16)]
+
+
+@pytest.mark.parametrize("hidden", [(), (12,)])
+def test_a_recorded_run_is_the_run_itself(hidden: tuple[int, ...]) -> None:
+    problem, data = small_problem(hidden=hidden), small_dataset()
+    params = initial_params(problem, 3)
+    curve = record_curve(NumpyTrainer, problem, data, params, 5, lambda: None)
+    oracle = Oracle(problem, params)
+    size = problem.batch_size
+    for number, begin in enumerate([0, 5, 10, 15] * 2):
+        rows = slice(begin * size, min(begin + 5, 16) * size)
+        wanted = oracle.run_epoch(data.train.images[rows], data.train.labels[rows])
+        seen = curve.training[number]
+        assert seen.step == number // 4 * 16 + min(begin + 5, 16)
+        assert seen.loss == pytest.approx(wanted.mean_loss, rel=1e-5)
+        assert seen.accuracy == wanted.accuracy
+    tested = evaluate(oracle.weights, oracle.biases, data.test.images, data.test.labels)
+    assert [seen.step for seen in curve.validation] == [16, 32]
+    assert curve.validation[-1].loss == pytest.approx(tested.mean_loss, rel=1e-5)
+    assert curve.validation[-1].accuracy == tested.accuracy
+
+
+def test_evaluation_is_that_of_the_formula() -> None:
+    problem, data = small_problem(hidden=()), small_dataset()
+    params = initial_params(problem, 0)
+    logits = data.test.images / 256.0 @ params.weights[0].astype(np.float64)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    seen = evaluate(params.weights, params.biases, data.test.images, data.test.labels)
+    right = probabilities[np.arange(len(logits)), data.test.labels.astype(int)]
+    assert seen.mean_loss == pytest.approx(-np.log(right).mean(), rel=1e-12)
+    params.weights[0][0, 0] = np.nan
+    broken = evaluate(params.weights, params.biases, data.test.images, data.test.labels)
+    assert np.isnan([broken.mean_loss, broken.accuracy]).all()
+
+
+def test_a_run_records_curves_beside_the_oracles_and_a_defect_shows(tmp_path: Path) -> None:
+    runner = prepare(
+        tmp_path, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NO_PARTS", problem=small_problem(hidden=(12,)),
+        curve_steps=5, rounds=2, repeats=1,
+    )  # fmt: skip
+    results = runner.run(Watcher())
+    good, defect, without = results.stages
+    assert results.oracle is not None
+    oracle = losses(results.oracle.curve)
+    assert len(oracle) == 2 * 4 + 2
+    assert losses(good.curve) == pytest.approx(oracle, rel=1e-5)
+    assert losses(defect.curve) != pytest.approx(oracle, rel=1e-4)
+    assert (without.status, without.curve, without.no_curve) == ("passed", None, "RuntimeError: no part of an epoch")
+    assert load(tmp_path) == results
+
+    again = prepare(
+        tmp_path, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NO_PARTS", problem=small_problem(hidden=(12,)),
+        known=results,
+    ).run(Watcher())  # fmt: skip
+    assert [stage.curve for stage in again.stages[::2]] == [good.curve, None]
+    assert again.stages[2].no_curve == without.no_curve
+
+
+def test_the_oracles_epochs_are_the_same_in_parts(tmp_path: Path) -> None:
+    from ladder.verify.oracle_runs import compute
+
+    small_dataset().save(tmp_path)
+    whole, parts = (compute(small_problem(), tmp_path, run_number(0, 0), 60.0, steps) for steps in (0, 5))
+    for one, other in zip(whole.epochs, parts.epochs, strict=True):
+        assert other.mean_loss == pytest.approx(one.mean_loss, rel=1e-12)
+        assert other.accuracy == pytest.approx(one.accuracy, rel=1e-12)
+    assert whole.tested == parts.tested
+    assert [seen.step for seen in whole.curve.training] == [16, 32]
+
+
+def test_without_being_asked_there_are_none(tmp_path: Path) -> None:
+    results = prepare(tmp_path, NUMPY).run(Watcher())
+    assert results.stages[0].curve is None
+    assert results.oracle is not None
+    assert results.oracle.curve is None

@@ -1,0 +1,53 @@
+"""What a new trainer asks of allocators until the end of its first epoch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.problem import Params
+from ladder.measure import worker
+from ladder.profile import cupti
+from ladder.records.profile import FirstCalls
+from stages.registry import load_all
+from tests.ladder.harness import small_dataset, small_problem
+
+
+def test_allocators_are_counted_before_and_in_the_first_epoch_of_a_trainer_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    class Trainer:
+        def load_params(self, params: Params) -> None:
+            done.append("load_params")
+
+        def run_epoch(self, epoch: int) -> None:
+            done.append(f"epoch {epoch}")
+
+        def close(self) -> None:
+            done.append("close")
+
+    def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
+        counted = []
+        for part in parts:
+            done.append("|")
+            part()
+            counted.append(Counter({"cudaMalloc": len(done), "cudaFreeAsync": 1, "cuLaunchKernel": 9}))
+        return counted
+
+    def build(*_: object) -> Any:
+        done.append("build")
+        return Trainer()
+
+    monkeypatch.setattr(cupti, "record_calls", record_calls)
+    stage = replace(load_all()["alloc-pool"].stage, build=build)
+    job: Any = SimpleNamespace(problem=small_problem(), round=0)
+    found = worker._first_calls(stage, job, small_dataset().train)
+    assert done == ["|", "build", "load_params", "|", "epoch 0", "close"]
+    assert found == FirstCalls({"cudaFreeAsync": 1, "cudaMalloc": 3}, {"cudaFreeAsync": 1, "cudaMalloc": 5})

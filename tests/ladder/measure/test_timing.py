@@ -1,0 +1,180 @@
+"""The clock and the plan, with a fake clock and a fake fence."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from common.problem import Params
+from common.trainer import EpochMetrics
+from ladder.measure.timing import (
+    Plan,
+    Run,
+    Validation,
+    measure,
+    plan_within,
+    read_late,
+    run_numbers,
+    share_outside,
+    timed_run,
+    warmup_epochs,
+)
+
+PARAMS = Params((), ())
+
+
+class FakeTrainer:
+    """An epoch takes a second of the fake clock, and another second on the device that only the fence sees."""
+
+    device: Literal["cpu", "gpu"] = "cpu"
+    cuda_stream: int | None = None
+    detail = ""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pending = 0.0
+        self.unread = 0.0
+        self.log: list[str] = []
+
+    def clock(self) -> float:
+        self.log.append("clock")
+        return self.now
+
+    def fence(self) -> None:
+        self.log.append("fence")
+        self.now += self.pending
+        self.pending = 0.0
+
+    def load_params(self, params: Params) -> None:
+        self.log.append(f"load {params}")
+        self.pending += 0.25
+
+    def run_epoch(self, epoch: int) -> None:
+        self.log.append(f"epoch {epoch}")
+        self.now += 1.0
+        self.pending += 1.0
+
+    def last_metrics(self) -> EpochMetrics | None:
+        return EpochMetrics(0.5, 0.9) if self.log[-1] == "epoch 1" else None
+
+    def read_params(self) -> Params:
+        self.now += self.unread
+        self.unread = 0.0
+        return PARAMS
+
+    def close(self) -> None:
+        raise AssertionError("measure does not own the trainer")
+
+
+def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
+    trainer = FakeTrainer()
+    run = timed_run(trainer, "p", 2, fence=trainer.fence, clock=trainer.clock)  # type: ignore[arg-type]
+    assert trainer.log == ["clock", "load p", "fence", "clock", "epoch 0", "epoch 1", "fence", "clock"]
+    assert (run.loading_s, run.seconds) == (0.25, 4.0)
+    assert run.metrics == {1: EpochMetrics(0.5, 0.9)}
+    assert run.gpu_seconds is None
+
+
+def test_validation_is_inside_of_the_time_after_the_epochs_that_are_due() -> None:
+    trainer = FakeTrainer()
+
+    def validate() -> EpochMetrics:
+        trainer.log.append("validate")
+        trainer.fence()  # it reads what it says
+        trainer.now += 10.0
+        return EpochMetrics(0.25, 0.95)
+
+    run = timed_run(
+        trainer,
+        PARAMS,
+        4,
+        fence=trainer.fence,
+        clock=trainer.clock,
+        validation=Validation(validate, lambda epoch: epoch in (1, 3)),
+    )
+    assert run.seconds == 4 * 2.0 + 2 * 10.0
+    assert run.validations == {1: EpochMetrics(0.25, 0.95), 3: EpochMetrics(0.25, 0.95)}
+    assert [entry for entry in trainer.log if entry in ("validate", "epoch 2")] == ["validate", "epoch 2", "validate"]
+
+
+def test_every_run_starts_from_the_parameters_of_its_number() -> None:
+    trainer = FakeTrainer()
+    after: list[int] = []
+    warmups, runs = measure(
+        trainer,
+        lambda run: f"params {run}",  # type: ignore[arg-type, return-value]
+        Plan(epochs=4, repeats=3, warmups=1),
+        metrics_every=1,
+        fence=trainer.fence,
+        clock=trainer.clock,
+        numbers=[3, 1, 0, 2],
+        after_run=after.append,
+    )
+    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in (3, 1, 0, 2)]
+    assert (len(warmups), len(runs), after) == (1, 3, [3, 1, 0, 2])
+    assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
+
+
+def test_timed_runs_count_from_0_in_an_order_that_nobody_foretells() -> None:
+    drawn = [run_numbers(Plan(epochs=2, repeats=3, warmups=2)) for _ in range(200)]
+    assert all(numbers[:2] == [3, 4] and sorted(numbers[2:]) == [0, 1, 2] for numbers in drawn)
+    assert {numbers.index(0) for numbers in drawn} == {2, 3, 4}
+
+
+def test_what_is_left_for_reading_the_parameters_is_seen() -> None:
+    trainer = FakeTrainer()
+    trainer.unread = 3.0
+    assert read_late(trainer, trainer.clock) == (PARAMS, 3.0)
+    assert read_late(trainer, trainer.clock) == (PARAMS, 0.0)
+
+
+def test_the_share_outside_of_the_timer_is_that_of_the_best_run() -> None:
+    run = Run(1.0, None, {}, loading_s=0.1)
+    assert share_outside([run, run], [0.1, 5.0], 0) == pytest.approx(0.2, rel=0.01)
+    assert share_outside([run, run], [0.1, 5.0], 50_000_000) == pytest.approx(0.1, rel=0.01)  # for copying 50 MB
+    assert share_outside([run], [0.1], 1_000_000_000) == 0.0
+    hardly = Run(0.0, None, {}, loading_s=0.0001)
+    assert share_outside([hardly], [0.0], 0) < 0.1
+
+
+@pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])
+def test_a_warm_up_is_half_a_run_or_as_long_as_it_takes_to_compute_metrics(metrics_every: int, epochs: int) -> None:
+    assert warmup_epochs(20, metrics_every) == epochs
+    assert warmup_epochs(1, metrics_every) == 1
+
+
+def test_events_lie_inside_the_fences() -> None:
+    trainer = FakeTrainer()
+
+    class Events:
+        def begin(self) -> None:
+            trainer.log.append("begin")
+
+        def end(self) -> None:
+            trainer.log.append("end")
+
+        def seconds(self) -> float:
+            assert trainer.log[-2:] == ["fence", "clock"]
+            return 3.5
+
+    run = timed_run(trainer, "p", 1, fence=trainer.fence, clock=trainer.clock, events=Events())  # type: ignore[arg-type]
+    assert trainer.log == ["clock", "load p", "fence", "clock", "begin", "epoch 0", "end", "fence", "clock"]
+    assert run.gpu_seconds == 3.5
+
+
+@pytest.mark.parametrize(
+    ("budget", "epoch", "planned"),
+    [
+        (100.0, 0.1, Plan(20, 3, 1)),  # 2 s a run: all fit
+        (5.0, 0.1, Plan(20, 2, 1)),  # two runs and the warm-up, which is half of one
+        (3.0, 0.1, Plan(20, 1, 1)),
+        (2.9, 0.1, Plan(20, 1, 0)),  # one run alone
+        (1.95, 0.1, Plan(10, 1, 0)),  # 19 epochs would do, but not at a multiple of ten
+        (0.75, 0.1, Plan(7, 1, 0)),
+        (0.01, 0.1, Plan(1, 1, 0)),  # never nothing
+        (1.0, 0.0, Plan(20, 3, 1)),  # a clock that did not move
+    ],
+)
+def test_what_fits_into_a_budget(budget: float, epoch: float, planned: Plan) -> None:
+    assert plan_within(budget, epoch, Plan(20, 3, 1), metrics_every=10) == planned

@@ -1,0 +1,98 @@
+"""Validation inside the timed run: when it happens, what is kept and judged of it, and who cannot do it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from common.oracle import OracleEpoch
+from common.trainer import EpochMetrics
+from ladder.records.run import StageResult, load
+from ladder.verify.gates import verify_validation
+from ladder.verify.oracle_runs import OracleRun
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
+
+IMAGES = 10_000
+
+
+def stages(folder: Path, *sources: str, **changes: object) -> list[StageResult]:
+    prepare(folder, *sources, problem=small_problem(**changes)).run(Watcher())
+    return load(folder).stages
+
+
+@pytest.mark.parametrize(("every", "epochs"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3])])
+@pytest.mark.parametrize("hidden", [(), (8,)], ids=str)
+def test_it_follows_every_so_many_epochs_and_is_judged(
+    tmp_path: Path, hidden: tuple[int, ...], every: int, epochs: list[int]
+) -> None:
+    (stage,) = stages(tmp_path, NUMPY, hidden=hidden, epochs=4, validate_every=every)
+    assert (stage.status, stage.reason) == ("passed", None)
+    assert stage.metrics is not None
+    assert [seen.epoch for seen in stage.metrics.validation] == epochs
+    judged = {check.what for check in stage.checks if "validation" in check.what}
+    final = {f"validation of the final parameters, {what}" for what in ("loss", "accuracy") if 4 % every == 0}
+    curve = {"validation curve, loss", "validation curve, accuracy"}
+    assert judged == {"validations left out, of those that are due", *curve, *final}
+    if final:
+        assert stage.metrics.validation[-1].accuracy == pytest.approx(stage.metrics.test_accuracy)
+
+
+def test_nothing_is_prepared_measured_or_judged_where_nobody_asks(tmp_path: Path) -> None:
+    (stage,) = stages(tmp_path, "tests.planted:NOT_TO_BE_ASKED")
+    assert (stage.status, stage.reason) == ("passed", None)
+    assert stage.metrics is not None
+    assert stage.metrics.validation == []
+    assert [check for check in stage.checks if "validation" in check.what] == []
+
+
+def test_a_stage_that_cannot_is_skipped_and_the_others_are_not(tmp_path: Path) -> None:
+    trains, honest = stages(tmp_path, "tests.planted:CANNOT_VALIDATE", NUMPY, validate_every=2)
+    assert (trains.status, honest.status) == ("skipped", "passed")
+    assert trains.reason == "its trainer has no validate(), which --validate-every 2 asks for; leave that out"
+
+
+@pytest.mark.parametrize("every", [-1, 3])
+def test_it_is_refused_where_no_run_has_so_many_epochs(every: int) -> None:
+    with pytest.raises(UsageError, match=f"validate every {every}: must be from 1 to the 2 epochs of a run, or 0"):
+        small_problem(validate_every=every)
+
+
+def failed(said: dict[int, EpochMetrics], *, logistic: bool, epochs: int = 2) -> set[str]:
+    """The checks that fail what was said, where the truth is a loss of 0.5 and 0.2 and an accuracy of 0.8 and 0.9."""
+    problem = replace(small_problem(hidden=() if logistic else (8,)), epochs=epochs, validate_every=1)
+    truth = [OracleEpoch(0.5, 0.8), OracleEpoch(0.2, 0.9)]
+    oracle = OracleRun([OracleEpoch(1.0, 0.5), OracleEpoch(0.3, 0.8)], truth)
+    checks = verify_validation(problem, "float32", epochs, said, oracle, truth[-1], IMAGES)
+    return {check.what for check in checks if not check.passed}
+
+
+TRUE = {0: EpochMetrics(0.5, 0.8), 1: EpochMetrics(0.2, 0.9)}
+LOSS, ACCURACY = "validation of the final parameters, loss", "validation of the final parameters, accuracy"
+
+
+def test_the_truth_passes() -> None:
+    assert failed(TRUE, logistic=True) == failed(TRUE, logistic=False) == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "caught"),
+    [
+        (TRUE | {1: EpochMetrics(0.2001, 0.9)}, {LOSS}),
+        (TRUE | {1: EpochMetrics(0.2, 0.9003)}, {ACCURACY}),
+        (TRUE | {0: EpochMetrics(0.8, 0.8)}, {"validation curve, loss"}),
+        (TRUE | {0: EpochMetrics(0.5, 0.7)}, {"validation curve, accuracy"}),
+        (TRUE | {0: EpochMetrics(float("nan"), 0.8)}, {"validation curve, loss"}),
+        ({1: TRUE[1]}, {"validations left out, of those that are due"}),
+        ({}, {"validations left out, of those that are due"}),
+    ],
+)
+def test_a_lie_is_caught_in_a_network_that_is_chaotic_too(said: dict[int, EpochMetrics], caught: set[str]) -> None:
+    assert failed(said, logistic=False) == caught
+
+
+def test_after_the_oracle_gave_up_the_final_parameters_still_tell() -> None:
+    said = TRUE | {2: EpochMetrics(0.1, 0.5)}
+    assert failed(said, logistic=False, epochs=3) == {LOSS, ACCURACY}

@@ -1,0 +1,96 @@
+"""Names as a person would say them, and what a kernel is for by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from ladder.profile.api_names import acts, allocates, call_name, short_name
+from ladder.profile.kernel_kinds import OWN, kind_of
+from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("gemm_naive", "gemm_naive"),
+        ("void splitKreduce_kernel<(int)32, int, float>(cublasSplitKParams<T6>, const T4 *)", "splitKreduce_kernel"),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(cutlass_80_simt_sgemm::Params)",
+            "cutlass_80_simt_sgemm_128x32_8x5_nn_align1",
+        ),
+        (
+            "_ZN7cutlass7Kernel2I42cutlass_80_simt_sgemm_128x32_8x5_nn_align1EEvNT_6ParamsE",
+            "cutlass_80_simt_sgemm_128x32_8x5_nn_align1",
+        ),
+        ("void at::native::(anonymous namespace)::fill<at::Bar<float (*)(int)>, 4>(int, T2)", "fill"),
+        ("void at::native::<unnamed>::fill_kernel<2>(int)", "fill_kernel"),
+        ("_Znonsense", "_Znonsense"),
+    ],
+)
+def test_a_kernel_has_a_short_name(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("cudaGraphLaunch_v10000", "cudaGraphLaunch"),
+        ("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel"),
+        ("cuMemcpyDtoH_v2", "cuMemcpyDtoH"),
+        ("cuLaunchKernelEx", "cuLaunchKernelEx"),
+    ],
+)
+def test_a_call_has_no_version(name: str, plain: str) -> None:
+    assert call_name(name) == plain
+
+
+def test_every_kernel_of_ours_has_a_kind() -> None:
+    assert {kernel.name for kernel in kernels_in(KERNELS_FOLDER)} == set(OWN)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", "gemm"),
+        ("splitKreduce_kernel", "gemm"),
+        ("gemv2T_kernel_val", "gemm"),
+        ("nvjet_sm90_tst_8x64_64x16_4x1_v_bz_bias_TNN", "gemm"),
+        ("triton_mm", "gemm"),
+        ("triton_tem_fused_mm_3", "gemm"),
+        ("triton_poi_fused_add_relu_0", "fused"),
+        ("triton_per_fused__log_softmax_1", "fused"),
+        ("input_reduce_fusion_3", "fused"),
+        ("gemm_fusion_dot_8", "gemm"),
+        ("softmax_fw_small_kernel", "softmax"),
+        ("nll_loss_forward_reduce_cuda_kernel_2d", "softmax"),
+        ("cunn_SoftMaxForward", "softmax"),
+        ("reduce_kernel", "layer"),
+        ("multi_tensor_apply_kernel", "update"),
+        ("loop_transpose", "other"),
+    ],
+)
+def test_a_library_s_kernel_is_known_by_its_name(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "does", "takes_memory"),
+    [
+        ("cudaMalloc", True, True),
+        ("cudaMallocAsync", True, True),
+        ("cuMemAlloc", True, True),
+        ("cudaHostAlloc", True, True),
+        ("cudaFree", True, True),
+        ("cuMemFreeAsync", True, True),
+        ("cudaLaunchKernelExC", True, False),
+        ("cudaGraphLaunch", True, False),
+        ("cuMemcpyDtoHAsync", True, False),
+        ("cudaMemsetAsync", True, False),
+        ("cudaEventSynchronize", True, False),
+        ("cudaGetDevice", False, False),
+        ("cudaStreamIsCapturing", False, False),
+        ("cuKernelGetName", False, False),
+    ],
+)
+def test_calls_that_act_are_told_from_those_that_ask(name: str, does: bool, takes_memory: bool) -> None:
+    assert (acts(name), allocates(name)) == (does, takes_memory)

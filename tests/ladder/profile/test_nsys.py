@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from ladder.profile import nsys
+from ladder.profile.errors import ProfileError
+
+# Acts as nsys does where it matters: says its version, runs what it wraps, copies a report into a "database".
+WORKING = """#!/bin/sh
+case "$1" in
+--version) echo "NVIDIA Nsight Systems version {version}-253236389321v0" ;;
+profile) shift; while [ "$1" != "-o" ]; do shift; done; echo recorded > "$2.nsys-rep"; shift 2; "$@" ;;
+export)
+    for argument in "$@"; do case "$argument" in --output=*) output="${{argument#--output=}}" ;; esac; done
+    for report in "$@"; do :; done
+    printf 'Processing 405 events: [1%%]\\rProcessing 405 events: [100%%]\\n'
+    cat "$report" > "$output" ;;
+esac
+"""
+TOOLKIT = """#!/bin/sh
+echo "Error: Nsight Systems 2024.5.1 hasn't been installed with CUDA Toolkit 12.6"
+exit 1
+"""
+
+
+def program(path: Path, text: str = WORKING, version: str = "2025.3.2.367") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.format(version=version) if text is WORKING else text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine's root without any nsys; `usr/bin` is its PATH and `home` its user's folder."""
+    monkeypatch.setattr(nsys, "ROOT", tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'usr/bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NSYS", raising=False)
+    return tmp_path
+
+
+def test_where_there_is_none_one_line_says_where_to_get_it(machine: Path) -> None:
+    assert nsys.find() is None
+    assert "\n" not in nsys.WHERE_TO_GET_IT
+    assert "developer.nvidia.com/nsight-systems" in nsys.WHERE_TO_GET_IT
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "usr/bin/nsys",
+        "opt/nvidia/nsight-systems/2024.6.2/bin/nsys",
+        "opt/nvidia/nsight-systems/2024.6.2/target-linux-x64/nsys",
+        "opt/nvidia/nsight-systems-cli/2024.6.2/target-linux-sbsa-armv8/nsys",
+        "usr/local/cuda-12.6/nsight-systems-2024.6.2/bin/nsys",
+        "usr/local/cuda/bin/nsys",
+        "usr/lib/nsight-systems/bin/nsys",
+        "home/nsight-systems-2024.6.2/bin/nsys",
+        "home/nsight-systems/2024.6.2/bin/nsys",
+        "home/opt/nvidia/nsight-systems/2024.6.2/bin/nsys",
+        "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys",
+    ],
+)
+def test_every_usual_place_is_looked_at(machine: Path, place: str) -> None:
+    assert nsys.find() is None
+    put = program(machine / place)
+    assert nsys.find() == put
+
+
+def test_which_is_taken_when_there_are_several(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that is added is preferred to all before it."""
+    for place in (
+        "opt/nvidia/nsight-compute/2026.1.0/host/target-linux-x64/nsys",
+        "usr/local/cuda-13.0/bin/nsys",
+        "opt/nvidia/nsight-systems/2024.9.1/bin/nsys",
+        "home/nsight-systems-2024.10.1/bin/nsys",
+        "opt/nvidia/nsight-systems-cli/2025.1.3/bin/nsys",
+        "usr/bin/nsys",
+    ):
+        put = program(machine / place)
+        assert nsys.find() == put, place
+    named = program(machine / "elsewhere/my-nsys")
+    monkeypatch.setenv("NSYS", str(named))
+    assert nsys.find() == named
+
+
+def test_one_that_does_not_work_is_passed_over(machine: Path) -> None:
+    program(machine / "usr/bin/nsys", TOOLKIT)
+    program(machine / "opt/nvidia/nsight-systems/2025.1.1/bin/nsys", "#!/no/such/shell\n")
+    program(machine / "opt/nvidia/nsight-systems/2025.1.0/bin/nsys").chmod(0o644)
+    works = program(machine / "opt/nvidia/nsight-systems/2024.1.1/bin/nsys")
+    assert nsys.find() == works
+
+
+@pytest.mark.parametrize("named", ["missing", "folder", "data"])
+def test_nsys_in_the_environment_must_be_a_program(machine: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    (machine / "folder").mkdir()
+    (machine / "data").write_text("no program")
+    program(machine / "usr/bin/nsys")
+    monkeypatch.setenv("NSYS", str(machine / named))
+    with pytest.raises(UsageError, match=rf"^NSYS=\S+/{named} is no program that can be run; .*unset NSYS$"):
+        nsys.find()
+
+
+def test_an_empty_nsys_in_the_environment_is_none(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NSYS", "")
+    assert nsys.find() is None
+
+
+def test_version(tmp_path: Path) -> None:
+    assert nsys.version(program(tmp_path / "nsys")) == "2025.3.2.367-253236389321v0"
+    with pytest.raises(ProfileError, match=r"hasn't been installed with CUDA Toolkit 12\.6"):
+        nsys.version(program(tmp_path / "toolkit", TOOLKIT))
+    with pytest.raises(ProfileError, match="does not say its version: something else"):
+        nsys.version(program(tmp_path / "other", "#!/bin/sh\necho something else\n"))
+    with pytest.raises(ProfileError, match="cannot be run: No such file"):
+        nsys.version(tmp_path / "missing")
+
+
+def test_command() -> None:
+    made = nsys.command(
+        Path("/opt/nsys"), Path("runs/50%/naive.nsys-rep"), ["python", "-m", "ladder.measure.worker", "job"]
+    )
+    assert shlex.join(made) == (
+        "/opt/nsys profile -s none --cpuctxsw=none -t cuda,nvtx,cublas,cudnn --cuda-graph-trace=node "
+        "--capture-range=cudaProfilerApi --capture-range-end=stop --force-overwrite=true "
+        "-o runs/50%%/naive python -m ladder.measure.worker job"
+    )
+
+
+def test_a_command_leaves_the_report_where_it_was_asked_to(tmp_path: Path) -> None:
+    report = tmp_path / "naive.nsys-rep"
+    wrapped = [sys.executable, "-c", "raise SystemExit(3)"]
+    done = subprocess.run(nsys.command(program(tmp_path / "nsys"), report, wrapped))
+    assert done.returncode == 3
+    assert report.read_text() == "recorded\n"
+
+
+def test_export(tmp_path: Path) -> None:
+    report, sqlite = tmp_path / "naive.nsys-rep", tmp_path / "naive.sqlite"
+    report.write_text("new")
+    sqlite.write_text("old")
+    nsys.export(program(tmp_path / "nsys"), report, sqlite)
+    assert sqlite.read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            "printf 'Processing: [1%%]\\rImport failed: no such version\\n\\n' >&2; exit 1",
+            "exit code 1: Import failed: no such",
+        ),
+        ("printf 'Processing: [1%%]\\rfailed on stdout\\n'; exit 2", "exit code 2: failed on stdout"),
+        ("exit 4", "exit code 4: nothing"),
+        ("kill -9 $$", "exit code -9"),
+        ("echo done", r"wrote no \S+naive.sqlite: done"),
+    ],
+)
+def test_a_failing_export_says_why_in_one_line(tmp_path: Path, script: str, says: str) -> None:
+    report = tmp_path / "naive.nsys-rep"
+    report.write_text("recorded")
+    with pytest.raises(ProfileError, match=says) as raised:
+        nsys.export(program(tmp_path / "nsys", f"#!/bin/sh\n{script}\n"), report, tmp_path / "naive.sqlite")
+    assert "\n" not in str(raised.value)
+
+
+def test_without_a_report_there_is_nothing_to_export(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"left no report \S+naive\.nsys-rep"):
+        nsys.export(program(tmp_path / "nsys"), tmp_path / "naive.nsys-rep", tmp_path / "naive.sqlite")

@@ -1,0 +1,241 @@
+"""Profiles of traces whose numbers are known."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common.cuda.driver import Multiprocessor
+from common.problem import Problem
+from ladder.measure.profiled import sample_of
+from ladder.profile import chrome
+from ladder.profile.bytes_moved import with_bytes
+from ladder.profile.occupancy import occupancy
+from ladder.profile.summary import summarise, without_tool
+from ladder.profile.timeline import excerpt
+from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
+from ladder.records.profile import CallUse, CopyUse, Split
+from reports.facts.profiles import overlap
+
+H200 = Multiprocessor(
+    count=132, threads=2048, shared_bytes=233472, registers=65536, blocks=32, reserved_shared_bytes=1024
+)
+STEPS = 4
+
+
+def epoch_of(number: int, start: int, totals: bool) -> Trace:
+    """Four steps of 10 us: a product of 4 us and an update of 2 us, launched one by one; with totals, a read-back."""
+    trace = Trace(windows=[Window(number, start, start + STEPS * 10_000)])
+    for step in range(STEPS):
+        at, id_ = start + step * 10_000, start + step * 10
+        trace.calls += [
+            Call("cuLaunchKernelEx", at, at + 1000, id_, 7),
+            Call("cuLaunchKernelEx", at + 1000, at + 2000, id_ + 1, 7),
+        ]
+        trace.kernels += [
+            Kernel("gemm_naive", at + 2000, at + 6000, id_, registers=32, blocks=8, threads=256),
+            Kernel("sgd_update", at + 6500, at + 8500, id_ + 1, registers=16, blocks=31, threads=256),
+        ]
+        if totals:
+            trace.copies.append(Copy("device to host", at + 8600, at + 8900, id_ + 2, 16))
+            trace.calls.append(Call("cudaMemcpyAsync", at + 2000, at + 9500, id_ + 2, 7))
+    end = start + STEPS * 10_000
+    trace.calls.append(Call("cuCtxSynchronize", end - 400, end, start + 999, 7))
+    return trace
+
+
+@pytest.fixture
+def trace() -> Trace:
+    """An epoch without totals, a moment that belongs to none, and an epoch with totals."""
+    both = [epoch_of(8, 0, totals=False), epoch_of(9, 100_000, totals=True)]
+    between = Kernel("stray", 70_000, 80_000, 5)
+    return Trace(
+        windows=[window for one in both for window in one.windows],
+        kernels=[*both[0].kernels, between, *both[1].kernels],
+        copies=[copy for one in both for copy in one.copies],
+        calls=[call for one in both for call in one.calls],
+    )
+
+
+def test_copies_beside_kernels_are_hidden() -> None:
+    kernels = [Kernel("k", 1000, 5000, 1), Kernel("k", 4000, 7000, 2)]
+    copies = [
+        Copy("host to device", 0, 2000, 3, 64),
+        Copy("host to device", 6000, 9000, 4, 64),
+        Copy("fill", 2, 3, 5, 1),
+    ]
+    trace = Trace(windows=[Window(0, 0, 10_000)], kernels=kernels, copies=copies)
+    fill, copied = summarise(trace, (1.0,), 2, "cupti", 5.0, H200).copies
+    assert (copied.us_per_step, copied.hidden_us_per_step) == (2.5, 1.0)
+    assert (fill.us_per_step, fill.hidden_us_per_step) == (0.0005, 0.0)
+
+
+def test_a_profile_is_the_weighted_mean_of_its_epochs(trace: Trace) -> None:
+    profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0, H200)
+    assert profile.epochs == [8, 9]
+    assert profile.step_us == pytest.approx(10)
+    assert profile.plain_step_us == pytest.approx(9)
+    assert profile.slowdown == pytest.approx(1 / 9)
+    assert profile.kernels_per_step == 2
+    assert profile.launches_per_step == 2
+    assert profile.graph_launches_per_epoch == 0
+    assert profile.syncs_per_epoch == pytest.approx(0.25 * STEPS)
+    assert profile.sync_us_per_step == pytest.approx(0.25 * 7.5)
+    assert profile.busy_share == pytest.approx(0.75 * 0.6 + 0.25 * 0.63)
+    assert profile.copies == [CopyUse("device to host", 0.25 * STEPS, 0.25 * STEPS * 16, 0.25 * 0.3)]
+    assert profile.calls[0] == CallUse("cuLaunchKernelEx", 8, 2)
+    assert [(use.name, use.kind, use.place, use.us_each) for use in profile.kernels] == [
+        ("gemm_naive", "gemm", 0, 4),
+        ("sgd_update", "update", 1, 2),
+    ]
+    assert profile.kernels[0].occupancy == 1
+
+
+def test_the_parts_add_up_with_the_tool_and_without_it(trace: Trace) -> None:
+    profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0)
+    assert profile.seen.total_us == pytest.approx(profile.step_us)
+    assert profile.split.total_us == pytest.approx(profile.plain_step_us)
+    assert profile.split.kernels_us == profile.seen.kernels_us == pytest.approx(6)
+    assert profile.seen.queued_us == pytest.approx(0.5)
+    of_epochs = (1.5 / 4, (4 * 0.1 + 3 * 0.6 + 1.1) / 4)  # the end alone; and each read-back, while the device idles
+    assert profile.seen.waiting_us == pytest.approx(0.75 * of_epochs[0] + 0.25 * of_epochs[1])
+
+
+def test_what_a_tool_costs_comes_out_of_idle_time_first() -> None:
+    seen = Split(6, 1, 1, 2, 2)
+    assert without_tool(seen, 9.5) == Split(6, 1, 0.5, 1, 1)
+    assert without_tool(seen, 3.5) == Split(3, 0.5, 0, 0, 0)
+    assert without_tool(Split(0, 0, 0, 1, 3), 8) == Split(0, 0, 0, 2, 6)
+
+
+def test_kernels_that_start_early_count_once_in_the_parts() -> None:
+    # Two steps of three kernels: each starts 1 us after the one before it did, and ends 4 us after that one has ended.
+    names = 2 * ["tile_product_f32", "softmax_xent", "bias_update"]
+    kernels = [Kernel(name, 1000 * at, 4000 * (at + 1), 1) for at, name in enumerate(names)]
+    calls = [Call("cudaGraphLaunch", 0, 0, 1, 7), Call("cuCtxSynchronize", 0, 24_000, 2, 7)]
+    trace = Trace(windows=[Window(0, 0, 24_000)], kernels=kernels, calls=calls)
+    profile = summarise(trace, (1.0,), 2, "cupti", 12.0, H200)
+    assert profile.seen == Split(12, 0, 0, 0, 0)
+    assert profile.busy_share == 1
+    assert [kernel.place for kernel in profile.kernels] == [0, 1, 2]
+    assert profile.overlap_us == sum(kernel.us_per_step for kernel in profile.kernels) - 12
+    assert "overlap by 22.5 us" in overlap(profile)
+    bars, length_us = excerpt(trace, 2)
+    assert len(bars) > len(names)
+    assert all(bar.duration_us >= 0 and bar.start_us + bar.duration_us <= length_us for bar in bars)
+
+
+def test_kernels_that_do_not_overlap_say_so(trace: Trace) -> None:
+    profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0, H200)
+    assert (profile.overlap_us, overlap(profile)) == (0, "")
+
+
+def test_kernels_are_summed_up_by_name_where_steps_differ() -> None:
+    trace = epoch_of(0, 0, totals=False)
+    trace.kernels[3] = Kernel("other", 16_500, 18_500, 11)
+    profile = summarise(trace, (1.0,), STEPS, "cupti", 10.0)
+    assert [(use.name, use.place, use.per_step) for use in profile.kernels] == [
+        ("gemm_naive", None, 1),
+        ("sgd_update", None, 0.75),
+        ("other", None, 0.25),
+    ]
+
+
+def test_an_epoch_without_a_kernel_has_a_profile() -> None:
+    profile = summarise(Trace(windows=[Window(0, 0, 4000)]), (1.0,), STEPS, "cupti", 1.0)
+    assert profile.kernels == []
+    assert profile.timeline == []
+    assert profile.split == Split(0, 0, 0, 0, 1)
+
+
+def test_the_excerpt_begins_with_the_launch_of_a_step() -> None:
+    spans, length_us = excerpt(epoch_of(0, 0, totals=True), STEPS)
+    assert length_us == pytest.approx(32)
+    assert min(span.start_us for span in spans) == 0
+    assert {(span.row, span.kind) for span in spans} == {
+        ("host", "launch"),
+        ("host", "wait"),
+        ("gpu", "gemm"),
+        ("gpu", "update"),
+        ("gpu", "copy"),
+    }
+    assert all(0 <= span.start_us <= span.start_us + span.duration_us <= length_us + 1e-9 for span in spans)
+    assert sum(span.name == "gemm_naive" for span in spans) == 3
+
+
+def test_of_a_kernel_that_runs_an_epoch_no_steps_are_seen() -> None:
+    epoch = Trace(windows=[Window(0, 1000, 41_000)], kernels=[Kernel("persistent_grid", 2000, 40_000, 1)])
+    assert excerpt(epoch, 20) == ([], 0.0)
+
+
+def test_two_epochs_stand_for_a_whole_run() -> None:
+    def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        problem = Problem(inputs=4, classes=2, batch_size=1, epochs=epochs, metrics_every=metrics_every)
+        found = sample_of(problem, epochs)
+        assert [problem.metrics_due(epoch) for epoch in found.epochs] == [metrics_every == 1, True]
+        return found.epochs, found.weights
+
+    assert weights(10, 20) == ((8, 9), (0.9, 0.1))
+    assert weights(7, 20) == ((5, 6), (0.9, 0.1))
+    assert weights(1, 20) == ((0, 1), (0.5, 0.5))
+    assert weights(30, 20) == ((28, 29), (1.0, 0.0))
+
+
+def test_epochs_with_and_without_validation_stand_for_a_whole_run() -> None:
+    def sample(metrics_every: int, validate_every: int) -> dict[int, float]:
+        problem = Problem(4, 2, epochs=20, metrics_every=metrics_every, validate_every=validate_every)
+        found = sample_of(problem, 20)
+        return dict(zip(found.epochs, found.weights, strict=True))
+
+    assert sample(10, 1) == {8: 0.9, 9: 0.1}
+    assert sample(10, 5) == {0: 0.8, 4: 0.1, 9: 0.1}
+    assert sample(1, 20) == {0: 0.95, 19: 0.05}
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared_bytes", "threads", "blocks"),
+    [
+        (32, 0, 256, 8),  # by threads
+        (80, 25600, 128, 6),  # by registers: 80 * 32 = 2560 a warp, 25 warps, 24 in fours
+        (32, 102400, 128, 2),  # by shared memory: 103424 of 233472 a block
+        (16, 0, 32, 32),  # by blocks
+        (255, 0, 1024, 0),  # 8160 -> 8192 a warp: 8 warps, and one block has 32
+    ],
+)
+def test_occupancy_follows_the_calculator(registers: int, shared_bytes: int, threads: int, blocks: int) -> None:
+    assert occupancy(H200, registers, shared_bytes, threads) == blocks * (threads // 32) / 64
+
+
+def test_a_trace_opens_in_a_browser(tmp_path: Path, trace: Trace) -> None:
+    trace.ranges.append(Range("step", 100_000, 110_000))
+    chrome.write(tmp_path / "t.json.gz", trace, "naive", STEPS)
+    events = msgspec.json.decode(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
+    shown = [event for event in events if event["ph"] == "X"]
+    assert len(shown) == 2 * (2 * STEPS) + 4 * STEPS + 2 + 2 * STEPS + 1  # kernels, launches, fences, read-backs, range
+    assert {event["name"] for event in events if event["ph"] == "M"} == {"process_name"}
+    assert [event["ts"] for event in shown if event["name"] == "gemm_naive"][:2] == [2, 12]
+    assert "stray" not in {event["name"] for event in shown}
+
+
+def test_a_rung_s_kernels_know_what_they_move() -> None:
+    problem = Problem(inputs=784, classes=10, batch_size=128)
+    names = ["cutlass_sgemm", "splitKreduce_kernel", "add_bias", "softmax_fw", "softmax_xent_backward"]
+    names += ["softmax_xent_totals", "sgemm", "bias_gradient", "sgd_update"]
+
+    def bytes_of(names: list[str]) -> list[int | None]:
+        kernels = [Kernel(name, 10 * at, 10 * at + 5, at) for at, name in enumerate(names)]
+        trace = Trace(windows=[Window(0, 0, 100)], kernels=kernels)
+        profile = with_bytes(summarise(trace, (1.0,), 1, "cupti", 0.1), problem)
+        return [use.bytes for use in profile.kernels]
+
+    logits, weights = 128 * 10, 784 * 10
+    assert bytes_of(names) == [
+        4 * (128 * 784 + weights + logits), None, 4 * (2 * logits + 10), 4 * 2 * logits, 4 * (2 * logits + 128),
+        4 * (logits + 128) + 32, 4 * (128 * 784 + logits + weights), 4 * (logits + 10), 4 * 3 * (weights + 10),
+    ]  # fmt: skip
+    without_totals = [name for name in names if "totals" not in name]
+    assert None not in (bytes_of(without_totals)[0], bytes_of(without_totals)[-1])
+    assert set(bytes_of(names[:-1])) == {None}  # an update too few: who knows what was fused into what

@@ -1,0 +1,111 @@
+"""Stages side by side: checked as ever, timed never."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common.blas import blas_threads
+from common.errors import UsageError
+from ladder.measure.protocol import Job
+from ladder.measure.timing import Plan
+from ladder.processes import compilers
+from ladder.processes.worker_pool import SideBySide
+from ladder.records.run import Settings, load
+from ladder.run import runner
+from ladder.run.preflight import check_settings
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
+from tests.ladder.processes.test_compilers import COMPILES, most_at_once, said
+from tests.ladder.run.test_runner import FAULTS
+
+
+@pytest.mark.parametrize("at_once", [2, 3])
+def test_so_many_run_side_by_side_and_none_is_timed(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilers, "cores_usable", lambda: 1)  # which leaves compiling to the stages
+    (tmp_path / "compiled").mkdir()
+    monkeypatch.setenv("COMPILED", str(tmp_path / "compiled"))
+    watcher = Watcher()
+    results = prepare(tmp_path, *COMPILES, rounds=2, at_once=at_once, remeasure=2).run(watcher)
+    names = [stage.name for stage in results.stages]
+    assert most_at_once({name: said(tmp_path, f"{name}.1")[0][1:] for name in names}) == at_once
+    assert sorted(watcher.finished) == sorted((name, "passed", "not timed") for name in names * 2)
+    for stage in results.stages:
+        assert (stage.status, stage.timing, stage.set_aside) == ("passed", None, [])
+        assert [(process.beside, process.pace_s) for process in stage.processes] == [(at_once - 1, None)] * 2
+        assert not [check for check in stage.checks if "timer" in check.what]
+    assert load(tmp_path) == results
+
+
+def test_no_budget_cuts_their_runs(tmp_path: Path) -> None:
+    (stage,) = prepare(tmp_path, NUMPY, at_once=2, repeats=3, budget_s=1e-6).run(Watcher()).stages
+    assert (stage.status, [len(process.runs_s) for process in stage.processes]) == ("passed", [3])
+
+
+def test_each_has_its_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = blas_threads(), list[int | None]()
+    monkeypatch.setattr(runner, "cores_usable", lambda: 3)
+
+    class Sees(Watcher):
+        def finish(self, stage: str, status: str, text: str) -> None:
+            super().finish(stage, status, text)
+            seen.append(blas_threads())
+
+    stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", at_once=2).run(Sees()).stages
+    assert all(stage.detail.endswith("1 thread") for stage in stages)  # what the second has not chosen itself
+    assert seen == [1, 1]
+    assert blas_threads() == before
+
+
+def test_faults_and_cheats_are_seen_side_by_side(tmp_path: Path) -> None:
+    sources = [f"tests.planted:{name}" for name in FAULTS]
+    stages = prepare(tmp_path, *sources, "tests.cheats.defects:GRADIENT", NUMPY, at_once=4).run(Watcher()).stages
+    assert [stage.reason for stage in stages[: len(FAULTS)]] == list(FAULTS.values())
+    assert [stage.status for stage in stages[len(FAULTS) :]] == ["failed", "passed"]
+    assert not list(tmp_path.glob("scratch-*"))
+
+
+def test_who_hangs_is_ended_while_others_go_on(tmp_path: Path) -> None:
+    stages = prepare(tmp_path, "tests.planted:HANGS", NUMPY, at_once=2, timeout_s=8.0).run(Watcher()).stages
+    assert [stage.reason for stage in stages] == ["no answer within 8 s (--timeout)", None]
+
+
+def test_a_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    first.mkdir()
+    again.mkdir()
+    whole = prepare(first, NUMPY, "tests.planted:PRINTS", rounds=2, at_once=2).run(Watcher())
+    one = msgspec.structs.replace(whole.stages[0], processes=whole.stages[0].processes[:1])
+    cut = msgspec.structs.replace(whole, stages=[one, whole.stages[1]])
+    watcher = Watcher()
+    stages = prepare(again, NUMPY, "tests.planted:PRINTS", known=cut).run(watcher).stages
+    assert watcher.finished == [("numpy", "passed", "not timed")]
+    assert [len(stage.processes) for stage in stages] == [2, 2]
+
+
+def test_whoever_leaves_ends_those_that_run(tmp_path: Path) -> None:
+    small_dataset().save(tmp_path / "dataset")
+    plan = Plan(1, 1, 0)
+    job = Job("tests.planted:HANGS", small_problem(), str(tmp_path / "dataset"), 0, [], plan, None, None)
+    with SideBySide({"one": job, "two": job, "three": job}, 2, tmp_path, tmp_path / "logs", 60.0) as workers:
+        running = [one.process for one in workers._running]
+        assert [process.poll() for process in running] == [None, None]
+    assert all(process.poll() is not None for process in running)
+    assert list(workers) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"at_once": 0}, "at once 0: must be from 1 to 450"),
+        ({"at_once": 2, "precision": 0.01}, "at once 2: --precision is for times, and side by side"),
+        ({"at_once": 2, "profile": ["cupti"]}, "at once 2: --profile is for times"),
+        ({"at_once": 2, "lock_clocks_mhz": 1500}, "at once 2: --lock-clocks is for times"),
+    ],
+)
+def test_settings_that_contradict_are_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_settings(Settings(1, 1, 1, 5.0, 60.0, **settings))  # type: ignore[arg-type]

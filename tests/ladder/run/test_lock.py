@@ -1,0 +1,54 @@
+"""Two runs in one folder: the second is refused, and a killed one keeps nobody out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from ladder.run.lock import alone_in
+
+ROOT = Path(__file__).parents[3]
+HOLDER = "import sys, time\nfrom pathlib import Path\nfrom ladder.run.lock import alone_in\n" + (
+    "with alone_in(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> subprocess.Popen[str]:
+    """Another process that has the lock of the folder."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_run_is_refused_and_a_killed_one_keeps_nobody_out(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    with pytest.raises(UsageError) as refused, alone_in(tmp_path):
+        pass
+    assert str(refused.value) == (f"{tmp_path}: another run is writing there; wait for it, or choose another --out")
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    with alone_in(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with alone_in(tmp_path / "gone"):
+        assert not (tmp_path / "gone").exists()
+
+
+def test_the_lock_is_let_go_when_the_run_fails(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), alone_in(tmp_path):
+        raise RuntimeError
+    with alone_in(tmp_path):
+        pass

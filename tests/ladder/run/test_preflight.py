@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common.errors import UsageError
+from common.problem import Problem
+from ladder.run.preflight import cut, gpu_has_no_room
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
+
+
+def test_an_epoch_is_cut_to_so_many_steps() -> None:
+    dataset = small_dataset()
+    assert cut(dataset, 32, None) is dataset
+    few = cut(dataset, 32, 3)
+    assert (len(few.train.images), len(few.train.labels), len(few.test.images)) == (96, 96, 96)
+    assert (few.train.images == dataset.train.images[:96]).all()
+    assert (few.test.labels == dataset.test.labels[:96]).all()
+    assert len(cut(dataset, 32, 1000).train.images) == 515
+    with pytest.raises(UsageError, match="max steps 0: must be 1 or more"):
+        cut(dataset, 32, 0)
+
+
+def test_what_a_gpu_has_no_room_for_is_told_by_an_estimate() -> None:
+    small = Problem(inputs=784, classes=10, hidden=(256,))
+    large = Problem(inputs=784, classes=10, hidden=(65536,) * 3)  # 8.6 G parameters twice in float32: 64 GiB
+    assert gpu_has_no_room(small, 60000, 8000.0) is None
+    assert gpu_has_no_room(large, 60000, 140_000.0) is None
+    assert gpu_has_no_room(large, 60000, None) is None
+    reason = gpu_has_no_room(large, 60000, 60_000.0)
+    assert reason == "needs about 65 GiB of GPU memory, this GPU has 59 GiB; choose smaller layers"
+    assert gpu_has_no_room(small, 10_000_000, 24_000.0) is not None  # images count, too
+
+
+def test_a_stage_on_a_gpu_without_room_is_skipped_before_it_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ladder.run.runner.missing", lambda needs: None)
+    known = prepare(tmp_path, NUMPY)._results
+    known = msgspec.structs.replace(known, environment={"gpu": {"memory_mib": 500}})
+    watcher = Watcher()
+    results = prepare(tmp_path, NUMPY, "tests.planted:NEEDY", known=known).run(watcher)
+    assert [stage.status for stage in results.stages] == ["passed", "skipped"]
+    assert results.stages[1].reason is not None
+    assert results.stages[1].reason.startswith("needs about 1 GiB of GPU memory, this GPU has 0 GiB")
+    assert watcher.jobs == 1

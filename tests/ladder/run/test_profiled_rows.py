@@ -1,0 +1,113 @@
+"""Rows whose processes are profiled once they are timed: what a profiler brings, and all that it may cost."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.measure.protocol import Job
+from ladder.profile.errors import ProfileError
+from ladder.records.profile import Profile, Split
+from ladder.records.run import Process, StageResult, load
+from ladder.run import runner
+from tests.ladder.harness import Watcher, prepare
+
+
+def run(folder: Path, name: str, rounds: int = 1, timeout_s: float = 60.0) -> StageResult:
+    settings = {"profile": ["cupti"], "rounds": rounds, "timeout_s": timeout_s}
+    (stage,) = prepare(folder, f"tests.planted:{name}", problem=None, known=None, **settings).run(Watcher()).stages
+    return stage
+
+
+def own_step_us(stage: StageResult, process: Process) -> float:
+    assert stage.timing is not None
+    return statistics.median(process.runs_s) / stage.timing.epochs / stage.timing.steps_per_epoch * 1e6
+
+
+def test_every_process_is_split_by_its_own_profile_and_the_row_is_their_mean(tmp_path: Path) -> None:
+    stage = run(tmp_path, "PROFILED", rounds=3)
+    assert (stage.status, stage.unprofiled) == ("passed", {})
+    splits = []
+    for process in stage.processes:
+        assert process.seen is not None
+        assert process.split is not None
+        assert process.split.total_us == pytest.approx(own_step_us(stage, process))
+        splits.append(process.split)
+    assert len({split.total_us for split in splits}) == 3
+    profile = stage.profile
+    assert profile is not None
+    assert profile.processes == 3
+    assert profile.split.kernels_us == pytest.approx(statistics.mean(split.kernels_us for split in splits))
+    assert profile.split.total_us == pytest.approx(profile.plain_step_us)
+    assert profile.plain_step_us == pytest.approx(statistics.mean(own_step_us(stage, one) for one in stage.processes))
+    assert profile.seen.total_us == pytest.approx(profile.step_us)
+    assert [kernel.name for kernel in profile.kernels] == ["gemm_naive"]
+    assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["profiled.cupti.trace.json.gz"]
+    assert load(tmp_path).stages == [stage]
+
+
+def test_a_profile_that_takes_long_is_taken_of_the_first_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "PROFILE_S", 0.0)
+    stage = run(tmp_path, "PROFILED", rounds=3)
+    assert [process.seen is None for process in stage.processes] == [False, True, True]
+    assert stage.unprofiled == {}
+    assert stage.profile is not None
+    assert stage.profile.processes == 1
+
+
+def test_a_run_that_goes_on_takes_up_the_profiles_of_its_first_rounds(tmp_path: Path) -> None:
+    whole = prepare(tmp_path, "tests.planted:PROFILED", profile=["cupti"], rounds=2).run(Watcher())
+    (stage,) = whole.stages
+    cut = msgspec.structs.replace(whole, stages=[msgspec.structs.replace(stage, processes=stage.processes[:1])])
+    (again,) = prepare(tmp_path, "tests.planted:PROFILED", known=cut).run(Watcher()).stages
+    splits = [process.split for process in again.processes]
+    assert splits[0] == stage.processes[0].split
+    assert again.profile is not None
+    assert again.profile.split == Split.mean([split for split in splits if split is not None])
+    assert again.profile.processes == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("PROFILER_DIES", "CUPTI: killed by SIGSEGV"),
+        ("PROFILER_REFUSES", "PermissionError: not for you"),
+        ("PROFILER_HANGS", "CUPTI: no answer within 4 s (--timeout)"),
+    ],
+)
+def test_a_profiler_that_fails_costs_the_profile_and_nothing_else(tmp_path: Path, name: str, reason: str) -> None:
+    stage = run(tmp_path, name, timeout_s=4.0 if "HANGS" in name else 60.0)
+    assert (stage.status, stage.reason, stage.profile) == ("passed", None, None)
+    assert stage.unprofiled == {"cupti": reason}
+    assert stage.timing is not None
+    assert any(check.what.startswith("first update") for check in stage.checks)
+
+
+def test_a_stage_that_dies_after_its_profile_has_crashed(tmp_path: Path) -> None:
+    stage = run(tmp_path, "DIES_ON_CLOSING")
+    assert (stage.status, stage.reason) == ("crashed", "killed by SIGSEGV")
+
+
+def test_nsys_sees_the_stages_that_it_was_asked_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def watch(tool: Path, job: Job, name: str, *_: object, **__: object) -> Profile:
+        asked.append(name)
+        raise ProfileError("there is no nsys")
+
+    monkeypatch.setattr(runner, "watch", watch)
+    monkeypatch.setattr("ladder.profile.nsys.find", lambda: Path("nsys"))
+    both = [f"tests.planted:{name}" for name in ("PROFILED", "PROFILER_REFUSES")]
+    wanted = ["profiler-refuses"]
+    seen, named = prepare(tmp_path, *both, profile=["nsys"], nsys_stages=wanted).run(Watcher()).stages
+    assert asked == wanted
+    assert (seen.unprofiled, named.unprofiled) == ({}, {"nsys": "there is no nsys"})
+    known = load(tmp_path)
+    for_all = msgspec.structs.replace(known, settings=msgspec.structs.replace(known.settings, nsys_stages=None))
+    prepare(tmp_path, *both, known=for_all).run(Watcher())
+    assert asked == [*wanted, "profiled", *wanted]

@@ -1,0 +1,255 @@
+"""When a process is measured again, and when rounds are added; the times are made up, and nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.measure.protocol import Job, Report
+from ladder.measure.timing import Plan
+from ladder.records.run import Check, HostState, Process, StageResult, load
+from ladder.records.statistics import median_interval
+from ladder.run import runner
+from ladder.run.runner import Runner
+from ladder.run.stage_run import Row
+from ladder.verify.gates import check, verify_timer
+from reports.facts.warnings import notices
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+OTHER = "tests.planted:PRINTS"
+Measure = Callable[[str, int, int], tuple[float, bool]]  # stage, round, attempt: the time, and whether disturbed
+
+
+class Script:
+    """Stands in for processes: what they would measure, and in which order they were asked for."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        measure: Measure,
+        seconds_each: float = 0.0,
+        checks: Callable[[int, int], list[Check]] = lambda round_, attempt: [],
+    ) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.oracles: list[int | None] = []
+        self._measure = measure
+        self._seconds_each = seconds_each
+        self._now_s = 0.0
+        script = self
+
+        def run_job(job: Job, folder: Path, log: Path, timeout_s: float, nursery: object = None) -> Report:
+            name, round_ = folder.name.rsplit(".", 1)[0], job.round
+            attempt = script.asked.count((name, round_))
+            script.asked.append((name, round_))
+            script._now_s += script._seconds_each
+            seconds, disturbed = script._measure(name, round_, attempt)
+            host = HostState(seconds if disturbed else 0.0, 0.0)
+            process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2)
+            return Report(device="cpu", plan=Plan(2, 1, 0), process=process)
+
+        def judge(self: Runner, row: Row, job: Job, report: Report, folder: Path) -> None:
+            attempt = script.asked.count((row.entry.stage.name, job.round)) - 1
+            row.add(report, checks(job.round, attempt), 0.9, shortened=False)
+
+        def oracles(
+            problem: object, dataset: object, runs: list[int | None], budget_s: float, curve_steps: int
+        ) -> dict[int | None, str]:
+            script.oracles += runs
+            return dict.fromkeys(runs, "oracle")
+
+        monkeypatch.setattr(runner, "run_job", run_job)
+        monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: self)
+        monkeypatch.setattr(Runner, "_judge", judge)
+        monkeypatch.setattr(Runner, "_note_oracle", lambda self, oracle: None)
+        monkeypatch.setattr(runner, "compute_all", oracles)
+        monkeypatch.setattr("time.monotonic", lambda: script._now_s)
+
+    def of(self, needs: object) -> None:
+        """No nursery."""
+
+    def __enter__(self) -> Script:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Nothing to import."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def rounds(stage: StageResult) -> list[int]:
+    return [process.round for process in stage.processes]
+
+
+def half_width(stage: StageResult) -> float:
+    return median_interval([process.runs_s[0] for process in stage.processes]).half_width
+
+
+def test_what_was_disturbed_is_measured_again_and_kept_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(
+        monkeypatch, lambda name, round_, attempt: (1.0 + attempt, (name, round_, attempt) == ("numpy", 1, 0))
+    )
+    watcher = Watcher()
+    numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=3, remeasure=2).run(watcher).stages
+    assert script.asked[6:] == [("numpy", 1)]
+    assert (rounds(numpy), rounds(other)) == ([0, 1, 2], [0, 1, 2])
+    assert [process.runs_s for process in numpy.processes] == [[1.0], [2.0], [1.0]]
+    assert [(process.round, process.runs_s) for process in numpy.set_aside] == [(1, [1.0])]
+    assert numpy.set_aside[0].disturbed == ["waited for a core that others had for 100% of the time"]
+    assert numpy.timing is not None
+    assert numpy.timing.runs_s == [1.0, 2.0, 1.0]
+    assert watcher.notes == [
+        "numpy, round 2, is measured again: waited for a core that others had for 100% of the time"
+    ]
+    assert load(tmp_path).stages[0] == numpy
+
+
+def test_what_stays_disturbed_is_kept_after_the_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + attempt, True))
+    results = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher())
+    (stage,) = results.stages
+    assert [round_ for _, round_ in script.asked] == [0, 1, 0, 1, 0, 1]
+    assert [process.runs_s for process in stage.processes] == [[3.0], [3.0]]
+    assert [process.runs_s for process in stage.set_aside] == [[1.0], [1.0], [2.0], [2.0]]
+    assert all(process.disturbed for process in stage.processes)
+    prepare(tmp_path, NUMPY, known=results).run(Watcher())
+    assert len(script.asked) == 6  # a finished run is not begun anew
+
+
+def test_who_fails_by_the_timer_alone_while_disturbed_is_measured_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(
+        monkeypatch,
+        lambda name, round_, attempt: (1.0, (round_, attempt) == (1, 0)),
+        checks=lambda round_, attempt: [verify_timer(9.0 if (round_, attempt) == (1, 0) else 0.0)],
+    )
+    (stage,) = prepare(tmp_path, NUMPY, rounds=3, remeasure=1).run(Watcher()).stages
+    assert [round_ for _, round_ in script.asked] == [0, 1, 1, 2]
+    assert (stage.status, stage.reason, rounds(stage)) == ("passed", None, [0, 1, 2])
+    assert [process.round for process in stage.set_aside] == [1]
+    assert stage.checks == [verify_timer(0.0)]
+
+
+def test_who_fails_by_the_timer_every_time_or_undisturbed_or_by_more_stays_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for disturbed, more, remeasure, attempts in [
+        (True, 0.0, 2, 3),
+        (False, 0.0, 2, 1),
+        (True, 9.0, 2, 1),
+        (True, 0, 0, 1),
+    ]:
+        checks = [verify_timer(9.0), check("first update", more, 1.0)]
+        script = Script(monkeypatch, lambda *_, seen=disturbed: (1.0, seen), checks=lambda *_, found=checks: found)
+        (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=remeasure).run(Watcher()).stages
+        assert (len(script.asked), stage.status) == (attempts, "failed")
+        assert (stage.reason or "").startswith("work outside of the timer")
+
+
+def test_nothing_is_measured_again_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, True))
+    (stage,) = prepare(tmp_path, NUMPY, rounds=2).run(Watcher()).stages
+    assert (len(script.asked), len(stage.processes), stage.set_aside) == (2, 2, [])
+
+
+def scattered(name: str, round_: int, attempt: int) -> tuple[float, bool]:
+    """Numpy hardly differs between rounds, the other by up to 10 %."""
+    return 1.0 + (0.0001 if name == "numpy" else 0.1) * (round_ * 0.618 % 1), False
+
+
+def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.02).run(Watcher()).stages
+    assert rounds(numpy) == list(range(8))  # less than eight can never be told to be narrow
+    assert len(rounds(other)) > 8
+    assert rounds(other) == list(range(len(rounds(other))))
+    assert script.asked[:16] == [(name, round_) for round_ in range(8) for name in ("numpy", "prints")]
+    assert script.oracles[1:] == [1000 * round_ for round_ in rounds(other)]  # each once, before it is needed
+    assert half_width(numpy) < half_width(other) <= 0.02
+    earlier = msgspec.structs.replace(other, processes=other.processes[:-1])
+    assert half_width(earlier) > 0.02  # and not one round more than it took
+
+
+def test_rounds_end_when_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered, seconds_each=10.0)
+    prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.001, time_cap_s=85.0).run(Watcher())
+    assert len(script.asked) == 9  # the one that was begun at 80 s is brought to its end, and none after it
+
+
+def test_the_first_rounds_are_made_however_little_time_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, scattered, seconds_each=10.0)
+    prepare(tmp_path, NUMPY, OTHER, rounds=3, precision=0.001, time_cap_s=1.0).run(Watcher())
+    assert len(script.asked) == 6
+
+
+def test_an_added_round_that_is_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, round_ == 3 and attempt == 0))
+    (stage,) = prepare(tmp_path, NUMPY, rounds=2, precision=0.01, remeasure=1).run(Watcher()).stages
+    assert [round_ for _, round_ in script.asked] == [0, 1, 2, 3, 3, 4, 5, 6, 7]
+    assert (sorted(rounds(stage)), [process.round for process in stage.set_aside]) == ([0, 1, 2, 3, 4, 5, 6, 7], [3])
+
+
+def test_a_resumed_run_adds_what_its_precision_still_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=2, precision=0.01).run(Watcher())
+    cut = msgspec.structs.replace(whole.stages[0], processes=whole.stages[0].processes[:4])
+    script.asked.clear()
+    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[cut])).run(Watcher())
+    assert script.asked == [("numpy", round_) for round_ in range(4, 8)]
+    assert again.stages == whole.stages
+
+
+def crashed(stage: StageResult, rounds: int) -> StageResult:
+    """The stage as a run leaves it whose process of the round after these was killed."""
+    processes = stage.processes[:rounds]
+    return msgspec.structs.replace(stage, status="crashed", reason="killed", processes=processes, timing=None)
+
+
+def test_what_a_crashed_stage_has_measured_is_kept_and_the_crash_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
+    (stage,) = whole.stages
+    script.asked.clear()
+    killed = msgspec.structs.replace(whole, stages=[crashed(stage, 2)])
+    again = prepare(tmp_path, NUMPY, known=killed).run(Watcher())
+    assert script.asked == [("numpy", 2)]
+    assert again.stages == [msgspec.structs.replace(stage, crashed_before="killed")]
+    assert "numpy crashed once, and went on by --resume: killed" in [notice.text for notice in notices(again)]
+    assert prepare(tmp_path, NUMPY, known=again).run(Watcher()).stages == again.stages
+
+
+def test_a_crashed_stage_of_an_older_version_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
+    killed = crashed(whole.stages[0], 1)
+    old = msgspec.structs.replace(killed, processes=[msgspec.structs.replace(killed.processes[0], epochs=None)])
+    script.asked.clear()
+    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[old])).run(Watcher())
+    assert script.asked == [("numpy", 0), ("numpy", 1)]
+    assert (again.stages[0].status, again.stages[0].crashed_before) == ("passed", "killed")
+
+
+def test_what_has_failed_a_check_is_not_tried_until_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, scattered)
+    whole = prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
+    wrong = msgspec.structs.replace(whole.stages[0], status="failed", reason="first update", timing=None)
+    script.asked.clear()
+    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[wrong])).run(Watcher())
+    assert (script.asked, again.stages) == ([], [wrong])
+
+
+def test_nothing_is_measured_again_once_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + 0.1 * round_, round_ > 1), seconds_each=1.0)
+    prepare(tmp_path, NUMPY, rounds=2, precision=0.001, time_cap_s=3.0, remeasure=2).run(Watcher())
+    assert script.asked == [("numpy", 0), ("numpy", 1), ("numpy", 2)]

@@ -1,0 +1,188 @@
+"""The scheduler: rounds, faults, and going on after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.problem import Problem
+from ladder.records.run import StageResult, load
+from ladder.run import runner
+from ladder.verify.gates import FirstBatches
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
+
+ROOT = Path(__file__).parents[3]
+FAULTS = {
+    "KILLED": "killed by SIGKILL",
+    "LEAVES": "exit code 7 and no report; see logs/leaves.1.log",
+    "OUT_OF_MEMORY": "out of memory: Unable to allocate 9 TiB",
+    "RAISES": "RuntimeError: the kernel said no",
+    "SHAPES": "its process left no whole parameters (parameters of shapes (4, 36) and (4,))",
+}
+
+
+@pytest.fixture(scope="module")
+def after_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, StageResult], Path]:
+    folder = tmp_path_factory.mktemp("faults")
+    sources = [f"tests.planted:{name}" for name in (*FAULTS, "PRINTS", "NEEDY")]
+    results = prepare(folder, *sources, NUMPY).run(Watcher())
+    return {stage.name.replace("-", "_").upper(): stage for stage in results.stages}, folder
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_leaves_a_row_with_its_reason(after_faults: tuple[dict[str, StageResult], Path], name: str) -> None:
+    stage = after_faults[0][name]
+    assert (stage.status, stage.reason, stage.timing) == ("crashed", FAULTS[name], None)
+
+
+def test_a_stage_that_hangs_is_ended_and_leaves_a_row_with_its_reason(tmp_path: Path) -> None:
+    (stage,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=2.0).run(Watcher()).stages
+    assert (stage.status, stage.reason, stage.timing) == ("crashed", "no answer within 2 s (--timeout)", None)
+
+
+def test_the_ladder_goes_on_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
+    stages, folder = after_faults
+    assert stages["NUMPY"].status == "passed"
+    assert stages["PRINTS"].status == "passed"
+    assert b"rubbish" in (folder / "logs" / "prints.1.log").read_bytes()
+    assert stages["NEEDY"].status == "skipped"
+    assert load(folder).stages == list(stages.values())
+
+
+def test_what_a_run_took_is_told_by_what_was_done(after_faults: tuple[dict[str, StageResult], Path]) -> None:
+    results = load(after_faults[1])
+    assert {"training the oracle", "importing libraries", "stages' processes", "checking"} == set(results.took_s)
+    assert all(seconds > 0 for seconds in results.took_s.values())
+    assert sum(results.took_s.values()) < results.seconds  # nothing counts twice
+
+
+def test_rounds_are_interleaved_processes_of_their_own(tmp_path: Path) -> None:
+    watcher = Watcher()
+    results = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", rounds=2, repeats=3).run(watcher)
+    assert [name for name, _, _ in watcher.finished] == ["numpy", "prints", "numpy", "prints"]
+    assert watcher.jobs == 4
+    timing = results.stages[0].timing
+    assert timing is not None
+    assert (len(timing.runs_s), len(timing.warmups_s), timing.steps_per_epoch) == (6, 2, 16)
+    assert not timing.shortened
+    assert [process.round for process in results.stages[0].processes] == [0, 1]
+
+
+def test_the_oracle_makes_the_first_updates_once_for_all_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    of = FirstBatches.of
+
+    def counted(problem: Problem, batches: int, *rest: Any) -> FirstBatches:
+        made.append(batches)
+        return of(problem, batches, *rest)
+
+    monkeypatch.setattr(FirstBatches, "of", counted)
+    stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS").run(Watcher()).stages
+    assert [stage.status for stage in stages] == ["passed", "passed"]
+    assert made == [1, 3, 16]  # an epoch has sixteen steps
+
+
+def test_a_slow_stage_is_measured_over_fewer_epochs_and_says_so(tmp_path: Path) -> None:
+    problem = small_problem(epochs=6, metrics_every=1)
+    results = prepare(tmp_path, "tests.planted:SLOW", problem=problem, rounds=2, budget_s=2.0).run(Watcher())
+    (stage,) = results.stages
+    assert stage.status == "passed"
+    assert stage.timing is not None
+    assert stage.timing.shortened
+    assert 2 <= stage.timing.epochs < 6  # 1 s for each of two processes, over 0.2 s an epoch or somewhat more
+    assert {len(process.runs_s) for process in stage.processes} == {1}
+
+
+def test_a_failed_stage_is_not_measured_again(tmp_path: Path) -> None:
+    watcher = Watcher()
+    prepare(tmp_path, "tests.cheats.defects:NAN", rounds=3).run(watcher)
+    assert len(watcher.finished) == 1
+
+
+def test_only_what_is_missing_is_measured_when_a_run_goes_on(tmp_path: Path) -> None:
+    whole = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", rounds=2).run(Watcher())
+    numpy, prints = whole.stages
+    cut = msgspec.structs.replace(
+        whole,
+        stages=[
+            numpy,
+            msgspec.structs.replace(prints, processes=prints.processes[:1]),
+        ],
+    )
+    watcher = Watcher()
+    again = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", known=cut).run(watcher)
+    assert [name for name, _, _ in watcher.finished] == ["prints"]
+    assert again.stages[0] == numpy
+    assert [process.round for process in again.stages[1].processes] == [0, 1]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.ladder.harness import NUMPY, Watcher, prepare
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]), NUMPY, "tests.planted:SLOW", rounds=3).run(Watcher())
+"""
+
+
+def test_killed_halfway_the_results_are_whole_and_the_rest_can_be_measured(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT)
+    runner = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (tmp_path / "results.json").exists() and any(stage.timing for stage in load(tmp_path).stages):
+            break
+        time.sleep(0.05)
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+
+    left = load(tmp_path)
+    measured = {stage.name: len(stage.processes) for stage in left.stages}
+    assert 1 <= sum(measured.values()) < 6
+    watcher = Watcher()
+    again = prepare(tmp_path, NUMPY, "tests.planted:SLOW", known=left).run(watcher)
+    assert watcher.jobs == 6 - sum(measured.values())
+    assert [len(stage.processes) for stage in again.stages] == [3, 3]
+    first, was = again.stages[0].processes[0], left.stages[0].processes[0]
+    assert msgspec.structs.replace(first, disturbed=was.disturbed) == was  # which the later ones may have a say in
+    assert all(stage.status == "passed" for stage in again.stages)
+
+
+def test_a_stage_that_the_problem_does_not_fit_is_skipped_with_what_to_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "missing", lambda needs: None)  # a machine that has all that it needs
+    deep = small_problem(hidden=(8,) * 5)
+    (stage,) = prepare(tmp_path, "stages.persistent.r1_persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
+    assert stage.status == "skipped"
+    assert stage.reason == "hidden layers of 8,8,8,8,8: it takes 4 at most; try persistent-grid"
+
+
+@pytest.mark.parametrize(
+    ("source", "instead"),
+    [("tiles.r3_dependent_launch", "fused-bias"), ("persistent.r1_persistent_cluster", "cuda-graph")],
+)
+def test_a_rung_for_newer_gpus_is_skipped_with_the_rung_below(
+    source: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_old = "needs sm_90 or newer, this GPU is sm_86"
+    monkeypatch.setattr(runner, "missing", lambda needs: too_old if "sm_90" in needs else None)
+    (stage,) = prepare(tmp_path, f"stages.{source}:STAGE").run(Watcher()).stages
+    assert (stage.status, stage.reason) == ("skipped", f"{too_old}; try {instead}")
+
+
+def test_a_rung_that_lacks_a_package_as_well_says_that_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "missing", lambda needs: "CuPy is not installed" if "cuda" in needs else None)
+    (stage,) = prepare(tmp_path, "stages.tiles.r3_dependent_launch:STAGE").run(Watcher()).stages
+    assert stage.reason == "CuPy is not installed"

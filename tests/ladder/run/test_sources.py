@@ -1,0 +1,111 @@
+"""A stage's hashes change with what it is made of, and with nothing else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ladder.records.run import StageCode, load
+from ladder.run import sources
+from ladder.run.sources import code_of
+from stages.registry import SOURCES
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+NAIVE = "stages.classic.r1_naive:STAGE"
+PLANTED = {".py": "planted = 1\n", ".cu": "int planted;\n", ".cpp": "int planted;\n"}
+GRID = "stages.persistent.r1_persistent_grid:STAGE"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of our sources to change."""
+    for folder in ("stages", "common"):
+        shutil.copytree(sources.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    monkeypatch.setattr(sources, "KERNELS", tmp_path / "stages" / "kernels")
+    return tmp_path
+
+
+def fresh(source: str) -> StageCode:
+    for cached in (code_of, sources._read):
+        cached.cache_clear()
+    return code_of(source)
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    fresh(NUMPY)
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "changed"),
+    [
+        ("stages/classic/r1_naive.py", NAIVE, ["sources"]),
+        ("stages/classic/r1_naive.py", "stages.classic.r6_cuda_graph:STAGE", ["sources"]),  # which climbs from it
+        ("stages/classic/r1_naive.py", NUMPY, []),
+        ("stages/classic/r3_cublas.py", NAIVE, []),
+        ("common/cuda/gpu.py", NAIVE, ["sources"]),
+        ("common/oracle.py", NAIVE, []),
+        ("stages/kernels/plain/gemm.cu", NAIVE, ["kernels"]),
+        ("stages/kernels/grid/grid.cuh", GRID, ["kernels"]),  # which its kernel includes
+        ("stages/kernels/grid/grid.cuh", NAIVE, []),
+        ("stages/kernels/tiles/tile_tf32.cu", "stages.tiles.r3_tf32:STAGE", ["kernels"]),
+    ],
+)
+def test_what_a_stage_is_made_of_is_in_its_hashes(tree: Path, file: str, source: str, changed: list[str]) -> None:
+    before = fresh(source)
+    with (tree / file).open("a") as text:
+        text.write(PLANTED.get(Path(file).suffix, PLANTED[".cu"]))
+    after = fresh(source)
+    assert [name for name in ("sources", "kernels") if getattr(before, name) != getattr(after, name)] == changed
+
+
+def test_a_tree_somewhere_else_has_the_same_hashes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = fresh(NAIVE)
+    monkeypatch.undo()
+    assert fresh(NAIVE) == there
+    assert re.fullmatch(r"[0-9a-f]{64}", there.sources)
+
+
+@pytest.mark.parametrize("source", [NAIVE, GRID])
+def test_a_move_a_comment_and_a_docstring_change_no_hash(tree: Path, source: str) -> None:
+    before = fresh(source)
+    naive, elsewhere = tree / "stages/classic/r1_naive.py", tree / "stages/classic/r1_plainest.py"
+    naive.rename(elsewhere)
+    kernels = tree / "stages" / "kernels"
+    (kernels / "grid").rename(kernels / "whole")
+    for file in [*(tree / "stages").rglob("*.py"), *kernels.rglob("*.cu*")]:
+        text = file.read_text().replace("r1_naive", "r1_plainest").replace('"grid/', '"whole/')
+        file.write_text(f'"""Another."""  # one\n{text}' if file.suffix == ".py" else f"// another\n{text}")
+    assert fresh(source.replace("r1_naive", "r1_plainest")) == before
+
+
+def test_every_stage_with_kernels_has_their_hash() -> None:
+    without = [source for source in SOURCES if code_of(source).kernels is None]
+    assert all(source.startswith("stages.references.") for source in without)
+
+
+def test_a_user_s_file_counts_with_what_lies_beside_it(tmp_path: Path) -> None:
+    module = NAIVE.partition(":")[0]
+    for name, text in {
+        "mine.py": f"from {module} import STAGE\nimport helper\nSOURCE = __file__.replace('.py', '.cpp')\n",
+        "helper.py": "KERNEL = 'own.cu'\n",
+        "mine.cpp": "int one();\n",
+        "own.cu": "\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    source = f"{tmp_path / 'mine.py'}:STAGE"
+    seen = [fresh(source)]
+    for name in ("mine.py", "helper.py", "mine.cpp", "own.cu"):
+        (tmp_path / name).write_text((tmp_path / name).read_text() + PLANTED[Path(name).suffix])
+        seen.append(fresh(source))
+    assert len(set(seen)) == len(seen)
+    assert seen[0].kernels != fresh(NAIVE).kernels
+
+
+def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:
+    prepare(tmp_path, NUMPY, NAIVE).run(Watcher())
+    assert [stage.code for stage in load(tmp_path).stages] == [code_of(NUMPY), code_of(NAIVE)]

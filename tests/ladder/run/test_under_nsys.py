@@ -1,0 +1,81 @@
+"""A stage watched from outside, with a stand-in for nsys: what is kept, and what a failure costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ladder.measure.protocol import Job, Report
+from ladder.measure.timing import Plan
+from ladder.profile import nsys, nsys_export
+from ladder.profile.errors import ProfileError
+from ladder.profile.trace import Trace
+from ladder.records.profile import Profile
+from ladder.run import under_nsys
+from tests.ladder.harness import NUMPY, small_problem
+from tests.ladder.profile.test_summary import STEPS, epoch_of
+
+JOB = Job(
+    source=NUMPY,
+    problem=small_problem(metrics_every=10, epochs=20),
+    dataset="nowhere",
+    round=0,
+    first_updates=[],
+    wanted=Plan(20, 1, 0),
+    profile="nsys",
+    budget_s=None,
+)
+Watch = Callable[[Trace, Report], Profile]
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Watches a process that reports, and of which nsys has this trace."""
+    kept = tmp_path / "profiles"
+
+    def run(trace: Trace, report: Report) -> Profile:
+        def run_job(
+            job: Job, folder: Path, log: Path, timeout_s: float, wrap: Callable[[Sequence[str]], list[str]]
+        ) -> Report:
+            assert wrap(["python"])[-3:] == ["-o", str(kept / "naive"), "python"]
+            assert not (kept / "naive.nsys-rep").exists()
+            return report
+
+        monkeypatch.setattr(under_nsys, "run_job", run_job)
+        monkeypatch.setattr(nsys, "export", lambda *_: None)
+        monkeypatch.setattr(nsys_export, "read", lambda _: trace)
+        return under_nsys.watch(
+            Path("nsys"), JOB, "naive", STEPS, 9.0, scratch=tmp_path, kept=kept, log=tmp_path / "log", timeout_s=1
+        )
+
+    return run
+
+
+def two_epochs() -> Trace:
+    first, second = epoch_of(8, 0, totals=False), epoch_of(9, 100_000, totals=True)
+    return Trace(
+        [*first.windows, *second.windows],
+        [*first.kernels, *second.kernels],
+        [*first.copies, *second.copies],
+        [*first.calls, *second.calls],
+    )
+
+
+def test_a_watched_stage_has_a_profile_and_a_trace(watch: Watch, tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "naive.nsys-rep").write_text("an older run's")
+    profile = watch(two_epochs(), Report())
+    assert (profile.tool, profile.kernels_per_step, profile.plain_step_us) == ("nsys", 2, 9.0)
+    assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["naive.nsys.trace.json.gz"]
+
+
+def test_a_process_that_failed_costs_the_profile(watch: Watch) -> None:
+    with pytest.raises(ProfileError, match="killed by SIGSEGV"):
+        watch(two_epochs(), Report(error="killed by SIGSEGV"))
+
+
+def test_a_trace_that_lacks_an_epoch_is_none(watch: Watch) -> None:
+    with pytest.raises(ProfileError, match="nsys saw 1 whole epochs instead of 2"):
+        watch(epoch_of(8, 0, totals=False), Report())

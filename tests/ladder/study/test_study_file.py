@@ -1,0 +1,142 @@
+"""Studies as files: which points they make, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from ladder.records.study import Published, Study
+from ladder.study.points import run_options
+from ladder.study.study_file import point_options, read_study, with_settings
+from stages.registry import load_all
+
+EXPERIMENTS = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
+CROSSED = """
+title = "T"
+stages = "numpy"
+depth = 2
+max_steps = 100
+
+[vary]
+hidden = [8, 16]
+seed = [0, 1]
+
+[[where]]
+hidden = 16
+max_steps = 10
+
+[[where]]
+hidden = [16]
+seed = [1]
+stages = ["naive"]
+
+[[published]]
+who = "them"
+what = "an epoch"
+value = "750 ms"
+gpu = "H100"
+"""
+
+
+def read(tmp_path: Path, text: str) -> Study:
+    path = tmp_path / "try.toml"
+    path.write_text(text)
+    return read_study(path, "command", "2026-01-01")
+
+
+def test_two_settings_are_crossed_and_some_points_are_different(tmp_path: Path) -> None:
+    study = read(tmp_path, CROSSED)
+    assert (study.name, study.title, study.varied) == ("try", "T", ["hidden", "seed"])
+    assert [point.name for point in study.points] == [
+        "hidden-8.seed-0", "hidden-8.seed-1", "hidden-16.seed-0", "hidden-16.seed-1",
+    ]  # fmt: skip
+    assert [point.values for point in study.points][1] == {"hidden": 8, "seed": 1}
+    assert [point.settings["max_steps"] for point in study.points] == [100, 100, 10, 10]
+    assert [point.settings["stages"] for point in study.points] == ["numpy", "numpy", "numpy", ["naive"]]
+    assert point_options(study.points[3])["hidden"] == (16, 16)
+    assert {point.status for point in study.points} == {"waiting"}
+    assert study.published == [Published("them", "an epoch", "750 ms", "H100")]
+
+
+def test_a_study_may_vary_nothing_or_lists_of_layers(tmp_path: Path) -> None:
+    (point,) = read(tmp_path, "epochs = 3").points
+    assert (point.name, point.values, point.settings) == ("run", {}, {"epochs": 3, "stages": "all"})
+    text = "[vary]\nhidden = [[], [8], [8, 4]]\n[[where]]\nhidden = [[8, 4], [8]]\nepochs = 3"
+    study = read(tmp_path, text)
+    assert [point.name for point in study.points] == ["hidden-none", "hidden-8", "hidden-8-4"]
+    assert [point_options(point).get("epochs") for point in study.points] == [None, 3, 3]
+    assert [point_options(point)["hidden"] for point in study.points] == [(), (8,), (8, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("titel = 'T'", 1, "titel: there is no such key; did you mean title?"),
+        ("title = 3", 1, "title = 3: must be text"),
+        ("epochs = 3\n[vary]\nhiden = [8]", 3, "hiden: cannot be varied; allowed are hidden, depth, batch_size"),
+        ("[vary]\nhidden = 8", 2, "hidden: must be a list of the values"),
+        ("[vary]\nhidden = []", 2, "hidden: must be a list of the values"),
+        ("[vary]\nbatch_size = [8, '9']", 2, 'batch_size = "9": must be a whole number'),
+        ("[vary]\nbatch_size = [8, 8]", 2, "batch_size: has a value twice"),
+        ("[vary]\nprecision = ['fp32']", 2, 'precision = "fp32": must be one of float32'),
+        ("[vary]\nseed = [1]\nhidden = [1]\nepochs = [1]", 1, "vary: varies seed, hidden, epochs; a study varies 2"),
+        ("epochs = 3\n[vary]\nepochs = [1]", 1, "epochs: is varied by [vary]; leave it out here"),
+        ("vary = 3", 1, "vary = 3: must be a table"),
+        ("[where]\nhidden = 3", 1, "where = {'hidden': 3}: must be tables, each begun by [[where]]"),
+        ("[vary]\nseed = [1]\n[[where]]\nepochs = 3", 3, "where: names no point"),
+        ("[vary]\nseed = [1]\n[[where]]\nseed = 1", 3, "where: changes nothing"),
+        ("[vary]\nseed = [1]\n[[where]]\nseed = 1\nepochs = 3\n[[where]]\nseed = 2\nepochs = 4", 7,
+         "seed = 2: is not among the values in [vary]"),
+        ("[vary]\nseed = [1]\n[[where]]\nseed = 1\nepochs = 0", 5, "epochs = 0: must be a whole number"),
+        ("[vary]\nseed = [1]\n[[where]]\nseed = 1\nepoch = 1", 5, "epoch: there is no such key in [where]; did you"),
+        ("[vary]\nhidden = [[8, 8]]\n[[where]]\nhidden = [[8, 8]]\ndepth = 2", 5, "depth = 2: hidden is a list"),
+        ("depth = 2\n[vary]\nhidden = [[8, 8]]", 1, "depth = 2: hidden is a list of layers"),
+        ("[vary]\ndepth = [0, 1]", 2, "depth = 1: how wide"),
+        ("[[published]]\nwho = 'them'", 1, "published: Object missing required field `what`"),
+        ("[[published]]\nwho = 'them'\nspeed = 'fast'", 3, "speed: there is no such key in [published]"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(tmp_path, text)
+    assert str(refused.value).startswith(f"{tmp_path / 'try.toml'}, line {line}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stages = 'nunpy'", "run: stage 'nunpy': there is none of that name; did you mean numpy?"),
+        (
+            "stages = 'numpy'\n[vary]\nprecision = ['float32', 'tf32']",
+            "precision-tf32: precision tf32: none of its stages",
+        ),
+        ("repeats = 1000", "run: repeats 1000: must be from 1 to 450"),
+    ],
+)
+def test_a_point_that_cannot_be_is_refused_by_its_name(tmp_path: Path, text: str, said: str) -> None:
+    last = read(tmp_path, text).points[-1]
+    with pytest.raises(UsageError) as refused:
+        run_options(last, load_all())
+    assert str(refused.value).startswith(said)
+
+
+def test_a_point_has_the_stages_of_its_precision(tmp_path: Path) -> None:
+    study = read(tmp_path, "stages = 'torch-graph,torch-graph-amp'\n[vary]\nprecision = ['float32', 'bfloat16']")
+    found = [run_options(point, load_all()).stages for point in study.points]
+    assert found == ["torch-graph", "torch-graph-amp"]
+
+
+def test_settings_from_elsewhere_win_at_every_point(tmp_path: Path) -> None:
+    study = with_settings(read(tmp_path, CROSSED), {"stages": "cublas", "rounds": 1})
+    found = [run_options(point, load_all()) for point in study.points]
+    assert {(options.stages, options.rounds) for options in found} == {("cublas", 1)}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_experiment_can_be_run(path: Path) -> None:
+    study = read_study(path, "", "")
+    assert study.question
+    for point in study.points:
+        assert run_options(point, load_all()).stages

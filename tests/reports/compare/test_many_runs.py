@@ -1,0 +1,67 @@
+"""Several runs side by side."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from reports.compare.many_runs import MachineCell, OrderChange, compare_machines
+from reports.compare.verdicts import CannotCompareError
+from tests.reports import recorded
+from tests.reports.compare.test_verdicts import on_cpu
+from tests.reports.recorded import run, stage, times
+
+
+def test_every_stage_of_any_run_has_a_row() -> None:
+    found = compare_machines(recorded.machines())
+    assert found.machines == ["NVIDIA H200", "NVIDIA B", "NVIDIA A"]
+    names = ["naive", "async", "cublas", "cuda-graph", "fused-head", "gone", "numpy"]
+    assert [row.name for row in found.rows] == names
+    rows = {row.name: row.cells for row in found.rows}
+    assert rows["gone"][0].step_us == pytest.approx(17.0)
+    assert rows["gone"][1:] == [MachineCell(), MachineCell()]
+    first, again, other = rows["naive"]
+    assert (first.ratio, first.verdict) == (None, None)
+    assert (again.verdict, other.verdict) == ("AMBIGUOUS", "SLOWER")
+    assert other.step_us == pytest.approx(100.0)
+    assert other.ratio == pytest.approx(1.25)
+
+
+def test_rungs_that_certainly_change_order_are_named() -> None:
+    found = compare_machines(recorded.machines())
+    assert found.order_changes == [OrderChange("cublas", "async", ["runs/h200"], ["runs/a | b"])]
+    assert found.within_noise == 0
+
+
+def test_rungs_that_may_have_changed_order_are_counted() -> None:
+    one = run(stage("naive", times(50.0, scatter=0.2)), stage("async", times(49.0, scatter=0.2)))
+    two = run(stage("naive", times(50.0)), stage("async", times(51.0)))
+    found = compare_machines([("one", one), ("two", two), ("three", two)])
+    assert (found.order_changes, found.within_noise) == ([], 1)
+
+
+def test_references_are_no_rungs() -> None:
+    one = run(stage("naive", times(50.0)), stage("numpy", times(60.0), group="reference"))
+    two = run(stage("naive", times(50.0)), stage("numpy", times(40.0), group="reference"))
+    assert compare_machines([("one", one), ("two", two), ("two again", two)]).order_changes == []
+
+
+def test_a_stage_that_the_first_run_lacks_is_shown_without_a_ratio() -> None:
+    found = compare_machines([("a", run(stage("x", times(1.0)))), ("b", run(stage("y", times(2.0)))), ("c", run())])
+    assert [cell.ratio for row in found.rows for cell in row.cells] == [None] * 6
+    assert found.rows[1].cells[1].step_us == pytest.approx(2.0)
+
+
+def test_what_the_hosts_pace_explains_is_no_verdict_here_either() -> None:
+    runs = [("a", on_cpu(100.0, 1.0)), ("b", on_cpu(130.0, 1.3)), ("c", on_cpu(130.0, 1.3, cpu="another CPU"))]
+    (row,) = compare_machines(runs).rows
+    assert [cell.verdict for cell in row.cells] == [None, "AMBIGUOUS", "SLOWER"]
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    one = run(stage("naive", times(50.0)))
+    other = msgspec.structs.replace(one, problem=msgspec.structs.replace(one.problem, batch_size=64))
+    with pytest.raises(CannotCompareError, match="a and c: have different batch sizes"):
+        compare_machines([("a", one), ("b", one), ("c", other)])
+    with pytest.raises(CannotCompareError, match="a, b, c: no stage was timed"):
+        compare_machines([("a", run()), ("b", run()), ("c", run())])

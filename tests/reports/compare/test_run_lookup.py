@@ -1,0 +1,74 @@
+"""How a comparison finds the runs that it is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import Results, ResultsError, save
+from reports.compare.run_lookup import named_runs
+from reports.compare.verdicts import CannotCompareError
+from tests.reports.recorded import run, stage, times
+
+
+def of_network(*hidden: int) -> Results:
+    results = run(stage("naive", times(50.0)))
+    return msgspec.structs.replace(results, problem=msgspec.structs.replace(results.problem, hidden=list(hidden)))
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    """Recorded runs of two GPUs, of which one has two problems, and a run beside them."""
+    folder = tmp_path / "reference"
+    for name, hidden in (("h200/deep", (128, 128)), ("h200/flat", ()), ("a100/deep", (128, 128))):
+        (folder / name).mkdir(parents=True)
+        save(of_network(*hidden), folder / name / "results.json")
+    save(of_network(128, 128), tmp_path / "mine.json")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["reference:h200/flat", "reference:h200"], ["reference:h200/flat", "reference:h200/flat"]),
+        (["reference:h200", "{}/mine.json"], ["reference:h200/deep", "{}/mine.json"]),
+        (["{}/mine.json", "reference:h200"], ["{}/mine.json", "reference:h200/deep"]),
+        (["reference:h200", "reference:h200"], ["reference:h200/flat", "reference:h200/flat"]),
+        (["reference:h200", "reference:a100"], ["reference:h200/deep", "reference:a100/deep"]),
+        (["{}/reference/h200/flat", "reference:h200/deep"], ["{}/reference/h200/flat", "reference:h200/deep"]),
+    ],
+)
+def test_a_recorded_run_is_of_the_problem_that_fits(
+    reference: Path, tmp_path: Path, names: list[str], found: list[str]
+) -> None:
+    asked = [name.format(tmp_path) for name in names]
+    assert [name for name, _ in named_runs(asked, reference)] == [name.format(tmp_path) for name in found]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["reference:h200"], "compare reference:h200: with what"),
+        (["reference:h300", "reference:h200"], "reference:h300: no such recorded run; there are a100/deep, h200/deep"),
+        (["reference:a100/flat", "reference:h200"], "reference:a100/flat: no such recorded run"),
+        (["reference:", "reference:h200"], "reference:: no such recorded run"),
+    ],
+)
+def test_what_is_not_there_is_told(reference: Path, names: list[str], said: str) -> None:
+    with pytest.raises(CannotCompareError, match=said):
+        named_runs(names, reference)
+
+
+def test_a_recording_without_the_others_problem_says_which_it_has(reference: Path, tmp_path: Path) -> None:
+    save(of_network(7), tmp_path / "odd.json")
+    with pytest.raises(
+        CannotCompareError, match="reference:h200: has no run of the others' problem, only of flat, deep"
+    ):
+        named_runs([str(tmp_path / "odd.json"), "reference:h200"], reference)
+
+
+def test_a_file_that_is_none_is_told(reference: Path, tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="cannot be read"):
+        named_runs([str(tmp_path / "nowhere"), "reference:h200"], reference)

@@ -1,0 +1,283 @@
+"""Verdicts on runs whose differences are known."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import numpy as np
+import pytest
+
+from ladder.records.run import Results, StageCode
+from ladder.records.statistics import Interval
+from reports.compare.verdicts import (
+    CannotCompareError,
+    Comparison,
+    StageVerdict,
+    Verdict,
+    compare,
+    side_of,
+    verdict_of,
+)
+from tests.reports import recorded, sample
+from tests.reports.recorded import run, stage, times
+
+NAMES = ("a", "b")
+
+
+def verdict(found: Comparison, name: str) -> StageVerdict:
+    return next(one for one in found.stages if one.name == name)
+
+
+def only(base: list[float], new: list[float], **options: object) -> Comparison:
+    """Two runs of one stage."""
+    return compare(run(stage("naive", base)), run(stage("naive", new)), NAMES, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "verdict"),
+    [
+        (0.99, 1.0, 1.01, "SAME"),
+        (1 / 1.02, 1.0, 1.02, "SAME"),
+        (0.9803, 1.0, 1.01, "AMBIGUOUS"),
+        (0.99, 1.0, 1.0201, "AMBIGUOUS"),
+        (1.001, 1.0051, 1.01, "SLOWER"),
+        (1.001, 1.0049, 1.01, "SAME"),  # certain, but no more than two recordings may differ by
+        (1.001, 1.0049, 1.03, "AMBIGUOUS"),
+        (0.999, 1.02, 1.05, "AMBIGUOUS"),
+        (1.0, 1.02, 1.05, "AMBIGUOUS"),
+        (1.2, 1.3, 1.4, "SLOWER"),
+        (0.7, 0.8, 0.9, "FASTER"),
+        (0.99, 1 / 1.0051, 0.999, "FASTER"),
+        (0.99, 1 / 1.0049, 0.999, "SAME"),
+        (0.7, 0.9, 1.001, "AMBIGUOUS"),
+    ],
+)
+def test_the_boundaries_of_verdicts(low: float, value: float, high: float, verdict: Verdict) -> None:
+    assert verdict_of(Interval(value, low, high)) == verdict
+
+
+def test_same_means_within_the_threshold() -> None:
+    assert verdict_of(Interval(1.0, 0.97, 1.03)) == "AMBIGUOUS"
+    assert verdict_of(Interval(1.0, 0.97, 1.03), 0.05) == "SAME"
+
+
+def test_known_differences_are_told() -> None:
+    found = compare(recorded.before(), recorded.after(), NAMES)
+    assert {one.name: one.verdict for one in found.stages} == {
+        "naive": "SLOWER",
+        "async": "FASTER",
+        "cublas": "SAME",
+        "cuda-graph": None,
+        "fused-head": "AMBIGUOUS",
+        "gone": None,
+        "new": None,
+        "numpy": "AMBIGUOUS",
+    }
+    naive = verdict(found, "naive")
+    assert naive.ratio == pytest.approx(1.03)
+    assert naive.low is not None
+    assert naive.high is not None
+    assert 1.02 < naive.low < 1.03 < naive.high < 1.04
+    assert naive.base_us == pytest.approx(80.0)
+    assert naive.new_us == pytest.approx(82.4)
+    assert (naive.base_processes, naive.new_processes) == (12, 12)
+
+
+def on_cpu(step_us: float, *paces_s: float | None, cpu: str = "a CPU") -> Results:
+    """Twelve processes of NumPy beside which the host was as fast as that, in turns."""
+    numpy = stage("numpy", times(step_us), group="reference")
+    processes = [
+        msgspec.structs.replace(process, pace_s=pace_s)
+        for process, pace_s in zip(numpy.processes, itertools.cycle(paces_s), strict=False)
+    ]
+    results = run(msgspec.structs.replace(numpy, processes=processes))
+    return msgspec.structs.replace(results, environment={**results.environment, "cpu": {"model": cpu}})
+
+
+@pytest.mark.parametrize(
+    ("step_us", "pace_s", "expected", "alone"),
+    [
+        (130.0, 1.3, "AMBIGUOUS", "SLOWER"),
+        (109.0, 1.09, "AMBIGUOUS", "SLOWER"),
+        (100.0, 1.3, "AMBIGUOUS", "SAME"),
+        (77.0, 1 / 1.3, "AMBIGUOUS", "FASTER"),
+        (150.0, 1.3, "SLOWER", "SLOWER"),
+        (130.0, 1.0, "SLOWER", "SLOWER"),
+        (100.0, 1.0, "SAME", "SAME"),
+        (130.0, None, "SLOWER", "SLOWER"),
+    ],
+)
+def test_what_the_hosts_pace_explains_is_no_verdict(
+    step_us: float, pace_s: float | None, expected: Verdict, alone: Verdict
+) -> None:
+    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(step_us, pace_s), NAMES), "numpy")
+    remarks = [f"{alone} by its times alone, for which the host's pace may be the reason"] if expected != alone else []
+    remarks += ["the host's pace is known in one of the runs only"] if pace_s is None else []
+    assert (found.verdict, found.remarks) == (expected, remarks)
+    assert found.ratio == pytest.approx(step_us / 100)
+
+
+@pytest.mark.parametrize("wild", [5.0, 65.0])
+def test_a_few_wild_paces_hide_nothing(wild: float) -> None:
+    """Beside busy cores one reading is many times slower, and says nothing of the others."""
+    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(105.0, 1.0, wild, 1.0), NAMES), "numpy")
+    assert (found.verdict, found.regression, found.remarks) == ("SLOWER", True, [])
+
+
+def test_paces_that_not_all_processes_have_are_none() -> None:
+    (numpy,) = on_cpu(100.0, 1.0).stages
+    assert side_of(numpy).paces_s == [1.0] * 12
+    other = msgspec.structs.replace(numpy.processes[0], pace_s=None)
+    assert side_of(msgspec.structs.replace(numpy, processes=[other, *numpy.processes[1:]])).paces_s == []
+
+
+def test_the_pace_of_another_cpu_is_part_of_the_answer() -> None:
+    found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(130.0, 1.3, cpu="another CPU"), NAMES), "numpy")
+    assert (found.verdict, found.remarks) == ("SLOWER", [])
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.015, 0), (1.0199, 0), (1.0201, 1), (1.5, 1), (0.5, 0)])
+def test_only_a_slowdown_beyond_the_threshold_is_a_regression(factor: float, code: int) -> None:
+    base = times(50.0)
+    found = only(base, [time * factor for time in base])
+    assert found.exit_code == code
+    assert found.regressions == ["naive"] * code
+
+
+def test_the_threshold_can_be_chosen() -> None:
+    base, slower = times(50.0), times(52.0)
+    assert only(base, slower, threshold=0.05).exit_code == 0
+    assert only(base, slower, threshold=0.03).exit_code == 1
+
+
+def test_a_slower_median_that_may_be_chance_is_no_regression() -> None:
+    found = only(times(50.0, scatter=0.3), times(52.0, scatter=0.3))
+    assert verdict(found, "naive").verdict == "AMBIGUOUS"
+    assert (found.exit_code, found.undecided) == (0, ["naive"])
+    assert only(times(50.0, scatter=0.3), times(52.0, scatter=0.3), strict=True).exit_code == 2
+
+
+def test_strict_lets_pass_what_can_hide_no_regression() -> None:
+    found = only(times(50.0), times(50.0), strict=True)
+    assert (found.exit_code, found.undecided) == (0, [])
+    may_be_faster = only([50.0] * 8, [50.0] * 5 + [45.0] * 3, strict=True)
+    assert verdict(may_be_faster, "naive").verdict == "AMBIGUOUS"
+    assert may_be_faster.exit_code == 0
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_few_processes_tell_large_differences_only(processes: int) -> None:
+    base = times(50.0, processes=processes, scatter=0.0001)
+    assert verdict(only(base, [time * 1.1 for time in base]), "naive").verdict == "AMBIGUOUS"
+    assert verdict(only(base, [time * 2 for time in base]), "naive").verdict == "SLOWER"
+    assert "fewer than 8 processes" in " ".join(verdict(only(base, base), "naive").remarks)
+
+
+@pytest.mark.parametrize("status", ["failed", "crashed"])
+def test_a_stage_that_no_longer_passes_is_a_regression(status: str) -> None:
+    base = run(stage("naive", times(50.0)), stage("async", times(40.0)))
+    new = sample.replace_stage(base, "async", status=status, reason="no\nluck", timing=None)
+    found = compare(base, new, NAMES)
+    assert (found.exit_code, found.regressions) == (1, ["async"])
+    assert verdict(found, "async").remarks == [f"{status} in the new run (no luck)"]
+    assert compare(new, base, NAMES).exit_code == 0  # and one that now passes is none
+
+
+def test_a_stage_that_is_skipped_by_now_lets_no_gate_pass() -> None:
+    base = run(stage("naive", times(50.0)), stage("async", times(40.0)))
+    new = sample.replace_stage(base, "async", status="skipped", reason="no CUDA device", timing=None)
+    found = compare(base, new, NAMES)
+    assert (found.exit_code, found.regressions, found.lost) == (2, [], ["async"])
+    assert verdict(found, "async").verdict is None
+    assert compare(new, base, NAMES, strict=True).exit_code == 0  # nothing is lost where there was nothing
+    slower = sample.replace_stage(new, "naive", processes=stage("naive", times(60.0)).processes)
+    assert compare(base, slower, NAMES).exit_code == 1
+
+
+def test_a_stage_that_nobody_asked_for_again_counts_where_all_is_to_be_compared() -> None:
+    base, new = run(stage("naive", times(50.0)), stage("async", times(40.0))), run(stage("naive", times(50.0)))
+    found = compare(base, new, NAMES)
+    assert (found.exit_code, found.lost) == (0, ["async"])
+    assert compare(base, new, NAMES, strict=True).exit_code == 2
+    assert compare(new, base, NAMES, strict=True).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        (StageCode("a", "b"), StageCode("a", "c"), "its kernels differ"),
+        (StageCode("a", None), StageCode("b", None), "its sources differ"),
+        (StageCode("a", "b"), StageCode("b", "c"), "its sources and kernels differ"),
+        (StageCode("a", "b"), StageCode("a", "b"), ""),
+        (None, StageCode("a", "b"), ""),
+    ],
+)
+def test_other_code_is_told(then: StageCode | None, now: StageCode, said: str) -> None:
+    base = run(stage("naive", times(50.0)))
+    base = sample.replace_stage(base, "naive", code=then)
+    for changes in ({}, {"status": "crashed", "timing": None}):
+        (found,) = compare(base, sample.replace_stage(base, "naive", code=now, **changes), NAMES).stages
+        assert [remark for remark in found.remarks if "differ" in remark] == ([said] if said else [])
+
+
+def test_what_a_verdict_is_to_be_read_with() -> None:
+    base = run(stage("naive", times(50.0)))
+    timing, processes = base.stages[0].timing, base.stages[0].processes
+    assert timing is not None
+    disturbed = [msgspec.structs.replace(processes[0], disturbed=["heat"]), *processes[1:]]
+    new = sample.replace_stage(
+        base,
+        "naive",
+        timing=msgspec.structs.replace(timing, epochs=1),
+        precision="bfloat16",
+        device="cpu",
+        processes=disturbed,
+    )
+    (found,) = compare(base, new, NAMES).stages
+    assert found.ratio == pytest.approx(2.0)  # of a step, whatever the number of epochs
+    assert found.remarks == [
+        "runs of 2 and 1 epochs",
+        "its precision was float32, is bfloat16",
+        "it ran on the gpu, runs on the cpu",
+        "1 of 24 processes were disturbed",
+    ]
+
+
+@pytest.mark.parametrize("changes", [{"hidden": [128]}, {"batch_size": 64}])
+def test_other_networks_and_batches_cannot_be_compared(changes: dict[str, object]) -> None:
+    base = run(stage("naive", times(50.0)))
+    new = msgspec.structs.replace(base, problem=msgspec.structs.replace(base.problem, **changes))
+    with pytest.raises(CannotCompareError, match=r"a and b: have different (networks|batch sizes)"):
+        compare(base, new, NAMES)
+
+
+def without_processes(results: Results) -> Results:
+    return sample.replace_stage(results, "naive", processes=[])
+
+
+def with_times(results: Results, *run_s: float) -> Results:
+    (process, *_) = results.stages[0].processes
+    processes = [msgspec.structs.replace(process, runs_s=[seconds]) for seconds in run_s]
+    return sample.replace_stage(results, "naive", processes=processes)
+
+
+def test_runs_without_a_common_time_cannot_be_compared() -> None:
+    base = run(stage("naive", times(50.0)))
+    for new in (
+        run(stage("async", times(50.0))),
+        run(),
+        without_processes(base),
+        with_times(base, 0.0, 1.0),
+        with_times(base, -1.0),
+        with_times(base, float("inf")),
+        with_times(base, float("nan")),
+        sample.replace_stage(base, "naive", status="skipped", timing=None),
+    ):
+        with pytest.raises(CannotCompareError, match="a and b: no stage was timed in both"):
+            compare(base, new, NAMES)
+
+
+def test_the_same_processes_in_another_order_are_the_same() -> None:
+    mixed = np.random.default_rng(0).permutation(times(50.0)).tolist()
+    assert only(times(50.0), mixed).stages == only(times(50.0), times(50.0)).stages

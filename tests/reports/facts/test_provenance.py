@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from reports.facts.provenance import provenance
+from reports.markdown.run_report import report
+from tests.reports import sample
+
+
+def test_a_run_says_where_its_numbers_come_from() -> None:
+    assert provenance(sample.results()) == (
+        "NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789; CUDA 13.0.2, CuPy 14.2.0, PyTorch 2.11.0."
+    )
+
+
+def test_libraries_that_no_stage_used_are_left_out() -> None:
+    run = sample.results()
+    only_naive = msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.name == "naive"])
+    assert "PyTorch" not in provenance(only_naive)
+    assert "CuPy 14.2.0" in provenance(only_naive)
+    assert "CuPy" not in provenance(sample.synthetic_results())
+
+
+def test_uncommitted_changes_are_told() -> None:
+    run = sample.results()
+    code = {"git_commit": "f" * 40, "uncommitted_changes": True}
+    run = msgspec.structs.replace(run, environment={**run.environment, "code": code})
+    assert "commit ffffffffff with uncommitted changes" in provenance(run)
+
+
+def test_a_tree_that_nobody_looked_at_does_not_read_as_a_clean_commit() -> None:
+    run = sample.results()
+    code = {"git_commit": "f" * 40, "uncommitted_changes": None}
+    run = msgspec.structs.replace(run, environment={**run.environment, "code": code})
+    assert "commit ffffffffff (tree not checked)" in provenance(run)
+    assert "commit ffffffffff (tree not checked)" in report(run, []).split("| Stage |")[0]
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"gpu": None, "code": {"git_commit": None}}, {"gpu": {"none": "no driver"}}]
+)
+def test_what_was_not_recorded_is_left_out(environment: dict[str, object]) -> None:
+    assert provenance(msgspec.structs.replace(sample.results(), environment=environment)) == (
+        "no GPU; recorded 2026-11-20."
+    )

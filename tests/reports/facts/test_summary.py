@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from ladder.records.run import Results, Spread, StageDoc
+from reports.facts.summary import Row, caption, rows, setbacks
+from reports.facts.warnings import notices
+from reports.markdown.readme import readme_block
+from reports.markdown.run_report import report
+from tests.reports import recorded, sample
+
+
+def row(run: Results, name: str) -> Row:
+    return next(row for row in rows(run) if row.name == name)
+
+
+def without(run: Results, name: str) -> Results:
+    return msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.name != name])
+
+
+def texts(run: Results) -> list[str]:
+    return [notice.text for notice in notices(run)]
+
+
+def test_rungs_come_in_ladder_order_and_references_after_them() -> None:
+    assert [row.name for row in rows(sample.results())] == [
+        "naive", "async", "cublas", "sparse-metrics", "cuda-graph", "persistent", "bf16-gemm",
+        "numpy", "torch-eager", "torch-eager-cpu", "torch-amp", "jax-scan",
+    ]  # fmt: skip
+
+
+def test_ratios_are_above_one_for_what_is_faster() -> None:
+    fast = row(sample.results(), "async")  # 20 ms, naive 40 ms, PyTorch 200 ms
+    assert fast.versus_below == pytest.approx(2.0)
+    assert fast.versus_naive == pytest.approx(2.0)
+    assert fast.versus_torch == pytest.approx(10.0)
+    assert row(sample.results(), "torch-eager").versus_naive == pytest.approx(0.2)
+    assert row(sample.results(), "naive").versus_below is None
+
+
+def test_the_caption_names_the_pytorch_of_each_class() -> None:
+    run = sample.results()
+    assert "torch-eager in float32, torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU;" in caption(run)
+    failed = sample.replace_stage(run, "torch-eager", status="failed", reason="loss curve")
+    assert "precision: torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU;" in caption(failed)
+    for name in ("torch-eager", "torch-eager-cpu", "torch-amp"):
+        run = without(run, name)
+    assert "No PyTorch was timed" in caption(run)
+
+
+def test_naive_is_compared_with_in_its_own_precision_alone() -> None:
+    assert row(sample.results(), "bf16-gemm").versus_naive is None
+    assert row(sample.results(), "torch-amp").versus_naive is None
+    assert row(sample.results(), "numpy").versus_naive == pytest.approx(0.04 / 0.606)  # on another device
+    assert "vs naive only in naive's own precision" in caption(sample.results())
+
+
+def test_a_pytorch_that_broke_is_told_beside_the_one_that_is_compared_with() -> None:
+    run = sample.results()
+    assert "may be faster" not in caption(run)
+    run = sample.replace_stage(run, "torch-eager", status="crashed", reason="out of memory")
+    sentence = "to compare with. torch-eager crashed, so that PyTorch's best may be faster."
+    assert caption(run).endswith(sentence)
+    assert sentence in report(run, [])
+    assert sentence in readme_block([("results/reference/h200/hidden-256", run)])
+    run = sample.replace_stage(run, "torch-eager-cpu", status="failed", reason="loss curve")
+    assert "PyTorch's best may be faster" not in caption(run)  # than nothing: no PyTorch in float32 is left
+    run = sample.replace_stage(sample.results(), "torch-eager-cpu", status="skipped", reason="no wheel")
+    assert "may be faster" not in caption(run)
+
+
+@pytest.mark.parametrize(("epoch_s", "told"), [(0.0395, False), (0.0405, False), (0.0412, True)])
+def test_a_rung_that_is_two_percent_slower_than_the_one_below_is_told(epoch_s: float, told: bool) -> None:
+    run = without(sample.results(), "bf16-gemm")
+    shown = next(stage for stage in run.stages if stage.name == "async")
+    assert shown.timing is not None
+    timing = msgspec.structs.replace(shown.timing, epoch_s=Spread(epoch_s, epoch_s, epoch_s))  # naive: 40 ms
+    sentences = setbacks(sample.replace_stage(run, "async", timing=timing))
+    assert bool(sentences) == told
+    assert all(text.startswith("async is slower than naive here (0.97x its speed)") for text in sentences)
+
+
+def test_a_setback_points_to_what_was_found_where_that_was_written() -> None:
+    run = sample.results()
+    assert setbacks(run) == ["bf16-gemm is slower than cublas here (0.80x its speed); see Found in its section."]
+    (sentence,) = setbacks(sample.replace_stage(run, "bf16-gemm", doc=StageDoc("w", "c", "e")))
+    assert sentence.endswith("see Expect and Measured in its section.")
+    assert setbacks(sample.replace_stage(run, "cublas", status="failed", reason="loss curve")) == []
+
+
+def test_a_rung_below_that_is_missing_or_failed_is_no_base() -> None:
+    run = sample.results()
+    assert row(without(run, "naive"), "async").versus_below is None
+    failed = sample.replace_stage(run, "naive", status="failed", reason="first update")
+    assert row(failed, "async").versus_below is None
+    assert row(failed, "async").versus_naive is None
+    assert row(failed, "async").versus_torch == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("status", ["failed", "crashed", "skipped"])
+def test_a_row_that_did_not_pass_gets_no_time(status: str) -> None:
+    shown = row(sample.replace_stage(sample.results(), "async", status=status, reason="because\nof this"), "async")
+    assert (shown.epoch_s, shown.step_us, shown.prepare_s, shown.gpu_memory_mib) == (None, None, None, None)
+    assert (shown.launches_per_step, shown.times_own_floor, shown.times_physical_floor) == (None, None, None)
+    assert (shown.versus_below, shown.versus_naive, shown.versus_torch) == (None, None, None)
+    assert shown.verdict == f"{status}: because of this"
+
+
+@pytest.mark.parametrize("strange", [0.0, math.nan, math.inf])
+def test_times_that_cannot_be_divided_give_no_ratio(strange: float) -> None:
+    run = sample.results()
+    naive = next(stage for stage in run.stages if stage.name == "naive")
+    assert naive.timing is not None
+    timing = msgspec.structs.replace(naive.timing, epoch_s=Spread(strange, strange, strange))
+    run = sample.replace_stage(run, "naive", timing=timing)
+    assert row(run, "async").versus_naive is None
+    assert row(run, "naive").versus_torch is None
+
+
+def test_labels_say_where_a_reference_ran() -> None:
+    run = sample.results()
+    assert row(run, "numpy").label == "NumPy (CPU, 2 BLAS threads)"
+    assert row(run, "torch-eager").label == "PyTorch eager (GPU)"
+    assert row(run, "cublas").label == "cuBLAS GEMM"
+    named = sample.replace_stage(run, "numpy", detail="CPU, 8 BLAS threads")
+    assert row(named, "numpy").label == "NumPy (CPU, 8 BLAS threads)"
+
+
+def test_every_oddity_has_a_notice() -> None:
+    found = texts(sample.results())
+    assert "sparse-metrics failed: first update of weight[0]: 1.0e-02 is above 3.0e-06" in found
+    assert "cuda-graph crashed: the worker ended with signal 9 (SIGKILL) in run 3" in found
+    assert any(text.startswith("numpy was measured over 2 runs of 3 epochs instead of 6 runs of 20") for text in found)
+    assert any(text.startswith("cublas: the GPU slowed itself down (power)") for text in found)
+    assert not any("NOT MNIST" in text or "on a GPU" in text for text in found)
+
+
+def test_other_data_is_said_loudly_and_first() -> None:
+    first, *others = notices(sample.synthetic_results())
+    assert first.loud
+    assert "synthetic digits" in first.text
+    assert "this is NOT MNIST; accuracies say nothing about it" in first.text
+    assert not any(notice.loud for notice in others)
+
+
+def test_data_of_the_users_own_is_said_plainly() -> None:
+    run = sample.results()
+    problem = msgspec.structs.replace(run.problem, dataset="fashion", is_mnist=False, dataset_source="--data-dir")
+    found = notices(msgspec.structs.replace(run, problem=problem))
+    assert found[0].text == "The data is fashion (--data-dir), not MNIST."
+    assert not any(notice.loud for notice in found)
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.04, False), (0.96, False), (1.06, True), (0.8, True)])
+def test_processes_that_disagree_are_told_in_one_sentence(factor: float, told: bool) -> None:
+    run = sample.results()
+    for name in ("cublas", "async"):
+        (first,) = next(stage for stage in run.stages if stage.name == name).processes
+        second = msgspec.structs.replace(first, round=1, runs_s=[seconds * factor for seconds in first.runs_s])
+        run = sample.replace_stage(run, name, processes=[first, second])
+    sentences = [text for text in texts(run) if "their processes differ" in text]
+    gap = "6%" if factor == 1.06 else "25%"
+    expected = f"async, cublas: their processes differ by up to {gap}; ratios smaller than that say nothing."
+    assert sentences == ([expected] if told else [])
+    # A stage that did not pass has no time to be doubted.
+    failed = sample.replace_stage(run, "async", status="failed", reason="loss curve")
+    assert not any(text.startswith("async, ") for text in texts(failed))
+
+
+def test_processes_that_say_different_things_of_themselves_are_told() -> None:
+    run = sample.results()
+    (one,) = next(stage for stage in run.stages if stage.name == "numpy").processes
+    for details, told in (
+        (["CPU, 2 threads"] * 3, []),
+        (["", "CPU, 2 threads"], []),  # resumed, from when nobody said
+        (["2 threads", "1 thread", "2 threads"], ["numpy: its processes differ: 2 threads (2); 1 thread (1)."]),
+    ):
+        processes = [msgspec.structs.replace(one, round=i, detail=detail) for i, detail in enumerate(details)]
+        found = texts(sample.replace_stage(run, "numpy", processes=processes))
+        assert [text for text in found if "its processes differ" in text] == told
+
+
+def test_stages_that_were_shortened_alike_share_a_notice() -> None:
+    naive = next(stage for stage in sample.results().stages if stage.name == "naive")
+    assert naive.timing is not None
+    timing = msgspec.structs.replace(naive.timing, shortened=True)
+    run = sample.results()
+    for name in ("naive", "async"):
+        run = sample.replace_stage(run, name, timing=timing)
+    assert any(text.startswith("naive and async were measured over 3 runs of 20 epochs") for text in texts(run))
+
+
+def test_stages_that_share_a_reason_share_a_notice() -> None:
+    found = texts(sample.synthetic_results())
+    assert "naive and async skipped: no CUDA device" in found
+    assert "No stage of this run was measured on a GPU." in found
+
+
+def test_disturbed_processes_are_told_with_their_fate() -> None:
+    run = sample.results()
+    (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
+    heat, load = (msgspec.structs.replace(calm, disturbed=[why]) for why in ("heat", "load"))
+    found = texts(sample.replace_stage(run, "naive", processes=[calm, load], set_aside=[heat, load]))
+    assert "Processes disturbed and measured again: 2, of naive (2) (the first heat)." in found
+    assert "Processes disturbed and kept all the same: 1, of naive (1) (load)." in found
+    assert not any("disturbed" in text for text in texts(run))
+
+
+def test_a_precision_that_was_not_reached_is_told() -> None:
+    run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 8))
+    for precision, told in ((None, False), (0.2, False), (0.02, True)):
+        asked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, precision=precision))
+        wide = [text for text in texts(asked) if "--precision" in text]
+        assert bool(wide) == told
+        assert all(text.startswith("naive: not known to 2% (--precision)") for text in wide)
+
+
+def test_a_quiet_run_has_no_notices() -> None:
+    run = sample.results()
+    assert texts(msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.name == "naive"])) == []
+
+
+def test_metrics_that_are_missing_stay_missing() -> None:
+    assert row(sample.replace_stage(sample.results(), "naive", metrics=None), "naive").test_accuracy is None
+
+
+def test_a_time_is_shown_as_a_multiple_of_both_floors() -> None:
+    shown = row(sample.results(), "async")
+    assert shown.step_us is not None
+    assert shown.times_own_floor == pytest.approx(shown.step_us / 40)
+    assert shown.times_physical_floor == pytest.approx(shown.step_us / 0.5)
+    reference = row(sample.results(), "jax-scan")
+    assert reference.times_own_floor is None
+    assert reference.times_physical_floor is not None
+
+
+def test_locked_clocks_are_told_and_who_ran_otherwise() -> None:
+    run = sample.results()
+    for mhz, otherwise in ((1980, False), (1500, True)):
+        locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=mhz))
+        (text,) = (text for text in texts(locked) if "--lock-clocks" in text)
+        assert text.startswith(f"The GPU's SM clock was locked at {mhz:,} MHz (--lock-clocks)")
+        assert ("async at 1,980 MHz" in text) == otherwise
+    assert not any("--lock-clocks" in text for text in texts(run))

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ladder.records.profile import Split
+from ladder.records.run import Results
+from reports.facts.time_breakdown import Change, all_profiled, chain, changes, profiled, verdict
+from tests.reports import sample
+from tests.reports.profiles import own_kernels, profile
+
+
+def with_split(run: Results, name: str, split: Split) -> Results:
+    return sample.replace_stage(run, name, profiles=[profile(split, own_kernels())])
+
+
+def with_step(run: Results, name: str, step_us: float) -> Results:
+    timing = next(stage for stage in run.stages if stage.name == name).timing
+    assert timing is not None
+    return sample.replace_stage(run, name, timing=msgspec.structs.replace(timing, step_us=step_us))
+
+
+def pair(below_us: float, rung_us: float, below: Split, rung: Split) -> Results:
+    run = with_step(with_step(sample.unprofiled_results(), "naive", below_us), "async", rung_us)
+    return with_split(with_split(run, "naive", below), "async", rung)
+
+
+def seen(run: Results, name: str, split: Split, *, launches: float = 8.0) -> Results:
+    """The stage with what the tool saw, beside what was made of it."""
+    (shown,) = next(stage for stage in run.stages if stage.name == name).profiles
+    replaced = msgspec.structs.replace(shown, seen=split, step_us=split.total_us, launches_per_step=launches)
+    return sample.replace_stage(run, name, profiles=[replaced])
+
+
+def seen_pair(below: Split, rung: Split, *, launches: tuple[float, float] = (8.0, 8.0)) -> Results:
+    """80 and 50 us a step, with parts that add up to that and profiles that saw this."""
+    run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
+    return seen(seen(run, "naive", below, launches=launches[0]), "async", rung, launches=launches[1])
+
+
+def only_change(run: Results) -> Change:
+    (change,) = changes(run)
+    return change
+
+
+def test_a_difference_is_the_sum_of_its_parts_and_what_they_leave() -> None:
+    change = only_change(pair(80.0, 50.0, Split(30, 5, 10, 20, 15), Split(20, 0, 12, 18, 1)))
+    assert change.timed_us == pytest.approx(-30)
+    assert list(change.parts_us.values()) == pytest.approx([-10, -5, 2, -2, -14])
+    assert change.rest_us == pytest.approx(-1)
+    assert sum(change.parts_us.values()) + change.rest_us == pytest.approx(change.timed_us)
+
+
+def test_parts_that_add_up_explain_nothing_by_themselves() -> None:
+    change = only_change(seen_pair(Split(30, 0, 0, 60, 0), Split(30, 0, 0, 50, 0)))
+    assert change.rest_us == 0
+    assert change.explained == pytest.approx(1 / 3)
+    assert change.is_explained is False
+
+
+@pytest.mark.parametrize(("launching_us", "explained"), [(31.6, False), (31.4, True), (28.6, True), (28.4, False)])
+def test_what_the_profiles_saw_of_a_difference_may_be_5_percent_less_or_more(
+    launching_us: float, explained: bool
+) -> None:
+    change = only_change(seen_pair(Split(30, 0, 0, 60, 0), Split(30, 0, 0, launching_us, 0)))
+    assert change.is_explained is explained
+
+
+def test_between_two_graphs_the_gpus_work_is_held_against_the_difference() -> None:
+    below, rung = Split(80, 1, 5, 40, 0), Split(51, 0, 4, 10, 0)
+    change = only_change(seen_pair(below, rung, launches=(1 / 468, 1 / 468)))
+    assert change.leaves_out_host
+    assert change.explained == pytest.approx(1)
+    assert change.seen_us == pytest.approx(-61)
+    one_by_one = only_change(seen_pair(below, rung, launches=(8.0, 1 / 468)))
+    assert not one_by_one.leaves_out_host
+    assert one_by_one.explained == pytest.approx(61 / 30)
+
+
+def test_the_gpus_work_is_scaled_down_where_it_was_seen_to_take_longer_than_the_step() -> None:
+    change = only_change(seen_pair(Split(81, 0, 5, 40, 0), Split(49, 0, 4, 10, 0)))
+    assert change.below.is_scaled_down
+    assert not change.rung.is_scaled_down
+
+
+@pytest.mark.parametrize(("rung_us", "is_noise"), [(98.1, True), (97.9, False), (101.9, True), (102.2, False)])
+def test_a_difference_of_less_than_2_percent_is_noise(rung_us: float, is_noise: bool) -> None:
+    run = pair(100.0, rung_us, Split(50, 0, 0, 50, 0), Split(50, 0, 0, 10, 0))
+    assert only_change(run).is_noise == is_noise
+    assert (only_change(run).explained is None) == is_noise
+
+
+@pytest.mark.parametrize(
+    ("below_us", "rung_us", "is_noise"),
+    [
+        ([78.0, 82.0], [48.0, 52.0], False),
+        ([49.0, 82.0], [48.0, 52.0], True),  # one process of either was as fast as one of the other
+        ([80.0] * 9 + [49.0], [50.0] * 5 + [49.0] * 5, False),  # enough to tell that the one is an exception
+        ([80.0] * 5 + [49.0] * 5, [50.0] * 5 + [49.0] * 5, True),
+    ],
+)
+def test_what_processes_of_one_stage_may_differ_by_is_noise(
+    below_us: list[float], rung_us: list[float], is_noise: bool
+) -> None:
+    run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
+    run = sample.with_processes(sample.with_processes(run, "naive", below_us), "async", rung_us)
+    assert only_change(run).is_noise is is_noise
+
+
+def test_what_each_round_saw_is_known_where_both_processes_were_profiled() -> None:
+    run = seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))
+    assert only_change(run).seen_in_rounds_us == []
+    run = sample.with_processes(run, "naive", [80.0, 80.0, 80.0], [85.0, 95.0, 90.0])
+    run = sample.with_processes(run, "async", [50.0, 50.0], [62.0, 58.0])
+    assert only_change(run).seen_in_rounds_us == pytest.approx([-23, -37])
+
+
+def test_the_verdict_counts_and_names() -> None:
+    assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))) == (
+        "Of 1 difference, the profiles saw 1 to within 5% of what was timed."
+    )
+    assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(70, 0, 0, 0, 0))) == (
+        "Of 1 difference, the profiles saw 0 to within 5% of what was timed, but not async (66.7%)."
+    )
+    noise = verdict(pair(80.0, 80.0, Split(80, 0, 0, 0, 0), Split(80, 0, 0, 0, 0)))
+    assert noise == "1 of 1 difference is within the noise."
+    assert verdict(sample.unprofiled_results()) == ""
+
+
+def test_cupti_is_shown_before_nsys_whatever_their_order() -> None:
+    stage = next(stage for stage in sample.results().stages if stage.name == "cublas")
+    for profiles in (stage.profiles, stage.profiles[::-1]):
+        shown = profiled(msgspec.structs.replace(stage, profiles=profiles))
+        assert shown is not None
+        assert shown.profile.tool == "cupti"
+    only = profiled(msgspec.structs.replace(stage, profiles=[p for p in stage.profiles if p.tool == "nsys"]))
+    assert only is not None
+    assert only.profile.tool == "nsys"
+
+
+def test_a_stage_that_did_not_pass_is_not_shown_even_with_a_profile() -> None:
+    run = with_split(sample.unprofiled_results(), "sparse-metrics", Split(1, 0, 0, 0, 0))
+    assert all_profiled(run) == []
+
+
+def test_references_have_parts_and_no_change() -> None:
+    run = sample.results()
+    names = [one.stage.name for one in all_profiled(run)]
+    assert names == ["naive", "async", "cublas", "bf16-gemm", "torch-eager", "jax-scan"]
+    assert [change.rung.stage.name for change in changes(run)] == ["async", "cublas", "bf16-gemm"]
+
+
+def test_a_rung_without_a_profile_breaks_the_way_and_the_longest_piece_is_taken() -> None:
+    run = sample.results()
+    assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas", "bf16-gemm"]
+    broken = sample.replace_stage(run, "async", profiles=[])
+    assert [change.rung.stage.name for change in chain(broken)] == ["bf16-gemm"]
+    assert chain(sample.unprofiled_results()) == []
+
+
+@pytest.mark.parametrize(("cublas_us", "top"), [(30.0, "cublas"), (50.0, "bf16-gemm")])
+def test_of_two_ways_as_long_the_one_to_the_faster_rung_is_taken(cublas_us: float, top: str) -> None:
+    forked = sample.replace_stage(with_step(sample.results(), "cublas", cublas_us), "bf16-gemm", below="async")
+    assert [change.rung.stage.name for change in chain(forked)] == ["async", top]
+
+
+def test_where_two_rungs_climb_from_one_the_longer_way_is_taken() -> None:
+    branched = sample.replace_stage(sample.results(), "async", below=None)
+    branched = sample.replace_stage(branched, "bf16-gemm", below="naive")
+    assert [change.rung.stage.name for change in changes(branched)] == ["cublas", "bf16-gemm"]
+    assert [change.rung.stage.name for change in chain(branched)] == ["cublas"]

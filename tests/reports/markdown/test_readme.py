@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from matplotlib.figure import Figure
+
+from ladder.records.run import Results, ResultsError, save
+from reports.facts.baselines import winners
+from reports.figures import timeline
+from reports.markdown.readme import BEGIN, END, ReadmeError, readme_is_current, recorded_runs, update_readme
+from reports.render import render_all
+from tests.reports import sample
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def readme(tmp_path: Path) -> Path:
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    return path
+
+
+def record(run: Results, readme: Path, name: str) -> Path:
+    reference = readme.parent / "results" / "reference"
+    folder = reference / name
+    folder.mkdir(parents=True)
+    save(run, folder / "results.json")
+    return reference
+
+
+def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Which figures there are is compared, not their bytes, which another version of matplotlib may draw in another way.
+    monkeypatch.setattr(timeline, "_width", len)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, text, **how: text.write("<svg/>"))
+    readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
+    runs = recorded_runs(readme, reference)
+    if not runs:
+        pytest.skip("no run is recorded under results/reference")
+    assert readme_is_current(readme, reference), "`python run_ladder.py readme` writes it again"
+    text = readme.read_text(encoding="utf-8")
+    for folder, run in runs:
+        assert f"]({folder}/report.md)" in text
+        rendered = tmp_path / folder
+        rendered.mkdir(parents=True)
+        render_all(run, rendered)
+        recorded = (ROOT / folder / "report.md").read_text(encoding="utf-8")
+        again = f"`python run_ladder.py report {folder}` writes it again"
+        assert recorded == (rendered / "report.md").read_text(encoding="utf-8"), again
+        drawn, kept = ({file.name for file in (at / "figures").iterdir()} for at in (rendered, ROOT / folder))
+        assert kept == drawn, again
+
+
+def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
+    reference = record(sample.results(), readme, "h200/hidden-256")
+    assert not readme_is_current(readme, reference)
+    assert update_readme(readme, reference)
+    text = readme.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text.splitlines()
+    assert "](results/reference/h200/hidden-256/figures/epoch_time.svg)" in text
+    assert "on H200" in text
+    assert readme_is_current(readme, reference)
+    assert not update_readme(readme, reference)
+
+
+def test_a_run_that_changes_makes_the_readme_old(readme: Path) -> None:
+    reference = record(sample.results(), readme, "h200/hidden-256")
+    update_readme(readme, reference)
+    changed = sample.replace_stage(sample.results(), "async", status="failed", reason="loss curve")
+    save(changed, reference / "h200" / "hidden-256" / "results.json")
+    assert not readme_is_current(readme, reference)
+
+
+def test_the_smaller_network_comes_first(readme: Path) -> None:
+    run = sample.results()
+    logistic = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, hidden=[]))
+    record(run, readme, "h200/hidden-256")
+    reference = record(logistic, readme, "h200/logistic")
+    assert [folder.split("/")[-1] for folder, _ in recorded_runs(readme, reference)] == ["logistic", "hidden-256"]
+    update_readme(readme, reference)
+    text = readme.read_text()
+    assert text.index("[784-10, 128]") < text.index("[784-256-10, 128]") < text.index("### 784-10 on MNIST")
+
+
+def test_every_gpu_has_a_table_of_all_its_runs_and_the_first_of_them_whole(readme: Path) -> None:
+    record(sample.results(), readme, "h200/hidden-256")
+    record(sample.results(), readme, "a100/hidden-256")
+    reference = record(sample.deeper_results(), readme, "h200/hidden-128-128-128")
+    update_readme(readme, reference)
+    text = readme.read_text()
+    assert text.count("| Network, batch |") == text.count("| Stage |") == 2
+    assert text.count("NVIDIA H200, driver 580.65; recorded 2026-11-20") == 2
+    for folder in ("h200/hidden-256", "a100/hidden-256"):
+        assert f"](results/reference/{folder}/figures/epoch_time.svg)" in text
+    assert text.count(".svg)") == 2
+    of_h200 = text[text.index("### Every recorded network, on H200") :]
+    assert of_h200.index("h200/hidden-256/report.md") < of_h200.index("h200/hidden-128-128-128/report.md")
+
+
+def test_the_fastest_of_each_class_are_beside_each_other(readme: Path) -> None:
+    update_readme(readme, record(sample.results(), readme, "h200/hidden-256"))
+    lines = [line for line in readme.read_text().splitlines() if line.startswith("| [784-256-10, 128]")]
+    found = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
+    assert [cells[0] for cells in found] == [winner.precision for winner in winners(sample.results())]
+    for cells, winner in zip(found, winners(sample.results()), strict=True):
+        assert cells[2] == f"`{winner.rung.name}`"
+        assert cells[4] == f"`{winner.reference.name}`"
+
+
+def test_a_run_with_nothing_to_compare_is_in_the_table_all_the_same(readme: Path) -> None:
+    alone = msgspec.structs.replace(sample.results(), stages=sample.results().stages[:1])
+    update_readme(readme, record(alone, readme, "h200/hidden-256"))
+    assert "(results/reference/h200/hidden-256/report.md) | - | - |" in readme.read_text()
+
+
+def test_data_that_is_not_mnist_is_a_warning_there_too(readme: Path) -> None:
+    update_readme(readme, record(sample.synthetic_results(), readme, "h200/hidden-256"))
+    assert "NOT MNIST" in readme.read_text()
+
+
+def test_without_recorded_runs_the_block_is_empty(readme: Path) -> None:
+    update_readme(readme, readme.parent / "results" / "reference")
+    assert readme.read_text() == f"before\n{BEGIN}\n{END}\nafter\n"
+
+
+@pytest.mark.parametrize("text", ["nothing", f"{END} {BEGIN}", BEGIN, END])
+def test_missing_markers_are_named(readme: Path, text: str) -> None:
+    readme.write_text(text)
+    with pytest.raises(ReadmeError, match=r"README\.md: has no <!-- ladder:begin --> followed by"):
+        update_readme(readme, readme.parent)
+    assert readme.read_text() == text
+
+
+def test_a_broken_record_is_named(readme: Path) -> None:
+    reference = record(sample.results(), readme, "h200/hidden-256")
+    (reference / "h200" / "hidden-256" / "results.json").write_text("{")
+    with pytest.raises(ResultsError, match=r"results\.json"):
+        update_readme(readme, reference)

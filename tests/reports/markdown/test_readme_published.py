@@ -1,0 +1,107 @@
+"""The table of published numbers: theirs as the studies' files say, ours only where a study is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import save
+from ladder.records.study import Published, Study, save_study
+from ladder.study.study_file import read_study
+from reports.facts.study import StudyResults
+from reports.markdown.readme import ReadmeError
+from reports.markdown.readme_published import (
+    MARKERS,
+    published_block,
+    published_is_current,
+    recorded_studies,
+    update_published,
+)
+from tests.reports.study_sample import study_results
+
+ROOT = Path(__file__).parents[3]
+
+
+def with_published(*published: Published) -> StudyResults:
+    results = study_results([64, 128, 256])
+    return StudyResults(msgspec.structs.replace(results.study, published=list(published)), results.runs)
+
+
+def number(**changes: object) -> Published:
+    return Published(**{"who": "them", "what": "it", "value": "750 ms", "gpu": "H100", **changes})  # type: ignore[arg-type]
+
+
+def ours(one: Published) -> str:
+    results = with_published(one)
+    (line,) = published_block([results.study], [results]).splitlines()[2:]
+    return line.split(" | ")[-1].removesuffix(" |")
+
+
+def test_the_readme_of_this_project_shows_the_published_numbers() -> None:
+    readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
+    plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
+    assert published_is_current(readme, reference, plans), "`python run_ladder.py readme` writes it again"
+    for plan in plans:
+        names = {point.name for point in plan.points}
+        for one in plan.published:
+            assert not one.measure or one.at in names, f"{plan.name}: no point {one.at}"
+            assert (one.measure == "times") == bool(one.than)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "-"),
+        ({"measure": "epoch", "at": "hidden-64"}, "20.7 ms/epoch (bf16-gemm in bf16 on NVIDIA H200)"),
+        ({"measure": "epoch", "at": "hidden-64", "of": "naive"}, "294 ms/epoch (naive in float32 on NVIDIA H200)"),
+        ({"measure": "step", "at": "hidden-64", "of": "naive"}, "157 us/step (naive in float32 on NVIDIA H200)"),
+        ({"measure": "times", "at": "hidden-64", "than": "torch-amp"}, "8.14x (bf16-gemm in bf16 on NVIDIA H200)"),
+        ({"measure": "epoch", "at": "hidden-128", "of": "naive"}, "not recorded yet"),  # it crashed there
+        ({"measure": "epoch", "at": "hidden-256"}, "not recorded yet"),  # a point that was skipped
+        ({"measure": "times", "at": "hidden-64", "than": "torch-graph"}, "not recorded yet"),
+    ],
+)
+def test_ours_stands_beside_theirs(changes: dict[str, object], said: str) -> None:
+    assert ours(number(**changes)) == said
+
+
+@pytest.mark.parametrize("measure", ["epoch", "step"])
+def test_an_epoch_that_was_cut_says_so(measure: str) -> None:
+    results = with_published(number(measure=measure, at="hidden-64"))
+    runs = {
+        name: msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, max_steps=128))
+        for name, run in results.runs.items()
+    }
+    assert ", 128 steps an epoch)" in published_block([results.study], [StudyResults(results.study, runs)])
+
+
+def test_nothing_of_ours_without_a_record_and_no_table_without_theirs() -> None:
+    study: Study = with_published(number(measure="epoch", at="hidden-64")).study
+    assert (
+        published_block([study], []).splitlines()[2] == "| `made-up` | them | it | 750 ms | H100 | not recorded yet |"
+    )
+    assert published_block([msgspec.structs.replace(study, published=[])], []) == ""
+
+
+def test_the_readme_is_written_between_its_markers(tmp_path: Path) -> None:
+    results = with_published(number(measure="epoch", at="hidden-64"))
+    folder = tmp_path / "reference" / "h200" / "studies" / "made-up"
+    for name, run in results.runs.items():
+        (folder / name).mkdir(parents=True)
+        save(run, folder / name / "results.json")
+    save_study(results.study, folder)
+    readme, reference, plans = tmp_path / "README.md", tmp_path / "reference", [results.study]
+    readme.write_text(f"before\n{MARKERS[0]}\nold\n{MARKERS[1]}\nafter\n")
+    assert len(recorded_studies(reference)) == 1
+    assert not published_is_current(readme, reference, plans)
+    assert update_published(readme, reference, plans)
+    assert not update_published(readme, reference, plans)
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "| 750 ms | H100 | 20.7 ms/epoch (bf16-gemm in bf16 on NVIDIA H200) |" in text
+    readme.write_text("nothing")
+    with pytest.raises(ReadmeError, match="has no <!-- published:begin -->"):
+        update_published(readme, reference, plans)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ladder.records.limits import SHARED
+from ladder.records.run import Results
+from reports.markdown.run_report import report
+from tests.reports import recorded, sample
+
+
+def replaced_environment(environment: dict[str, object]) -> Results:
+    return msgspec.structs.replace(sample.results(), environment=environment)
+
+
+def section(text: str, name: str) -> str:
+    return text.split(f"(`{name}`)")[1].split("\n### ")[0].split("\n## ")[0]
+
+
+def test_what_looks_like_html_is_shown() -> None:
+    run = sample.replace_stage(sample.results(), "cuda-graph", reason="<unknown error> in `vector<float>`")
+    assert "&lt;unknown error> in `vector<float>`" in report(run, [])
+
+
+def test_data_that_is_not_mnist_is_a_warning_before_the_table() -> None:
+    before, _ = report(sample.synthetic_results(), []).split("| Stage |")
+    assert "[!WARNING]" in before
+    assert "NOT MNIST" in before
+
+
+def test_figures_are_linked_where_they_were_drawn() -> None:
+    assert "](figures/loss_curves.svg)" in report(sample.results(), ["epoch_time.svg", "loss_curves.svg"])
+    text = report(sample.nothing_passed(), [])
+    assert ".svg" not in text
+    assert "there are no figures" in text
+
+
+def test_how_sure_a_median_is_is_told_where_there_are_processes_enough() -> None:
+    few = recorded.run(recorded.stage("naive", recorded.times(50.0, processes=5)))
+    enough = recorded.run(recorded.stage("naive", [49.0, 49.0, 49.0, 50.0, 50.0, 51.0, 51.0, 51.0]))
+    assert "interval of the median" not in report(few, ())
+    assert "95% interval of the median 4.90-5.10 over 8 processes;" in report(enough, ())  # of 100 steps
+
+
+def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
+    text = section(report(sample.results(), []), "async")
+    for part in (
+        "What async is expected to gain.",
+        "20.0 (19.8-21.0) ms/epoch over 3 runs of 20 epochs",
+        "42.7 us/step (84,600 cycles at 1,980 MHz)",
+    ):
+        assert part in text
+    for part in (
+        "2.00x the speed of Hand-written kernels",
+        "1.25x the speed of JAX lax.scan, unrolled (GPU), the fastest float32 reference on the GPU",
+        "18.0 ms/epoch by the GPU's own events",
+        "launches per step 8, kernels per step 8",
+        "710 MiB of GPU memory",
+        "0.31 s",
+    ):
+        assert part in text
+    assert "| first update, weight[0] | 3.4e-07 | 3.0e-06 | passed |" in text
+
+
+def test_a_graph_an_epoch_is_told_and_what_was_not_counted_is_not() -> None:
+    text = report(sample.results(), [])
+    assert "launches per step 0.002 (1 graph an epoch), kernels per step 8.5" in section(text, "cublas")
+    assert "per step" not in section(text, "torch-amp")
+
+
+def test_a_reference_is_compared_on_its_own_device() -> None:
+    text = report(sample.results(), [])
+    assert "0.66x the speed of PyTorch eager (CPU), the fastest float32 reference on the CPU" in section(text, "numpy")
+    assert "; the fastest float32 reference on the GPU;" in section(text, "jax-scan")
+    assert "the fastest bf16/fp16 reference on the GPU" in section(text, "bf16-gemm")
+
+
+def test_a_rung_that_lost_is_told_under_the_table_with_its_finding() -> None:
+    text = report(sample.results(), [])
+    _, after = text.split("\n\nms/epoch is the median")
+    assert "- bf16-gemm is slower than cublas here (0.80x its speed); see Found" in after.split("## Stages")[0]
+    assert "| **Found** | It was slower. |" in section(text, "bf16-gemm")
+
+
+def test_a_failed_stage_shows_its_checks_and_no_time() -> None:
+    text = section(report(sample.results(), []), "sparse-metrics")
+    assert "**Failed**: first update of weight[0]" in text
+    assert "| loss curve | not finite | 1.0e-03 | **failed** |" in text
+    assert "ms/epoch" not in text
+
+
+def test_a_stage_without_a_docstring_or_a_time_is_just_its_reason() -> None:
+    run = sample.replace_stage(sample.results(), "persistent", doc=None)
+    assert section(report(run, []), "persistent").strip() == (
+        "**Skipped**: needs sm_100 or newer, this GPU is sm_90; try persistent-grid"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        ({"gpu": "H200"}, "| gpu | H200 |"),
+        ({"gpu": {"driver_version": 580}}, "| gpu driver version | 580 |"),
+        ({"gpu": None}, "| gpu | - |"),
+        ({"ok": False}, "| ok | False |"),
+        ({"cpus": ["a", "b"]}, "| cpus | a, b |"),
+    ],
+)
+def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], line: str) -> None:
+    assert line in report(replaced_environment(environment), [])
+
+
+def test_limits_and_floors_have_a_section() -> None:
+    text = report(sample.results(), [])
+    assert "| graph node, 1 block | 0.860 | 0.850 | 0.875 | us |" in text
+    assert "- not measured: cluster barrier, 2 blocks: needs sm_90" in text
+    assert "| Hand-written kernels | 40.0 | 12.5 | 0.00 | 10.0 | 50.0 | 0.500 |" in text
+    assert "| x own floor | x physical floor |" in text
+    without = report(sample.unprofiled_results(), [])
+    assert "at best" not in without
+    assert "| x own floor |" not in without
+
+
+def test_what_could_not_be_profiled_is_told() -> None:
+    run = sample.unprofiled_results()
+    run = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, profile=["cupti"]))
+    for name in ("naive", "async"):
+        run = sample.replace_stage(run, name, unprofiled={"cupti": "cupti-python is not installed"})
+    text = report(run, [])
+    assert "- naive and async not profiled with cupti: cupti-python is not installed" in text
+    assert "- The GPU's limits were not measured" in text
+    assert run.limits is None
+    shared = msgspec.structs.replace(sample.limits(), skipped={"graph node, 1 block": SHARED})
+    text = report(msgspec.structs.replace(run, limits=shared), [])
+    assert "- The GPU's limits were not all measured, so there are no floors: another process had the GPU" in text
+
+
+def test_cycles_are_told_where_a_clock_was_read() -> None:
+    assert "| Cycles/step |" in report(sample.results(), [])
+    for run in (sample.nothing_passed(), _without_clocks(sample.results())):
+        assert "ycles" not in report(run, [])
+
+
+def _without_clocks(run: Results) -> Results:
+    for stage in run.stages:
+        processes = [msgspec.structs.replace(process, gpu_states=[]) for process in stage.processes]
+        run = sample.replace_stage(run, stage.name, processes=processes)
+    return run
+
+
+def test_what_took_the_time_is_said_longest_first() -> None:
+    took_s = {"checking": 0.4, "compiling": 20.0, "stages' processes": 61.0}
+    text = report(msgspec.structs.replace(sample.results(), seconds=100.0, took_s=took_s), [])
+    assert "; it took 100 s, in " in text
+    assert "above all (stages' processes 61, compiling 20). Everything" in text

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ladder.records.run import Results
+from reports.terminal.explain import ExplainError, explain, print_explain
+from tests.reports import sample
+
+
+def text(run: Results, name: str, width: int = 100) -> str:
+    file = io.StringIO()
+    print_explain(run, name, console=Console(file=file, width=width, highlight=False))
+    return file.getvalue()
+
+
+def test_a_stage_is_explained_from_its_docstring_to_what_to_try_next() -> None:
+    told = text(sample.results(), "bf16-gemm")
+    places = [
+        told.index(part)
+        for part in (
+            "Tensor cores (bf16-gemm), gemm: Bf16Gemm: 45.9 us/step",
+            "Why: Why bf16-gemm is there.",
+            "Found: It was slower.",
+            "vs below",
+            "host launching          ████████ ",
+            "+11.3",
+            "By nsys, under which a step takes 10% longer; fitted to the time without it.",
+            "Before that, they saw",
+            "sm80_xmma_gemm…",
+            "Next: Kernels take 24.0 of 44.6 us",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_bars_are_as_long_as_their_parts() -> None:
+    bars = {
+        line.split("  ")[1].strip(): line.count("█")
+        for line in text(sample.results(), "naive").splitlines()
+        if "█" in line
+    }
+    assert bars == {"kernels": 16, "between queued kernels": 3, "host launching": 8, "host waiting": 8}
+
+
+def test_the_first_rung_has_nothing_below_it() -> None:
+    told = text(sample.results(), "naive")
+    assert "vs below" not in told
+    assert "Before that" not in told
+    assert "nsys and CUPTI agree" in told
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert max(map(len, text(sample.results(), "torch-eager", width).splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cublass", r"^cublass: no such stage in this run; it has cublas$"),
+        ("qqq", r"^qqq: no such stage in this run; it has numpy, .* and bf16-gemm$"),
+        ("torch-amp", r"^torch-amp: has no profile in this run; record one with --profile$"),
+        (
+            "cuda-graph",
+            r"^cuda-graph: crashed in this run, so it has no time to explain \(the worker ended .* run 3\)$",
+        ),
+    ],
+)
+def test_what_cannot_be_explained_is_one_line(name: str, message: str) -> None:
+    with pytest.raises(ExplainError, match=message):
+        explain(sample.results(), name)

@@ -1,0 +1,167 @@
+"""The parts of the rungs that launch kernels of our own, run on the CPU as they stand: grids, arguments, kernels."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from common.cuda.epilogue import Fusion
+from common.problem import Problem, initial_params
+from ladder.verify.gates import FirstBatches, verify_first_update
+from stages.classic.r1_naive import STAGE as NAIVE
+from stages.engine.recipe import Precision, Recipe
+from stages.engine.step import RecipeTrainer
+from stages.engine.workspace import Array, Setup
+from stages.fusion.r1_fused_head import FusedHead
+from stages.fusion.r2_fused_update import FusedUpdate
+from stages.fusion.r3_fused_epilogue import FusedEpilogue
+from stages.persistent.r1_persistent_grid import GridEpoch
+from stages.registry import load_all
+from stages.streamed.r2_last_layer import ExactLastLayer
+from stages.tiles.r1_skinny_gemm import SkinnyGemm
+from stages.tiles.r2_fused_bias import FusedBias
+from stages.tiles.r3_exact_u8 import ExactGemm
+from stages.tiles.tile_kernels import TileProducts
+from tests.cpu_cuda.shim import Shim, requires_compiler
+from tests.stages.engine.test_step import assert_validates, random_split
+from tests.stages.numpy_parts import RECIPE, HostDevice
+
+pytestmark = requires_compiler
+
+assert NAIVE.recipe is not None
+STEPS = 2
+
+
+class AnyCut:
+    """Our tile kernel by itself, each product cut in another of the ways that are tried on a GPU."""
+
+    precision: ClassVar[Precision] = "float32"
+    needs: ClassVar[tuple[str, ...]] = ()
+    kernel: ClassVar[tuple[str, str]] = SkinnyGemm.kernel
+
+    def __init__(self, setup: Setup) -> None:
+        self._tiles = TileProducts(setup, *self.kernel)
+        self._random = random.Random(setup.problem.batch_size)
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if trans_a else 1]))
+        self._tiles(cut, a, b, out, trans_a, trans_b, alpha, beta)
+
+    def fused(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        fusion: Fusion,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if trans_a else 1]))
+        self._tiles(cut, a, b, out, trans_a, trans_b, alpha, beta, fusion)
+
+
+class AnyCutOfHalves(AnyCut):
+    """The same on tensor cores, in two halves."""
+
+    kernel: ClassVar[tuple[str, str]] = ExactGemm.kernel
+
+
+SIDES = {
+    name: entry.stage.recipe
+    for name, entry in load_all().items()
+    if entry.stage.group in ("memory", "data") and entry.stage.recipe is not None
+}
+RECIPES = {
+    "naive": NAIVE.recipe,
+    "fused-head": replace(RECIPE, head=FusedHead),
+    "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
+    "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
+    "tiles": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedUpdate),
+    "fused-bias": replace(RECIPE, update=FusedBias),
+    "tiles-and-bias": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedBias),
+    "tiles-in-halves": replace(RECIPE, gemm=AnyCutOfHalves, epilogue=FusedEpilogue, update=FusedBias),
+    **{name: replace(NAIVE.recipe, memory=recipe.memory, data=recipe.data) for name, recipe in SIDES.items()},
+    "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
+    "persistent-grid": replace(RECIPE, launch=GridEpoch),
+}
+
+
+class ShimDevice(HostDevice):
+    """NumPy's memory, and kernels that are executed by the shim."""
+
+    def __init__(self, shim: Shim) -> None:
+        super().__init__()
+        self._shim = shim
+        self.multiprocessors, self.block_shared_bytes, self.l2_bytes = 1, 64 << 10, 1 << 20
+
+    def kernel(
+        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, **how: Any
+    ) -> Callable[..., None]:
+        return partial(self._launch, name, {**how, "cluster": cluster, "shared_bytes": shared_bytes})
+
+    def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
+        self._shim.launch(name, grid, block, *args, **how)
+
+
+@pytest.fixture
+def device(shim: Shim) -> ShimDevice:
+    return ShimDevice(shim)
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((), 1), ((35,), 8), ((5, 3, 4), 33), ((4, 1, 3), 5)], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_first_updates_are_the_oracle_s(
+    recipe: Recipe, hidden: tuple[int, ...], batch: int, device: ShimDevice
+) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch, metrics_every=2)
+    split = random_split(STEPS * batch + batch // 2, problem.inputs, problem.classes)
+    seen = split.first(STEPS * batch)
+    trainer = RecipeTrainer(recipe, problem, split, device)
+    for run, epoch in enumerate((1, 0, 1)):  # with totals, without, and with them again
+        params = initial_params(problem, run)
+        trainer.load_params(params)
+        trainer.run_epoch(epoch)
+        checks = verify_first_update(
+            "float32",
+            FirstBatches.of(problem, STEPS, params, seen.images, seen.labels),
+            trainer.read_params(),
+            trainer.last_metrics(),
+        )
+        assert [check for check in checks if not check.passed] == []
+        assert {"first 2 updates, loss", "first 2 updates, accuracy"} <= {check.what for check in checks} or epoch == 0
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((8,), 5), ((3, 68), 33)], ids=str)
+def test_the_last_layer_in_one_kernel(hidden: tuple[int, ...], batch: int, device: ShimDevice) -> None:
+    recipe = replace(RECIPE, head=ExactLastLayer)
+    test_first_updates_are_the_oracle_s(recipe, hidden, batch, device)
+    test_validation_is_by_the_parts_that_train(recipe, hidden, batch, device)
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((5, 3, 4), 8)], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_validation_is_by_the_parts_that_train(
+    recipe: Recipe, hidden: tuple[int, ...], batch: int, device: ShimDevice
+) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch)
+    trainer = RecipeTrainer(recipe, problem, random_split(STEPS * batch, 17, 10), device)
+    assert_validates(trainer, problem, random_split(2 * batch + 3, 17, 10, seed=1))

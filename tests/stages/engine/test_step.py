@@ -1,0 +1,170 @@
+"""The one training step, with parts in NumPy, equals the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from common.data.dataset import Split
+from common.oracle import Oracle, evaluate
+from common.problem import Problem, initial_params
+from common.trainer import Trainer, ValidatingTrainer
+from stages.engine.step import RecipeTrainer
+from stages.engine.workspace import Array, Setup
+from stages.references.numpy_cpu import NumpyTrainer
+from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyEpilogue, NumpyGemm, NumpyHead, NumpyUpdate
+
+
+def random_split(images: int, inputs: int, classes: int, seed: int = 0) -> Split:
+    random = np.random.default_rng(seed)
+    return Split(
+        random.integers(0, 256, (images, inputs), dtype=np.uint8), random.integers(0, classes, images, dtype=np.uint8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "images"),
+    [((), 8, 24), ((5,), 8, 24), ((6, 4, 5), 8, 24), ((), 7, 25), ((3,), 1, 4), ((9, 2), 5, 14)],
+    ids=["logistic", "mlp", "deep", "ragged-logistic", "batch-of-one", "ragged-mlp"],
+)
+def test_step_equals_the_oracle(hidden: tuple[int, ...], batch: int, images: int) -> None:
+    split = random_split(images, inputs=13, classes=3)
+    problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=batch, learning_rate=0.3, metrics_every=2)
+    params = initial_params(problem, run=1)
+    trainer = RecipeTrainer(RECIPE, problem, split, HostDevice())
+    oracle = Oracle(problem, params)
+
+    trainer.load_params(params)
+    for epoch in range(2):
+        trainer.run_epoch(epoch)
+        seen = oracle.run_epoch(split.images, split.labels)
+
+    trained = trainer.read_params()
+    for actual, expected in zip(trained.weights, oracle.weights, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-6)
+    for actual, expected in zip(trained.biases, oracle.biases, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-6)
+    metrics = trainer.last_metrics()
+    assert metrics is not None
+    assert metrics.mean_loss == pytest.approx(seen.mean_loss, rel=1e-5)
+    assert metrics.accuracy == seen.accuracy
+
+
+def assert_validates(trainer: Trainer, problem: Problem, test: Split, rel: float = 1e-5, moved: float = 0.0) -> None:
+    """What it says of the test images is what float64 makes of its parameters, after every epoch anew."""
+    assert isinstance(trainer, ValidatingTrainer)
+    trainer.prepare_validation(test)
+    trainer.load_params(initial_params(problem, run=0))
+    for epoch in range(2):
+        trainer.run_epoch(epoch)
+        for _ in range(2):  # it changes nothing
+            said, params = trainer.validate(), trainer.read_params()
+            expected = evaluate(params.weights, params.biases, test.images, test.labels)
+            assert said.mean_loss == pytest.approx(expected.mean_loss, rel=rel)
+            assert abs(said.accuracy - expected.accuracy) <= moved + 1e-9
+    trainer.close()
+
+
+@pytest.mark.parametrize("images", [24, 21, 5], ids=["whole-batches", "with-a-rest", "less-than-a-batch"])
+@pytest.mark.parametrize("hidden", [(), (5, 4)], ids=str)
+def test_validation_is_of_all_test_images(hidden: tuple[int, ...], images: int) -> None:
+    problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=8, learning_rate=0.3)
+    train = random_split(24, 13, 3)
+    for trainer in (RecipeTrainer(RECIPE, problem, train, HostDevice()), NumpyTrainer(problem, train)):
+        assert_validates(trainer, problem, random_split(images, 13, 3, seed=1))
+
+
+def test_training_is_the_same_bit_for_bit_with_validation() -> None:
+    problem, split = Problem(inputs=13, classes=3, hidden=(5,), batch_size=8), random_split(30, 13, 3)
+    trained = []
+    for validates in (False, True):
+        trainer = RecipeTrainer(RECIPE, problem, split, HostDevice())
+        if validates:
+            trainer.prepare_validation(random_split(11, 13, 3, seed=1))
+        trainer.load_params(initial_params(problem, run=0))
+        for epoch in range(3):
+            trainer.run_epoch(epoch)
+            if validates:
+                trainer.validate()
+        trained.append([tensor.tobytes() for tensor in trainer.read_params().tensors().values()])
+    assert trained[0] == trained[1]
+
+
+class NumpyLastLayerHead(NumpyHead):
+    """The head with the last layer, by the parts that it takes over."""
+
+    takes_layer: ClassVar[bool] = True
+    of_forward = NumpyHead
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        gemm = NumpyGemm(setup)
+        self._epilogue, self._update = NumpyEpilogue(setup, gemm), NumpyUpdate(setup, gemm)
+        self._last = len(setup.problem.layers) - 1
+
+    def __call__(self, labels: Array, with_totals: bool) -> None:
+        inputs = self._tensors.outputs[-2]
+        self._epilogue.forward(self._last, inputs)
+        super().__call__(labels, with_totals)
+        self._epilogue.backward(self._last)
+        self._update(self._last, inputs)
+
+
+def test_a_head_may_take_over_the_last_layer() -> None:
+    problem, split = Problem(inputs=13, classes=3, hidden=(5, 4), batch_size=8), random_split(30, 13, 3)
+    test, trained = random_split(11, 13, 3, seed=1), []
+    for recipe in (RECIPE, replace(RECIPE, head=NumpyLastLayerHead)):
+        assert_validates(RecipeTrainer(recipe, problem, split, HostDevice()), problem, test)
+        trainer = RecipeTrainer(recipe, problem, split, HostDevice())
+        trainer.load_params(initial_params(problem, run=0))
+        trainer.run_epoch(0)
+        trained.append([tensor.tobytes() for tensor in trainer.read_params().tensors().values()])
+    assert trained[0] == trained[1]
+
+
+def test_metrics_are_none_in_an_epoch_that_is_not_due() -> None:
+    problem = Problem(inputs=13, classes=3, batch_size=4, metrics_every=2)
+    trainer = RecipeTrainer(RECIPE, problem, random_split(8, 13, 3), HostDevice())
+    trainer.load_params(initial_params(problem, run=0))
+    trainer.run_epoch(0)
+    assert trainer.last_metrics() is None
+    trainer.run_epoch(1)
+    assert trainer.last_metrics() is not None
+    trainer.run_epoch(2)
+    assert trainer.last_metrics() is None
+
+
+def test_every_product_of_an_epoch_was_asked_for_while_preparing() -> None:
+    """A library chooses its algorithms at the first one of a kind, which must not be in the timer."""
+    asked: list[tuple[object, ...]] = []
+
+    class RecordingGemm(NumpyGemm):
+        def __call__(self, a: Array, b: Array, out: Array, **how: Any) -> None:
+            asked.append((a.shape, b.shape, *sorted(how.items())))
+            super().__call__(a, b, out, **how)
+
+    problem = Problem(inputs=13, classes=3, hidden=(4, 5), batch_size=4)
+    recipe = replace(RECIPE, gemm=RecordingGemm)
+    trainer = RecipeTrainer(recipe, problem, random_split(11, 13, 3), HostDevice())
+    prepared = set(asked)
+    asked.clear()
+    trainer.load_params(initial_params(problem, run=0))
+    for epoch in range(10):
+        trainer.run_epoch(epoch)
+    assert set(asked) == prepared
+    assert len(asked) == 10 * 2 * 8
+
+
+def test_runs_start_from_the_parameters_they_are_given() -> None:
+    problem = Problem(inputs=13, classes=3, hidden=(4,), batch_size=4)
+    trainer = RecipeTrainer(RECIPE, problem, random_split(8, 13, 3), HostDevice())
+    results = []
+    for run in (0, 1, 0):
+        trainer.load_params(initial_params(problem, run))
+        trainer.run_epoch(0)
+        results.append(trainer.read_params().weights[0])
+    np.testing.assert_array_equal(results[0], results[2])
+    assert not np.array_equal(results[0], results[1])

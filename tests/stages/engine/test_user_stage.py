@@ -1,0 +1,141 @@
+"""A user's own stage: what a file may hold, and the line for each way in which it is none."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from ladder.run.preflight import check_needs
+from stages.registry import load_all, load_entry, load_own
+
+GOOD = """
+from stages.references.numpy_cpu import NumpyTrainer
+from stages.engine.stage import Stage
+STAGE = Stage({name}, {title}, {group}, {precision}, {needs}, {build})
+"""
+
+
+def written(folder: Path, text: str = GOOD, file: str = "my_stage.py", **changes: str) -> Path:
+    words = {"name": '"mine"', "title": '"Mine"', "group": '"reference"', "precision": '"float32"'}
+    words |= {"needs": "()", "build": "NumpyTrainer"} | changes
+    path = folder / file
+    path.write_text(text.format(**words) if text is GOOD else text)
+    return path
+
+
+def refusal(*paths: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        check_needs(load_own(paths, load_all()).values())
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_stage_is_found_by_its_file_and_again_by_its_source(tmp_path: Path) -> None:
+    ((name, entry),) = load_own([written(tmp_path)], load_all()).items()
+    assert name == entry.stage.name == "mine"
+    assert entry.source == f"{tmp_path}/my_stage.py:STAGE"
+    assert load_entry(entry.source).stage.title == "Mine"
+    assert (entry.doc.why, entry.doc.found) == ("", "")
+
+
+def test_the_paragraphs_that_its_docstring_has_are_kept(tmp_path: Path) -> None:
+    entry = load_own([written(tmp_path, '"""Mine.\n\nWhy: to see."""' + GOOD.format(
+        name='"mine"', title='"M"', group='"reference"', precision='"float32"', needs="()", build="NumpyTrainer"
+    ))], load_all())["mine"]  # fmt: skip
+    assert (entry.doc.why, entry.doc.change) == ("to see.", "")
+
+
+def test_one_file_twice_is_one_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert list(load_own([written(tmp_path), Path("my_stage.py")], {})) == ["mine"]
+
+
+def test_a_stage_may_import_what_lies_beside_it_but_hides_nothing_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "beside_it.py").write_text("NAME = 'beside'")
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "__init__.py").write_text("raise RuntimeError('hidden')")
+    path = written(tmp_path, "from beside_it import NAME\nfrom common.problem import Problem" + GOOD.format(
+        name="NAME", title='"M"', group='"reference"', precision='"float32"', needs="()", build="NumpyTrainer"
+    ))  # fmt: skip
+    assert list(load_own([path], {})) == ["beside"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no STAGE; end it in STAGE = "),
+        ("STAGE = 3", "has a STAGE that is int; end it in STAGE = "),
+        ("import numpy as np\nx = 1 +", "cannot be imported: line 2: SyntaxError: invalid syntax; mend it"),
+        ("\n\nundefined()", "cannot be imported: line 3: NameError: name 'undefined' is not defined; mend it"),
+        ("raise RuntimeError('two\\nlines')", "cannot be imported: line 1: RuntimeError: two lines; mend it"),
+        ("import sys\nsys.exit()", "cannot be imported: line 2: SystemExit; mend it"),
+        ("import nothing_like_it", "line 1: ModuleNotFoundError: No module named 'nothing_like_it'; mend it"),
+        ("def f():\n    raise ValueError('deep')\nf()", "line 2: ValueError: deep; mend it"),
+    ],
+)
+def test_a_file_that_is_no_stage_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    line = refusal(written(tmp_path, text))
+    assert line.startswith(f"--stage-file {tmp_path}/my_stage.py: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": '"naive"'}, "its stage is called naive, as one of the ladder; choose another name"),
+        ({"name": '"My Stage"'}, "stage name 'My Stage': take small letters, digits and hyphens"),
+        ({"name": '"../up"'}, "stage name '../up': take small letters"),
+        ({"name": "3"}, "stage name 3: take small letters"),
+        ({"name": '"all"'}, "stage name 'all': means something else already"),
+        ({"name": '"torch-mine"'}, "stage name 'torch-mine': means something else already"),
+        ({"title": '""'}, "needs a title"),
+        ({"build": "None"}, "needs a title and a class or function that builds its trainer"),
+        ({"group": '"mine"'}, "group 'mine'; it is one of reference, ladder, "),
+        ({"precision": '"fp32"'}, "precision 'fp32'; it is one of float32, tf32, "),
+        ({"needs": '"torch"'}, "needs 'torch'; write a tuple such as ('torch',)"),
+        ({"needs": '("pytorch",)'}, "need 'pytorch': known are cuda, "),
+    ],
+)
+def test_a_stage_that_fits_no_table_is_refused(tmp_path: Path, changes: dict[str, str], said: str) -> None:
+    assert said in refusal(written(tmp_path, **changes))
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    first, second = written(tmp_path), written(tmp_path, file="other.py")
+    assert refusal(first, second) == (
+        f"--stage-file {second}: its stage is called mine, as one of {first}; choose another name"
+    )
+
+
+def test_a_path_that_is_no_python_file_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "gone.py") == f"--stage-file {tmp_path}/gone.py: no such file; name a .py file"
+    assert refusal(tmp_path) == f"--stage-file {tmp_path}: not a file; name a .py file"
+    assert "not a .py file" in refusal(written(tmp_path, file="stage.txt"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+def test_a_file_that_nobody_may_read_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.chmod(0)
+    assert "cannot be imported: PermissionError" in refusal(path)
+
+
+def test_a_file_with_the_imports_of_version_0_1_still_loads(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from common.dataset import Split\n"
+        "from stages import async_metrics\n"
+        "from stages.naive import MetricsEveryStep\n"
+        "from stages.recipe import Precision\n"
+        "from stages.workspace import Array, Setup\n"
+        "STAGE = async_metrics.STAGE.climb('mine', 'Mine', metrics=MetricsEveryStep)\n"
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        entry = load_entry(f"{path}:STAGE")
+    assert "stages.async_metrics is stages.classic.r2_async_metrics since version 0.2" in [str(w.message) for w in told]
+    assert entry.stage.below == "async"

@@ -1,0 +1,295 @@
+"""The schedule of networks in a cluster, whatever block is late, against the oracle; what lies where, and what fits."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.oracle import Oracle
+from common.problem import Problem, initial_params
+from stages.engine.workspace import KERNELS, ParameterMemory
+from stages.persistent.cluster_plan import EXACT, MOST_SHARED_BYTES, ROUNDED, Plan, matrices, plan_for, plans
+from stages.persistent.r1_persistent_cluster import STAGE
+from stages.persistent.r2_cluster_fp16 import STAGE as FLOAT16
+from tests.stages.engine.test_step import random_split
+from tests.stages.numpy_parts import HostDevice
+from tests.stages.persistent.mlp_model import Cluster
+from tests.stages.persistent.warp_group_model import Crews
+
+Arrays = list[np.ndarray]
+SIZES = [
+    ((128, 128, 128), 32, 784, 1),
+    ((256,), 128, 784, 4),
+    ((17, 5, 9), 31, 49, 1),
+    ((130, 24), 100, 70, 2),
+    ((130, 140, 150), 32, 70, 2),
+    ((24, 40, 8, 16), 16, 49, 16),
+]
+
+
+def train(
+    plan: Plan, steps: int, seed: int, model: type[Cluster] = Cluster, **choices: Any
+) -> tuple[tuple[Arrays, Arrays], Oracle]:
+    """Parameters as the model of the schedule trains them, and the oracle after the same steps."""
+    problem = plan.problem
+    split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
+    params = initial_params(problem, run=1)
+    oracle = Oracle(problem, params)
+    oracle.run_epoch(split.images, split.labels)
+    images = split.pixels().reshape(steps, problem.batch_size, -1)
+    cluster = model(plan, images, split.labels.astype(np.int32).reshape(steps, -1), **choices)
+    random = np.random.default_rng(seed)
+    return cluster.train(list(params.weights), list(params.biases), problem.learning_rate, random), oracle
+
+
+@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
+def test_the_schedule_trains_as_the_oracle_does(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
+    problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
+    (weights, biases), oracle = train(Plan(problem, split, ways=1), 2, seed=0)
+    initial = initial_params(problem, run=1)
+    for trained, wanted, begun in zip(weights, oracle.weights, initial.weights, strict=True):
+        rounding = 2.0**-24 * 2 * np.linalg.norm(wanted)  # of the weights themselves, whoever updates them
+        assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted - begun) + rounding
+    for trained, wanted in zip(biases, oracle.biases, strict=True):
+        assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted)
+
+
+WIDE = Plan(Problem(inputs=100, classes=10, hidden=(256,), batch_size=128), split=4, ways=1)
+
+
+def test_two_crews_train_as_the_oracle_does_and_the_same_bits_whoever_is_late() -> None:
+    (weights, biases), oracle = train(WIDE, 3, 0, Crews)
+    for trained, wanted in zip([*weights, *biases], [*oracle.weights, *oracle.biases], strict=True):
+        assert np.linalg.norm(trained - wanted) < 1e-6 * np.linalg.norm(wanted)
+    for seed in range(1, 4):
+        again, _ = train(WIDE, 3, seed, Crews)
+        for own, first in zip([*again[0], *again[1]], [*weights, *biases], strict=True):
+            np.testing.assert_array_equal(own, first)
+
+
+@pytest.mark.parametrize("left_out", ["waits_for_update", "last_barrier"])
+def test_two_crews_without_one_of_their_waits_fail(left_out: str) -> None:
+    def train_until_it_fails() -> None:
+        for seed in range(10):
+            train(WIDE, 5, seed, Crews, **{left_out: False})
+
+    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early|are overwritten"):
+        train_until_it_fails()
+
+
+@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
+def test_the_floor_knows_the_hops_of_a_step(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
+    plan = Plan(Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch), split, ways=1)
+    split_up = random_split(batch, inputs, 10)
+    images, labels = split_up.pixels().reshape(1, batch, -1), split_up.labels.astype(np.int32).reshape(1, -1)
+    params = initial_params(plan.problem, run=1)
+    cluster = Cluster(plan, images, labels)
+    cluster.train(list(params.weights), list(params.biases), 0.1, np.random.default_rng(0))
+    assert max(cluster.hops) == plan.hops  # of blocks that have the softmax of some images
+
+
+def test_a_stage_counts_the_hops_of_its_plan() -> None:
+    def hops(*hidden: int, batch: int = 128) -> int:
+        return STAGE.exchanges(Problem(784, 10, hidden, batch_size=batch), 100, 132, 0).cluster_hops
+
+    assert hops() == 1
+    assert hops(256) == 4
+    assert hops(128, 128, 128, batch=32) == 6
+    assert hops(256, 256, 256, batch=32) == 8
+
+
+def test_it_is_the_same_bits_whoever_is_late() -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=(130, 24), batch_size=24), split=2, ways=1)
+    runs = [train(plan, 3, seed)[0] for seed in range(4)]
+    for weights, biases in runs[1:]:
+        for own, first in zip([*weights, *biases], [*runs[0][0], *runs[0][1]], strict=True):
+            np.testing.assert_array_equal(own, first)
+
+
+@pytest.mark.parametrize(("hidden", "split"), [((130,), 2), ((24, 24), 1)], ids=str)
+def test_without_the_barrier_at_a_step_s_end_it_would_be_overwritten(hidden: tuple[int, ...], split: int) -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=hidden, batch_size=24), split, ways=1)
+
+    def train_until_it_fails() -> None:
+        for seed in range(10):
+            train(plan, 5, seed, last_barrier=False)
+
+    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early"):
+        train_until_it_fails()
+
+
+@pytest.mark.parametrize(("hidden", "split"), [((24, 24), 1), ((130, 24), 2), ((17, 5, 9), 8)], ids=str)
+def test_logits_may_lie_where_the_first_layer_s_exchange_is(hidden: tuple[int, ...], split: int) -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=hidden, batch_size=24), split, ways=1)
+    (weights, biases), _ = train(plan, 3, seed=0)
+    for seed in range(8):  # the model fails if anything is overwritten before it is read
+        again, _ = train(replace(plan, shares=True), 3, seed)
+        for own, first in zip([*again[0], *again[1]], [*weights, *biases], strict=True):
+            np.testing.assert_array_equal(own, first)
+
+
+@pytest.mark.parametrize("split", [1, 2, 16])
+def test_with_one_hidden_layer_they_may_not(split: int) -> None:
+    plan = Plan(Problem(inputs=49, classes=10, hidden=(130,), batch_size=24), split, ways=1, shares=True)
+    assert not plan.can_share
+    with pytest.raises(AssertionError, match=r"'(parts|logits)'\) overwrites .* yet to be read"):
+        train(plan, 1, seed=0)
+
+
+def test_matrices_hold_every_pixel_and_zeros() -> None:
+    random = np.random.default_rng(0)
+    batch = random.integers(0, 256, (20, 21)).astype(np.float32) / 256
+    whole = matrices(HostDevice(), [batch], tiles=3)
+    assert whole.shape == (1, 6, 4, 8, 8)
+    for image, feature in np.ndindex(32, 48):
+        at = (0, feature // 8, image // 8, image % 8, feature % 8)
+        assert whole[at] == (batch[image, feature] if image < 20 and feature < 21 else 0)
+
+
+def sections(plan: Plan) -> list[tuple[int, int]]:
+    """Offset and size of whatever the kernel is told to keep in shared memory, as mlp_plan.cuh describes it."""
+    _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = plan.numbers([0] * 5, [0] * 5)
+    matrix = 128 * plan.halves
+    part = 2 * matrix  # of a chunk by sixteen images: two matrices, or numbers to be added up
+    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512)]
+    logits_bytes = 16 * part * 33 // 32
+    below = 0
+    for index in range(depth):
+        _, slots, chunks, weights, outputs, biases, exchange, _, _ = layers[9 * index : 9 * index + 9]
+        if index == 0:
+            exchange_bytes = split * ways * slots * pairs * part
+            found += [(weights, tiles * slots * split * 512), (exchange, exchange_bytes)]
+            if not plan.shares:
+                found.append((logits, logits_bytes))
+            else:
+                assert logits == exchange
+                assert logits_bytes <= exchange_bytes
+        else:
+            found += [(weights, below * chunks * (256 + matrix)), (exchange, chunks * pairs * part)]
+        if index < depth - 1:
+            assert chunks == 16 * slots
+            found += [(outputs, slots * pairs * part), (biases, slots * 32)]
+        else:
+            found += [(biases, 64)]
+        below = slots
+    return sorted(found)
+
+
+def assert_nothing_lies_upon_anything_else(plan: Plan) -> None:
+    end = 0
+    for offset, size in sections(plan):
+        assert offset == end
+        assert offset % 16 == 0
+        end += size
+    numbers = plan.numbers([0] * 5, [0] * 5)
+    assert end == plan.shared_bytes == numbers[0]
+    assert len(numbers) == 12 + 9 * len(plan.problem.layers)
+    for images in numbers[9:11]:
+        assert images % 128 == 0, "copies from memory begin where lines do"
+
+
+@pytest.mark.parametrize("halves", [EXACT, ROUNDED])
+@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
+def test_nothing_lies_upon_anything_else(
+    hidden: tuple[int, ...], batch: int, inputs: int, split: int, halves: int
+) -> None:
+    problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
+    for plan in (Plan(problem, split, 2, halves), plan_for(problem, halves)):
+        assert plan is not None
+        assert_nothing_lies_upon_anything_else(plan)
+
+
+@pytest.mark.parametrize("halves", [EXACT, ROUNDED])
+def test_logits_share_memory_only_where_nothing_fits_otherwise(halves: int) -> None:
+    gained = 0
+    for depth, batch in itertools.product(range(1, 5), (1, 32, 64, 128)):
+        for hidden in itertools.product((16, 128, 256, 400), repeat=depth):
+            problem = Problem(inputs=784, classes=10, hidden=hidden, batch_size=batch)
+            fitting = [plan for plan in plans(problem, halves) if plan.shared_bytes <= MOST_SHARED_BYTES]
+            for plan in fitting:
+                assert_nothing_lies_upon_anything_else(plan)
+            alone = [plan for plan in fitting if not plan.shares]
+            chosen = plan_for(problem, halves)
+            if alone:
+                assert chosen == min(alone, key=lambda plan: plan.split)
+            elif chosen is not None:
+                assert chosen.can_share
+                assert depth > 1
+                gained += 1
+    assert gained > 0
+
+
+def test_a_network_fits_because_its_logits_have_no_memory_of_their_own() -> None:
+    plan = plan_for(Problem(inputs=784, classes=10, hidden=(256, 256, 256), batch_size=32))
+    assert plan is not None
+    assert (plan.split, plan.ways, plan.shares) == (8, 1, True)
+    assert plan.shared_bytes <= MOST_SHARED_BYTES < replace(plan, shares=False).shared_bytes
+
+
+def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
+    problem = Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32)
+    plan = plan_for(problem)
+    assert plan is not None
+    memory = ParameterMemory(HostDevice().empty, problem)
+    (name, numbers), halves = plan.macros(memory.weight_begins, memory.bias_begins)
+    text = (KERNELS / "cluster/mlp_plan.cuh").read_text()
+    written = re.search(r"#ifndef PLAN .*\n#define PLAN([\s\d,\\]+)#endif", text)
+    assert name == "PLAN"
+    assert written is not None
+    assert re.findall(r"\d+", written[1]) == numbers.split(",")
+    assert "#define {} {}".format(*halves) in (KERNELS / "cluster/matrices.cuh").read_text()
+
+
+def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
+    deep = plan_for(Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32))
+    wide = plan_for(Problem(inputs=784, classes=10, hidden=(256,), batch_size=128))
+    assert deep is not None
+    assert wide is not None
+    assert (deep.split, deep.ways, wide.split, wide.ways) == (1, 16, 4, 1)
+    assert deep.shared_bytes <= MOST_SHARED_BYTES
+    assert Plan(wide.problem, 2, 1).shared_bytes > MOST_SHARED_BYTES >= wide.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, ""),
+        ({"hidden": (33, 7, 5, 3), "batch_size": 1}, ""),
+        ({"hidden": (256, 256, 256), "batch_size": 32}, ""),
+        (
+            {"hidden": (256, 256, 256), "batch_size": 64},
+            "hidden layers of 256,256,256 with batches of 64: too much for 16 multiprocessors",
+        ),
+        ({"hidden": (8, 8, 8, 8, 8)}, "hidden layers of 8,8,8,8,8: it takes 4 at most"),
+        ({"hidden": (1024,)}, "hidden layers of 1024 with batches of 128: too much for 16 multiprocessors"),
+        ({"batch_size": 129}, "batch size 129: it takes 128 at most"),
+        ({"classes": 17}, "17 classes: it takes 16 at most"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
+    told = f"{reason}; try persistent-grid" if reason else None
+    assert STAGE.misfit(replace(Problem(inputs=784, classes=10, hidden=(256,)), **changed), steps=468) == told
+
+
+def test_the_float16_rung_takes_networks_with_hidden_layers_in_its_own_class() -> None:
+    assert (FLOAT16.precision, STAGE.precision) == ("float16", "float32")
+    assert FLOAT16.misfit(Problem(inputs=784, classes=10, hidden=(256,)), steps=468) is None
+    told = FLOAT16.misfit(Problem(inputs=784, classes=10), steps=468)
+    assert told == "no hidden layers: it takes networks that have some; try persistent-cluster"
+    wider = Problem(inputs=784, classes=10, hidden=(384,))
+    assert (STAGE.misfit(wider, steps=468), FLOAT16.misfit(wider, steps=468)) == (
+        "hidden layers of 384 with batches of 128: too much for 16 multiprocessors; try persistent-grid",
+        None,
+    )
+
+
+def test_a_data_set_beyond_the_reach_of_an_index_is_told() -> None:
+    told = STAGE.misfit(Problem(inputs=784, classes=10, hidden=(256,)), steps=20_000)
+    assert told is not None
+    assert told.startswith("20,000 steps: ")

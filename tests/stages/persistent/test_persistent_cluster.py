@@ -1,0 +1,159 @@
+"""The schedule of the persistent cluster, whatever warp is late, against the oracle; and what fits the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.oracle import Oracle, OracleEpoch
+from common.problem import Problem, initial_params
+from common.trainer import EpochMetrics
+from stages.engine.step import set_up
+from stages.engine.workspace import Array
+from stages.persistent.r1_persistent_cluster import STAGE, ClusterRegression, fragments
+from tests.stages.engine.test_step import random_split
+from tests.stages.fusion.test_parallel_branches import RacingDevice
+from tests.stages.numpy_parts import RECIPE, HostDevice
+from tests.stages.persistent.cluster_model import Cluster, Products, matrix
+
+Arrays = tuple[np.ndarray, np.ndarray]
+SMALL = Problem(inputs=70, classes=10, batch_size=64)
+
+
+def train(
+    problem: Problem, steps: int, seed: int, epochs: int = 1, mailboxes: int = 2, meets: bool = True, **room: Any
+) -> tuple[Arrays, EpochMetrics, Oracle, OracleEpoch]:
+    """Parameters and last totals as the model of the schedule has them, and the oracle's after the same steps."""
+    split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
+    images = fragments(HostDevice(), list(split.pixels().reshape(steps, problem.batch_size, -1)))
+    labels = split.labels.astype(np.int32).reshape(steps, -1)
+    params = initial_params(problem, run=1)
+    oracle, random, products = Oracle(problem, params), np.random.default_rng(seed), Products(images, epochs, **room)
+    trained = params.weights[0], params.biases[0]
+    for _ in range(epochs):
+        wanted = oracle.run_epoch(split.images, split.labels)
+        cluster = Cluster(images, labels, products, mailboxes=mailboxes, meets=meets)
+        trained = cluster.train(*trained, problem.learning_rate, random)
+    loss, right = cluster.totals.sum(axis=0) / labels.size
+    return trained, EpochMetrics(float(loss), float(right)), oracle, wanted
+
+
+@pytest.mark.parametrize(
+    ("inputs", "classes", "batch", "steps"),
+    [(5, 3, 16, 1), (40, 10, 32, 5), (300, 10, 48, 3), (784, 10, 128, 3), (17, 16, 16, 4)],
+    ids=str,
+)
+def test_the_schedule_trains_as_the_oracle_does(inputs: int, classes: int, batch: int, steps: int) -> None:
+    problem = Problem(inputs=inputs, classes=classes, batch_size=batch)
+    initial = initial_params(problem, run=1).weights[0]
+    (weight, bias), seen, oracle, wanted = train(problem, steps, seed=0)
+    # What float32 NumPy measures, and a little: the harness allows 3.4e-6 and the rounding of the weights themselves.
+    moved = np.linalg.norm(oracle.weights[0] - initial)
+    assert np.linalg.norm(weight - oracle.weights[0]) < 3e-6 * moved
+    assert np.linalg.norm(bias - oracle.biases[0]) < 1e-6 * np.linalg.norm(oracle.biases[0])
+    assert seen.mean_loss == pytest.approx(wanted.mean_loss, rel=1e-6)
+    assert seen.accuracy == wanted.accuracy
+
+
+def test_it_is_the_same_bits_whoever_is_late() -> None:
+    runs = [train(SMALL, 5, seed, epochs=3)[:2] for seed in range(4)]
+    for (weight, bias), totals in runs[1:]:
+        np.testing.assert_array_equal(weight, runs[0][0][0])
+        np.testing.assert_array_equal(bias, runs[0][0][1])
+        assert totals == runs[0][1]
+
+
+@pytest.mark.parametrize(
+    ("less", "reason"),
+    [
+        ({"mailboxes": 1}, r"came too early|overwritten"),
+        ({"buffers": 1}, "products of epoch . were overwritten"),
+        ({"waits": False}, "products of epoch . were overwritten"),
+        ({"meets": False}, "sums of step . were overwritten"),
+    ],
+    ids=str,
+)
+def test_with_less_room_or_waiting_something_would_be_overwritten(less: dict[str, Any], reason: str) -> None:
+    def train_until_it_fails() -> None:
+        for seed in range(5):
+            train(SMALL, 5, seed, epochs=3, **less)
+
+    with pytest.raises(AssertionError, match=reason):
+        train_until_it_fails()
+
+
+@dataclass
+class Room(RacingDevice):
+    """Writes down what the stage enqueues, on a GPU with room for so many clusters."""
+
+    clusters: int = 2
+
+    def zero(self, array: Array) -> None:
+        self.enqueue("zero", [], [array])
+
+    def enqueue(self, name: str, reads: list[Array], writes: list[Array]) -> None:
+        super().enqueue(name, reads, writes)
+        if name == "persistent_cluster":  # which ends after its products, for whose flags it waits
+            self.done[None] |= self.done.get(0, frozenset())
+
+    def kernel(self, source: Path, name: str, **shape: Any) -> Callable[..., None]:
+        launch = super().kernel(source, name, **shape)
+        launch.clusters_at_once = lambda block: self.clusters  # type: ignore[attr-defined]
+        return launch
+
+
+@pytest.mark.parametrize(("clusters", "epochs_ago"), [(2, 2), (1, 1)])
+def test_products_wait_for_set_up_and_the_training_that_read_their_buffer(clusters: int, epochs_ago: int) -> None:
+    problem, epochs = Problem(inputs=9, classes=3, batch_size=16), 5
+    device = Room(clusters=clusters)
+    train_epoch = ClusterRegression(set_up(RECIPE, problem, random_split(48, 9, 3), device))
+    set_up_work = frozenset(range(len(device.work)))
+    for _ in range(epochs):
+        train_epoch(with_metrics=False)
+
+    launches = device.work[len(set_up_work) :]
+    assert [work.name for work in launches] == ["neighbour_grams", "persistent_cluster"] * epochs
+    trainings = range(len(set_up_work) + 1, len(device.work), 2)
+    for epoch, (products, training) in enumerate(zip(launches[::2], launches[1::2], strict=True)):
+        assert set_up_work <= products.after
+        assert products.after & set(trainings) == set(trainings[: max(epoch + 1 - epochs_ago, 0)])
+        assert all(any(written is read for read in training.reads) for written in products.writes)
+    # An epoch's products and its training, which have a flag for each step, are all that touch the same at a time.
+    assert device.races() == [("neighbour_grams", "persistent_cluster")] * (epochs if clusters > 1 else 0)
+
+
+def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
+    random = np.random.default_rng(0)
+    batch = random.integers(0, 256, (32, 21)).astype(np.float32) / 256
+    images = fragments(HostDevice(), [batch])
+    assert images.shape == (1, 2, 2, 2, 2, 8, 8)
+    whole = np.block([[matrix(images[0, tile, pair]) for tile in range(2)] for pair in range(2)])
+    np.testing.assert_array_equal(whole, np.hstack([batch, np.ones((32, 1)), np.zeros((32, 10))]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, ""),
+        ({"batch_size": 100}, "batch size 100: it takes multiples of 16 up to 128"),
+        ({"batch_size": 144}, "batch size 144: it takes multiples of 16 up to 128"),
+        ({"inputs": 1023}, ""),
+        ({"inputs": 1024}, "1024 inputs: it takes 1023 at most"),
+        ({"classes": 17}, "17 classes: it takes 16 at most"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
+    told = f"{reason}; try persistent-grid" if reason else None
+    assert STAGE.misfit(replace(Problem(inputs=784, classes=10), **changed), steps=468) == told
+
+
+def test_a_data_set_beyond_the_reach_of_an_index_is_told() -> None:
+    told = STAGE.misfit(Problem(inputs=784, classes=10), steps=20_000)
+    assert told is not None
+    assert told.startswith("20,000 steps: ")

@@ -1,0 +1,191 @@
+"""What persistent-grid makes of a problem: the division among blocks, the schedule on several, and what fits."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.cost import Exchanges
+from common.problem import Problem
+from stages.classic import r6_cuda_graph
+from stages.persistent import r2_grid_bf16
+from stages.persistent.grid_plan import ALL_PARTS, GridPlan, floats_of, make_plan
+from stages.persistent.r1_persistent_grid import STAGE
+from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
+from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.kernels.cases import Case, all_cases
+
+H200, SMALLEST = (132, 227 << 10), (14, 64 << 10)  # blocks, bytes of shared memory of each
+MODELS = [((), 128), ((256,), 128), ((1024,), 128), ((128,) * 3, 32), ((784,) * 4, 64), ((4096,) * 3, 32), ((7,), 1)]
+
+
+def plan_of(hidden: tuple[int, ...], batch: int, machine: tuple[int, int], parts: int = ALL_PARTS) -> GridPlan:
+    problem = Problem(inputs=784, classes=10, hidden=hidden, batch_size=batch)
+    begins = [0] * len(problem.layers)
+    plan = make_plan(problem, 468, begins, begins, *machine, parts)
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("parts", [1, ALL_PARTS])
+@pytest.mark.parametrize("machine", [H200, SMALLEST], ids=["H200", "smallest"])
+@pytest.mark.parametrize(("hidden", "batch"), MODELS, ids=str)
+def test_everything_has_a_place_of_its_own(
+    hidden: tuple[int, ...], batch: int, machine: tuple[int, int], parts: int
+) -> None:
+    plan = plan_of(hidden, batch, machine, parts)
+    sizes, (blocks, shared_bytes) = plan.sizes, machine
+    assert plan.shared_bytes <= shared_bytes
+    wide, tail = plan.layers[: sizes.wide], plan.layers[sizes.wide :]
+    held, passing = [], []
+    for index, layer in enumerate(wide):
+        assert layer.slices * layer.tile_k >= layer.inputs > (layer.slices - 1) * layer.tile_k
+        assert layer.columns * layer.tile_n >= layer.outputs > (layer.columns - 1) * layer.tile_n
+        assert layer.tile_k % 16 == layer.tile_n % (16 if index else 8) == 0
+        if sizes.held:
+            assert layer.tiles <= blocks
+            held.append((layer.weight_at, floats_of(layer.tile_k, layer.tile_n, ALL_PARTS)))
+        elif index == 0:
+            passing.append(floats_of(sizes.chunk, layer.tile_k))
+        if index:
+            passing.append(floats_of(sizes.chunk, layer.tile_k, parts))
+    if sizes.held:
+        held.append((sizes.images_at, 2 * floats_of(sizes.rows, wide[0].tile_k)))
+    held.sort()
+    for (begin, size), (after, _) in itertools.pairwise([*held, (sizes.inputs_at, 0)]):
+        assert begin + size <= after
+    assert all(sizes.inputs_at + size <= sizes.doutputs_at for size in passing)
+    for layer in wide:
+        end = sizes.doutputs_at + floats_of(sizes.chunk, layer.tile_n, parts)
+        if not sizes.held:
+            assert end <= sizes.weights_at
+            end = sizes.weights_at + floats_of(layer.tile_k, layer.tile_n, parts)
+        assert 4 * end <= plan.shared_bytes
+    rows = [(sizes.vectors_at, 2 * (sum(layer.inputs for layer in tail) + 10)), (sizes.scratch_at, 512)]
+    rows += [(layer.weight_at, layer.inputs * layer.outputs) for layer in tail if layer.weight_at >= 0]
+    for (begin, size), (after, _) in itertools.pairwise([*rows, (plan.shared_bytes // 4, 0)]):
+        assert begin + size <= after
+    # What memory brings at once, 32 bytes, is written at once, if it begins at as many and so does every row of a tile.
+    copied_to = [sizes.images_at, sizes.inputs_at, *(layer.weight_at for layer in tail if layer.weight_at >= 0)]
+    copied_to += [floats_of(1, layer.tile_k) for layer in wide]
+    assert [4 * place % 32 for place in copied_to] == [0] * len(copied_to)
+
+
+def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None:
+    for hidden, batch in MODELS[:4]:
+        plan = plan_of(hidden, batch, H200)
+        assert (plan.sizes.wide, plan.sizes.held) == (1, 1)
+        assert all(layer.weight_at >= 0 for layer in plan.layers)
+    for parts in (1, ALL_PARTS):
+        deep = plan_of((784,) * 4, 64, H200, parts)
+        assert (deep.sizes.wide, deep.sizes.held) == (4, 1)
+
+
+def launch(shim: Shim, case: Case, *more: tuple[str, str]) -> str:
+    """What is wrong after a launch of a kernel compiled with more macros; empty if nothing is."""
+    args = case.copy_args()
+    try:
+        shim.launch(
+            case.kernel, case.grid, case.block, *args.values(), seed=1, macros=(*case.macros, *more), **case.how
+        )
+    except KernelFault as fault:
+        return str(fault)
+    return case.mismatch(args)
+
+
+@requires_compiler
+def test_multiply_adds_do_what_tensor_cores_do(shim: Shim) -> None:
+    cases = [*all_cases("persistent_grid", np.random.default_rng(0))]
+    for case in (cases[HELD], cases[SEVERAL_WIDE], cases[BFLOAT16]):
+        assert launch(shim, case, ("WITHOUT_TENSOR_CORES", "1")) == ""
+
+
+# Of the kernel's cases, one in which a defect shows.
+SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16, IN_CHUNKS = 0, 2, 3, 5, 7, 9, 11
+
+
+@requires_compiler
+@pytest.mark.parametrize(
+    ("number", "file", "right", "wrong"),
+    [
+        (HELD, "grid/persistent_grid.cu", "with_totals);\n        barrier.pass();", "with_totals);"),
+        (HELD, "grid/persistent_grid.cu", "        barrier.wait();\n        for", "        for"),
+        (
+            SEVERAL_WIDE,
+            "grid/persistent_grid.cu",
+            "(step);\n            barrier.wait();\n            wide",
+            "(step);\n            wide",
+        ),
+        (SMALL, "grid/persistent_grid.cu", "if (step == steps) break;", "if (step == steps - 1) break;"),
+        (SMALL, "grid/persistent_grid.cu", "wide.store_held();", ""),
+        (HELD, "grid/grid.cuh", "complete += gridDim.x;", "complete += 1;"),
+        (SEVERAL_WIDE, "grid/persistent_grid.cu", "backward<L>();\n            barrier.pass();", "backward<L>();"),
+        (HELD, "grid/tile_product.cuh", "second -= upper_of(pair);", ""),
+        (HELD, "grid/tile_product.cuh", "p + q < PARTS;", "p + q < PARTS - 2;"),
+        (HELD, "grid/tile_product.cuh", "third = lane / 16 * 8", "third = 0"),
+        (HELD, "grid/tile_product.cuh", "of_left += left.step();", ""),
+        (HELD, "grid/wide_layers.cuh", "step % 2 *", "0 *"),
+        (HELD, "grid/wide_layers.cuh", "if (L == 0 || TAKEN_BY_COPIES) wait_for_copies();", ""),
+        (
+            IN_CHUNKS,
+            "grid/wide_layers.cuh",
+            "rows);\n                if (TAKEN_BY_COPIES) wait_for_copies();",
+            "rows);",
+        ),
+        (BFLOAT16, "grid/wide_layers.cuh", "rows)};\n            if (TAKEN_BY_COPIES) wait_for_copies();", "rows)};"),
+        (IN_CHUNKS, "grid/wide_layers.cuh", "if (TAKEN_BY_COPIES || L == 0 && !plan.held) wait_for_copies();", ""),
+        (SMALL, "grid/wide_layers.cuh", "pair.y - rate * b", "pair.y - rate * 1.001f * b"),
+        (NOT_HELD, "grid/wide_layers.cuh", "-rate * b)", "-rate * 1.001f * b)"),
+        (SEVERAL_WIDE, "grid/wide_layers.cuh", "output <= 0.0f ? 0.0f : sum)", "sum)"),
+        (PASSING, "grid/wide_layers.cuh", "task < DOWN * ACROSS", "task < (DOWN - 1) * ACROSS"),
+        (SMALL, "grid/wide_layers.cuh", "row < rows; row += 8", "row < rows - 16; row += 8"),
+        (HELD, "grid/wide_layers.cuh", "if (k0 == 0) update", "update"),
+        (PASSING, "grid/row_tail.cuh", "values<L>()[col] <= 0.0f ? 0.0f : sum", "sum"),
+        (PASSING, "grid/row_tail.cuh", "row, col, sum < 0.0f ? 0.0f : sum);", "row, col, sum);"),
+        (HELD, "grid/row_tail.cuh", "HAS_LAYERS && sum.y < 0.0f ? 0.0f : sum.y", "sum.y"),
+        (HELD, "grid/row_tail.cuh", "k, values<LAST>()[k] <= 0.0f ? 0.0f : sum", "k, sum"),
+        (HELD, "grid/row_tail.cuh", "row += gridDim.x", "row += gridDim.x + 1"),
+        (PASSING, "grid/row_tail.cuh", "own + begin - LENGTH;", "own + begin - LENGTH + 1;"),
+        (HELD, "grid/row_tail.cuh", "* layer.outputs; i += 4 * THREADS", "* layer.outputs - 4; i += 4 * THREADS"),
+        (HELD, "grid/row_tail.cuh", "logf(sum) + ", ""),
+    ],
+)
+def test_a_schedule_made_wrong_is_caught(
+    number: int, file: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    folder = tmp_path / "kernels"
+    shutil.copytree(KERNELS_FOLDER, folder)
+    text = (folder / file).read_text()
+    assert text.count(right) == 1
+    (folder / file).write_text(text.replace(right, wrong))
+    shim = Shim([folder / "grid/persistent_grid.cu"], toolchain)
+    assert launch(shim, [*all_cases("persistent_grid", np.random.default_rng(0))][number]) != ""
+
+
+def test_the_floor_knows_the_barriers_of_a_step() -> None:
+    multiprocessors, shared_bytes = H200
+    for hidden, batch, barriers in (((), 128, 2), ((256,), 128, 2), ((784,) * 4, 64, 14)):
+        problem = Problem(784, 10, hidden, batch_size=batch)
+        assert STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges(grid_barriers=barriers)
+        assert STAGE.exchanges(problem, 100, multiprocessors, 0).grid_barriers == 2
+    assert r6_cuda_graph.STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges()
+
+
+def test_the_rung_in_bfloat16_is_in_its_class_and_takes_one_part() -> None:
+    assert (STAGE.precision, r2_grid_bf16.STAGE.precision) == ("float32", "bfloat16")
+    assert r2_grid_bf16.BFloat16GridEpoch.parts == 1
+    assert "sm_80" in r2_grid_bf16.STAGE.needs
+
+
+def test_what_does_not_fit_is_told() -> None:
+    assert STAGE.misfit(Problem(inputs=784, classes=10, hidden=(784,) * 4), 468) is None
+    told = STAGE.misfit(Problem(inputs=784, classes=10, hidden=(50_000,)), 468)
+    assert told == "a row of 50,000 and 10 units takes more than 64 KiB of shared memory; try cuda-graph"
+    told = STAGE.misfit(replace(Problem(inputs=784, classes=10), batch_size=1 << 20), 2)
+    assert told is not None
+    assert told.endswith("its memory reaches 1,073,741,824 numbers; try cuda-graph")

@@ -1,0 +1,80 @@
+"""What JAX compiles beside others: kept where no epoch that is timed looks for it, and found by the first updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common.problem import Problem
+from stages.references import jax_scan
+from stages.references.jax_scan import JaxScanTrainer, compiled_apart
+from tests.stages.engine.test_step import random_split
+
+pytestmark = pytest.mark.jax
+PROBLEM = Problem(inputs=49, classes=10, batch_size=4, metrics_every=2)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where JAX, which takes this machine for one with a GPU, keeps what it compiles, however short that takes."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(platform="gpu")])
+    monkeypatch.setattr(jax_scan, "cache_folder", lambda name: tmp_path / name)
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    compilation_cache.reset_cache()
+    jax.config.update(names[1], 0.0)
+    yield tmp_path / "jax"
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def train(batches: int) -> None:
+    trainer = JaxScanTrainer(PROBLEM, random_split(4 * batches, 49, 10))
+    trainer.run_epoch(0)
+    trainer.close()
+
+
+def entries(folder: Path) -> set[str]:
+    """Compiled epochs; of each there is one without and one with totals."""
+    return {path.name for path in folder.glob("jit_epoch-*-cache")}
+
+
+def test_the_first_updates_have_a_folder_of_their_own_and_find_it_again(cache: Path) -> None:
+    import jax
+
+    hits: list[str] = []
+    jax.monitoring.register_event_listener(
+        lambda event, **_: hits.append(event) if event.endswith("compilation_cache/cache_hits") else None
+    )
+    with compiled_apart():
+        train(3)
+    apart = entries(cache / "first-updates")
+    assert len(apart) == 2
+    assert entries(cache) == set()
+
+    train(5)
+    assert len(entries(cache)) == 2
+    assert jax.config.jax_compilation_cache_dir == str(cache)
+    hits.clear()
+    with compiled_apart():
+        train(3)
+    assert len(hits) >= 2
+    assert entries(cache / "first-updates") == apart
+    train(3)
+    assert len(entries(cache)) == 4
+    assert jax.config.jax_persistent_cache_min_compile_time_secs == 0.0
+    jax.monitoring.clear_event_listeners()
+
+
+def test_on_a_cpu_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax_scan, "cache_folder", lambda name: tmp_path / name)
+    with compiled_apart():
+        train(1)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,253 @@
+"""The references that run on a CPU, and the step that the others compile, against the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.data.dataset import Split
+from common.problem import Problem, initial_params
+from common.trainer import Trainer
+from ladder.records.run import Precision
+from ladder.verify.gates import FirstBatches, verify_first_update
+from stages.references import jax_scan, torch_dataloader, torch_eager, torch_graph
+from stages.references.torch_common import TURNED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
+from tests.stages.engine.test_step import assert_validates, random_split
+
+STEPS = 5
+SIZES = [((), 16), ((), 7), ((33,), 16), ((17, 5, 9), 31), ((8,), 1)]
+
+
+def assert_trains(build: Callable[..., Trainer], problem: Problem, precision: Precision = "float32") -> None:
+    """Two runs from different parameters through one trainer, each judged by the gates of a real run."""
+    split = random_split(STEPS * problem.batch_size + problem.batch_size // 2, problem.inputs, problem.classes)
+    seen = split.first(STEPS * problem.batch_size)
+    trainer = build(problem, split)
+    for run in range(2):
+        initial = initial_params(problem, run)
+        before = [tensor.copy() for tensor in initial.tensors().values()]
+        trainer.load_params(initial)
+        trainer.run_epoch(problem.metrics_every - 1)
+        checks = verify_first_update(
+            precision,
+            FirstBatches.of(problem, STEPS, initial, seen.images, seen.labels),
+            trainer.read_params(),
+            trainer.last_metrics(),
+        )
+        assert [check for check in checks if not check.passed] == []
+        assert {f"first {STEPS} updates, loss", f"first {STEPS} updates, accuracy"} <= {check.what for check in checks}
+        assert all((now == then).all() for now, then in zip(initial.tensors().values(), before, strict=True))
+    trainer.close()
+
+
+def problem_of(hidden: tuple[int, ...], batch: int) -> Problem:
+    return Problem(inputs=49, classes=10, hidden=hidden, batch_size=batch, metrics_every=2)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("hidden", "batch"), SIZES, ids=str)
+@pytest.mark.parametrize("stage", [torch_eager.STAGE, torch_dataloader.STAGE], ids=lambda stage: stage.name)
+def test_pytorch_with_and_without_a_data_loader(stage, hidden: tuple[int, ...], batch: int) -> None:  # type: ignore[no-untyped-def]
+    assert_trains(stage.build, problem_of(hidden, batch))
+
+
+@pytest.mark.torch
+def test_pytorch_gives_back_the_parameters_that_it_was_given() -> None:
+    problem = Problem(inputs=TURNED_ROWS + 3, classes=2, hidden=(1, 2 * TURNED_ROWS, 5), batch_size=4)
+    trainer = TorchTrainer(problem, random_split(8, problem.inputs, 2), lambda _: lambda _: None)
+    for run in range(2):
+        initial = initial_params(problem, run)
+        trainer.load_params(initial)
+        first, second = trainer.read_params(), trainer.read_params()
+        for name, tensor in initial.tensors().items():
+            assert first.tensors()[name].tobytes() == tensor.tobytes()
+            assert not np.shares_memory(first.tensors()[name], second.tensors()[name])
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    ("hidden", "batch", "unroll"), [*((*size, None) for size in SIZES), ((), 7, 2), ((5,), 4, 8)], ids=str
+)
+def test_jax_however_unrolled(hidden: tuple[int, ...], batch: int, unroll: int | None) -> None:
+    def build(problem, train):  # type: ignore[no-untyped-def]
+        return jax_scan.JaxScanTrainer(problem, train, unroll=unroll)
+
+    assert_trains(build, problem_of(hidden, batch))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("hidden", [(), (17, 5)], ids=str)
+@pytest.mark.parametrize("stage", [torch_eager.STAGE, torch_dataloader.STAGE], ids=lambda stage: stage.name)
+def test_pytorch_validates_on_all_test_images(stage, hidden: tuple[int, ...]) -> None:  # type: ignore[no-untyped-def]
+    problem = problem_of(hidden, 16)
+    assert_validates(stage.build(problem, random_split(48, 49, 10)), problem, random_split(37, 49, 10, seed=1))
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("images", [32, 37, 5])
+@pytest.mark.parametrize("hidden", [(), (17, 5)], ids=str)
+def test_jax_validates_on_all_test_images(hidden: tuple[int, ...], images: int) -> None:
+    problem = problem_of(hidden, 16)
+    trainer = jax_scan.STAGE.build(problem, random_split(48, 49, 10))
+    assert_validates(trainer, problem, random_split(images, 49, 10, seed=1))
+
+
+@pytest.mark.jax
+def test_jax_on_a_cpu_says_so() -> None:
+    import jax
+
+    trainer = jax_scan.STAGE.build(problem_of((), 4), random_split(8, 49, 10))
+    on_cpu = jax.default_backend() == "cpu"
+    assert (trainer.device, trainer.detail) == (("cpu", "CPU") if on_cpu else ("gpu", ""))
+
+
+def in_groups(setup: TorchSetup, *, amp: bool, compiled: bool) -> RunEpoch:
+    """The step of the compiled references, three batches at a time, without generating code for it."""
+    import torch
+
+    steps = train_steps(setup, amp=amp)
+    if compiled:
+        steps = compile_steps(steps, {"backend": "aot_eager"})
+    batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32)
+
+    def run_epoch(due: bool) -> None:
+        steps(batches[:3], due)
+        for batch in batches[3:]:
+            steps([batch], due)
+
+    return run_epoch
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.parametrize("compiled", [False, True], ids=["as-written", "as-traced"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("hidden", "batch"), [((), 16), ((), 7), ((33,), 16), ((8,), 1)], ids=str)
+def test_the_step_that_is_compiled(hidden: tuple[int, ...], batch: int, precision: Precision, compiled: bool) -> None:
+    def build(problem, train):  # type: ignore[no-untyped-def]
+        return TorchTrainer(
+            problem, train, lambda setup: in_groups(setup, amp=precision == "bfloat16", compiled=compiled)
+        )
+
+    assert_trains(build, problem_of(hidden, batch), precision)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.parametrize("compiled", [False, True], ids=["as-written", "as-traced"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("hidden", [(), (33,)], ids=str)
+def test_the_forward_pass_that_is_compiled(hidden: tuple[int, ...], precision: Precision, compiled: bool) -> None:
+    amp = precision == "bfloat16"
+
+    def evaluation(setup: TorchSetup, test: Split) -> Evaluate:
+        import torch
+
+        steps = evaluation_steps(setup, amp=amp)
+        if compiled:
+            steps = compile_steps(steps, {"backend": "aot_eager"})
+        batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32, test)
+
+        def evaluate() -> None:
+            for batch in batches:
+                steps([batch])
+
+        return evaluate
+
+    problem = problem_of(hidden, 16)
+    prepare = partial(in_groups, amp=amp, compiled=False)
+    trainer = TorchTrainer(problem, random_split(48, 49, 10), prepare, evaluation)
+    test = random_split(37, 49, 10, seed=1)
+    assert_validates(trainer, problem, test, *((1e-2, 0.06) if amp else ()))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("outputs", "products"), [(1, 0), (16, 0), (17, 1)])
+def test_a_layer_with_few_outputs_is_a_sum_and_no_matrix_product(
+    monkeypatch: pytest.MonkeyPatch, outputs: int, products: int
+) -> None:
+    import torch
+
+    linear, called = torch.nn.functional.linear, []
+
+    def counted(*given: Any) -> Any:
+        called.append(given)
+        return linear(*given)
+
+    inputs, weight, bias = torch.rand(5, 7), torch.rand(outputs, 7), torch.rand(outputs)
+    monkeypatch.setattr(torch.nn.functional, "linear", counted)
+    torch.testing.assert_close(linear_or_sum(inputs, weight, bias), linear(inputs, weight, bias))
+    assert len(called) == products
+
+
+@pytest.mark.torch
+def test_a_sum_of_products_of_bfloat16_rounds_the_weight_as_a_matrix_product_does() -> None:
+    import torch
+
+    inputs, weight, bias = torch.rand(5, 7).bfloat16(), torch.rand(10, 7), torch.rand(10)
+    summed = linear_or_sum(inputs, weight, bias)
+    assert summed.dtype == torch.float32
+    assert torch.equal(summed, linear_or_sum(inputs, weight.bfloat16().float(), bias))
+
+
+@pytest.mark.torch
+def test_a_compiled_step_is_compiled_once_for_trainers_of_one_shape() -> None:
+    import torch
+
+    torch.compiler.reset()
+    compilations = []
+
+    def count(module, inputs):  # type: ignore[no-untyped-def]
+        compilations.append(module)
+        return module.forward
+
+    for batches in (6, 1, 3):  # as in a worker: the whole split, then those of the first updates
+        split = random_split(4 * batches, 49, 10)
+        setup = TorchSetup(problem_of((5,), 4), split)
+        steps = compile_steps(train_steps(setup, amp=False), {"backend": count})
+        for batch in setup.resident_batches():
+            steps([batch], False)
+            steps([batch], True)
+    assert len(compilations) == 2  # without and with totals
+    torch.compiler.reset()
+
+
+@pytest.mark.torch
+def test_metrics_are_added_up_only_when_due() -> None:
+    problem = problem_of((), 4)
+    split = random_split(8, 49, 10)
+    sparse = torch_eager.STAGE.build(problem, split)
+    each_epoch = torch_dataloader.STAGE.build(problem, split)
+    for trainer in (sparse, each_epoch):
+        trainer.load_params(initial_params(problem, 0))
+    seen = []
+    for epoch in range(4):
+        for trainer in (sparse, each_epoch):
+            trainer.run_epoch(epoch)
+        seen.append((sparse.last_metrics() is not None, each_epoch.last_metrics() is not None))
+    assert seen == [(False, True), (True, True), (False, True), (True, True)]
+    assert sparse.last_metrics() == each_epoch.last_metrics()
+
+
+@pytest.mark.torch
+def test_graphs_of_one_process_are_captured_and_replayed_on_the_same_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels on a second one would make every node of theirs slower; built here as far as it goes without a GPU."""
+    import torch
+
+    used: list[object] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Stream", object)
+    monkeypatch.setattr(torch.cuda, "set_stream", used.append)
+    monkeypatch.setattr(torch_graph, "TorchTrainer", lambda *_: used.append("a trainer"))
+    torch_graph._only_stream.cache_clear()
+    for amp in (False, True):
+        torch_graph.build(Problem(5, 3), random_split(8, 5, 3), amp=amp)
+    torch_graph._only_stream.cache_clear()
+    first, built, second, _ = used
+    assert first is second
+    assert built == "a trainer"

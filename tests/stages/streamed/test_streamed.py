@@ -1,0 +1,96 @@
+"""Who does a layer's way back, one kernel or two, and that no product is lost on the way. On the CPU."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.cuda.epilogue import Fusion, mask_shape
+from common.problem import Problem, initial_params
+from ladder.verify.gates import FirstBatches, verify_first_update
+from stages.classic.r1_naive import STAGE as NAIVE
+from stages.engine.step import RecipeTrainer, set_up
+from stages.fusion.r3_fused_epilogue import FusedEpilogue
+from stages.streamed.r1_streamed import ExactStreamed
+from stages.streamed.r1_streamed_bf16 import BFloat16Streamed
+from stages.streamed.streamed_gemm import StreamedGemm
+from stages.tiles.r2_fused_bias import FusedBias
+from tests.cpu_cuda.shim import Shim, requires_compiler
+from tests.stages.engine.test_parts_on_cpu import ShimDevice
+from tests.stages.engine.test_step import random_split
+from tests.stages.numpy_parts import RECIPE
+from tests.stages.tiles.test_tiles import ChosenBefore, Library
+
+pytestmark = requires_compiler
+
+PROBLEM = Problem(inputs=20, classes=10, hidden=(19, 32, 16), batch_size=17, metrics_every=1)
+
+
+@pytest.fixture
+def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
+    """One that has a library, and counts the launches of each kernel."""
+    fake = ModuleType("common.cuda.cublas")
+    monkeypatch.setattr(fake, "Matmul", Library, raising=False)
+    monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
+    made = ShimDevice(shim)
+    made.block_shared_bytes, made.l2_bytes = 227 << 10, 60 << 20
+    return made
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["two kernels", "one kernel"])
+@pytest.mark.parametrize("gemm", [ExactStreamed, BFloat16Streamed], ids=lambda gemm: gemm.__name__)
+def test_it_trains_as_the_oracle_does(
+    gemm: type[StreamedGemm], place: int, device: ShimDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(place), raising=False)
+    split = random_split(2 * 17, PROBLEM.inputs, PROBLEM.classes)
+    recipe = replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias)
+    trainer = RecipeTrainer(recipe, PROBLEM, split, device)
+    params = initial_params(PROBLEM, 0)
+    trainer.load_params(params)
+    trainer.run_epoch(0)
+    checks = verify_first_update(
+        gemm.precision,
+        FirstBatches.of(PROBLEM, 2, params, split.images, split.labels),
+        trainer.read_params(),
+        trainer.last_metrics(),
+    )
+    assert [check for check in checks if not check.passed] == []
+
+
+def test_a_product_held_back_comes_before_any_other(device: ShimDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(0), raising=False)
+    assert NAIVE.recipe is not None
+    setup = set_up(NAIVE.recipe, PROBLEM, random_split(17, 20, 10), device)
+    multiply, random = ExactStreamed(setup), np.random.default_rng()
+    doutput, weight = random.standard_normal((17, 32), np.float32), random.standard_normal((19, 32), np.float32)
+    other = random.standard_normal((32, 4), np.float32)
+    dinput, product = np.full((17, 19), np.nan, np.float32), np.full((17, 4), np.nan, np.float32)
+    mask: Any = np.full(mask_shape(17, 19), 255, np.uint8)
+    multiply.fused(doutput, weight, dinput, Fusion("relu_backward", mask=mask), trans_b=True)
+    assert np.isnan(dinput).all()
+    multiply(doutput, other, product)
+    for found, left, right in ((dinput, doutput, weight.T), (product, doutput, other)):
+        assert np.abs(found - left.astype(np.float64) @ right).max() < 1e-4
+
+
+def test_what_is_chosen_belongs_to_the_share_of_the_weights_that_stays_in_l2(
+    device: ShimDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def trials(subject: str) -> ChosenBefore:
+        asked.append(subject)
+        return ChosenBefore(0)
+
+    monkeypatch.setattr(device, "trials", trials, raising=False)
+    for l2_bytes in (60 << 20, 8 << 10, 0):  # the weights are 6,640 bytes
+        device.l2_bytes = l2_bytes
+        BFloat16Streamed(set_up(RECIPE, PROBLEM, random_split(17, PROBLEM.inputs, PROBLEM.classes), device))
+    assert [found[1] for subject in asked if (found := re.search(r" kept (\d+) ", subject))] == ["16", "7", "0"]

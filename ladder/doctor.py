@@ -11,7 +11,7 @@ from typing import NamedTuple
 from common.cache import cache_folder
 from common.cuda import driver
 from common.data.download import read_cache
-from common.data.idx_folder import RANKS, read_quartet
+from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
 from common.paths import at_home
 from ladder.machine.environment import ROOT, libraries
@@ -108,7 +108,7 @@ def _data() -> Finding:
     own = os.environ.get("LADDER_DATA_DIR")
     if own:
         try:
-            read_quartet(at_home(own, "$LADDER_DATA_DIR"))
+            read_idx_folder(at_home(own, "$LADDER_DATA_DIR"))
         except UsageError as error:
             return Finding("data", f"$LADDER_DATA_DIR cannot be used: {error}", "`unset LADDER_DATA_DIR` for MNIST")
         return Finding("data", f"$LADDER_DATA_DIR, {own}")

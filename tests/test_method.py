@@ -11,7 +11,7 @@ import numpy as np
 from common.oracle import OracleEpoch
 from common.problem import initial_params
 from common.trainer import EpochMetrics
-from ladder.measure.displacement import Trip
+from ladder.measure.displacement import Displacement
 from ladder.measure.timing import Plan
 from ladder.records.run import Precision
 from ladder.verify.gates import (
@@ -21,12 +21,12 @@ from ladder.verify.gates import (
     TRAINING_ACCURACY,
     VALIDATION_LOSS,
     FirstBatches,
+    verify_displacements,
     verify_final,
     verify_first_update,
     verify_from_zero,
     verify_speed,
     verify_timer,
-    verify_trips,
     verify_validation,
 )
 from ladder.verify.oracle_runs import OracleRun
@@ -41,7 +41,9 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
     problem, train = small_problem(validate_every=1), small_dataset().train
     params, seen = initial_params(problem, 0), EpochMetrics(1.0, 0.5)
     tensors = [[tensor.astype(np.float64) for tensor in kind] for kind in (params.weights, params.biases)]
-    oracle = OracleRun([OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.5)], [(tensors[0], tensors[1])], [Trip(1.0, 1.0)])
+    oracle = OracleRun(
+        [OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.5)], [(tensors[0], tensors[1])], [Displacement(1.0, 1.0)]
+    )
     batch = train.images[: problem.batch_size], train.labels[: problem.batch_size]
     checks = [
         *verify_first_update("float32", FirstBatches.of(problem, 1, params, *batch), params, seen),
@@ -49,7 +51,7 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
         *verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
         *verify_validation(problem, "float32", 1, {0: seen}, oracle, oracle.tested[0], 200),
         verify_timer(0.1),
-        *verify_trips({0: Trip(1.0, 1.0)}, Plan(1, 1, 0), oracle),
+        *verify_displacements({0: Displacement(1.0, 1.0)}, Plan(1, 1, 0), oracle),
         verify_speed(1.0, 2.0),
     ]
     _, table = METHOD.split(CHECKS)

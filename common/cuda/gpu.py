@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from common.cuda import dependent_launch
 from common.cuda.autotune import Trials, sweep
 from common.cuda.compile import Macros, cached_cubin, source_key
-from common.cuda.step_memory import Lender, Tensor
+from common.cuda.step_memory import StepAllocator, Tensor
 
 Grid = int | tuple[int, ...]
 
@@ -220,13 +220,13 @@ class Gpu:
         """Enqueue the filling with zero bytes."""
         array.data.memset_async(0, array.nbytes, self.stream)
 
-    def lender(self, allocator: str) -> Lender:
+    def step_allocator(self, allocator: str) -> StepAllocator:
         """Tensors that have memory only now and then, of one of these allocators.
 
         `cudaMalloc`; `cudaMallocAsync`, which takes and gives back in the order of the stream, from CUDA's own pool as
         it is by default: one that keeps nothing unused at a synchronisation; `pool`, a new one of CuPy's.
         """
-        return Lender(ALLOCATORS[allocator]())
+        return StepAllocator(ALLOCATORS[allocator]())
 
     def page_locked(self, host: NDArray[Any]) -> NDArray[Any]:
         """A copy of a host array in memory that the device reads by itself, while the host goes on."""

@@ -56,7 +56,7 @@ class _Within:
         return address + self._offset
 
 
-class Lender:
+class StepAllocator:
     """Tensors of one allocator, all of which take and give back their memory together.
 
     `allocate` takes so many bytes of the device; they have an address, `ptr`, and go back when nobody holds them.
@@ -72,12 +72,12 @@ class Lender:
         self._tensors.append(tensor)
         return tensor
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Memory for each of them, one call each."""
         for tensor in self._tensors:
             tensor.data = self._allocate(tensor.nbytes)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """The memory of each of them, one call each."""
         for tensor in self._tensors:
             tensor.data = None

@@ -20,7 +20,7 @@ CLEARLY = 0.98  # of the time of one that comes before it: less is noise, and wo
 What = TypeVar("What")
 
 
-class Kept(Generic[What]):
+class TuningCache(Generic[What]):
     """What was found, of one type and by what it is for, in one file a subject: `cuBLASLt 13.1 on NVIDIA H200`."""
 
     def __init__(self, subject: str, what: type[What]) -> None:
@@ -58,7 +58,7 @@ class Kept(Generic[What]):
             return {}
 
 
-class Choices(Kept[int]):
+class Choices(TuningCache[int]):
     """The number of the way that was chosen."""
 
     def __init__(self, subject: str) -> None:

@@ -23,9 +23,9 @@ from common.data.idx_folder import (
     TEST_LABELS,
     TRAIN_IMAGES,
     TRAIN_LABELS,
-    Quartet,
+    IdxFolder,
     join,
-    read_quartet,
+    read_idx_folder,
 )
 from common.data.synthetic import synthetic_digits
 from common.errors import UsageError
@@ -118,18 +118,18 @@ def load_dataset(
     if from_environment:
         return _own(at_home(from_environment, "$LADDER_DATA_DIR"), "$LADDER_DATA_DIR", seed)
     try:
-        quartet, source = _mnist(progress, offline)
+        folder_data, source = _mnist(progress, offline)
     except DownloadError as error:
         return _dataset(_draw(seed), SYNTHETIC, f"drawn by seed {seed}; no MNIST: {error}", seed)
-    return _dataset(quartet, "MNIST", source, seed)
+    return _dataset(folder_data, "MNIST", source, seed)
 
 
 def _own(folder: Path, source: str, seed: int) -> Dataset:
-    quartet = read_quartet(folder)
-    return _dataset(quartet, "MNIST" if quartet.is_mnist else folder.resolve().name, source, seed)
+    folder_data = read_idx_folder(folder)
+    return _dataset(folder_data, "MNIST" if folder_data.is_mnist else folder.resolve().name, source, seed)
 
 
-def _mnist(progress: Progress | None, offline: bool) -> tuple[Quartet, str]:
+def _mnist(progress: Progress | None, offline: bool) -> tuple[IdxFolder, str]:
     """MNIST and whether it came from the cache or had to be downloaded."""
     from common.data.download import DownloadError, download, read_cache
 
@@ -141,7 +141,7 @@ def _mnist(progress: Progress | None, offline: bool) -> tuple[Quartet, str]:
     return join(files | download(missing, folder, progress)), "download" if missing else "cache"
 
 
-def _draw(seed: int) -> Quartet:
+def _draw(seed: int) -> IdxFolder:
     (train_images, train_labels), (test_images, test_labels) = synthetic_digits(seed)
     drawn = {
         TRAIN_IMAGES: train_images,
@@ -150,20 +150,20 @@ def _draw(seed: int) -> Quartet:
         TEST_LABELS: test_labels,
     }
     sha256 = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in drawn.items()}
-    return Quartet(train_images, train_labels, test_images, test_labels, sha256)
+    return IdxFolder(train_images, train_labels, test_images, test_labels, sha256)
 
 
-def _dataset(quartet: Quartet, name: str, source: str, seed: int) -> Dataset:
-    count, height, width = quartet.train_images.shape
+def _dataset(folder_data: IdxFolder, name: str, source: str, seed: int) -> Dataset:
+    count, height, width = folder_data.train_images.shape
     # A stream of its own: the bare seed gives the one that run 0's parameters are drawn from.
     order = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,))).permutation(count)
     return Dataset(
         name=name,
-        is_mnist=quartet.is_mnist,
+        is_mnist=folder_data.is_mnist,
         source=source,
-        sha256=quartet.sha256,
+        sha256=folder_data.sha256,
         image_shape=(height, width),
-        classes=int(quartet.train_labels.max()) + 1,
-        train=Split(quartet.train_images.reshape(count, -1)[order], quartet.train_labels[order]),
-        test=Split(quartet.test_images.reshape(len(quartet.test_images), -1), quartet.test_labels),
+        classes=int(folder_data.train_labels.max()) + 1,
+        train=Split(folder_data.train_images.reshape(count, -1)[order], folder_data.train_labels[order]),
+        test=Split(folder_data.test_images.reshape(len(folder_data.test_images), -1), folder_data.test_labels),
     )

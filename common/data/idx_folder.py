@@ -27,7 +27,7 @@ MNIST_SHA256 = {
 
 
 @dataclass(frozen=True)
-class Quartet:
+class IdxFolder:
     """Four arrays that fit together: images (N, H, W) and labels (N,), uint8, for training and for testing."""
 
     train_images: NDArray[np.uint8]
@@ -42,7 +42,7 @@ class Quartet:
         return self.sha256 == MNIST_SHA256
 
 
-def read_quartet(folder: Path) -> Quartet:
+def read_idx_folder(folder: Path) -> IdxFolder:
     """Read and check the four files of a folder; UsageError names the file and the reason."""
     paths = _find_files(folder)
     missing = [name for name in RANKS if name not in paths]
@@ -67,7 +67,7 @@ def _find_files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def join(files: dict[str, Idx]) -> Quartet:
+def join(files: dict[str, Idx]) -> IdxFolder:
     """Put the four files, by their usual names, together; UsageError names the one that does not fit the others."""
     train_images, train_labels = files[TRAIN_IMAGES], files[TRAIN_LABELS]
     test_images, test_labels = files[TEST_IMAGES], files[TEST_LABELS]
@@ -79,7 +79,7 @@ def join(files: dict[str, Idx]) -> Quartet:
     if test_size != train_size:
         raise UsageError(f"{test_images.name}: images of {test_size} pixels, those of {train_images.name} {train_size}")
     _check_labels(train_labels, test_labels)
-    return Quartet(
+    return IdxFolder(
         train_images=train_images.array,
         train_labels=train_labels.array,
         test_images=test_images.array,

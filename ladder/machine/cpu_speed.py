@@ -19,7 +19,7 @@ READING_S = 0.03  # or one product of each, where cores are so busy that it take
 OFF_PACE = 0.12  # more than that, readings beside one pace do not differ by
 
 
-class Pace:
+class CpuSpeedProbe:
     """A small product by so many of BLAS's threads, however many the stage works with."""
 
     def __init__(self, cores: int) -> None:

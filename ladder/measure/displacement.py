@@ -15,18 +15,18 @@ from ladder.measure.chunks import in_pieces
 Tensors = Sequence[NDArray[np.floating]]
 
 
-class Trip(msgspec.Struct, frozen=True):
+class Displacement(msgspec.Struct, frozen=True):
     """From the first parameters to the last ones, over all layers.
 
-    What is kept is 1 where training begins, and next to 0 for weights that began elsewhere, since random directions in
+    `retained` is 1 where training begins, and next to 0 for weights that began elsewhere, since random directions in
     thousands of dimensions are nearly at right angles.
     """
 
-    moved: float  # the distance
-    kept: float  # of the weights: <W, W0> / <W0, W0>; 0 from zeros
+    distance: float  # the distance
+    retained: float  # of the weights: <W, W0> / <W0, W0>; 0 from zeros
 
     @classmethod
-    def of(cls, initial: Params, weights: Tensors, biases: Tensors) -> Trip:
+    def of(cls, initial: Params, weights: Tensors, biases: Tensors) -> Displacement:
         """To these weights (I, O) and biases (O,), in any precision; NaN where they are of another network."""
         before, after = (*initial.weights, *initial.biases), (*weights, *biases)
         if [tensor.shape for tensor in before] != [tensor.shape for tensor in after]:
@@ -41,11 +41,11 @@ class Trip(msgspec.Struct, frozen=True):
                     size += float(first @ first)
         return cls(math.sqrt(squared), dot / size if size else 0.0)
 
-    def unlike(self, other: Trip) -> float:
+    def difference(self, other: Displacement) -> float:
         """How much it differs from another from the same parameters, as a share; NaN from none at all."""
-        if not (other.moved > 0.0 and math.isfinite(self.moved + self.kept)):
+        if not (other.distance > 0.0 and math.isfinite(self.distance + self.retained)):
             return math.nan
-        return max(abs(self.moved / other.moved - 1.0), abs(self.kept - other.kept))
+        return max(abs(self.distance / other.distance - 1.0), abs(self.retained - other.retained))
 
 
-NONE = Trip(math.nan, math.nan)
+NONE = Displacement(math.nan, math.nan)

@@ -15,7 +15,7 @@ import numpy as np
 
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
-from ladder.measure.displacement import Trip
+from ladder.measure.displacement import Displacement
 from ladder.measure.timing import Plan
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Curve, Process
@@ -51,7 +51,7 @@ class FirstUpdate(msgspec.Struct, frozen=True):
     metrics: EpochMetrics | None
 
 
-class Report(msgspec.Struct, frozen=True):
+class JobResult(msgspec.Struct, frozen=True):
     """What the process measured, or the one line of why it could not."""
 
     error: str | None = None
@@ -70,13 +70,13 @@ class Report(msgspec.Struct, frozen=True):
     share_outside: float = (
         math.nan
     )  # of the work, by what the timed runs take: see `ladder.measure.timing.share_outside`
-    trips: dict[int, Trip] = {}  # of the timed runs, by number
+    displacements: dict[int, Displacement] = {}  # of the timed runs, by number
     curve: Curve | None = None
     no_curve: str = ""  # why there is none, though it was asked for
     compiled_s: float | None = None  # how long preparing took where it was all that was asked for
 
 
-def encoded(report: Report) -> bytes:
+def encoded(report: JobResult) -> bytes:
     """A report as bytes. Not as JSON, which has no word for a loss that is NaN.
 
     Numbers of NumPy's or PyTorch's own are numbers, too; of a stage that says something else, the report says that.
@@ -84,12 +84,12 @@ def encoded(report: Report) -> bytes:
     try:
         return msgspec.msgpack.encode(report, enc_hook=float)
     except (TypeError, ValueError, OverflowError) as error:
-        return msgspec.msgpack.encode(Report(error=f"a metric or detail that is neither number nor text ({error})"))
+        return msgspec.msgpack.encode(JobResult(error=f"a metric or detail that is neither number nor text ({error})"))
 
 
-def decoded(raw: bytes) -> Report:
+def decoded(raw: bytes) -> JobResult:
     """A report from its bytes; raises ValueError for what is none."""
-    return msgspec.msgpack.decode(raw, type=Report)
+    return msgspec.msgpack.decode(raw, type=JobResult)
 
 
 def drawn(problem: Problem, salt: int) -> Problem:

@@ -18,7 +18,7 @@ from common.trainer import EpochMetrics, Trainer
 
 Fence = Callable[[], None]
 Clock = Callable[[], float]
-WHIM_S = 0.002  # for which a scheduler may let a process wait, wherever it stands
+SCHEDULER_DELAY_S = 0.002  # for which a scheduler may let a process wait, wherever it stands
 COPY_S_PER_BYTE = 2e-9  # there and back at 1 GB/s, slower than any bus: that copying is no work
 
 
@@ -106,11 +106,12 @@ def read_late(trainer: Trainer, clock: Clock) -> tuple[Params, float]:
 def share_outside(runs: Sequence[Run], late_s: Sequence[float], parameter_bytes: int) -> float:
     """What loading and late reading take, by what the run between them takes; of the run where that is least.
 
-    What copying takes is not counted, and a run is counted as `WHIM_S` longer, which is nothing to one worth measuring.
+    What copying takes is not counted, and a run is counted as `SCHEDULER_DELAY_S` longer, which is nothing to one
+    worth measuring.
     """
     copying = parameter_bytes * COPY_S_PER_BYTE
     return min(
-        max(0.0, run.loading_s + late - copying) / (run.seconds + WHIM_S)
+        max(0.0, run.loading_s + late - copying) / (run.seconds + SCHEDULER_DELAY_S)
         for run, late in zip(runs, late_s, strict=True)
     )
 

@@ -1,4 +1,4 @@
-"""The process in which one stage is measured once: forked by a nursery, or `python -m ladder.measure.worker FOLDER`.
+"""The process in which one stage is measured once, forked or started as `python -m ladder.measure.worker FOLDER`.
 
 A process of its own for every stage and round, so that a sticky CUDA error, a warm cache, a changed thread pool or a
 profiler touches nothing else.
@@ -27,13 +27,13 @@ from common.data.dataset import Dataset, Split
 from common.problem import Params, Problem, initial_params, zero_params
 from common.process_group import die_with_parent
 from common.trainer import Trainer, ValidatingTrainer
-from ladder.machine.cpu_speed import Pace
+from ladder.machine.cpu_speed import CpuSpeedProbe
 from ladder.machine.environment import cores_usable, import_packages
 from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
 from ladder.measure import protocol, timing
 from ladder.measure.curves import record_curve
-from ladder.measure.displacement import Trip
+from ladder.measure.displacement import Displacement
 from ladder.measure.profiled import Profiled, sample_of
 from ladder.measure.protocol import (
     COLD_RUN,
@@ -44,7 +44,7 @@ from ladder.measure.protocol import (
     TRACE,
     FirstUpdate,
     Job,
-    Report,
+    JobResult,
     drawn,
     encoded,
     run_number,
@@ -87,22 +87,22 @@ def main(folder: Path) -> int:
         else:
             report = do(job, folder)
     except CannotValidateError as error:
-        report = Report(misfit=str(error))
+        report = JobResult(misfit=str(error))
     except Exception as error:  # whatever a stage raises becomes the reason in its row
         traceback.print_exc()
-        report = Report(error=one_line(error))
+        report = JobResult(error=one_line(error))
     _hand_over(folder, report)
     return 0 if report.error is None else 1
 
 
-def _hand_over(folder: Path, report: Report) -> None:
+def _hand_over(folder: Path, report: JobResult) -> None:
     """Leave the report in the folder, in one step: who reads it finds it whole or not at all."""
     part = folder / f"{REPORT}.part"
     part.write_bytes(encoded(report))
     part.replace(folder / REPORT)
 
 
-def do(job: Job, folder: Path) -> Report:
+def do(job: Job, folder: Path) -> JobResult:
     """Prepare, run an epoch from zeros, warm up, measure, run first updates, leave the parameters for the verifier.
 
     Last comes the profile. A profiler may take the process with it, so all else lies ready as a report by then.
@@ -116,7 +116,7 @@ def do(job: Job, folder: Path) -> Report:
     # Before anything of the stage has threads, which would slow it down, and far from what is timed: for a moment
     # BLAS's stay awake, and take cores from who has others. Not beside other stages, nor for those that need a GPU.
     on_cpu_alone = job.blas_threads is None and not any("cuda" in need for need in stage.needs)
-    pace = Pace(cores_usable()) if on_cpu_alone else None
+    pace = CpuSpeedProbe(cores_usable()) if on_cpu_alone else None
     paces_s = [pace.read()] if pace else []
     host = HostMonitor()  # before a library may have bound this thread to a core
     monitor = GpuMonitor()  # closed by the end of the process
@@ -151,7 +151,7 @@ def do(job: Job, folder: Path) -> Report:
     host_states: list[HostState] = []
     judged: list[Params] = []
     late_s: list[float] = []
-    trips: dict[int, Trip] = {}
+    displacements: dict[int, Displacement] = {}
     numbers = run_numbers(plan)
     laps.end("first epochs")
 
@@ -162,7 +162,7 @@ def do(job: Job, folder: Path) -> Report:
         final, late = read_late(trainer, now)
         late_s.append(late)
         if number < plan.repeats:
-            trips[number] = Trip.of(params_of(number), final.weights, final.biases)
+            displacements[number] = Displacement.of(params_of(number), final.weights, final.biases)
         if number == 0:
             judged[:] = [Params(tuple(w.copy() for w in final.weights), tuple(b.copy() for b in final.biases))]
 
@@ -191,7 +191,7 @@ def do(job: Job, folder: Path) -> Report:
     curve, no_curve = _curve(job, stage, params_of(0))
     laps.end("curve")
     judged_run = runs[numbers.index(0) - len(warmups)]
-    report = Report(
+    report = JobResult(
         detail=trainer.detail,
         device=trainer.device,
         plan=plan,
@@ -213,7 +213,7 @@ def do(job: Job, folder: Path) -> Report:
         metrics=judged_run.metrics,
         validations=judged_run.validations,
         share_outside=share_outside(runs, late_s[len(warmups) :], judged[0].nbytes),
-        trips=trips,
+        displacements=displacements,
         curve=curve,
         no_curve=no_curve,
     )
@@ -252,7 +252,7 @@ class Laps:
         self.seconds[part] = self._begin - begin
 
 
-def show(job: Job) -> Report:
+def show(job: Job) -> JobResult:
     """Prepare, warm up, and run the two epochs that a profiler around this process is to record."""
     nvtx.enable()
     stage = load_entry(job.source).stage
@@ -265,10 +265,10 @@ def show(job: Job) -> Report:
     profiled.warm_up()
     profiled.show(stage.name)
     trainer.close()
-    return Report(device=trainer.device)
+    return JobResult(device=trainer.device)
 
 
-def compile_ahead(job: Job) -> Report:
+def compile_ahead(job: Job) -> JobResult:
     """Train as `do` does for the first time, so that whatever compiles leaves on disk what it compiled."""
     stage = load_entry(job.source).stage
     data = Dataset.load_saved(Path(job.dataset))
@@ -282,7 +282,7 @@ def compile_ahead(job: Job) -> Report:
                 trainer.run_epoch(0)
                 fence()
                 trainer.close()
-    return Report(compiled_s=compiled_s)
+    return JobResult(compiled_s=compiled_s)
 
 
 def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:

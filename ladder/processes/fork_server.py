@@ -3,7 +3,7 @@
 Libraries take seconds to import, more than most stages take to be measured. A fork of a process that has imported them,
 and has done nothing else, is as fresh as one that was started: no device has been touched, no code of a stage has run.
 Where it cannot be had, because a library does more than that on being imported, processes are started one by one.
-A round has nurseries of its own, so that rounds do not share where memory happens to lie.
+A round has fork servers of its own, so that rounds do not share where memory happens to lie.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ladder.machine.environment import import_packages
 from ladder.measure import worker
 
 
-class Errand(msgspec.Struct, frozen=True):
+class ForkRequest(msgspec.Struct, frozen=True):
     """What a new process is to do: the job in this folder; what it prints goes to the log."""
 
     folder: str
@@ -31,7 +31,7 @@ class Errand(msgspec.Struct, frozen=True):
 
 
 def main(needs: list[str]) -> None:
-    """Import what stages with these needs import, then answer every errand with a process and its exit code."""
+    """Import what stages with these needs import, then answer every request with a process and its exit code."""
     die_with_parent()
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
@@ -41,26 +41,26 @@ def main(needs: list[str]) -> None:
     os.write(answers, b"0\n")  # ready
     gc.freeze()  # so that collecting garbage in one of the children does not copy every page
     for line in sys.stdin.buffer:
-        errand = msgspec.json.decode(line, type=Errand)
+        request = msgspec.json.decode(line, type=ForkRequest)
         child = os.fork()
         if child == 0:
             os.close(answers)
-            _do(errand)
+            _do(request)
         os.write(answers, b"%d\n" % child)
         _, status = os.waitpid(child, 0)
         os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
 
 
-def _do(errand: Errand) -> NoReturn:
+def _do(request: ForkRequest) -> NoReturn:
     """Be the worker, in a session of its own, and end with its exit code."""
     code = 1
     try:
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(errand.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         for file, place in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(file, place)
-        code = worker.main(Path(errand.folder))
+        code = worker.main(Path(request.folder))
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:

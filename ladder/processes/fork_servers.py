@@ -1,4 +1,4 @@
-"""The nurseries of a round, seen from the harness: which stage's process comes from which, and how it is asked for."""
+"""The fork servers of a round, as the harness sees them: which stage uses which, and how it asks for a process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import msgspec
 from common.process_group import kill_group
 
 ROOT = Path(__file__).parents[2]
-IMPORTS_S = 120.0  # the longest that a nursery may take before it answers
+IMPORTS_S = 120.0  # the longest that a fork server may take before it answers
 REAPING_S = 10.0  # for what it does by itself: forking, and telling of a child that was killed
 
 
 def family(needs: Iterable[str]) -> str | None:
-    """Which nursery stages with these needs share; None for JAX, whose threads do not survive a fork."""
+    """Which fork server stages with these needs share; None for JAX, whose threads do not survive a fork."""
     known = set(needs)
     if "jax" in known:
         return None
@@ -31,7 +31,7 @@ def family(needs: Iterable[str]) -> str | None:
     return "cuda" if known else "numpy"
 
 
-class Nursery:
+class ForkServer:
     """A process that has imported what some stages need, and forks one for every job."""
 
     def __init__(self, needs: Iterable[str], log: Path) -> None:
@@ -58,15 +58,15 @@ class Nursery:
                 self.close()
 
     def run(self, folder: Path, log: Path, timeout_s: float) -> int | None:
-        """The exit code of a worker on the job in the folder; None where the nursery itself has ended.
+        """The exit code of a worker on the job in the folder; None where the fork server itself has ended.
 
         Raises subprocess.TimeoutExpired where the worker does not end; it is killed, and whatever it started.
         """
         self.wait()
-        errand = {"folder": str(folder), "log": str(log)}
+        request = {"folder": str(folder), "log": str(log)}
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(msgspec.json.encode(errand) + b"\n")
+            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
             self._process.stdin.flush()
             child = self._answer(REAPING_S)
         except (OSError, ValueError, subprocess.TimeoutExpired):  # it has died, was closed, or does not come to an end
@@ -107,7 +107,7 @@ class Nursery:
         return int(said)
 
 
-class Nurseries:
+class ForkServers:
     """Those of one round, all begun at once.
 
     As a context manager it waits until they are ready, so that nothing is measured while they import.
@@ -119,7 +119,7 @@ class Nurseries:
             if (name := family(needs)) is not None:
                 shared.setdefault(name, set()).update(needs)
         self._open = {
-            name: Nursery(sorted(needs), logs / f"imports-{name}.{round_ + 1}.log") for name, needs in shared.items()
+            name: ForkServer(sorted(needs), logs / f"imports-{name}.{round_ + 1}.log") for name, needs in shared.items()
         }
 
     def __enter__(self) -> Self:
@@ -131,14 +131,14 @@ class Nurseries:
 
     def wait(self) -> None:
         """Until all of them are ready."""
-        for nursery in self._open.values():
-            nursery.wait()
+        for fork_server in self._open.values():
+            fork_server.wait()
 
     def close(self) -> None:
         """End them all."""
-        for nursery in self._open.values():
-            nursery.close()
+        for fork_server in self._open.values():
+            fork_server.close()
 
-    def of(self, needs: tuple[str, ...]) -> Nursery | None:
+    def of(self, needs: tuple[str, ...]) -> ForkServer | None:
         """The one for a stage with these needs; None for a stage whose process is started by itself."""
         return self._open.get(family(needs) or "")

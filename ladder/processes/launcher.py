@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from common.process_group import kill_group
-from ladder.measure.protocol import JOB, REPORT, Job, Report, decoded
-from ladder.processes.fork_servers import Nursery
+from ladder.measure.protocol import JOB, REPORT, Job, JobResult, decoded
+from ladder.processes.fork_servers import ForkServer
 from ladder.profile import cupti
 from ladder.records.limits import LimitsRecord
 
@@ -22,21 +22,21 @@ Wrap = Callable[[Sequence[str]], list[str]]
 
 
 def run_job(
-    job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = list, nursery: Nursery | None = None
-) -> Report:
+    job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = list, fork_server: ForkServer | None = None
+) -> JobResult:
     """Have a worker do a job in this folder and wait for it; what it prints goes to the log.
 
-    It comes from the nursery where there is one. Should it fail, what it shares with its parent may be to blame: so the
-    nursery is closed, and a worker started by itself does the job anew. Whatever goes wrong then is the report's
-    `error`.
+    It comes from the fork server where there is one. Should it fail, what it shares with its parent may be to blame:
+    so the fork server is closed, and a worker started by itself does the job anew. Whatever goes wrong then is the
+    report's `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
     (folder / REPORT).unlink(missing_ok=True)  # no process may be taken for another
-    if nursery is not None:
-        report = report_of(lambda: nursery.run(folder, log, timeout_s), folder, log, timeout_s)
+    if fork_server is not None:
+        report = report_of(lambda: fork_server.run(folder, log, timeout_s), folder, log, timeout_s)
         if report is not None and report.error is None and not (report.unprofiled and cupti.available()):
             return report
-        nursery.close()
+        fork_server.close()
         (folder / REPORT).unlink(missing_ok=True)
     command = wrap(worker(folder))
     report = report_of(lambda: _run(command, log, timeout_s), folder, log, timeout_s)
@@ -49,7 +49,7 @@ def worker(folder: Path) -> list[str]:
     return [sys.executable, "-m", "ladder.measure.worker", str(folder)]
 
 
-def report_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s: float) -> Report | None:
+def report_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s: float) -> JobResult | None:
     """What a worker reported, or how it ended instead; `run` gives its exit code, or None where there was no worker."""
     ended, code = None, None
     try:
@@ -63,14 +63,14 @@ def report_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s:
     try:
         report = decoded((folder / REPORT).read_bytes())
     except OSError:
-        return Report(error=ended or f"exit code {code} and no report; see logs/{log.name}")
+        return JobResult(error=ended or f"exit code {code} and no report; see logs/{log.name}")
     except (ValueError, msgspec.DecodeError) as error:
-        return Report(error=ended or f"an unreadable report ({error})")
+        return JobResult(error=ended or f"an unreadable report ({error})")
     if report.profiling:  # all had been timed and told: it is the profiler that did not come to an end
         return msgspec.structs.replace(report, unprofiled=f"CUPTI: {ended or f'exit code {code}'}")
     if not ended and code and report.error is None:
         ended = f"exit code {code} after its report; see logs/{log.name}"
-    return Report(error=ended) if ended else report
+    return JobResult(error=ended) if ended else report
 
 
 def limits_of_gpu(answer: Path, log: Path, timeout_s: float) -> LimitsRecord | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from ladder.measure.protocol import JOB, Job, Report
+from ladder.measure.protocol import JOB, Job, JobResult
 from ladder.processes.launcher import begin, end, report_of, worker
 
 POLL_S = 0.02
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
 
     name: str
     folder: Path
-    report: Report
+    report: JobResult
     seconds: float
 
 

@@ -23,10 +23,10 @@ from common.problem import Problem, initial_params
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import cores_usable, missing
 from ladder.machine.limits import design_of, floors
-from ladder.measure.protocol import FIRST_UPDATE_RUN, TRACE, Job, Report, drawn, load_params, run_number
+from ladder.measure.protocol import FIRST_UPDATE_RUN, TRACE, Job, JobResult, drawn, load_params, run_number
 from ladder.measure.timing import Plan
 from ladder.processes.compilers import Compilers
-from ladder.processes.fork_servers import Nurseries, Nursery
+from ladder.processes.fork_servers import ForkServer, ForkServers
 from ladder.processes.launcher import limits_of_gpu, run_job
 from ladder.processes.worker_pool import Ended, SideBySide
 from ladder.profile import nsys
@@ -34,16 +34,16 @@ from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.errors import ProfileError
 from ladder.records.run import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.run.preflight import gpu_has_no_room
-from ladder.run.stage_run import Row
+from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import watch
 from ladder.verify.gates import (
     FirstBatches,
     tested,
+    verify_displacements,
     verify_final,
     verify_first_update,
     verify_from_zero,
     verify_timer,
-    verify_trips,
     verify_validation,
 )
 from ladder.verify.oracle_runs import OracleRun, compute_all
@@ -107,7 +107,7 @@ class Runner:
         known = {stage.name: stage for stage in results.stages}
         self._began = time.monotonic() - results.seconds
         self._took_s = dict(results.took_s)
-        self._rows = [Row(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
+        self._rows = [StageRun(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
 
     def run(self, observer: Observer) -> Results:
         """Measure what is still missing; the results are on disk after every process.
@@ -145,7 +145,7 @@ class Runner:
                 wanted = sorted({round_ for round_, _ in todo})
                 with ExitStack() as begun:
                     importing = {
-                        round_: begun.enter_context(closing(self._nurseries(round_, self._wanting(round_))))
+                        round_: begun.enter_context(closing(self._fork_servers(round_, self._wanting(round_))))
                         for round_ in wanted[: IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
                     }
                     # Not beside the compilers: how far the oracle comes in its time is how much can be verified.
@@ -159,10 +159,12 @@ class Runner:
                             compiled = compiling.wait()
                         self.compiled(compiled)
                     with self._taking("importing libraries"):
-                        for nurseries in importing.values():
-                            nurseries.wait()
+                        for fork_servers in importing.values():
+                            fork_servers.wait()
                     for round_ in wanted:
-                        self._round(round_, self._wanting(round_), scratch, observer, nurseries=importing.get(round_))
+                        self._round(
+                            round_, self._wanting(round_), scratch, observer, fork_servers=importing.get(round_)
+                        )
             self._measure_again(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
@@ -202,37 +204,37 @@ class Runner:
             row.compiled_s = took_s.get(row.entry.stage.name, row.compiled_s)
         self._save()  # the time is this run's alone where it is no study's, and then the next one counts it
 
-    def _wanting(self, round_: int) -> list[Row]:
+    def _wanting(self, round_: int) -> list[StageRun]:
         """The rows that are still to be measured in this round."""
         return [row for row in self._rows if row.wants(round_)]
 
-    def _nurseries(self, round_: int, rows: Sequence[Row]) -> Nurseries:
+    def _fork_servers(self, round_: int, rows: Sequence[StageRun]) -> ForkServers:
         """Those that these rows' processes of the round come from, importing from now on."""
-        return Nurseries([row.entry.stage.needs for row in rows], self._folder / "logs", round_)
+        return ForkServers([row.entry.stage.needs for row in rows], self._folder / "logs", round_)
 
     def _round(
         self,
         round_: int,
-        rows: Sequence[Row],
+        rows: Sequence[StageRun],
         scratch: Path,
         observer: Observer,
         ends: float = math.inf,
-        nurseries: Nurseries | None = None,
+        fork_servers: ForkServers | None = None,
     ) -> None:
         """One process for each of these stages, none of which failed in an earlier round; none begins after the end."""
         if self._settings.at_once > 1:
             self._round_at_once(round_, rows, scratch, observer)
             return
-        with nurseries or self._nurseries(round_, rows) as nurseries:
+        with fork_servers or self._fork_servers(round_, rows) as fork_servers:
             for row in rows:
-                nursery = nurseries.of(row.entry.stage.needs)
+                fork_server = fork_servers.of(row.entry.stage.needs)
                 if time.monotonic() < ends:
-                    self._process(row, round_, scratch, observer, nursery)
+                    self._process(row, round_, scratch, observer, fork_server)
                 # At once, since later rounds measure only what has not failed.
                 while row.in_doubt(round_, self._settings.remeasure) and time.monotonic() < ends:
-                    self._process(row, round_, scratch, observer, nursery)
+                    self._process(row, round_, scratch, observer, fork_server)
 
-    def _round_at_once(self, round_: int, rows: Sequence[Row], scratch: Path, observer: Observer) -> None:
+    def _round_at_once(self, round_: int, rows: Sequence[StageRun], scratch: Path, observer: Observer) -> None:
         """The same side by side, for runs that ask what stages compute and not how long they take.
 
         BLAS has a share of the cores in each of them, and here, where float64 checks what they leave.
@@ -287,7 +289,9 @@ class Runner:
             self._round(round_, wide, scratch, observer, ends)
             self._measure_again(scratch, observer, ends)
 
-    def _process(self, row: Row, round_: int, scratch: Path, observer: Observer, nursery: Nursery | None) -> None:
+    def _process(
+        self, row: StageRun, round_: int, scratch: Path, observer: Observer, fork_server: ForkServer | None
+    ) -> None:
         """One fresh process for one stage and round, its verification, and the results on disk."""
         name = row.entry.stage.name
         if reasons := row.put_aside(round_):
@@ -300,10 +304,10 @@ class Runner:
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
         began = time.monotonic()
         with self._taking("stages' processes"):
-            report = run_job(job, folder, log, self._settings.timeout_s, nursery=nursery)
+            report = run_job(job, folder, log, self._settings.timeout_s, fork_server=fork_server)
         self._take_in(row, job, Ended(name, folder, report, time.monotonic() - began), observer)
 
-    def _take_in(self, row: Row, job: Job, ended: Ended, observer: Observer) -> None:
+    def _take_in(self, row: StageRun, job: Job, ended: Ended, observer: Observer) -> None:
         """Verify what a process has left, and have the results on disk."""
         name, folder, report = row.entry.stage.name, ended.folder, ended.report
         if report.process is not None:
@@ -344,7 +348,7 @@ class Runner:
                 self._watch(row, tool, scratch, observer)
         self._save()
 
-    def _watch(self, row: Row, tool: Path, scratch: Path, observer: Observer) -> None:
+    def _watch(self, row: StageRun, tool: Path, scratch: Path, observer: Observer) -> None:
         """One more process for a stage that passed, which nsys watches; the row stays what it is."""
         name = row.entry.stage.name
         observer.start(f"{name} under nsys", 1, 1)
@@ -372,7 +376,7 @@ class Runner:
         self._save(measured=True)
         observer.finish(name, row.status or "crashed", text)
 
-    def _job(self, row: Row, round_: int, dataset: Path) -> Job:
+    def _job(self, row: StageRun, round_: int, dataset: Path) -> Job:
         first = not row.processes
         is_cut = row.plan is None and self._settings.at_once == 1  # side by side, seconds say nothing
         return Job(
@@ -388,7 +392,7 @@ class Runner:
             budget_s=self._settings.budget_s / self._settings.rounds if is_cut else None,
         )
 
-    def _judge(self, row: Row, job: Job, report: Report, folder: Path) -> None:
+    def _judge(self, row: StageRun, job: Job, report: JobResult, folder: Path) -> None:
         """Verify what the process did, from the parameters that it left, and note it in the row."""
         problem, train, test = self._problem, self._dataset.train, self._dataset.test
         precision = row.entry.stage.precision
@@ -409,7 +413,7 @@ class Runner:
         accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
         checks += verify_final(problem, precision, epochs, final, report.metrics, oracle, accuracy, *images)
         checks += verify_validation(problem, precision, epochs, report.validations, oracle, evaluated, len(test.images))
-        checks += verify_trips(report.trips, report.plan, oracle)
+        checks += verify_displacements(report.displacements, report.plan, oracle)
         row.add(report, checks, accuracy, shortened=report.plan != self._asked)
         if report.device == "gpu":
             self._judge_speed(row)
@@ -422,7 +426,7 @@ class Runner:
             self._firsts[run] = FirstBatches.of(self._problem, batches, initial, train.images, train.labels)
         return self._firsts[run]
 
-    def _judge_speed(self, row: Row) -> None:
+    def _judge_speed(self, row: StageRun) -> None:
         """Hold a row's time against what this GPU can do at best."""
         if self._results.limits is not None:
             stage = row.entry.stage

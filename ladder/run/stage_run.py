@@ -10,7 +10,7 @@ import msgspec
 
 from common.trainer import EpochMetrics
 from ladder.machine.disturbance import judged
-from ladder.measure.protocol import PROFILING, Report
+from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile.merge import averaged
 from ladder.records.limits import Floor
@@ -22,7 +22,7 @@ from ladder.verify.gates import TIMER, verify_speed, worst_of
 from stages.registry import Entry
 
 
-class Row:
+class StageRun:
     """One stage's row; begins empty, or where an earlier run stopped."""
 
     def __init__(self, entry: Entry, steps_per_epoch: int, known: StageResult | None = None) -> None:
@@ -34,7 +34,7 @@ class Row:
         self.set_aside: list[Process] = []
         self._code = code_of(entry.source)
         self._steps = steps_per_epoch
-        self._report = Report()
+        self._report = JobResult()
         self._checks: list[Check] = []
         self._metrics: Metrics | None = None
         self._profiles: dict[Tool, Profile] = {}
@@ -65,7 +65,7 @@ class Row:
         self._shortened = timing is not None and timing.shortened
         self.processes = list(known.processes)
         self.set_aside = list(known.set_aside)
-        self._report = Report(detail=known.detail, device=known.device)
+        self._report = JobResult(detail=known.detail, device=known.device)
         self._checks = list(known.checks)
         self._metrics = known.metrics
         self._profiles = {profile.tool: profile for profile in known.profiles}
@@ -153,7 +153,7 @@ class Row:
         """Its process did not come to a good end; what earlier rounds measured is kept, but is no result."""
         self.status, self.reason = "crashed", reason
 
-    def add(self, report: Report, checks: list[Check], accuracy: float, *, shortened: bool) -> None:
+    def add(self, report: JobResult, checks: list[Check], accuracy: float, *, shortened: bool) -> None:
         """Take in what one process measured and how it was judged."""
         assert report.plan is not None
         assert report.process is not None

@@ -19,7 +19,7 @@ from common.oracle import CORNERS, Float64Array, Oracle, OracleEpoch, evaluate
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.chunks import in_pieces
-from ladder.measure.displacement import NONE, Trip
+from ladder.measure.displacement import NONE, Displacement
 from ladder.measure.timing import Plan
 from ladder.records.run import Check, Precision
 from ladder.verify.oracle_runs import OracleRun
@@ -53,15 +53,18 @@ CORNER: dict[Precision, float] = {
 PRECISE_BATCHES = 3  # after more, only the update's scale is judged: noise has grown, but it has no direction
 MOST_MOVED = 0.5  # of an update: more than any such unit may explain, so that no update at all is seen
 LARGE_BATCH = 128  # images
-FEW = 4  # units at their corner, beyond what the limits of low precision know of: one counts much in a small network
-UNLIKE = 0.5  # of the way that a run goes from its parameters; 1 for a run that stays, or began from another's
-STAYED = 0.999  # of two honest runs, one may go a hundred times as far in a network of a few units, which may be dead
+# Units at their corner, beyond those that the limits of low precision allow for: one counts much in a small network.
+MOST_CORNER_UNITS = 4
+# As a share of the distance that a run covers; 1 for a run that stays, or that began from another run's parameters.
+DISPLACEMENT_DIFFERENCE = 0.5
+# Of two honest runs, one may go a hundred times as far in a network of a few units, which may be dead.
+DISPLACEMENT_SHORTFALL = 0.999
 TIMER = "work outside of the timer, as a share of the run"
-OUTSIDE = 0.5  # of a timed run: copying parameters to and fro is next to nothing of twenty epochs
+OUTSIDE_SHARE = 0.5  # of a timed run: copying parameters to and fro is next to nothing of twenty epochs
 TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
 TRAINING_ACCURACY = 0.003  # absolute
 DEEP = 4  # hidden layers, with which a network may begin late
-ARRIVED = 0.9  # of the test images: a network that begins late and has fewer right may be anywhere
+SETTLED_ACCURACY = 0.9  # of the test images: a network that begins late and has fewer right may be anywhere
 LATE = 0.4  # of the loss and the images wrong that are left, besides, in a network that begins late
 VALIDATION_LOSS = 0.2  # of an MLP, by the first epoch's; at one moment, where a training loss is a mean over an epoch
 # Of the images of a few batches, how many may fall on the other side: one at a tie, and those that rounding moves.
@@ -116,7 +119,9 @@ def verify_first_update(
     # none; and what was moved moves others in later batches, so that more batches do not average it out.
     terms = images * min((layer.fan_out for layer in problem.layers[:-1]), default=1)
     near = oracle.near[CORNER[precision]]
-    flipped = min(MOST_MOVED, 4.0 * math.sqrt((near if precision == "float32" else min(near, FEW)) / terms))
+    flipped = min(
+        MOST_MOVED, 4.0 * math.sqrt((near if precision == "float32" else min(near, MOST_CORNER_UNITS)) / terms)
+    )
     shifted = min(MOST_MOVED, 6.0 * math.sqrt(near * batches) / terms)
 
     checks = []
@@ -261,19 +266,27 @@ def verify_validation(
     return checks
 
 
-def verify_trips(trips: Mapping[int, Trip], plan: Plan, oracle: OracleRun) -> list[Check]:
+def verify_displacements(displacements: Mapping[int, Displacement], plan: Plan, oracle: OracleRun) -> list[Check]:
     """Judge the way from the first parameters: of run 0 by the oracle's, and that the other timed runs went any."""
-    judged = trips.get(0, NONE)
-    short = _worst(1.0 - trips.get(number, NONE).moved / (judged.moved or math.nan) for number in range(plan.repeats))
-    checks = [check("timed runs, shortest way by the judged one's", short, STAYED)]
-    if plan.epochs <= len(oracle.trips):
-        checks.append(check("way from the first parameters", judged.unlike(oracle.trips[plan.epochs - 1]), UNLIKE))
+    judged = displacements.get(0, NONE)
+    short = _worst(
+        1.0 - displacements.get(number, NONE).distance / (judged.distance or math.nan) for number in range(plan.repeats)
+    )
+    checks = [check("timed runs, shortest way by the judged one's", short, DISPLACEMENT_SHORTFALL)]
+    if plan.epochs <= len(oracle.displacements):
+        checks.append(
+            check(
+                "way from the first parameters",
+                judged.difference(oracle.displacements[plan.epochs - 1]),
+                DISPLACEMENT_DIFFERENCE,
+            )
+        )
     return checks
 
 
 def verify_timer(share_outside: float) -> Check:
     """Judge what a stage does while it is not timed: loading parameters, and reading them back the first time."""
-    return check(TIMER, share_outside, OUTSIDE)
+    return check(TIMER, share_outside, OUTSIDE_SHARE)
 
 
 def verify_speed(physical_us: float, step_us: float) -> Check:
@@ -330,7 +343,7 @@ def _test_limit(problem: Problem, oracle: OracleRun, epoch: int, test_images: in
     # Two networks that err on other images differ by chance, too.
     wrong = 0.0 if problem.is_logistic else 1.0 - reference
     chance = 3.0 * math.sqrt(wrong * (1.0 - wrong) / test_images)
-    if reference < ARRIVED and _begins_late(problem, oracle.epochs):
+    if reference < SETTLED_ACCURACY and _begins_late(problem, oracle.epochs):
         return 1.0  # a moment in which one may have begun and another not
     return TEST_ACCURACY[0 if problem.is_logistic else 1] + chance + 2.0 / test_images
 

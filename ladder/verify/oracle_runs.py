@@ -30,7 +30,7 @@ from common.problem import Problem, initial_params, zero_params
 from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable
 from ladder.measure.curves import part_of, point, windows
-from ladder.measure.displacement import Trip
+from ladder.measure.displacement import Displacement
 from ladder.records.run import Curve
 
 MOST = float(np.finfo(np.float32).max)  # a loss beyond that, or no number at all, is none in any precision
@@ -49,7 +49,7 @@ class OracleRun:
     tested: list[OracleEpoch] = field(default_factory=list)
     """On the test images."""
     params: list[Float64Params | None] = field(default_factory=list)
-    trips: list[Trip] = field(default_factory=list)
+    displacements: list[Displacement] = field(default_factory=list)
     curve: Curve = field(default_factory=Curve)
     """By epochs, or as finely as was asked for."""
 
@@ -74,7 +74,7 @@ def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float, c
         for part, one in zip(parts, seen, strict=True):
             done.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
         done.curve.validation.append(point((epoch + 1) * steps, tested.mean_loss, tested.accuracy))
-        done.trips.append(Trip.of(initial, oracle.weights, oracle.biases))
+        done.displacements.append(Displacement.of(initial, oracle.weights, oracle.biases))
         keep = problem.is_logistic or run is None
         done.params.append(([w.copy() for w in oracle.weights], [b.copy() for b in oracle.biases]) if keep else None)
         if time.perf_counter() - begin > budget_s:

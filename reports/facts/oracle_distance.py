@@ -9,7 +9,7 @@ from ladder.records.run import Curve, OracleRecord, Results, StageResult
 
 
 @dataclass(frozen=True)
-class Nearness:
+class OracleDistance:
     """A stage's largest distance to the oracle in training loss, by the oracle's loss in its first epoch."""
 
     stage: StageResult
@@ -22,9 +22,9 @@ class Nearness:
         return None if self.limit is None else self.worst <= self.limit
 
 
-def nearness(runs: Sequence[Results]) -> list[Nearness]:
+def oracle_distances(runs: Sequence[Results]) -> list[OracleDistance]:
     """The worst over these runs, for every stage that has a curve in one of them, in the order of the table."""
-    found: dict[str, Nearness] = {}
+    found: dict[str, OracleDistance] = {}
     for run in runs:
         if run.oracle is None or run.oracle.curve is None:
             continue
@@ -33,7 +33,7 @@ def nearness(runs: Sequence[Results]) -> list[Nearness]:
             if distance is not None:
                 before = found.get(stage.name)
                 worst = max(distance, before.worst) if before else distance
-                found[stage.name] = Nearness(stage, worst, _limit(stage))
+                found[stage.name] = OracleDistance(stage, worst, _limit(stage))
     return list(found.values())
 
 

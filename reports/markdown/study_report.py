@@ -11,7 +11,7 @@ from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import Winner, fastest_peer, references
 from reports.facts.bottleneck import next_step
-from reports.facts.oracle_distance import nearness
+from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
 from reports.facts.study import (
     StudyResults,
@@ -222,7 +222,7 @@ def _nearness(results: StudyResults) -> Iterator[str]:
         "limit is the one that verification holds whole epochs to, whose means are steadier than a few steps'."
     )
     for name, points in groups.items():
-        found = nearness([results.runs[point.name] for point in points])
+        found = oracle_distances([results.runs[point.name] for point in points])
         yield f"{cell(name or 'All points')}:"
         yield table(
             ("Stage", "Precision", "Largest distance", "Limit", "Within"),

@@ -15,19 +15,19 @@ class PerStep:
     allocator: ClassVar[str]  # as common.cuda.step_memory knows it
 
     def __init__(self, device: Any) -> None:
-        self._lender = device.lender(self.allocator)
-        self.empty = self._lender.empty
+        self._step_allocator = device.step_allocator(self.allocator)
+        self.empty = self._step_allocator.empty
 
     def zero(self, array: Array) -> None:
         """Nothing: it would not last."""
 
     def around(self, step: RunStep) -> RunStep:
         """The step between taking and giving back."""
-        take, give_back = self._lender.take, self._lender.give_back
+        acquire, release = self._step_allocator.acquire, self._step_allocator.release
 
         def between(images: Array, labels: Array, with_totals: bool) -> None:
-            take()
+            acquire()
             step(images, labels, with_totals)
-            give_back()
+            release()
 
         return between

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from common.cuda.tuning_cache import CLEARLY, Kept
+from common.cuda.tuning_cache import CLEARLY, TuningCache
 from stages.engine.launch_shapes import PLAIN, Shape, Sizes
 from stages.engine.workspace import KERNELS
 from stages.shapes.sample_inputs import arguments
@@ -59,7 +59,7 @@ class Sweeps:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._kept = Kept(f"launch shapes on {device.name}", Sweep)
+        self._kept = TuningCache(f"launch shapes on {device.name}", Sweep)
         self.damaged = self._kept.damaged  # the file that could not be read, and is as good as none
 
     def get(self, kernel: str, sizes: Sizes) -> Sweep | None:

@@ -11,7 +11,7 @@ import numpy as np
 from common.cuda.epilogue import Fusion
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.workspace import Array, Setup
-from stages.tiles.tile_gemm import How, TileGemm, Way, made_of
+from stages.tiles.tile_gemm import Candidate, ProductSpec, TileGemm, tile_source_hash
 from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, MOST_SPLIT_BLOCKS, STEP, WARP, TileProducts
 
 # weight_stream.cuh, streamed_back.cuh and streamed_forward.cuh
@@ -29,7 +29,7 @@ PATCHES = 16  # of weights, some of which stay in L2
 KEPT_SHARE = 0.4  # of L2, at most, for those; docs/notes.md has what was tried
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
-Product = tuple[Array, Array, Array, How]  # two factors, the product, and what else is to be done
+Product = tuple[Array, Array, Array, ProductSpec]  # two factors, the product, and what else is to be done
 WayBack = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs, and its update
 
 
@@ -50,11 +50,13 @@ class StreamedGemm(TileGemm):
         self._kept = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
         self._most_shared = setup.device.block_shared_bytes
         self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
-        self._streams = setup.device.trials(f"{file} {made_of(file, __file__)} kept {self._kept} or {self._made}")
+        self._streams = setup.device.trials(
+            f"{file} {tile_source_hash(file, __file__)} kept {self._kept} or {self._made}"
+        )
         self._ways_back: dict[tuple[int, ...], WayBack] = {}
         self._held_back: Product | None = None
 
-    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
+    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: ProductSpec) -> Candidate:
         """The rung below's way, or one of ours."""
         below = super()._fastest(tiles, a, left, b, out, how)
         own = [*self.ways_forward(a, b, how), *self.ways_to_update(a, b, how)]
@@ -67,7 +69,7 @@ class StreamedGemm(TileGemm):
         fastest: int = self._streams.fastest(f"{a.shape} {b.shape} {left is a} {how.kind}", candidates)
         return ways[fastest]
 
-    def ways_forward(self, a: Array, b: Array, how: How) -> list[Callable[..., None]]:
+    def ways_forward(self, a: Array, b: Array, how: ProductSpec) -> list[Callable[..., None]]:
         """All ways to multiply inputs (B, I) with weights (I, O) where a bias is added; none for other products."""
         (rows, inputs), outputs = a.shape, b.shape[-1]
         if how[:4] != (False, False, 1.0, 0.0) or how.kind not in ("bias", "relu_bias"):
@@ -79,15 +81,15 @@ class StreamedGemm(TileGemm):
             for split in self._splits(blocks(outputs, WIDTH), blocks(inputs, DEPTH))
         ]
 
-    def ways_to_update(self, a: Array, b: Array, how: How) -> list[Callable[..., None]]:
+    def ways_to_update(self, a: Array, b: Array, how: ProductSpec) -> list[Callable[..., None]]:
         """All ways to update weights by inputs (B, I) and a gradient (B, O) alone: back, for inputs that need none."""
         if how.kind != "bias_row" or how.beta != 1.0 or not (cuts := self._cuts_back(b, a.shape[1])):
             return []
         unneeded, no_byte = self._empty((1,), np.float32), self._empty((1, 0), np.uint8)
-        held = How(False, True, 1.0, 0.0, Fusion("relu_backward", mask=no_byte))
+        held = ProductSpec(False, True, 1.0, 0.0, Fusion("relu_backward", mask=no_byte))
 
         def update(cut: tuple[int, int], a: Array, b: Array, out: Array, *how: Any) -> None:
-            self._one_kernel(*cut, (b, out, unneeded, held), (a, b, out, How(*how)))
+            self._one_kernel(*cut, (b, out, unneeded, held), (a, b, out, ProductSpec(*how)))
 
         return [partial(update, cut) for cut in cuts]
 
@@ -104,7 +106,7 @@ class StreamedGemm(TileGemm):
         sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], self._kept)
         kernel((1, blocks(outputs, WIDTH)), FORWARD_WARPS * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
 
-    def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
+    def _multiply(self, a: Array, b: Array, out: Array, how: ProductSpec) -> None:
         back, self._held_back = self._held_back, None
         if back is None and how.kind == "relu_backward" and self._cuts_back(a, b.shape[0]):
             self._held_back = (a, b, out, how)

@@ -18,7 +18,7 @@ from stages.tiles import tile_kernels
 from stages.tiles.tile_kernels import TileProducts
 
 
-class How(NamedTuple):
+class ProductSpec(NamedTuple):
     """What is to be done with two factors."""
 
     trans_a: bool
@@ -32,22 +32,22 @@ class How(NamedTuple):
         """Of its fusion."""
         return self.fusion.kind if self.fusion else ""
 
-    def for_trial(self) -> How:
+    def for_trial(self) -> ProductSpec:
         """The same with a copy of what it would spoil when repeated."""
         if self.fusion is None or self.kind != "bias_row":
             return self
         return self._replace(fusion=Fusion("bias_row", self.fusion.bias.copy()))
 
 
-def made_of(kernels: str, *modules: str) -> str:
+def tile_source_hash(kernels: str, *modules: str) -> str:
     """A hash of what decides which ways there are, and how fast each is: kernels by a pattern, and their launchers."""
     sources = (file for kernel in sorted(KERNELS.glob(kernels)) for file in local_sources(kernel))
     files = dict.fromkeys([*sources, *map(Path, modules)])
     return source_hash(files)[:16]
 
 
-Key = tuple[tuple[int, ...], tuple[int, ...], bool, How]
-Way = tuple[Callable[..., None], bool]  # what enqueues a product, and whether it is ours
+Key = tuple[tuple[int, ...], tuple[int, ...], bool, ProductSpec]
+Candidate = tuple[Callable[..., None], bool]  # what enqueues a product, and whether it is ours
 
 
 class TileGemm:
@@ -65,10 +65,10 @@ class TileGemm:
         self._library = Matmul(setup.device, self.precision)
         self._bias_update = setup.kernel("plain/layer.cu", "bias_update")
         # A choice is a number, which means something else wherever there are other ways to choose from.
-        made = made_of("tiles/tile_*.cu", tile_kernels.__file__, __file__)
+        made = tile_source_hash("tiles/tile_*.cu", tile_kernels.__file__, __file__)
         self._made = f"{self.kernel[1]} {made} or cuBLASLt {self._library.version}"
         self._trials = setup.device.trials(self._made)
-        self._chosen: dict[Key, Way] = {}
+        self._chosen: dict[Key, Candidate] = {}
 
     def __call__(
         self,
@@ -82,7 +82,7 @@ class TileGemm:
         beta: float = 0.0,
     ) -> None:
         """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
-        self._multiply(a, b, out, How(trans_a, trans_b, alpha, beta))
+        self._multiply(a, b, out, ProductSpec(trans_a, trans_b, alpha, beta))
 
     def fused(
         self,
@@ -97,13 +97,13 @@ class TileGemm:
         beta: float = 0.0,
     ) -> None:
         """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out."""
-        self._multiply(a, b, out, How(trans_a, trans_b, alpha, beta, fusion))
+        self._multiply(a, b, out, ProductSpec(trans_a, trans_b, alpha, beta, fusion))
 
     def own(self, a: Array) -> tuple[TileProducts, Array]:
         """Our kernel for products with this left factor, and the factor as that kernel takes it."""
         return self._tiles, a
 
-    def _multiply(self, a: Array, b: Array, out: Array, how: How) -> None:
+    def _multiply(self, a: Array, b: Array, out: Array, how: ProductSpec) -> None:
         tiles, left = self.own(a)
         key = (a.shape, b.shape, left is a, how)
         way = self._chosen.get(key)
@@ -112,10 +112,12 @@ class TileGemm:
         enqueue, ours = way
         enqueue(left if ours else a, b, out, *how)
 
-    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: How) -> Way:
+    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: ProductSpec) -> Candidate:
         """What measures fastest of our cuts and the library, on a copy of what it writes."""
         scratch, trial = out.copy(), how.for_trial()
-        ways: list[Way] = [(partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])]
+        ways: list[Candidate] = [
+            (partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])
+        ]
         if self.precision != "float16":  # there it scales no gradients
             with suppress(RuntimeError):  # it has no algorithm
                 self._by_library(a, b, scratch, *trial)  # which looks for its fastest

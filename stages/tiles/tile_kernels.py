@@ -25,7 +25,7 @@ MOST_SPLIT_BLOCKS = 1056  # eight for each multiprocessor of the largest GPUs: m
 
 
 @dataclass(frozen=True)
-class Cut:
+class TileConfig:
     """How a product is cut: a tile's shape, warps of a block, and blocks of a cluster, which share k."""
 
     shape: int
@@ -33,7 +33,7 @@ class Cut:
     blocks: int
 
 
-def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[Cut]:
+def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[TileConfig]:
     """Cuts of an (m, n) product over k that may be the fastest: no warp without work, clusters only for few tiles."""
     steps = blocks(k, STEP)
     found = []
@@ -44,7 +44,7 @@ def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[Cut]:
         own = blocks(steps, split)  # steps of a block
         for warps in sorted({1, 2, 4, MOST_WARPS, min(own, MOST_WARPS), min(blocks(own, 2), MOST_WARPS)}):
             if warps * split <= steps:
-                found.append(Cut(shape, warps, split))
+                found.append(TileConfig(shape, warps, split))
     return found
 
 
@@ -59,14 +59,14 @@ class TileProducts:
         self._no_bias = setup.device.empty((1,), np.float32)
         self._no_mask = setup.device.empty((1,), np.uint8)
 
-    def cuts(self, out: Array, k: int) -> list[Cut]:
+    def cuts(self, out: Array, k: int) -> list[TileConfig]:
         """Those of a product out (m, n) over k."""
         m, n = out.shape
         return cuts(m, n, k, self._with_clusters)
 
     def __call__(
         self,
-        cut: Cut,
+        cut: TileConfig,
         a: Array,
         b: Array,
         out: Array,

@@ -24,7 +24,7 @@ from common.data.dataset import Split
 from common.problem import Params, Problem, initial_params
 from common.trainer import EpochMetrics
 from ladder.measure import worker
-from ladder.measure.protocol import FIRST_UPDATE_RUN, REPORT, Report, load_params, run_number, save_params
+from ladder.measure.protocol import FIRST_UPDATE_RUN, REPORT, JobResult, load_params, run_number, save_params
 from ladder.run.runner import FIRST_BATCHES
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.defects import wrong
@@ -300,7 +300,7 @@ class _ReportsAndLeaves(NumpyTrainer):
     """Writes a report of its own, of whatever it likes, and goes."""
 
     def run_epoch(self, epoch: int) -> None:
-        (_folder() / REPORT).write_bytes(msgspec.msgpack.encode(Report(detail="done")))
+        (_folder() / REPORT).write_bytes(msgspec.msgpack.encode(JobResult(detail="done")))
         os._exit(3)
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from common.problem import Problem
 from ladder.measure import worker
-from ladder.measure.protocol import Job, Report, decoded, encoded
-from ladder.processes.fork_servers import Nurseries
+from ladder.measure.protocol import Job, JobResult, decoded, encoded
+from ladder.processes.fork_servers import ForkServers
 from ladder.run import runner
 from ladder.study.study_file import read_study
 from ladder.verify.oracle_runs import OracleRun, compute
@@ -24,7 +24,7 @@ from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 RUNS = 50
 
 
-def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, nursery: object = None) -> Report:
+def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
     """What a worker would report."""
     return decoded(encoded(worker.do(job, folder)))
 
@@ -41,7 +41,7 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "run_job", in_this_process)
     monkeypatch.setattr(runner, "compute_all", trained_here)
     monkeypatch.setattr(runner, "limits_of_gpu", lambda *_: None)
-    monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: Nurseries([], logs, round_))
+    monkeypatch.setattr(runner, "Fork servers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
 
 @pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])

@@ -18,7 +18,7 @@ from common.data.idx import parse_idx
 from common.errors import UsageError
 from common.problem import Problem
 from common.trainer import EpochMetrics
-from ladder.measure.protocol import Report, decoded, encoded
+from ladder.measure.protocol import JobResult, decoded, encoded
 from ladder.records.run import Check, LossPoint, Metrics, load, save
 from tests.reports.sample import replace_stage, unprofiled_results
 
@@ -61,7 +61,7 @@ def test_results_are_read_as_they_were_saved(
 def test_a_worker_s_numbers_arrive_whatever_they_are(loss: float, accuracy: float, kind: type) -> None:
     with np.errstate(over="ignore"):
         sent = EpochMetrics(kind(loss), kind(accuracy))
-    found = decoded(encoded(Report(metrics={3: sent}))).metrics[3]
+    found = decoded(encoded(JobResult(metrics={3: sent}))).metrics[3]
     for told, heard in ((sent.mean_loss, found.mean_loss), (sent.accuracy, found.accuracy)):
         assert heard == float(told) or (math.isnan(heard) and math.isnan(told))
 

@@ -17,7 +17,7 @@ from stages.engine.step import set_up
 from stages.streamed.r1_streamed import ExactStreamed
 from stages.streamed.r1_streamed_bf16 import BFloat16Streamed
 from stages.streamed.streamed_gemm import StreamedGemm
-from stages.tiles.tile_gemm import How
+from stages.tiles.tile_gemm import ProductSpec
 from tests.gpu.conftest import sanitizer
 from tests.stages.engine.test_step import random_split
 
@@ -84,10 +84,13 @@ def test_every_way_is_right_and_always_the_same(
         for _ in range(2):
             w, b, out = gpu.upload(weights), gpu.upload(bias), gpu.upload(np.full((batch, fan_in), np.nan, np.float32))
             held, row = Fusion("relu_backward", mask=gpu.upload(mask)), Fusion("bias_row", b)
-            way((d, w, out, How(False, True, 1.0, 0.0, held)), (x, d, w, How(True, False, -RATE, 1.0, row)))
+            way(
+                (d, w, out, ProductSpec(False, True, 1.0, 0.0, held)),
+                (x, d, w, ProductSpec(True, False, -RATE, 1.0, row)),
+            )
             results.append([gpu.download(found) for found in (out, w, b)])
         assert_right(way, results, expected, bounds)
-    alone = How(True, False, -RATE, 1.0, Fusion("bias_row", gpu.upload(bias)))
+    alone = ProductSpec(True, False, -RATE, 1.0, Fusion("bias_row", gpu.upload(bias)))
     for update in multiply.ways_to_update(x, d, alone):
         results = []
         for _ in range(2):
@@ -111,7 +114,7 @@ def test_every_way_forward_is_right_and_always_the_same(
     expected = np.maximum(inputs.astype(np.float64) @ weights + bias, 0)
     x, w, b = (gpu.upload(array) for array in (inputs, weights, bias))
     no_mask = np.zeros(mask_shape(batch, fan_out), np.uint8)
-    how = How(False, False, 1.0, 0.0, Fusion("relu_bias", b, gpu.upload(no_mask)))
+    how = ProductSpec(False, False, 1.0, 0.0, Fusion("relu_bias", b, gpu.upload(no_mask)))
     ways = multiply.ways_forward(x, w, how)
     assert ways
     for way in ways:

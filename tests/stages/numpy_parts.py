@@ -24,8 +24,8 @@ class HostDevice:
     def __init__(self) -> None:
         self.stream = HostStream()
 
-    def lender(self, allocator: str) -> HostLender:
-        return HostLender()
+    def step_allocator(self, allocator: str) -> HostStepAllocator:
+        return HostStepAllocator()
 
     def page_locked(self, host: NDArray[Any]) -> NDArray[Any]:
         return host.copy()
@@ -65,7 +65,7 @@ class HostDevice:
         pass
 
 
-class HostLender:
+class HostStepAllocator:
     """Arrays that are poisoned when they are lent and when they come back, and not to be written in between."""
 
     def __init__(self) -> None:
@@ -76,11 +76,11 @@ class HostLender:
         self._arrays.append(np.full(shape, np.nan, dtype))
         return self._arrays[-1]
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         assert not self.lent
         self._poison(lent=True)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         assert self.lent
         self._poison(lent=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.cuda.step_memory import Lender
+from common.cuda.step_memory import StepAllocator
 
 
 class Block:
@@ -23,39 +23,39 @@ class Block:
 
 def test_each_tensor_takes_and_gives_back_memory_of_its_own() -> None:
     calls: list[str] = []
-    lender = Lender(lambda size: Block(size, calls))
-    first, second = lender.empty((3, 2), np.float32), lender.empty((5,), np.float64)
+    step_allocator = StepAllocator(lambda size: Block(size, calls))
+    first, second = step_allocator.empty((3, 2), np.float32), step_allocator.empty((5,), np.float64)
     assert (first.size, first.nbytes, second.nbytes) == (6, 24, 40)
     for _ in range(2):
-        lender.take()
+        step_allocator.acquire()
         assert calls == ["take 24", "take 40"]
-        lender.give_back()
+        step_allocator.release()
         assert calls[2:] == ["give back 24", "give back 40"]
         calls.clear()
 
 
 def test_views_move_with_the_whole() -> None:
     calls: list[str] = []
-    lender = Lender(lambda size: Block(size, calls))
-    whole = lender.empty((24,), np.float32)
+    step_allocator = StepAllocator(lambda size: Block(size, calls))
+    whole = step_allocator.empty((24,), np.float32)
     part = whole[4:10].reshape((2, 3))
-    other = lender.empty((2, 2), np.float32).reshape((4,))
-    lender.take()
+    other = step_allocator.empty((2, 2), np.float32).reshape((4,))
+    step_allocator.acquire()
     assert (whole.data.ptr, part.data.ptr, other.data.ptr) == (1000, 1016, 2000)
     assert (part.shape, part.size, part.nbytes) == ((2, 3), 6, 24)
-    lender.give_back()
-    lender.take()
+    step_allocator.release()
+    step_allocator.acquire()
     assert part.data.ptr == whole.data.ptr + 16 == 3016
 
 
 def test_a_tensor_without_memory_has_no_address() -> None:
-    lender = Lender(lambda size: Block(size, []))
-    whole = lender.empty((24,), np.float32)
+    step_allocator = StepAllocator(lambda size: Block(size, []))
+    whole = step_allocator.empty((24,), np.float32)
     part = whole[:3]
     for tensor in (whole, part):
         with pytest.raises(AttributeError):
             assert tensor.data.ptr
-    lender.take()
-    lender.give_back()
+    step_allocator.acquire()
+    step_allocator.release()
     with pytest.raises(AttributeError):
         assert part.data.ptr

@@ -14,7 +14,7 @@ from common.data.idx_folder import (
     TEST_LABELS,
     TRAIN_IMAGES,
     TRAIN_LABELS,
-    read_quartet,
+    read_idx_folder,
 )
 from common.errors import UsageError
 from tests.common.data.idx_writer import quartet_arrays, write_files
@@ -23,7 +23,7 @@ from tests.common.data.idx_writer import quartet_arrays, write_files
 def reason(folder: Path) -> str:
     """The one line that refuses the folder, without the folder's own path."""
     with pytest.raises(UsageError) as caught:
-        read_quartet(folder)
+        read_idx_folder(folder)
     return str(caught.value).replace(f"{folder}/", "")
 
 
@@ -32,25 +32,25 @@ def reason(folder: Path) -> str:
 def test_the_usual_names_are_understood(tmp_path: Path, gz: bool, dotted: bool) -> None:
     arrays = quartet_arrays()
     names = {name: name.replace("-idx", ".idx") if dotted else name for name in arrays}
-    quartet = read_quartet(write_files(tmp_path, {names[name]: array for name, array in arrays.items()}, gz=gz))
-    np.testing.assert_array_equal(quartet.train_images, arrays[TRAIN_IMAGES])
-    np.testing.assert_array_equal(quartet.train_labels, arrays[TRAIN_LABELS])
-    np.testing.assert_array_equal(quartet.test_images, arrays[TEST_IMAGES])
-    np.testing.assert_array_equal(quartet.test_labels, arrays[TEST_LABELS])
-    assert list(quartet.sha256) == list(RANKS)
-    assert not quartet.is_mnist
+    folder_data = read_idx_folder(write_files(tmp_path, {names[name]: array for name, array in arrays.items()}, gz=gz))
+    np.testing.assert_array_equal(folder_data.train_images, arrays[TRAIN_IMAGES])
+    np.testing.assert_array_equal(folder_data.train_labels, arrays[TRAIN_LABELS])
+    np.testing.assert_array_equal(folder_data.test_images, arrays[TEST_IMAGES])
+    np.testing.assert_array_equal(folder_data.test_labels, arrays[TEST_LABELS])
+    assert list(folder_data.sha256) == list(RANKS)
+    assert not folder_data.is_mnist
 
 
 def test_mnist_is_known_by_its_bytes_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_files(tmp_path / "mnist", quartet_arrays())
-    quartet = read_quartet(folder)
-    assert not quartet.is_mnist
-    monkeypatch.setattr("common.data.idx_folder.MNIST_SHA256", quartet.sha256)
-    assert read_quartet(folder).is_mnist
+    folder_data = read_idx_folder(folder)
+    assert not folder_data.is_mnist
+    monkeypatch.setattr("common.data.idx_folder.MNIST_SHA256", folder_data.sha256)
+    assert read_idx_folder(folder).is_mnist
     monkeypatch.setattr(
-        "common.data.idx_folder.MNIST_SHA256", quartet.sha256 | {TEST_LABELS: MNIST_SHA256[TEST_LABELS]}
+        "common.data.idx_folder.MNIST_SHA256", folder_data.sha256 | {TEST_LABELS: MNIST_SHA256[TEST_LABELS]}
     )
-    assert not read_quartet(folder).is_mnist
+    assert not read_idx_folder(folder).is_mnist
 
 
 def test_a_folder_that_is_not_there_or_is_a_file(tmp_path: Path) -> None:

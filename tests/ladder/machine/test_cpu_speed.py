@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ladder.machine.cpu_speed import Pace
+from ladder.machine.cpu_speed import CpuSpeedProbe
 from ladder.measure import worker
 from tests.cheats.test_honest import judge_in_this_process
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
 def test_it_is_the_median_of_the_products_that_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = Pace(2)
+    pace = CpuSpeedProbe(2)
     assert 0 < pace.read() < 0.1
     monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 0.0)
     took = iter([9.0, 2.0])  # the first of which wakes threads
@@ -35,7 +35,7 @@ def test_the_quicker_reading_counts_of_before_anything_of_the_stage_and_after_it
     judge_in_this_process(monkeypatch)
     told, order = iter(readings), []
 
-    def read(self: Pace) -> float:
+    def read(self: CpuSpeedProbe) -> float:
         order.append("pace")
         return next(told)
 
@@ -48,7 +48,7 @@ def test_the_quicker_reading_counts_of_before_anything_of_the_stage_and_after_it
 
         monkeypatch.setattr(worker, name, note)
 
-    monkeypatch.setattr(Pace, "read", read)
+    monkeypatch.setattr(CpuSpeedProbe, "read", read)
     for name in ("import_packages", "timed_run", "measure"):
         noted(name)
     (stage,) = prepare(tmp_path, NUMPY, rounds=1).run(Watcher()).stages

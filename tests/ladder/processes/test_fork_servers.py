@@ -1,4 +1,4 @@
-"""Processes that come from a nursery: what they share, and what they do not."""
+"""Processes that come from a fork server: what they share, and what they do not."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from ladder.measure.protocol import Report
+from ladder.measure.protocol import JobResult
 from ladder.processes import launcher
-from ladder.processes.fork_servers import Nurseries, Nursery, family
+from ladder.processes.fork_servers import ForkServer, ForkServers, family
 from ladder.run import runner
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
 @pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[Nursery]:
-    begun = Nursery((), tmp_path / "logs" / "imports.log")
+def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
+    begun = ForkServer((), tmp_path / "logs" / "imports.log")
     yield begun
     begun.close()
 
@@ -39,70 +39,70 @@ def test_stages_that_import_alike_share_a_nursery(needs: tuple[str, ...], name: 
 
 
 def test_each_process_is_a_new_one_and_a_failed_one_leaves_the_nursery_as_it_was(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     for name in ("first", "second"):
-        assert nursery.run(tmp_path / name, tmp_path / f"{name}.log", 60) == 1
+        assert fork_server.run(tmp_path / name, tmp_path / f"{name}.log", 60) == 1
         assert f"No such file or directory: '{tmp_path / name / 'job.json'}'" in (tmp_path / f"{name}.log").read_text()
 
 
-def test_a_nursery_that_has_ended_says_so(nursery: Nursery, tmp_path: Path) -> None:
-    nursery.close()
-    assert nursery.run(tmp_path, tmp_path / "log", 60) is None
+def test_a_nursery_that_has_ended_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
+    fork_server.close()
+    assert fork_server.run(tmp_path, tmp_path / "log", 60) is None
 
 
 def test_nothing_is_measured_while_a_nursery_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready = []
-    wait = Nursery.wait
+    wait = ForkServer.wait
 
-    def waited(nursery: Nursery) -> None:
-        wait(nursery)
-        ready.append(nursery)
+    def waited(fork_server: ForkServer) -> None:
+        wait(fork_server)
+        ready.append(fork_server)
 
-    monkeypatch.setattr(Nursery, "wait", waited)
-    with Nurseries([(), ()], tmp_path / "logs", 0) as nurseries:
-        assert ready == [nurseries.of(())]
-        assert nurseries.of(("jax",)) is None
+    monkeypatch.setattr(ForkServer, "wait", waited)
+    with ForkServers([(), ()], tmp_path / "logs", 0) as fork_servers:
+        assert ready == [fork_servers.of(())]
+        assert fork_servers.of(("jax",)) is None
 
 
 def test_those_of_the_first_two_rounds_import_at_once_and_nothing_is_measured_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[Nursery] = []
-    ready: list[Nursery] = []
+    begun: list[ForkServer] = []
+    ready: list[ForkServer] = []
     at_once: list[int] = []
-    begin, wait, job = Nursery.__init__, Nursery.wait, launcher.run_job
+    begin, wait, job = ForkServer.__init__, ForkServer.wait, launcher.run_job
 
-    def begins(nursery: Nursery, needs: Iterable[str], log: Path) -> None:
-        begun.append(nursery)
-        begin(nursery, needs, log)
+    def begins(fork_server: ForkServer, needs: Iterable[str], log: Path) -> None:
+        begun.append(fork_server)
+        begin(fork_server, needs, log)
 
-    def waited(nursery: Nursery) -> None:
-        wait(nursery)
-        ready.append(nursery)
+    def waited(fork_server: ForkServer) -> None:
+        wait(fork_server)
+        ready.append(fork_server)
 
-    def measured(*job_and_more: Any, **more: Any) -> Report:
+    def measured(*job_and_more: Any, **more: Any) -> JobResult:
         assert set(begun) == set(ready)
         at_once.append(len(begun))
         return job(*job_and_more, **more)
 
-    monkeypatch.setattr(Nursery, "__init__", begins)
-    monkeypatch.setattr(Nursery, "wait", waited)
+    monkeypatch.setattr(ForkServer, "__init__", begins)
+    monkeypatch.setattr(ForkServer, "wait", waited)
     monkeypatch.setattr(runner, "run_job", measured)
     prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
     assert at_once == [2, 2, 3]
 
 
 def test_without_its_nursery_a_stage_is_measured_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = Nurseries.of
+    of = ForkServers.of
 
-    def ended(nurseries: Nurseries, needs: tuple[str, ...]) -> Nursery | None:
-        found = of(nurseries, needs)
+    def ended(fork_servers: ForkServers, needs: tuple[str, ...]) -> ForkServer | None:
+        found = of(fork_servers, needs)
         assert found is not None
         found.close()
         return found
 
-    monkeypatch.setattr(Nurseries, "of", ended)
+    monkeypatch.setattr(ForkServers, "of", ended)
     (stage,) = prepare(tmp_path, NUMPY).run(Watcher()).stages
     assert stage.status == "passed"
 

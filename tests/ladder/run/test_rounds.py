@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.measure.protocol import Job, Report
+from ladder.measure.protocol import Job, JobResult
 from ladder.measure.timing import Plan
 from ladder.records.run import Check, HostState, Process, StageResult, load
 from ladder.records.statistics import median_interval
 from ladder.run import runner
 from ladder.run.runner import Runner
-from ladder.run.stage_run import Row
+from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check, verify_timer
 from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
@@ -40,7 +40,7 @@ class Script:
         self._now_s = 0.0
         script = self
 
-        def run_job(job: Job, folder: Path, log: Path, timeout_s: float, nursery: object = None) -> Report:
+        def run_job(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
             name, round_ = folder.name.rsplit(".", 1)[0], job.round
             attempt = script.asked.count((name, round_))
             script.asked.append((name, round_))
@@ -48,9 +48,9 @@ class Script:
             seconds, disturbed = script._measure(name, round_, attempt)
             host = HostState(seconds if disturbed else 0.0, 0.0)
             process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2)
-            return Report(device="cpu", plan=Plan(2, 1, 0), process=process)
+            return JobResult(device="cpu", plan=Plan(2, 1, 0), process=process)
 
-        def judge(self: Runner, row: Row, job: Job, report: Report, folder: Path) -> None:
+        def judge(self: Runner, row: StageRun, job: Job, report: JobResult, folder: Path) -> None:
             attempt = script.asked.count((row.entry.stage.name, job.round)) - 1
             row.add(report, checks(job.round, attempt), 0.9, shortened=False)
 
@@ -61,14 +61,14 @@ class Script:
             return dict.fromkeys(runs, "oracle")
 
         monkeypatch.setattr(runner, "run_job", run_job)
-        monkeypatch.setattr(runner, "Nurseries", lambda needs, logs, round_: self)
+        monkeypatch.setattr(runner, "Fork servers", lambda needs, logs, round_: self)
         monkeypatch.setattr(Runner, "_judge", judge)
         monkeypatch.setattr(Runner, "_note_oracle", lambda self, oracle: None)
         monkeypatch.setattr(runner, "compute_all", oracles)
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
 
     def of(self, needs: object) -> None:
-        """No nursery."""
+        """No fork server."""
 
     def __enter__(self) -> Script:
         return self

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ladder.measure.protocol import Report
+from ladder.measure.protocol import JobResult
 from ladder.measure.timing import Plan
 from ladder.records.limits import Floor
 from ladder.records.profile import Split, Tool
 from ladder.records.run import Process
-from ladder.run.stage_run import Row
+from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check
 from stages.registry import load_entry
 from tests.ladder.harness import NUMPY
@@ -19,16 +19,16 @@ STEPS = 100
 
 
 @pytest.fixture
-def row() -> Row:
+def row() -> StageRun:
     """A stage that passed on the GPU, with 10 us a step."""
-    measured = Row(load_entry(NUMPY), STEPS)
+    measured = StageRun(load_entry(NUMPY), STEPS)
     process = Process(0, 0.1, [], [2 * STEPS * 10e-6], None, [])
-    report = Report(device="gpu", plan=Plan(2, 1, 0), process=process)
+    report = JobResult(device="gpu", plan=Plan(2, 1, 0), process=process)
     measured.add(report, [check("first update", 0.0, 1.0)], 0.9, shortened=False)
     return measured
 
 
-def test_a_profile_takes_the_place_of_the_reason_why_there_was_none(row: Row) -> None:
+def test_a_profile_takes_the_place_of_the_reason_why_there_was_none(row: StageRun) -> None:
     row.not_watched("nsys", "not found")
     assert row.wants_watching("nsys")
     assert row.result().unprofiled == {"nsys": "not found"}
@@ -38,7 +38,7 @@ def test_a_profile_takes_the_place_of_the_reason_why_there_was_none(row: Row) ->
     assert [seen.tool for seen in row.result().profiles] == ["nsys"]
 
 
-def test_cupti_is_shown_before_nsys_and_nsys_where_it_is_alone(row: Row) -> None:
+def test_cupti_is_shown_before_nsys_and_nsys_where_it_is_alone(row: StageRun) -> None:
     shown = []
     tools: tuple[Tool, ...] = ("nsys", "cupti")
     for tool in tools:
@@ -48,7 +48,7 @@ def test_cupti_is_shown_before_nsys_and_nsys_where_it_is_alone(row: Row) -> None
 
 
 @pytest.mark.parametrize(("physical_us", "status"), [(9.0, "passed"), (11.0, "failed")])
-def test_a_time_below_the_physical_floor_fails_the_row(row: Row, physical_us: float, status: str) -> None:
+def test_a_time_below_the_physical_floor_fails_the_row(row: StageRun, physical_us: float, status: str) -> None:
     row.judge_speed(Floor(physical_us, None))
     result = row.result()
     assert result.status == status

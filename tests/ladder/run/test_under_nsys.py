@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.measure.protocol import Job, Report
+from ladder.measure.protocol import Job, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile import nsys, nsys_export
 from ladder.profile.errors import ProfileError
@@ -27,7 +27,7 @@ JOB = Job(
     profile="nsys",
     budget_s=None,
 )
-Watch = Callable[[Trace, Report], Profile]
+Watch = Callable[[Trace, JobResult], Profile]
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Watches a process that reports, and of which nsys has this trace."""
     kept = tmp_path / "profiles"
 
-    def run(trace: Trace, report: Report) -> Profile:
+    def run(trace: Trace, report: JobResult) -> Profile:
         def run_job(
             job: Job, folder: Path, log: Path, timeout_s: float, wrap: Callable[[Sequence[str]], list[str]]
-        ) -> Report:
+        ) -> JobResult:
             assert wrap(["python"])[-3:] == ["-o", str(kept / "naive"), "python"]
             assert not (kept / "naive.nsys-rep").exists()
             return report
@@ -66,16 +66,16 @@ def two_epochs() -> Trace:
 def test_a_watched_stage_has_a_profile_and_a_trace(watch: Watch, tmp_path: Path) -> None:
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "naive.nsys-rep").write_text("an older run's")
-    profile = watch(two_epochs(), Report())
+    profile = watch(two_epochs(), JobResult())
     assert (profile.tool, profile.kernels_per_step, profile.plain_step_us) == ("nsys", 2, 9.0)
     assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["naive.nsys.trace.json.gz"]
 
 
 def test_a_process_that_failed_costs_the_profile(watch: Watch) -> None:
     with pytest.raises(ProfileError, match="killed by SIGSEGV"):
-        watch(two_epochs(), Report(error="killed by SIGSEGV"))
+        watch(two_epochs(), JobResult(error="killed by SIGSEGV"))
 
 
 def test_a_trace_that_lacks_an_epoch_is_none(watch: Watch) -> None:
     with pytest.raises(ProfileError, match="nsys saw 1 whole epochs instead of 2"):
-        watch(epoch_of(8, 0, totals=False), Report())
+        watch(epoch_of(8, 0, totals=False), JobResult())

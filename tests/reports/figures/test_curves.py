@@ -9,7 +9,7 @@ import pytest
 
 from ladder.records.run import Check, save
 from ladder.records.study import save_study
-from reports.facts.oracle_distance import nearness
+from reports.facts.oracle_distance import oracle_distances
 from reports.facts.study import StudyResults, not_passed
 from reports.figures.curves import EXACT, band, curves_csv, distances, has_curves
 from reports.figures.run_figures import figures
@@ -98,13 +98,13 @@ def test_why_a_stage_has_no_curves_is_told() -> None:
 def test_how_near_curves_come_is_told_beside_the_limit_of_verification() -> None:
     results = curve_results()
     runs = list(results.runs.values())[:3]
-    found = {one.stage.name: one for one in nearness(runs)}
+    found = {one.stage.name: one for one in oracle_distances(runs)}
     assert found["numpy"].worst < 1e-9
     assert 1e-4 < found["bf16-gemm"].worst < 1e-2
     limited = [replace_stage(run, "bf16-gemm", checks=[Check("loss curve", 0.0, 1.0, passed=True)]) for run in runs]
-    assert {one.stage.name: one.within for one in nearness(limited)}["bf16-gemm"] is True
+    assert {one.stage.name: one.within for one in oracle_distances(limited)}["bf16-gemm"] is True
     tight = [replace_stage(run, "bf16-gemm", checks=[Check("loss curve", 0.0, 1e-9, passed=True)]) for run in runs]
-    assert {one.stage.name: one.within for one in nearness(tight)}["bf16-gemm"] is False
+    assert {one.stage.name: one.within for one in oracle_distances(tight)}["bf16-gemm"] is False
     assert "## How near the curves come to the oracle's" in study_report(results, [])
 
 

@@ -56,8 +56,8 @@ class TooEarly(PerStep):
 
     def around(self, step: RunStep) -> RunStep:
         def between(images: Array, labels: Array, with_totals: bool) -> None:
-            self._lender.take()
-            self._lender.give_back()
+            self._step_allocator.acquire()
+            self._step_allocator.release()
             step(images, labels, with_totals)
 
         return between

@@ -13,14 +13,14 @@ from stages.references.torch_choices import ChoosesByTimeError, no_choice_kept
 pytestmark = pytest.mark.torch
 
 
-class Kept(dict[str, object]):
+class TuningCache(dict[str, object]):
     put = dict.__setitem__
 
 
 def test_no_block_size_is_kept_until_nothing_compiles_beside_it() -> None:
     from torch._inductor.runtime.autotune_cache import AutotuneCache
 
-    cache = AutotuneCache("hash", local_cache=(Kept(), "kernel.best_config"))
+    cache = AutotuneCache("hash", local_cache=(TuningCache(), "kernel.best_config"))
     chosen = SimpleNamespace(kwargs={"XBLOCK": 1}, num_warps=4, num_stages=1)
     with no_choice_kept():
         cache.save(chosen, 1000, found_by_coordesc=False, triton_cache_hash="")

@@ -24,7 +24,7 @@ from stages.tiles.r1_skinny_gemm import SkinnyGemm
 from stages.tiles.r2_fused_bias import FusedBias
 from stages.tiles.r3_exact_u8 import ExactGemm
 from stages.tiles.r3_fp16 import Float16Gemm
-from stages.tiles.tile_gemm import TileGemm, gradient_scale, made_of
+from stages.tiles.tile_gemm import TileGemm, gradient_scale, tile_source_hash
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES, STEP, cuts
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER
@@ -100,15 +100,15 @@ class Library:
 
 
 def test_a_kept_choice_is_of_the_tiles_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = made_of("tiles/tile_*.cu")
+    before = tile_source_hash("tiles/tile_*.cu")
     shutil.copytree(KERNELS_FOLDER, tmp_path / "kernels")
     monkeypatch.setattr(tile_gemm, "KERNELS", tmp_path / "kernels")
-    assert made_of("tiles/tile_*.cu") == before
+    assert tile_source_hash("tiles/tile_*.cu") == before
     for name, changes in (("plain/softmax.cu", False), ("tiles/output_tiles.cuh", True), ("tiles/tile_u8.cu", True)):
-        was = made_of("tiles/tile_*.cu")
+        was = tile_source_hash("tiles/tile_*.cu")
         with (tmp_path / "kernels" / name).open("a") as file:
             file.write("\nint planted;\n")
-        assert (made_of("tiles/tile_*.cu") != was) == changes
+        assert (tile_source_hash("tiles/tile_*.cu") != was) == changes
 
 
 @requires_compiler

@@ -63,10 +63,10 @@ try:
     from reports.markdown.method_limits import update_limits
     from reports.markdown.readme import ReadmeError, recorded_runs, update_readme
     from reports.markdown.readme_published import update_published
-    from reports.render import render_all
-    from reports.study_render import print_study, render_study
+    from reports.render import render_all, render_study
     from reports.terminal.explain import ExplainError, print_explain
     from reports.terminal.progress import LiveView
+    from reports.terminal.study import print_study
     from reports.terminal.tables import print_doctor, print_results, print_stage_list
     from reports.terminal.tuning import outcome, print_tuning, render_tuning
     from stages.registry import Entry, load_all, load_own, select

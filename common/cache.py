@@ -1,11 +1,11 @@
-"""Where downloads and compiled kernels are kept between runs."""
+"""Folders that outlive a run: where downloads and compiled kernels are kept, and paths as a user writes them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from common.paths import at_home
+from common.errors import UsageError
 
 
 def cache_folder(name: str) -> Path:
@@ -22,3 +22,11 @@ def cache_folder(name: str) -> Path:
     except RuntimeError:
         base = Path("/tmp")
     return base / "optimisation-ladder" / name
+
+
+def at_home(path: str | Path, what: str) -> Path:
+    """The path with `~` and `~name` made out; UsageError, with `what` asked for it, where nobody has that home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{what} {path}: nobody has that home; write the whole path") from error

@@ -8,12 +8,11 @@ import re
 import tomllib
 from typing import NamedTuple
 
-from common.cache import cache_folder
+from common.cache import at_home, cache_folder
 from common.cuda import driver
 from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
-from common.paths import at_home
 from ladder.machine.environment import ROOT, libraries
 from ladder.profile import nsys
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from common.cache import at_home
 from common.errors import UsageError
-from common.paths import at_home
 from stages.engine.stage import Doc, Group, Stage
 from stages.engine.user_stage import ATTRIBUTE, load_file
 

@@ -26,12 +26,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
 from ladder.records.statistics import ENOUGH, OF_A_VERDICT, Interval, ratio_interval
 from reports.compare.verdicts import Side, Verdict, interval_between, side_of, verdict_of
 from reports.facts.provenance import provenance
 from reports.markdown.tables import table
-from reports.render import replace_text
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS, DOCUMENT = ROOT / "results" / "aa", ROOT / "docs" / "statistics.md"
@@ -195,7 +195,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.aa_study", description=__doc__)
     parser.add_argument("--update", action="store_true", help=f"write it into {DOCUMENT.relative_to(ROOT)}")
     if parser.parse_args(argv).update:
-        replace_text(DOCUMENT, updated(DOCUMENT.read_text(encoding="utf-8")))
+        atomic_write(DOCUMENT, updated(DOCUMENT.read_text(encoding="utf-8")))
     else:
         print(block())
     return 0

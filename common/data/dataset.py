@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from common.cache import cache_folder
+from common.cache import at_home, cache_folder
 from common.data.idx_folder import (
     RANKS,
     TEST_IMAGES,
@@ -29,7 +29,6 @@ from common.data.idx_folder import (
 )
 from common.data.synthetic import synthetic_digits
 from common.errors import UsageError
-from common.paths import at_home
 
 if TYPE_CHECKING:
     from common.data.download import Progress

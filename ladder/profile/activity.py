@@ -16,7 +16,7 @@ from functools import cache
 from struct import Struct, calcsize
 from typing import Any
 
-from ladder.profile.errors import ProfileError
+from ladder.profile.trace import ProfileError
 
 LIBRARY = "libcupti.so.13"  # which cupti-python has loaded by then
 BUFFER_BYTES = 8 << 20  # some ten thousand records; CUPTI fills a larger one with zeros for longer than an epoch takes

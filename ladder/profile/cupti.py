@@ -17,8 +17,7 @@ from typing import Any
 
 from ladder.profile.activity import Memory, Take, buffers, fields, text
 from ladder.profile.api_names import acts, call_name, short_name
-from ladder.profile.errors import ProfileError
-from ladder.profile.trace import Call, Copy, Direction, Kernel, Trace, Window
+from ladder.profile.trace import Call, Copy, Direction, Kernel, ProfileError, Trace, Window
 
 # CUpti_ActivityMemcpyKind; arrays are memory of the device, too.
 DIRECTIONS: dict[int, Direction] = {

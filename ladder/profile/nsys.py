@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common.errors import UsageError
-from ladder.profile.errors import ProfileError
 from ladder.profile.nsys_export import read
+from ladder.profile.trace import ProfileError
 
 __all__ = ["WHERE_TO_GET_IT", "command", "export", "find", "read", "version"]
 

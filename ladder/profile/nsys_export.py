@@ -17,8 +17,7 @@ from typing import Any
 
 from ladder.profile.api_names import acts, call_name, short_name
 from ladder.profile.cupti import DIRECTIONS
-from ladder.profile.errors import ProfileError
-from ladder.profile.trace import Call, Copy, Direction, Kernel, Range, Trace, Window
+from ladder.profile.trace import Call, Copy, Direction, Kernel, ProfileError, Range, Trace, Window
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"

@@ -11,6 +11,10 @@ from typing import Literal
 Direction = Literal["host to device", "device to host", "device to device", "fill", "other"]
 
 
+class ProfileError(Exception):
+    """A profile could not be taken or read: one line that says of what and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One run of a kernel."""

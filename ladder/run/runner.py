@@ -31,7 +31,7 @@ from ladder.processes.launcher import limits_of_gpu, run_job
 from ladder.processes.worker_pool import Ended, SideBySide
 from ladder.profile import nsys
 from ladder.profile.bytes_moved import with_bytes
-from ladder.profile.errors import ProfileError
+from ladder.profile.trace import ProfileError
 from ladder.records.run import LossPoint, OracleRecord, Results, StageResult, save
 from ladder.run.preflight import gpu_has_no_room
 from ladder.run.stage_run import StageRun

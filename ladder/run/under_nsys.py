@@ -10,8 +10,8 @@ from ladder.measure.profiled import sample_of
 from ladder.measure.protocol import TRACE, Job
 from ladder.processes.launcher import run_job
 from ladder.profile import chrome, nsys, nsys_export
-from ladder.profile.errors import ProfileError
 from ladder.profile.summary import summarise
+from ladder.profile.trace import ProfileError
 from ladder.records.profile import Profile
 
 

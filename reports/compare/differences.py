@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ladder.records.run import Results
+from reports.facts.numbers import line
 from reports.facts.provenance import COMMIT_DIGITS
 from reports.facts.summary import dataset_name
-from reports.markdown.tables import line
 
 # What is compared of an environment: the words for it, and the path of its value.
 MACHINE = (

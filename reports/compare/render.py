@@ -14,7 +14,8 @@ from ladder.records.statistics import ENOUGH, OF_A_VERDICT
 from reports.compare.many_runs import MachineCell, Machines
 from reports.compare.verdicts import RESOLUTION, Comparison, StageVerdict, Verdict
 from reports.facts import numbers
-from reports.markdown.tables import bullets, cell, line, table
+from reports.facts.numbers import line
+from reports.markdown.tables import bullets, cell, table
 from reports.terminal.tables import plain_table, wide_enough
 
 Form = Literal["text", "markdown", "json"]

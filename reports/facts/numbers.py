@@ -7,6 +7,7 @@ no rendering has to ask first.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from ladder.records.run import Precision, Spread
@@ -169,3 +170,8 @@ def _decimals(value: float, digits: int = 3) -> int:
         return digits - 1
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
     return min(max(digits - 1 - exponent, 0), 6)
+
+
+def line(text: str) -> str:
+    """Text that is not ours on one line, with nothing in it, code apart, that would be taken for HTML."""
+    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", " ".join(text.split()))

@@ -14,6 +14,7 @@ TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI"}
 OVERLAP = 0.05  # of the time in which any kernel runs; less is not worth a word
 BUSY_DISAGREEMENT = 0.05  # of the time that the device was busy in a step
 ELLIPSIS = "…"
+PICTURE = "timeline-"  # what the files of single stages begin with
 
 
 def kernel_name(name: str, limit: int = 36) -> str:
@@ -135,3 +136,8 @@ def _synchronisations(profile: Profile) -> str:
 def _busy_apart(one: Profile, other: Profile) -> float:
     longest = max(busy_us(one), busy_us(other))
     return abs(busy_us(one) - busy_us(other)) / longest if longest else 0.0
+
+
+def timeline_name(stage: StageResult) -> str:
+    """The file that the timeline of one stage lies in."""
+    return f"{PICTURE}{stage.name}.svg"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ladder.records.run import Results
-from reports.markdown.tables import line
+from reports.facts.numbers import line
 
 # A library's name, the packages that it comes as, and how the names of the stages begin that use it: "" is any rung.
 LIBRARIES = (

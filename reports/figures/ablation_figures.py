@@ -10,11 +10,11 @@ from matplotlib.patches import Patch
 
 from ladder.records.run import Group, Results
 from reports.facts import numbers
+from reports.facts.ablations import calls_in_words, hidden_share, side, uploads
 from reports.facts.summary import label
 from reports.facts.time_breakdown import PARTS, Profiled
 from reports.figures.style import BACKGROUND, FAINT, STYLE, WIDTH, tidy, title
 from reports.figures.waterfall import COLOURS
-from reports.markdown.ablation_section import calls_in_words, hidden_share, side, uploads
 
 WHAT: dict[Group, str] = {"memory": "What allocating costs", "data": "What bringing each batch costs"}
 ROW = 0.55  # inches

@@ -16,16 +16,17 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from ladder.records.run import LossPoint, OracleRecord, ProblemRecord, Results
 from reports.facts import numbers
+from reports.facts.ablations import FIGURES as SIDES
+from reports.facts.ablations import side
 from reports.facts.baselines import CLASSES
+from reports.facts.profiles import timeline_name
 from reports.facts.summary import Row, label, rows, table_order
 from reports.facts.time_breakdown import chain
 from reports.figures.ablation_figures import side_figure
 from reports.figures.curves import curves, has_curves
 from reports.figures.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, svg, tidy, title
-from reports.figures.timeline import stage_timeline, timeline_name, timelines, with_timeline
+from reports.figures.timeline import stage_timeline, timelines, with_timeline
 from reports.figures.waterfall import waterfall
-from reports.markdown.ablation_section import FIGURES as SIDES
-from reports.markdown.ablation_section import side
 
 RUNG, REFERENCE = "#0072b2", "#e69f00"
 HATCHES = {"tf32": "...", "bf16/fp16": "///"}  # by class of precision; float32 is plain

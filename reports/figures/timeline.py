@@ -44,12 +44,6 @@ IDLE = "#efefef"
 LETTERS = 7.0  # points
 STEPS = 3
 HATCH, HATCHED = "////", "#6a3d9a"
-PICTURE = "timeline-"  # what the files of single stages begin with
-
-
-def timeline_name(stage: StageResult) -> str:
-    """The file that the timeline of one stage lies in."""
-    return f"{PICTURE}{stage.name}.svg"
 
 
 def with_timeline(results: Results) -> list[StageResult]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from ladder.records.files import atomic_write
 from ladder.records.limits import LimitsRecord
 from reports.facts import numbers
 from reports.markdown.readme import between, recorded_runs
 from reports.markdown.tables import cell, table
-from reports.render import replace_text
 
 MARKERS = ("<!-- limits:begin -->", "<!-- limits:end -->")
 GPU = "h200"  # the folder of its recorded runs
@@ -42,7 +42,7 @@ def update_limits(document: Path, readme: Path, reference: Path) -> bool:
     old = document.read_text(encoding="utf-8")
     new = _updated(old, document, readme, reference)
     if new != old:
-        replace_text(document, new)
+        atomic_write(document, new)
     return new != old
 
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by
+from reports.facts.numbers import line
+from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by, timeline_name
 from reports.facts.summary import label
 from reports.facts.time_breakdown import PARTS, Change, Profiled, all_profiled, changes, profiled, verdict
-from reports.figures.timeline import timeline_name
-from reports.markdown.tables import cell, figure_links, line, table
+from reports.markdown.tables import cell, figure_links, table
 
 MOST_KERNELS = 20  # rows of a stage's table; a library may launch a hundred
 HOW_TO_READ_PARTS = """\

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
+from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
 from reports.facts import numbers
 from reports.facts.baselines import winners
@@ -16,7 +17,6 @@ from reports.facts.provenance import provenance
 from reports.facts.summary import HOW_TO_READ, heading, yardsticks
 from reports.facts.warnings import notices
 from reports.markdown.tables import README_COLUMNS, figure_links, notice_blocks, stage_table, table
-from reports.render import replace_text
 
 BEGIN = "<!-- ladder:begin -->"
 END = "<!-- ladder:end -->"
@@ -53,7 +53,7 @@ def update_readme(readme: Path, reference: Path) -> bool:
     old = readme.read_text(encoding="utf-8")
     new = _updated(old, readme, reference)
     if new != old:
-        replace_text(readme, new)
+        atomic_write(readme, new)
     return new != old
 
 

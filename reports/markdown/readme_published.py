@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult
 from ladder.records.study import INDEX, Published, Study
 from reports.facts import numbers
@@ -16,7 +17,6 @@ from reports.facts.provenance import gpu_name
 from reports.facts.study import StudyResults, load_results
 from reports.markdown.readme import between
 from reports.markdown.tables import cell, table
-from reports.render import replace_text
 
 MARKERS = ("<!-- published:begin -->", "<!-- published:end -->")
 
@@ -26,7 +26,7 @@ def update_published(readme: Path, reference: Path, plans: Sequence[Study]) -> b
     old = readme.read_text(encoding="utf-8")
     new = between(old, readme, MARKERS, published_block(plans, recorded_studies(reference)))
     if new != old:
-        replace_text(readme, new)
+        atomic_write(readme, new)
     return new != old
 
 

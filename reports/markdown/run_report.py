@@ -9,6 +9,7 @@ from ladder.records.run import Results, StageResult
 from ladder.records.statistics import ENOUGH, OF_A_MEDIAN, median_interval
 from reports.facts import numbers
 from reports.facts.baselines import fastest_peer, precision_class, ratio, references, sm_mhz, step_cycles, step_times_us
+from reports.facts.numbers import line
 from reports.facts.provenance import provenance
 from reports.facts.summary import (
     CYCLES,
@@ -34,7 +35,6 @@ from reports.markdown.tables import (
     bullets,
     cell,
     figure_links,
-    line,
     notice_blocks,
     stage_table,
     table,

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
+from reports.facts.ablations import FIGURES, side
 from reports.facts.baselines import Winner, fastest_peer, references
 from reports.facts.bottleneck import next_step
+from reports.facts.numbers import line
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
 from reports.facts.study import (
@@ -30,8 +32,8 @@ from reports.facts.summary import BLOCKS, heading
 from reports.facts.time_breakdown import profiled
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
-from reports.markdown.ablation_section import FIGURES, HOW_TO_READ, overlaps, side, side_table
-from reports.markdown.tables import bullets, cell, line, notice_blocks, table
+from reports.markdown.ablation_section import HOW_TO_READ, overlaps, side_table
+from reports.markdown.tables import bullets, cell, notice_blocks, table
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",

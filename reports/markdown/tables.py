@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 
 from ladder.records.run import Results
 from reports.facts import numbers
+from reports.facts.numbers import line
 from reports.facts.summary import Row, rows
 from reports.facts.warnings import Notice
 
@@ -80,11 +80,6 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Sequence
     """A table of cells that are markdown already; `right` says which columns are set to the right."""
     rule = ["---:" if to_the_right else "---" for to_the_right in right or [False] * len(header)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
-
-
-def line(text: str) -> str:
-    """Text that is not ours on one line, with nothing in it, code apart, that would be taken for HTML."""
-    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", " ".join(text.split()))
 
 
 def cell(text: str) -> str:

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ladder.records.files import atomic_write
 from ladder.records.run import Spread
 from ladder.records.tuning import TUNING, TriedShape, TunedKernel, TuningRecord
 from reports.facts import numbers
 from reports.figures.heat_map import heat_map
 from reports.figures.style import svg
-from reports.render import replace_text
 from reports.terminal.tables import plain_table, wide_enough
 
 HEAT_MAP = "heat_map.svg"
@@ -26,7 +26,7 @@ CAPTION = (
 
 def render_tuning(record: TuningRecord, folder: Path) -> None:
     """Write the heat map into the folder; OSError where it cannot be written to."""
-    replace_text(folder / HEAT_MAP, svg(heat_map(record)))
+    atomic_write(folder / HEAT_MAP, svg(heat_map(record)))
 
 
 def print_tuning(record: TuningRecord, folder: Path, console: Console | None = None) -> None:

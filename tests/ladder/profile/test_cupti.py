@@ -15,8 +15,7 @@ import pytest
 from ladder.profile import cupti as cupti_tool
 from ladder.profile.activity import Buffers
 from ladder.profile.cupti import record, record_calls
-from ladder.profile.errors import ProfileError
-from ladder.profile.trace import Call, Copy, Kernel
+from ladder.profile.trace import Call, Copy, Kernel, ProfileError
 
 NAMES = {(6, 307): "cuLaunchKernelEx", (7, 31): "cudaMemcpyAsync_ptsz_v7000", (7, 9): "cudaGetDevice"}
 NAME = ctypes.create_string_buffer(b"void gemm<4>(int)")

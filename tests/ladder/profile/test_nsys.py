@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import UsageError
 from ladder.profile import nsys
-from ladder.profile.errors import ProfileError
+from ladder.profile.trace import ProfileError
 
 # Acts as nsys does where it matters: says its version, runs what it wraps, copies a report into a "database".
 WORKING = """#!/bin/sh

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.profile.errors import ProfileError
 from ladder.profile.nsys_export import read
-from ladder.profile.trace import Range, Trace, Window
+from ladder.profile.trace import ProfileError, Range, Trace, Window
 
 DATA = Path(__file__).parent / "data"
 STAGES = ("naive", "cudnn-softmax", "cuda-graph", "naive-older")

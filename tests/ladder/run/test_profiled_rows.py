@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ladder.measure.protocol import Job
-from ladder.profile.errors import ProfileError
+from ladder.profile.trace import ProfileError
 from ladder.records.profile import Profile, Split
 from ladder.records.run import Process, StageResult, load
 from ladder.run import runner

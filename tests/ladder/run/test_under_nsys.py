@@ -10,8 +10,7 @@ import pytest
 from ladder.measure.protocol import Job, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile import nsys, nsys_export
-from ladder.profile.errors import ProfileError
-from ladder.profile.trace import Trace
+from ladder.profile.trace import ProfileError, Trace
 from ladder.records.profile import Profile
 from ladder.run import under_nsys
 from tests.ladder.harness import NUMPY, small_problem

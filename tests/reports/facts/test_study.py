@@ -15,7 +15,8 @@ from reports.facts.study import StudyResults, load_results, not_passed, races, s
 from reports.facts.time_breakdown import profiled
 from reports.figures.study_figures import axis_of, study_figures
 from reports.markdown.study_report import study_csv, study_report
-from reports.study_render import print_study, render_study
+from reports.render import render_study
+from reports.terminal.study import print_study
 from tests.reports import sample
 from tests.reports.sample import replace_stage
 from tests.reports.study_sample import STEPS, run_at, study, study_results

@@ -15,7 +15,7 @@ from reports.figures.curves import EXACT, band, curves_csv, distances, has_curve
 from reports.figures.run_figures import figures
 from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.study_report import study_report
-from reports.study_render import render_study
+from reports.render import render_study
 from tests.reports.sample import replace_stage, unprofiled_results
 from tests.reports.study_sample import curve_results
 

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
+from reports.facts.profiles import timeline_name
 from reports.figures.style import STYLE
-from reports.figures.timeline import KINDS, left_out, stage_timeline, timeline_name, timelines, with_timeline
+from reports.figures.timeline import KINDS, left_out, stage_timeline, timelines, with_timeline
 from tests.reports import sample
 
 RUN = sample.results()

@@ -14,13 +14,13 @@ from rich.console import Console
 from ladder.records.profile import CallUse, CopyUse, FirstCalls, Profile, Split
 from ladder.records.run import Group, Results, StageResult, save
 from ladder.records.study import Point, save_study
+from reports.facts.ablations import calls_in_words, overlap, side
 from reports.facts.summary import rows, table_order
 from reports.facts.time_breakdown import chain
 from reports.figures.run_figures import drawings, figures
-from reports.markdown.ablation_section import calls_in_words, overlap, side
 from reports.markdown.run_report import report
 from reports.markdown.tables import README_COLUMNS, stage_table
-from reports.study_render import render_study
+from reports.render import render_study
 from reports.terminal.tables import print_results
 from tests.reports import sample, study_sample
 from tests.reports.profiles import own_kernels, profile

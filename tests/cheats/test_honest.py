@@ -41,7 +41,7 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "run_job", in_this_process)
     monkeypatch.setattr(runner, "compute_all", trained_here)
     monkeypatch.setattr(runner, "limits_of_gpu", lambda *_: None)
-    monkeypatch.setattr(runner, "Fork servers", lambda needs, logs, round_: ForkServers([], logs, round_))
+    monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
 
 @pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])

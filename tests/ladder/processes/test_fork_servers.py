@@ -34,11 +34,11 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
         (("jax",), None),
     ],
 )
-def test_stages_that_import_alike_share_a_nursery(needs: tuple[str, ...], name: str | None) -> None:
+def test_stages_that_import_alike_share_a_fork_server(needs: tuple[str, ...], name: str | None) -> None:
     assert family(needs) == name
 
 
-def test_each_process_is_a_new_one_and_a_failed_one_leaves_the_nursery_as_it_was(
+def test_each_process_is_a_new_one_and_a_failed_one_leaves_the_fork_server_as_it_was(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     for name in ("first", "second"):
@@ -46,12 +46,12 @@ def test_each_process_is_a_new_one_and_a_failed_one_leaves_the_nursery_as_it_was
         assert f"No such file or directory: '{tmp_path / name / 'job.json'}'" in (tmp_path / f"{name}.log").read_text()
 
 
-def test_a_nursery_that_has_ended_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_fork_server_that_has_ended_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.close()
     assert fork_server.run(tmp_path, tmp_path / "log", 60) is None
 
 
-def test_nothing_is_measured_while_a_nursery_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_measured_while_a_fork_server_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready = []
     wait = ForkServer.wait
 
@@ -93,7 +93,9 @@ def test_those_of_the_first_two_rounds_import_at_once_and_nothing_is_measured_me
     assert at_once == [2, 2, 3]
 
 
-def test_without_its_nursery_a_stage_is_measured_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_fork_server_a_stage_is_measured_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of = ForkServers.of
 
     def ended(fork_servers: ForkServers, needs: tuple[str, ...]) -> ForkServer | None:

@@ -61,7 +61,7 @@ class Script:
             return dict.fromkeys(runs, "oracle")
 
         monkeypatch.setattr(runner, "run_job", run_job)
-        monkeypatch.setattr(runner, "Fork servers", lambda needs, logs, round_: self)
+        monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: self)
         monkeypatch.setattr(Runner, "_judge", judge)
         monkeypatch.setattr(Runner, "_note_oracle", lambda self, oracle: None)
         monkeypatch.setattr(runner, "compute_all", oracles)

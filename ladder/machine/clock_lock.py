@@ -1,9 +1,9 @@
-"""The GPU's clock held at one frequency while a run lasts, and let go whatever ends the run.
+"""Locks the GPU's clock during a run, and unlocks it however the run ends.
 
-A guard does both: `python -m ladder.machine.clock_lock MHZ`, a process in a session of its own, which ignores what a
-terminal or a batch system sends to end a program. It waits at a pipe whose other end the run alone has. When the run
-is over, was interrupted or was killed, the pipe ends, and the guard resets the clocks. What kills the guard and the
-run at once, such as a container's end, nothing here survives: `nvidia-smi --reset-gpu-clocks` is for that.
+A guard process does both: `python -m ladder.machine.clock_lock MHZ`. It has its own session and ignores the signals
+by which a terminal or a batch system ends a program. It reads a pipe whose other end only the run holds: when the run
+ends, is interrupted or is killed, the pipe closes and the guard resets the clocks. If guard and run are killed
+together, as when a container stops, the clocks stay locked until `nvidia-smi --reset-gpu-clocks`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LOCKED, RESET = "locked", "reset"
 
 @contextmanager
 def locked_clocks(mhz: int | None, note: Callable[[str], None]) -> Iterator[None]:
-    """Hold the GPU's SM clock at so many MHz inside; None leaves it as it is. What cannot be undone becomes a note.
+    """Lock the GPU's SM clock at `mhz` inside the context; None changes nothing. A failed reset becomes a note.
 
-    Raises UsageError without a GPU, without the permission, or for a clock that the GPU does not have.
+    Raises UsageError without a GPU, without permission, or for a clock that the GPU does not support.
     """
     if mhz is None:
         yield
@@ -46,16 +46,16 @@ def locked_clocks(mhz: int | None, note: Callable[[str], None]) -> Iterator[None
         answer = guard.stdout.readline().strip()
         is_locked = answer == LOCKED
         if not is_locked:
-            raise UsageError(f"--lock-clocks {mhz}: {answer or 'its guard process ended'}; leave it out")
+            raise UsageError(f"--lock-clocks {mhz}: {answer or 'its guard process ended'}; leave the option out")
         yield
     finally:
-        said, _ = guard.communicate()  # closes the pipe that the guard waits at
-        if is_locked and said.strip() != RESET:
+        answer, _ = guard.communicate()  # closes the pipe that the guard reads
+        if is_locked and answer.strip() != RESET:
             _reset_without_guard(note)
 
 
 def _reset_without_guard(note: Callable[[str], None]) -> None:
-    """What is left to do where the guard was killed, or refused."""
+    """Reset the clocks from this process, after the guard was killed or failed to."""
     try:
         with GpuMonitor() as monitor:
             monitor.reset_clocks()
@@ -64,26 +64,26 @@ def _reset_without_guard(note: Callable[[str], None]) -> None:
 
 
 def guard(mhz: int) -> int:
-    """Lock, say so, wait for the end of standard input, reset, say so; or say in a line why not."""
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.SIG_IGN)
+    """Lock the clock, print LOCKED, wait until standard input closes, reset, print RESET; on failure print why."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     with GpuMonitor() as monitor:
         try:
             monitor.lock_clocks(mhz)
         except ClockError as error:
-            _say(str(error))
+            _answer(str(error))
             return 1
         try:
-            _say(LOCKED)
+            _answer(LOCKED)
             sys.stdin.read()
         finally:
             monitor.reset_clocks()
-    _say(RESET)
+    _answer(RESET)
     return 0
 
 
-def _say(word: str) -> None:
-    sys.stdout.write(f"{word}\n")
+def _answer(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 

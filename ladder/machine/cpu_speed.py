@@ -1,7 +1,7 @@
-"""How fast the host's cores are together: what a stage on the CPU depends on, and no account of the system tells.
+"""Measures how fast all cores of the host are together, which decides the times of a stage on the CPU.
 
-Of a virtual machine with two cores, each was as fast as ever for minutes while both together were a third slower, for
-all who use both: as if they were two cores now, and two threads of one later. Nothing of it is in `/proc`.
+Linux does not report this. On a virtual machine with two cores, both together were a third slower for minutes, while
+each alone was as fast as before: as if two cores had become two hardware threads of one core.
 """
 
 from __future__ import annotations
@@ -13,33 +13,34 @@ import numpy as np
 
 from common.blas import limit_blas_threads
 
-SIZE = 256  # of which a product takes both cores 0.15 ms, and meeting is a part of that, as it is of a stage's products
-PLACES = 4  # in memory, on which it depends by up to 15 %
-READING_S = 0.03  # or one product of each, where cores are so busy that it takes longer
-OFF_PACE = 0.12  # more than that, readings beside one pace do not differ by
+# Rows and columns. Two cores take 0.15 ms for one product; synchronising them is part of it, as in a stage's products.
+MATRIX_SIZE = 256
+BUFFERS = 4  # averages over places in memory, which change a product's time by up to 15 %
+READING_S = 0.03  # of products; on a busy host, one product per buffer even if it takes longer
+SLOWDOWN_LIMIT = 0.12  # readings of a host at constant speed differ by less
 
 
 class CpuSpeedProbe:
-    """A small product by so many of BLAS's threads, however many the stage works with."""
+    """Times a small matrix product on `cores` BLAS threads, independently of the threads that the stage uses."""
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
         random = np.random.default_rng(0)
-        self._factors = [random.random((SIZE, SIZE), np.float32) for _ in range(PLACES)]
+        self._factors = [random.random((MATRIX_SIZE, MATRIX_SIZE), np.float32) for _ in range(BUFFERS)]
         self._products = [np.empty_like(factor) for factor in self._factors]
 
     def read(self) -> float:
-        """The seconds that it takes now, the median of as many as there is time for."""
-        took = list[float]()
+        """The seconds that a product takes now: the median over `READING_S`."""
+        times_s = list[float]()
         with limit_blas_threads(self._cores):
-            self._took_s()  # which wakes them
-            ends = time.perf_counter() + READING_S
-            while not took or time.perf_counter() < ends:
-                took.append(self._took_s())
-        return statistics.median(took)
+            self._product_s()  # wakes the threads
+            deadline = time.perf_counter() + READING_S
+            while not times_s or time.perf_counter() < deadline:
+                times_s.append(self._product_s())
+        return statistics.median(times_s)
 
-    def _took_s(self) -> float:
+    def _product_s(self) -> float:
         begin = time.perf_counter()
         for factor, product in zip(self._factors, self._products, strict=True):
             np.matmul(factor, factor, out=product)
-        return (time.perf_counter() - begin) / PLACES
+        return (time.perf_counter() - begin) / BUFFERS

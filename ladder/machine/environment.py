@@ -1,7 +1,7 @@
-"""The machine that a run happens on: what it has, and what a stage would miss on it.
+"""Describes the machine of a run, and finds out what a stage needs and the machine lacks.
 
-Whether a library is there is asked of the import system and of package metadata, without importing it: the harness
-lists stages in a moment, and a broken library fails only the stages that need it.
+Libraries are looked up in the import system and in package metadata, not imported: so the harness lists stages at
+once, and a broken library fails only the stages that need it.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ LIBRARIES = (
 
 
 def _no_device() -> str | None:
-    """Why there is no GPU for a stage."""
+    """Why no GPU can be used; None if one can."""
     reason = driver.no_device_reason()
     return f"no CUDA device: {reason}" if reason else None
 
 
 def _not_installed(package: str, title: str) -> str | None:
-    """Why a package cannot be imported."""
+    """Why a package cannot be imported; None if it can."""
     try:
         found = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # of the package that it lies in
+    except ModuleNotFoundError:  # its parent package is missing
         found = None
     return None if found else f"{title} is not installed"
 
 
 def _torch_without_cuda() -> str | None:
-    """Why PyTorch, which is there, cannot use a GPU: only a build for CUDA has that library of its own."""
+    """Why an installed PyTorch cannot use a GPU; None if it can. Only CUDA builds contain a `torch_cuda` library."""
     found = importlib.util.find_spec("torch")
     folder = Path(found.origin).parent if found and found.origin else Path()
     return None if list(folder.glob("lib/*torch_cuda*")) else "PyTorch is installed without CUDA"
 
 
 Check = Callable[[], str | None]
-# The compiler's front, which the first optimiser imports, even where nothing is compiled. What comes behind it
-# initialises CUDA when it is imported, and no fork could use a device then.
+# The first optimiser imports `torch._dynamo`, even without compiling. Deeper modules of the compiler are left out:
+# they initialise CUDA on import, after which a forked process cannot use the device.
 TORCH = ("torch", "torch._dynamo")
-# Each need with the checks that have to pass, and with the modules that a stage with it will import.
+# For each need: the checks that must pass, and the modules that a stage with this need imports.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cuda": (
         (_no_device, partial(_not_installed, "cupy", "CuPy"), partial(_not_installed, "cuda.core", "cuda-core")),
@@ -73,9 +73,9 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
 
 
 def missing(needs: Iterable[str]) -> str | None:
-    """Why a stage with these needs cannot run here, as one short line; None when it can.
+    """Why a stage with these needs cannot run here, in one short line; None if it can.
 
-    A need is a key of `NEEDS`, or the oldest architecture that will do, such as `sm_90`. Raises ValueError for another.
+    A need is a key of `NEEDS` or the oldest sufficient architecture, such as `sm_90`; any other raises ValueError.
     """
     for need in needs:
         for check in _checks(need):
@@ -85,33 +85,33 @@ def missing(needs: Iterable[str]) -> str | None:
 
 
 def import_packages(needs: Iterable[str]) -> None:
-    """Import what a stage with these needs is going to import, so that its preparation is timed without that."""
+    """Import the modules that a stage with these needs imports, so that its preparation time excludes imports."""
     for need in needs:
         for module in NEEDS[need][1] if need in NEEDS else ():
             importlib.import_module(module)
 
 
 def _checks(need: str) -> tuple[Check, ...]:
-    """The checks behind a need."""
+    """The checks of a need; raises ValueError for an unknown one."""
     if need in NEEDS:
         return NEEDS[need][0]
     if re.fullmatch(r"sm_\d{2,3}", need):
         return (_no_device, partial(_older_than, need))
-    raise ValueError(f"need {need!r}: known are {', '.join(NEEDS)} and sm_NN")
+    raise ValueError(f"need {need!r}: unknown; choose from {', '.join(NEEDS)} and sm_NN")
 
 
 def _older_than(architecture: str) -> str | None:
-    """Why the first GPU is too old."""
+    """Why the first GPU is too old; None if it is not."""
     gpu = driver.devices()[0]
     least = divmod(int(architecture.removeprefix("sm_")), 10)
     return None if gpu.compute_capability >= least else f"needs {architecture} or newer, this GPU is {gpu.sm}"
 
 
 def describe() -> dict[str, Any]:
-    """The machine and its libraries as plain data, with nothing in it that names the machine or its user."""
+    """The machine and its libraries as plain data, without host name, user name or paths."""
     commit, dirty = git_state()
     with GpuMonitor() as monitor:
-        clocks = monitor.clocks()  # apart from the GPU, which stays the same
+        clocks = monitor.clocks()  # under a key of their own: they change while the rest of the GPU's data does not
     return {
         "gpu": _describe_gpu(),
         **({"gpu_clocks": clocks} if clocks else {}),
@@ -126,7 +126,7 @@ def describe() -> dict[str, Any]:
 
 
 def libraries(names: Iterable[str]) -> dict[str, str]:
-    """The versions of those packages that are installed, by the names that pip knows them by."""
+    """The versions of the installed ones among these packages, by their names on PyPI."""
     found = {}
     for name in names:
         try:
@@ -137,7 +137,7 @@ def libraries(names: Iterable[str]) -> dict[str, str]:
 
 
 def compiler() -> dict[str, str]:
-    """The NVRTC that compiles the kernels, by its own account: which of several that are installed is loaded varies."""
+    """The version that the loaded NVRTC reports; several may be installed, and package metadata does not tell which."""
     try:
         return {"NVRTC": "{}.{}".format(*nvrtc_version())}
     except (ImportError, RuntimeError):
@@ -145,15 +145,15 @@ def compiler() -> dict[str, str]:
 
 
 def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:
-    """The commit of the code and whether files differ from it; (None, None) outside a repository of its own.
+    """The commit of the code and whether files differ from it; (None, None) outside the project's own repository.
 
-    `$LADDER_COMMIT` names the commit of a tree that was carried somewhere without its repository, or with another's.
+    `$LADDER_COMMIT` names the commit of a tree that was copied without its repository.
     """
-    if carried := os.environ.get("LADDER_COMMIT"):
-        return carried, None
+    if named := os.environ.get("LADDER_COMMIT"):
+        return named, None
     try:
         top = _git(root, "rev-parse", "--show-toplevel")
-        if Path(top).resolve() != root.resolve():  # unpacked somewhere inside another project
+        if Path(top).resolve() != root.resolve():  # unpacked inside another project's repository
             return None, None
         return _git(root, "rev-parse", "HEAD"), bool(_git(root, "status", "--porcelain"))
     except (OSError, subprocess.SubprocessError):
@@ -161,18 +161,18 @@ def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:
 
 
 def cores_usable() -> int:
-    """The cores that this process may run on."""
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """What git answers; raises OSError without git and SubprocessError where it fails."""
+    """The output of a git command; raises OSError without git, SubprocessError if it fails."""
     command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def _cpu_model() -> str:
-    """The processor's own name for itself."""
+    """The processor's model name, as Linux reports it."""
     try:
         named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -181,7 +181,7 @@ def _cpu_model() -> str:
 
 
 def _os_name() -> str:
-    """The distribution's name and version."""
+    """The name and version of the Linux distribution."""
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", UNKNOWN)
     except OSError:

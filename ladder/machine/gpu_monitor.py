@@ -1,4 +1,4 @@
-"""How the GPU fares while a stage runs on it: clocks, heat, power, and whether it slows itself down."""
+"""Reads the GPU's clocks, temperature, power, throttling and memory from NVML while a stage runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Self
 from common.cuda import driver
 from ladder.records.run import GpuState
 
-LOOK_EVERY_S = 0.0005
+POLL_S = 0.0005
 
 
 class ClockError(Exception):
-    """Clocks that cannot be locked or reset: why, in a few words."""
+    """Clocks cannot be locked or reset; the message gives the reason in a few words."""
 
 
 class GpuMonitor:
-    """NVML's view of the first visible GPU, opened once; says nothing where there is no NVML, or no permission."""
+    """The first visible GPU as NVML reports it; readings are empty without NVML or without permission."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -29,7 +29,7 @@ class GpuMonitor:
         self._nvml: Any = pynvml
         found = driver.devices()
         if found:
-            # Not by index: NVML counts every GPU, CUDA only those in CUDA_VISIBLE_DEVICES and in an order of its own.
+            # By bus id: NVML numbers all GPUs, CUDA only those in CUDA_VISIBLE_DEVICES, in its own order.
             self._handle = self._ask(self._open, found[0].pci_bus_id)
 
     def __enter__(self) -> Self:
@@ -41,12 +41,12 @@ class GpuMonitor:
             self._ask(self._nvml.nvmlShutdown)
 
     def read(self) -> list[GpuState]:
-        """The GPU's clock, temperature, power and what slows it down at this moment; empty where NVML does not say."""
+        """The GPU's clock, temperature, power and throttle reasons now; empty if NVML does not report them."""
         state = self._ask(self._state)
         return [state] if state else []
 
     def describe(self) -> dict[str, Any]:
-        """The driver's version, the power limit in W and the highest SM clock in MHz; None for what NVML keeps back."""
+        """The driver's version, the power limit in W and the highest SM clock in MHz; None where NVML refuses."""
         if self._handle is None:
             return {}
         nvml, handle = self._nvml, self._handle
@@ -58,7 +58,7 @@ class GpuMonitor:
         }
 
     def clocks(self) -> dict[str, Any]:
-        """The SM clock at this moment and the one that applications are given, in MHz; None for what is kept back."""
+        """The SM clock now and the one set for applications, in MHz; None where NVML refuses."""
         if self._handle is None:
             return {}
         nvml, handle = self._nvml, self._handle
@@ -68,12 +68,12 @@ class GpuMonitor:
         }
 
     def lock_clocks(self, mhz: int) -> None:
-        """Hold the SM clock at a frequency until `reset_clocks`, by whichever process; raises ClockError."""
+        """Lock the SM clock until any process calls `reset_clocks`; raises ClockError."""
         if self._handle is None:
             raise ClockError(driver.no_device_reason() or "NVML does not open this GPU")
         known = self._supported_mhz()
         if known and mhz not in known:
-            nearest = min(known, key=lambda one: abs(one - mhz))
+            nearest = min(known, key=lambda supported: abs(supported - mhz))
             raise ClockError(f"this GPU has clocks from {known[0]} to {known[-1]} MHz, the nearest is {nearest}")
         self._set_clocks(self._nvml.nvmlDeviceSetGpuLockedClocks, mhz, mhz)
 
@@ -84,7 +84,7 @@ class GpuMonitor:
         self._set_clocks(self._nvml.nvmlDeviceResetGpuLockedClocks)
 
     def memory_used_mib(self) -> float | None:
-        """What all processes together hold of the GPU's memory; None where NVML does not say."""
+        """The GPU memory that all processes together use, in MiB; None if NVML does not report it."""
         if self._handle is None:
             return None
         info = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, self._handle)
@@ -95,7 +95,7 @@ class GpuMonitor:
         return self._nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
 
     def _supported_mhz(self) -> list[int]:
-        """The SM clocks that go with the fastest memory clock, the lowest first; empty where NVML does not say."""
+        """The SM clocks that the fastest memory clock allows, lowest first; empty if NVML does not report them."""
         nvml, handle = self._nvml, self._handle
         memory = self._ask(nvml.nvmlDeviceGetSupportedMemoryClocks, handle)
         return sorted(self._ask(nvml.nvmlDeviceGetSupportedGraphicsClocks, handle, max(memory)) or []) if memory else []
@@ -113,7 +113,7 @@ class GpuMonitor:
             return None
         nvml, handle = self._nvml, self._handle
         reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-        # Only what slows a kernel that runs: neither an idle GPU's low clocks nor clocks that someone set.
+        # Only reasons that slow a running kernel: not an idle GPU's low clocks, not clocks set by a user.
         slowing = {
             nvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
             nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
@@ -130,12 +130,12 @@ class GpuMonitor:
         )
 
     def _other_processes(self) -> int | None:
-        """How many processes compute on this GPU beside the one that asks, which may see itself under another id."""
+        """How many other processes compute on this GPU. A container may see itself under another id, so one is ours."""
         found = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
         return None if found is None else max(len(found) - 1, 0)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What NVML answers, None where it refuses."""
+        """NVML's answer; None if it refuses."""
         try:
             return call(*arguments)
         except self._nvml.NVMLError:
@@ -143,30 +143,29 @@ class GpuMonitor:
 
 
 class GpuMemory:
-    """What this process takes of the GPU's memory from now on, as the difference that it makes to all that is used.
+    """The GPU memory that this process takes from now on: the increase of the memory in use by all processes.
 
-    Frameworks keep what they once took, so that one look at the end sees the most that was held; what a stage takes and
-    gives back in every step is seen while it is watched. NVML's own account of a process is not to be had inside
-    containers.
+    Frameworks keep what they allocate, so a reading at the end sees their peak. `sampled` also sees memory that a stage
+    allocates and frees within each step. NVML's figures per process are not available inside containers.
     """
 
     def __init__(self, monitor: GpuMonitor) -> None:
         self._monitor = monitor
         self._before = monitor.memory_used_mib()
-        self._most = 0.0
+        self._peak = 0.0
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Look every half millisecond while a block of code runs, from a thread; nothing that is timed."""
+    def sampled(self) -> Iterator[None]:
+        """Sample from a thread every half millisecond inside the context, which must not be timed."""
         done = Event()
 
-        def look() -> None:
+        def sample() -> None:
             while (used := self._monitor.memory_used_mib()) is not None:
-                self._most = max(self._most, used)
-                if done.wait(LOOK_EVERY_S):
+                self._peak = max(self._peak, used)
+                if done.wait(POLL_S):
                     return
 
-        thread = Thread(target=look, daemon=True)
+        thread = Thread(target=sample, daemon=True)
         thread.start()
         try:
             yield
@@ -175,6 +174,6 @@ class GpuMemory:
             thread.join()
 
     def taken_mib(self) -> float | None:
-        """The most of what was seen, in MiB, the CUDA context included; None where NVML does not say."""
+        """The peak so far in MiB, including the CUDA context; None if NVML does not report it."""
         now = self._monitor.memory_used_mib()
-        return None if now is None or self._before is None else max(now, self._most) - self._before
+        return None if now is None or self._before is None else max(now, self._peak) - self._before

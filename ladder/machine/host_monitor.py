@@ -1,4 +1,4 @@
-"""What others take of the host while a stage runs on it: cores that it waited for, cores that were busy beside it."""
+"""Reads from Linux how much of the host other processes take while a stage runs: waits, stolen time, busy cores."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import NamedTuple
 from ladder.records.run import HostState
 
 TASKS, STAT = Path("/proc/self/task"), Path("/proc/stat")
-IDLE, IOWAIT, STEAL, GUEST = 4, 5, 8, 9  # the fields of /proc/stat's first line, of which 0 is its name
+IDLE, IOWAIT, STEAL, GUEST = 4, 5, 8, 9  # fields of a line of /proc/stat; field 0 is its name
 
 
-class _Account(NamedTuple):
-    """Seconds since the system, or this process, began."""
+class _Counters(NamedTuple):
+    """Seconds since the system or this process began."""
 
     at: float
-    waited: float
-    stolen: float
-    busy: float  # of all cores, by any process
-    own: float  # of them, by this process
-    idle: float  # of the cores that this process may use
+    waited: float  # by this process's threads, ready to run and without a core
+    stolen: float  # from this virtual machine by others
+    busy: float  # all cores, all processes
+    own: float  # all cores, this process
+    idle: float  # the cores that this process may use
 
 
 class HostMonitor:
-    """Linux's own account of it, from one reading to the next; says nothing where there is none."""
+    """The differences between readings of Linux's accounting; without `/proc`, every reading is empty."""
 
     def __init__(self, tasks: Path = TASKS, stat: Path = STAT) -> None:
         self._tasks, self._stat = tasks, stat
@@ -35,30 +35,30 @@ class HostMonitor:
         self._before = self._now()
 
     def read(self) -> list[HostState]:
-        """What was lost to others since the last reading, or since the beginning; empty without an account."""
+        """The state since the last reading, or since the monitor was made; empty without accounting."""
         before, self._before = self._before, self._now()
         if before is None or self._before is None:
             return []
-        passed = _Account(*(now - then for now, then in zip(self._before, before, strict=True)))
-        # A thread that ended has taken its account with it; and what is accounted in ticks may lag behind a little.
+        passed = _Counters(*(now - then for now, then in zip(self._before, before, strict=True)))
+        # Differences may be negative: a thread that ends takes its counters with it, and ticks lag behind.
         others = max(passed.busy - passed.own, 0.0)
         share = others / (passed.at * (os.cpu_count() or 1)) if passed.at > 0 else 0.0
         idle_cores = passed.idle / passed.at if passed.at > 0 else 0.0
         return [HostState(max(passed.waited, 0.0), max(passed.stolen, 0.0), share, max(idle_cores, 0.0))]
 
-    def _now(self) -> _Account | None:
+    def _now(self) -> _Counters | None:
         waited_ns = 0
         try:
             for task in self._tasks.iterdir():
-                with suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
+                with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
                     waited_ns += int((task / "schedstat").read_text().split()[1])
             fields, *cores = (line.split() for line in self._stat.read_text().splitlines())
-            ticks = [int(field) for field in fields[1:GUEST]]  # a guest's time is counted as its host's, too
+            ticks = [int(field) for field in fields[1:GUEST]]  # guest time is contained in user time
             stolen, idle = ticks[STEAL - 1], ticks[IDLE - 1] + ticks[IOWAIT - 1]
         except (OSError, ValueError, IndexError):
             return None
         second = os.sysconf("SC_CLK_TCK")
-        return _Account(
+        return _Counters(
             at=time.monotonic(),
             waited=waited_ns / 1e9,
             stolen=stolen / second,
@@ -68,5 +68,5 @@ class HostMonitor:
         )
 
     def _idle(self, cores: Iterable[Sequence[str]]) -> float:
-        """Ticks that the cores which this process could use when it began have idled, of /proc/stat's lines."""
+        """Idle ticks of the cores that this process could use when it began, from the lines of /proc/stat."""
         return sum(int(line[IDLE]) + int(line[IOWAIT]) for line in cores if line and line[0] in self._cores)

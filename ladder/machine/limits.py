@@ -1,6 +1,6 @@
-"""The limits of the GPU at hand, and the floors that they set; `python -m ladder.machine.limits OUT.json` measures.
+"""Measures the GPU's limits (`python -m ladder.machine.limits OUT.json`) and computes the floors that they set.
 
-In a process of its own, so that a primitive which the GPU refuses leaves nothing behind for a stage to trip over.
+Measuring has its own process, so that a primitive that fails on the GPU leaves no broken CUDA context to a stage.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Primitive:
-    """One row: what it is, and how it is measured."""
+    """One row of the table of limits, and how to measure it."""
 
     name: str
     title: str
     unit: Unit
     measure: Callable[[Primitives], list[float]]
-    needs: tuple[str, ...] = ()  # in the words of `ladder.machine.environment.missing`
+    needs: tuple[str, ...] = ()  # as `ladder.machine.environment.missing` takes them
 
 
 _HOPPER = ("sm_90",)
@@ -70,7 +70,7 @@ PRIMITIVES = (
     Primitive("gemm_tf32", "matrix product, tf32", "TFLOP/s", lambda gpu: gpu.product("tf32"), _AMPERE_BLAS),
     Primitive("gemm_bfloat16", "matrix product, bf16", "TFLOP/s", lambda gpu: gpu.product("bfloat16"), _AMPERE_BLAS),
     Primitive("gemm_float16", "matrix product, fp16", "TFLOP/s", lambda gpu: gpu.product("float16"), _BLAS),
-    # The last one, since whatever is measured after it in this process has such nodes.
+    # Must stay last: it changes the graph nodes of every measurement after it in this process.
     Primitive(
         "graph_node_after_two_streams",
         "graph node, a block per SM, once two streams were used",
@@ -80,14 +80,14 @@ PRIMITIVES = (
 )  # fmt: skip
 """In the order of the table."""
 
-ATTEMPTS = 2  # of a primitive, where another process was seen beside it
+ATTEMPTS = 2  # per primitive, if another process uses the GPU meanwhile
 HOPS = ("cluster_hop_2", "cluster_hop_16")
 EXCHANGES = (*HOPS, "grid_barrier")
-"""Whatever brings data from one multiprocessor to all others."""
+"""The primitives that bring data from one multiprocessor to others."""
 
 
 def _first_gpu() -> Primitives:
-    """The GPU, imported only where there is one."""
+    """The primitives of the first visible GPU; imports CUDA's packages, which machines without a GPU lack."""
     from common.cuda.primitives import Primitives
 
     return Primitives()
@@ -96,16 +96,16 @@ def _first_gpu() -> Primitives:
 def measure_limits(
     open_gpu: Callable[[], Primitives] = _first_gpu, open_monitor: Callable[[], GpuMonitor] = GpuMonitor
 ) -> LimitsRecord:
-    """Measure every primitive on the first visible GPU, in a few seconds; UsageError where there is none.
+    """Measure every primitive on the first visible GPU, in a few seconds; raises UsageError without one.
 
-    One that the GPU does not support, that fails, or that another process disturbs is left out with the reason.
+    A primitive that the GPU lacks, that fails, or that another process disturbs is skipped with the reason.
     """
     if reason := missing(("cuda",)):
         raise UsageError(f"limits: {reason}; they can only be measured on a machine with an NVIDIA GPU")
     begin = time.perf_counter()
     try:
         gpu = open_gpu()
-    except Exception as error:  # whatever CUDA's libraries raise: no memory, a GPU that another process has for itself
+    except Exception as error:  # any class of CUDA's libraries: out of memory, a GPU in exclusive use
         raise UsageError(f"limits: the GPU cannot be used ({error}); free it, or see --doctor") from error
     limits, skipped = [], {}
     with open_monitor() as monitor:
@@ -120,9 +120,9 @@ def measure_limits(
 
 
 def floors(record: LimitsRecord, problem: Problem, precision: Precision, design: Design | None = None) -> Floor | None:
-    """What a step of the problem takes at least on that GPU, and a stage of this design; `common.cost` says how.
+    """The least time of a step: of the problem on that GPU, and of a stage of this design (see `common.cost`).
 
-    None where a primitive that it takes was not measured.
+    None if a primitive that the formulas need was not measured.
     """
     rates = rates_of(record)
     if rates is None:
@@ -141,11 +141,11 @@ def floors(record: LimitsRecord, problem: Problem, precision: Precision, design:
 
 
 def design_of(profile: Profile, steps: int, exchanges: Exchanges, *, are_dependents: bool) -> Design:
-    """What a stage was seen to do in a step, of epochs of so many steps, and what it says of itself.
+    """A stage's design: launches, kernels and waits per step, counted by a profile of epochs of `steps` steps.
 
-    That is whether its kernels start early, and what they exchange, which no profile sees.
-
-    A read-back is two calls that wait: the copy, which is through when it returns, and the wait that makes sure of it.
+    The stage itself declares two properties that no profile shows: whether its kernels start early
+    (`are_dependents`), and what they exchange. A read-back counts as two waiting calls in a profile: the blocking copy
+    and the synchronisation after it.
     """
     read_backs = sum(copy.per_epoch for copy in profile.copies if copy.direction == "device to host") / steps
     return Design(
@@ -159,7 +159,7 @@ def design_of(profile: Profile, steps: int, exchanges: Exchanges, *, are_depende
 
 
 def rates_of(record: LimitsRecord) -> Rates | None:
-    """The best sample of each primitive in the units of the cost model; None where one is missing or was disturbed."""
+    """The best sample of each primitive, in the cost model's units; None if one is missing or was disturbed."""
     best = {limit.name: limit.best for limit in record.limits}
     flops = {name: best[f"gemm_{name}"] * 1e6 for name in get_args(Precision) if f"gemm_{name}" in best}
     exchanges = [best[name] for name in EXCHANGES if name in best]
@@ -187,30 +187,30 @@ def rates_of(record: LimitsRecord) -> Rates | None:
 
 
 def _measure(primitive: Primitive, gpu: Primitives, monitor: GpuMonitor) -> Limit | str:
-    """The row, or why there is none."""
+    """The measured limit, or the reason why there is none."""
     if reason := missing(primitive.needs):
         return reason
     for _ in range(ATTEMPTS):
         measured = _measure_once(primitive, gpu)
         if isinstance(measured, str) or not any(state.other_processes for state in monitor.read()):
             return measured
-    # Two processes take turns on a GPU, and a floor from half of its rate would call an honest stage impossible.
+    # Two processes share a GPU in turns. A floor from half its rate would call a correct stage's time impossible.
     return SHARED
 
 
 def _measure_once(primitive: Primitive, gpu: Primitives) -> Limit | str:
     try:
         samples = primitive.measure(gpu)
-    except Exception as error:  # whatever a library raises becomes the reason
+    except Exception as error:  # any class of CUDA's libraries
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
     if not all(0 < sample < math.inf for sample in samples):
-        return f"drowned in noise: {min(samples):.3g} to {max(samples):.3g} {primitive.unit}"
+        return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {primitive.unit}"
     spread = Spread.of(samples)
     return Limit(primitive.name, primitive.title, primitive.unit, spread.median, spread.min, spread.max)
 
 
 def main(target: Path) -> None:
-    """Measure, and leave the record there; a UsageError becomes one line on the standard error and exit code 1."""
+    """Measure and write the record to `target`; a UsageError becomes one line on standard error and exit code 1."""
     die_with_parent()
     try:
         record = measure_limits()

@@ -137,7 +137,7 @@ def do(job: Job, folder: Path) -> JobResult:
         return initial_params(drawn(job.problem, job.salt), run_number(job.round, run))
 
     plan = job.wanted
-    with memory.watched():
+    with memory.sampled():
         at_once = replace(validation, due=lambda _: True) if validation is not None else None
         timed_run(trainer, params_of(COLD_RUN), 1, fence=wait, clock=now, validation=at_once)
     # Judged after another run, so that parameters kept from the run before are seen.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from common.trainer import EpochMetrics
-from ladder.machine.disturbance import judged
+from ladder.machine.disturbance import with_disturbances
 from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile.merge import averaged
@@ -165,7 +165,7 @@ class StageRun:
         if seen is not None:
             process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
         everyone = sorted([*self.processes, process], key=lambda one: one.round)
-        self.processes = judged(everyone, self.set_aside, on_gpu=report.device == "gpu")
+        self.processes = with_disturbances(everyone, self.set_aside, on_gpu=report.device == "gpu")
         if seen is not None:
             self.watched(averaged(self._profiles.get("cupti", seen), self.processes))
         elif report.unprofiled and "cupti" not in self._profiles:

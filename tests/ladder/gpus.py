@@ -1,4 +1,4 @@
-"""GPUs that are not there: what the driver and NVML would say of them."""
+"""GPUs that are not there: fakes of the driver and of NVML."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def show(monkeypatch: pytest.MonkeyPatch, *devices: driver.DeviceInfo, version: 
 
 
 def hide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the driver away."""
+    """Make the driver unavailable."""
     monkeypatch.setattr(driver, "driver_version", lambda: None)
     monkeypatch.setattr(driver, "devices", list)
     monkeypatch.setattr(driver, "no_device_reason", lambda: "no NVIDIA driver (libcuda.so.1 not found)")
 
 
 class FakeNvml(ModuleType):
-    """A pynvml that knows the given bus ids; each handle is its bus id. Calls named in `refused` raise."""
+    """A fake pynvml with GPUs at the given bus ids; a handle is the bus id. Calls named in `refused` raise."""
 
     NVML_CLOCK_SM = 1
     NVML_ERROR_NO_PERMISSION = 4
@@ -123,5 +123,5 @@ class FakeNvml(ModuleType):
         return self.reasons
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Be the module that `import pynvml` finds."""
+        """Make `import pynvml` return this fake."""
         monkeypatch.setitem(sys.modules, "pynvml", self)

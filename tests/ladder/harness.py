@@ -1,4 +1,4 @@
-"""A small problem on which the whole harness runs in seconds, and an observer that remembers."""
+"""A small problem that runs the whole harness in seconds, and an observer that records calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMPY = "stages.references.numpy_cpu:STAGE"
 
 
 def small_dataset() -> Dataset:
-    """4 classes of 6x6 images that a linear classifier tells apart, not perfectly."""
+    """6x6 images of 4 noisy classes, which a linear classifier separates imperfectly."""
     random = np.random.default_rng(0)
     centres = random.integers(0, 256, (4, 36))
 
@@ -30,13 +30,13 @@ def small_dataset() -> Dataset:
 
 
 def small_problem(**changes: object) -> Problem:
-    """Sixteen steps an epoch, a remainder of three images, two epochs; metrics in every one of them."""
+    """Two epochs of sixteen steps, three images left over; metrics after each epoch."""
     sizes = {"inputs": 36, "classes": 4, "batch_size": 32, "epochs": 2, "metrics_every": 1}
     return Problem(**{**sizes, **changes})  # type: ignore[arg-type]
 
 
 class Watcher:
-    """Remembers what it is told."""
+    """An observer that records what the runner reports."""
 
     def __init__(self) -> None:
         self.finished: list[tuple[str, str, str]] = []
@@ -65,7 +65,7 @@ class Watcher:
 def prepare(
     folder: Path, *sources: str, problem: Problem | None = None, known: Results | None = None, **settings: object
 ) -> Runner:
-    """A runner over stages given by `module:attribute`."""
+    """A runner of stages, each given as `module:attribute`."""
     problem = problem or small_problem()
     dataset = small_dataset()
     wanted = {"rounds": 1, "repeats": 2, "warmups": 1, "budget_s": 30.0, "timeout_s": 60.0, **settings}

@@ -1,4 +1,4 @@
-"""Clocks are locked and reset by real processes, whatever ends them; what they ask is an NVML that writes it down."""
+"""Real processes lock and reset clocks, however they end; the NVML that they call is a fake that logs to a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from run_ladder import main
 from tests.common.data.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parents[3]
-# Python imports it when it starts, in every process: one GPU, and an NVML that keeps a log of what is set.
+# `sitecustomize.py`, which every Python process imports: one GPU, and an NVML that logs each setting.
 SITE = """
 import os, sys
 from common.cuda import driver
@@ -46,8 +46,8 @@ import signal, sys, time
 from ladder.machine.clock_lock import locked_clocks
 
 if __name__ == "__main__":
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as run_ladder.py has it
-        signal.signal(ending, signal.default_int_handler)
+    for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as run_ladder.py has it
+        signal.signal(handled, signal.default_int_handler)
     with locked_clocks(1500, print):
         print("begun", flush=True)
         time.sleep(float(sys.argv[1]))
@@ -68,7 +68,7 @@ LOCK, RESET = "lock 1500 1500", "reset"
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current folder, and what every process that starts sees of a GPU."""
+    """An empty current folder, and the fake GPU for every process that starts."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
     monkeypatch.chdir(tmp_path)
@@ -78,14 +78,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small data that is found without asking."""
+    """A small dataset that a run finds through `$LADDER_DATA_DIR`."""
     data = write_files(tmp_path / "data", quartet_arrays(400, 50, (6, 6), 4))
     monkeypatch.setenv("LADDER_DATA_DIR", str(data))
 
 
 @pytest.fixture
 def hold() -> Iterator[Hold]:
-    """Start a program that holds the clocks for so many seconds, in a process group of its own; it has begun."""
+    """Starts a program that locks the clocks for some seconds in its own process group, and waits for the lock."""
     begun: list[subprocess.Popen[str]] = []
 
     def start(seconds: float) -> subprocess.Popen[str]:
@@ -108,7 +108,7 @@ def hold() -> Iterator[Hold]:
 
 
 def log(tmp_path: Path) -> list[list[str]]:
-    """What NVML was asked to do, each with the process that asked first."""
+    """The process id and the setting of each logged call."""
     path = tmp_path / "nvml.log"
     return [line.split(maxsplit=1) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -125,7 +125,7 @@ def wait_for(happened: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_clocks_are_reset_whatever_ends_the_program(hold: Hold, tmp_path: Path, sent: signal.Signals) -> None:
+def test_clocks_are_reset_however_the_program_ends(hold: Hold, tmp_path: Path, sent: signal.Signals) -> None:
     program = hold(60)
     assert asked(tmp_path) == [LOCK]
     os.killpg(program.pid, sent)
@@ -134,9 +134,7 @@ def test_clocks_are_reset_whatever_ends_the_program(hold: Hold, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_a_guard_that_is_told_to_end_does_not_and_one_that_is_killed_is_replaced(
-    hold: Hold, tmp_path: Path, sent: signal.Signals
-) -> None:
+def test_a_guard_ignores_sigterm_and_a_killed_one_is_replaced(hold: Hold, tmp_path: Path, sent: signal.Signals) -> None:
     program = hold(1)
     guard = int(log(tmp_path)[0][0])
     assert os.getsid(guard) == guard
@@ -146,7 +144,7 @@ def test_a_guard_that_is_told_to_end_does_not_and_one_that_is_killed_is_replaced
     assert (int(log(tmp_path)[1][0]) == guard) == (sent == signal.SIGTERM)
 
 
-def test_clocks_that_stay_locked_are_told_with_the_way_out(hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_reset_is_reported_with_the_way_out(hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVML_REFUSES", "nvmlDeviceResetGpuLockedClocks")
     out, _ = hold(0).communicate(timeout=60)
     assert "may still be locked" in out
@@ -154,11 +152,11 @@ def test_clocks_that_stay_locked_are_told_with_the_way_out(hold: Hold, monkeypat
 
 
 @pytest.mark.usefixtures("data")
-def test_a_run_says_so_in_its_results_and_a_resumed_one_keeps_it(
+def test_results_record_the_locked_clock_and_resuming_keeps_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--stages=numpy", "--lock-clocks=1500", *RUN]) == 0
-    assert asked(tmp_path) == [LOCK, RESET] * 2  # tried before the folder is made, then for the run
+    assert asked(tmp_path) == [LOCK, RESET] * 2  # once as a check before the folder is made, once for the run
     assert load(tmp_path / "run").settings.lock_clocks_mhz == 1500
     assert "| SM clock | locked at 1,500 MHz |" in (tmp_path / "run" / "report.md").read_text()
     assert main(["--resume=run"]) == 0
@@ -182,7 +180,7 @@ def test_a_run_says_so_in_its_results_and_a_resumed_one_keeps_it(
         ("fast", {}, "argument --lock-clocks: invalid int value: 'fast'"),
     ],
 )
-def test_what_cannot_be_locked_is_said_in_a_line_before_anything_is_made(
+def test_an_unlockable_clock_is_refused_in_one_line_before_any_folder_is_made(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -202,7 +200,7 @@ def test_what_cannot_be_locked_is_said_in_a_line_before_anything_is_made(
 
 
 @pytest.mark.usefixtures("data")
-def test_a_study_whose_clocks_cannot_be_locked_is_refused_as_a_whole(
+def test_a_study_with_unlockable_clocks_is_refused_before_its_first_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NVML_REFUSES", "nvmlDeviceSetGpuLockedClocks")

@@ -1,4 +1,4 @@
-"""How fast the cores are together, asked beside what runs on them alone."""
+"""The CPU speed probe: its median, and when a stage's process reads it."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tests.cheats.test_honest import judge_in_this_process
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
-def test_it_is_the_median_of_the_products_that_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = CpuSpeedProbe(2)
-    assert 0 < pace.read() < 0.1
+def test_a_reading_is_the_median_of_the_products_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = CpuSpeedProbe(2)
+    assert 0 < probe.read() < 0.1
     monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 0.0)
-    took = iter([9.0, 2.0])  # the first of which wakes threads
-    monkeypatch.setattr(pace, "_took_s", lambda: next(took))
-    assert pace.read() == 2.0
+    took = iter([9.0, 2.0])  # the first of wakes the threads
+    monkeypatch.setattr(probe, "_product_s", lambda: next(took))
+    assert probe.read() == 2.0
 
     now = iter(range(10))
     monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 4.5)
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
     took = iter([9.0, 7.0, 1.0, 1.0, 3.0, 3.0])
-    assert pace.read() == 3.0
+    assert probe.read() == 3.0
 
 
 @pytest.mark.parametrize("readings", [(2.0, 1.0), (1.0, 2.0)])
-def test_the_quicker_reading_counts_of_before_anything_of_the_stage_and_after_its_runs(
+def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     readings: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
-    told, order = iter(readings), []
+    values, order = iter(readings), []
 
     def read(self: CpuSpeedProbe) -> float:
-        order.append("pace")
-        return next(told)
+        order.append("probe")
+        return next(values)
 
     def noted(name: str) -> None:
         done = getattr(worker, name)
@@ -53,12 +53,12 @@ def test_the_quicker_reading_counts_of_before_anything_of_the_stage_and_after_it
         noted(name)
     (stage,) = prepare(tmp_path, NUMPY, rounds=1).run(Watcher()).stages
     assert [process.pace_s for process in stage.processes] == [1.0]
-    assert order[:2] == ["pace", "import_packages"]
-    assert order[order.index("measure") :][:2] == ["measure", "pace"]
-    assert order.count("pace") == 2
+    assert order[:2] == ["probe", "import_packages"]
+    assert order[order.index("measure") :][:2] == ["measure", "probe"]
+    assert order.count("probe") == 2
 
 
-def test_it_is_asked_of_a_stage_on_the_cpu(tmp_path: Path) -> None:
+def test_a_stage_on_the_cpu_records_the_speed(tmp_path: Path) -> None:
     (stage,) = prepare(tmp_path, NUMPY).run(Watcher()).stages
     (process,) = stage.processes
     assert process.pace_s is not None

@@ -1,25 +1,25 @@
-"""What counts as a disturbance, and what does not."""
+"""Which circumstances count as a disturbance, and which do not."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from ladder.machine.disturbance import judged
+from ladder.machine.disturbance import with_disturbances
 from ladder.records.run import GpuState, HostState, Process
 
 CALM_GPU, CALM_HOST = GpuState(1980, 45, 300.0, [], 0), HostState(0.0, 0.0, 0.0)
 
 
 def process(*, round_: int = 0, run_s: float = 1.0, gpu: GpuState = CALM_GPU, host: HostState = CALM_HOST) -> Process:
-    """A warm-up and two runs, of which the last one was as given."""
+    """A process with a warm-up and two runs, the last of them with the given states."""
     return Process(
         round_, 0.1, [run_s], [run_s, run_s], None, [CALM_GPU, CALM_GPU, gpu], None, [CALM_HOST] * 2 + [host]
     )
 
 
 def reasons(one: Process, *others: Process, on_gpu: bool = True) -> list[str]:
-    return judged([one], others, on_gpu=on_gpu)[0].disturbed
+    return with_disturbances([one], others, on_gpu=on_gpu)[0].disturbed
 
 
 def test_a_calm_process_is_not_disturbed() -> None:
@@ -27,29 +27,29 @@ def test_a_calm_process_is_not_disturbed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "said"),
+    ("gpu", "reason"),
     [
         (replace(CALM_GPU, throttle_reasons=["power cap"]), "the GPU slowed itself down: power cap"),
         (replace(CALM_GPU, sm_mhz=1900), "the GPU's clock fell to 1900 of 1980 MHz"),
         (replace(CALM_GPU, other_processes=1), "another process computed on the GPU"),
     ],
 )
-def test_what_befalls_the_gpu_disturbs_who_uses_it(gpu: GpuState, said: str) -> None:
-    assert reasons(process(gpu=gpu)) == [said]
+def test_gpu_conditions_disturb_only_stages_on_the_gpu(gpu: GpuState, reason: str) -> None:
+    assert reasons(process(gpu=gpu)) == [reason]
     assert reasons(process(gpu=gpu), on_gpu=False) == []
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "reason"),
     [
-        (HostState(0.5, 0.0), "waited for a core that others had for 25% of the time"),
+        (HostState(0.5, 0.0), "waited for a busy core for 25% of the time"),
         (HostState(0.0, 0.5), "other virtual machines took cores for 25% of the time"),
-        (HostState(0.0, 0.0, 0.5), "others kept 25% of the host's cores busy"),
+        (HostState(0.0, 0.0, 0.5), "other processes kept 25% of the host's cores busy"),
     ],
 )
 @pytest.mark.parametrize("on_gpu", [True, False])
-def test_what_befalls_the_host_disturbs_everyone(host: HostState, said: str, on_gpu: bool) -> None:
-    assert reasons(process(host=host), on_gpu=on_gpu) == [said]
+def test_host_conditions_disturb_every_stage(host: HostState, reason: str, on_gpu: bool) -> None:
+    assert reasons(process(host=host), on_gpu=on_gpu) == [reason]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_befalls_the_host_disturbs_everyone(host: HostState, said: str, on_
         (HostState(0.099, 0.099, 0.199), 0),  # of two runs of a second
         (HostState(0.101, 0.0, 0.0), 1),
         (HostState(0.101, 0.0, 0.0, idle_cores=0.9), 1),
-        (HostState(0.101, 0.0, 0.0, idle_cores=1.1), 0),  # nobody had the core that it waited for
+        (HostState(0.101, 0.0, 0.0, idle_cores=1.1), 0),  # idle cores: it waited to be woken
         (HostState(0.0, 0.101, 0.0), 1),
         (HostState(0.0, 0.0, 0.201), 1),
         (HostState(0.101, 0.101, 0.201), 3),
@@ -68,40 +68,43 @@ def test_the_limits(host: HostState, count: int) -> None:
     assert len(reasons(process(host=host))) == count
 
 
-def test_a_moment_is_no_disturbance_however_short_the_run() -> None:
+def test_a_few_milliseconds_never_count_even_in_a_short_run() -> None:
     assert reasons(process(run_s=0.001, host=HostState(0.004, 0.0))) == []
     assert len(reasons(process(run_s=0.001, host=HostState(0.006, 0.0)))) == 1
 
 
-def test_warmups_may_be_disturbed() -> None:
+def test_conditions_during_warmups_do_not_count() -> None:
     slow, busy = replace(CALM_GPU, throttle_reasons=["heat"], other_processes=2), HostState(1.0, 1.0, 1.0)
     warm = replace(process(), gpu_states=[slow, CALM_GPU, CALM_GPU], host_states=[busy, CALM_HOST, CALM_HOST])
     assert reasons(warm) == []
 
 
-def test_the_clock_is_held_against_the_highest_of_the_stages_processes() -> None:
+def test_the_clock_is_compared_with_the_highest_of_the_stages_processes() -> None:
     low = replace(CALM_GPU, sm_mhz=1500)
     slow = replace(process(), gpu_states=[low] * 3)
-    assert reasons(slow) == []  # clocks that were set, for all that it knows
+    assert reasons(slow) == []  # as far as it can tell, a clock that the user set
     assert reasons(slow, process(round_=1)) == ["the GPU's clock fell to 1500 of 1980 MHz"]
-    assert [bool(one.disturbed) for one in judged([slow, process(round_=1)], [], on_gpu=True)] == [True, False]
+    assert [bool(one.disturbed) for one in with_disturbances([slow, process(round_=1)], [], on_gpu=True)] == [
+        True,
+        False,
+    ]
 
 
-def test_the_hosts_pace_is_held_against_the_quickest_of_the_stages_processes() -> None:
-    quick, slow = replace(process(round_=1), pace_s=1.0), replace(process(), pace_s=1.3)
+def test_the_cpu_speed_is_compared_with_the_stages_fastest_process() -> None:
+    fast, slow = replace(process(round_=1), pace_s=1.0), replace(process(), pace_s=1.3)
     assert reasons(slow, on_gpu=False) == []
-    assert reasons(slow, quick, on_gpu=False) == ["the host's cores together were 30% slower than beside its others"]
+    assert reasons(slow, fast, on_gpu=False) == ["the host's CPU was 30% slower than in the stage's fastest process"]
     assert reasons(slow, process(round_=1), on_gpu=False) == []
-    assert reasons(quick, slow, on_gpu=False) == []
-    assert reasons(replace(slow, pace_s=1.119), quick, on_gpu=False) == []
-    assert reasons(replace(slow, pace_s=1.121), quick, on_gpu=False) != []
+    assert reasons(fast, slow, on_gpu=False) == []
+    assert reasons(replace(slow, pace_s=1.119), fast, on_gpu=False) == []
+    assert reasons(replace(slow, pace_s=1.121), fast, on_gpu=False) != []
 
 
-def test_what_is_slow_for_no_reason_is_not_disturbed() -> None:
-    fast, slow = judged([process(), process(round_=1, run_s=50.0)], [], on_gpu=True)
+def test_a_slow_process_without_a_reason_is_not_disturbed() -> None:
+    fast, slow = with_disturbances([process(), process(round_=1, run_s=50.0)], [], on_gpu=True)
     assert (fast.disturbed, slow.disturbed) == ([], [])
 
 
-def test_where_nothing_tells_nothing_is_disturbed() -> None:
+def test_without_readings_nothing_counts_as_disturbed() -> None:
     assert reasons(replace(process(), gpu_states=[], host_states=[])) == []
     assert reasons(process(gpu=replace(CALM_GPU, other_processes=None))) == []

@@ -1,4 +1,4 @@
-"""What the machine is said to be and to lack."""
+"""The description of the machine, and what stages lack on it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Make these, and no others, the packages that can be found; each is an empty module.
+    """Makes these the only packages that can be found; each is an empty module.
 
-    Those that other tests have imported come back afterwards, since a library of C code that is imported anew damages
-    the memory of its process: PyTorch's methods are told to Python twice, from a list that has moved meanwhile.
+    Packages that other tests have imported come back afterwards. Importing a C library a second time can damage the
+    memory of the process: PyTorch registers its methods twice, from a list that has moved meanwhile.
     """
 
     def imported() -> list[str]:
@@ -76,7 +76,7 @@ def test_missing_on_a_machine_with_a_gpu(
     assert environment.missing(needs) == reason
 
 
-def test_pytorch_for_cuda_is_told_by_its_library(
+def test_pytorch_for_cuda_is_recognised_by_its_library(
     monkeypatch: pytest.MonkeyPatch, only: Install, tmp_path: Path
 ) -> None:
     gpus.show(monkeypatch, H200)
@@ -95,11 +95,11 @@ def test_missing_without_a_driver(monkeypatch: pytest.MonkeyPatch, only: Install
 @pytest.mark.parametrize("need", ["cudda", "sm_", "sm_9x", "90"])
 def test_an_unknown_need_is_an_error_of_the_program(monkeypatch: pytest.MonkeyPatch, need: str) -> None:
     gpus.show(monkeypatch, H200)
-    with pytest.raises(ValueError, match=f"need '{need}': known are cuda, cublas, .*torch.* and sm_NN"):
+    with pytest.raises(ValueError, match=f"need '{need}': unknown; choose from cuda, cublas, .*torch.* and sm_NN"):
         environment.missing([need])
 
 
-def test_looking_imports_nothing(monkeypatch: pytest.MonkeyPatch, only: Install) -> None:
+def test_looking_for_packages_imports_none(monkeypatch: pytest.MonkeyPatch, only: Install) -> None:
     gpus.show(monkeypatch, H200)
     only("cupy", "cuda.core", "nvmath", "torch")
     assert environment.missing(["cuda", "cublas", "torch", "sm_90"]) is None
@@ -112,7 +112,7 @@ def test_packages_are_imported_when_asked(only: Install) -> None:
     assert {"cupy", "cuda.core", "nvmath.bindings.cublasLt"} <= set(sys.modules)
 
 
-def test_describe_is_plain_data_that_names_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_is_plain_data_without_host_or_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.hide(monkeypatch)
     found = environment.describe()
     text = json.dumps(found)

@@ -1,4 +1,4 @@
-"""NVML, asked about the right GPU and believed only where it answers."""
+"""The GPU monitor on a fake NVML: it reads the right GPU, and copes with refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
 
 
-def test_reads_the_first_visible_gpu_whatever_its_place_in_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_reads_the_first_visible_gpu_by_its_bus_id(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200)
     nvml = FakeNvml(RTX_3060.pci_bus_id, H200.pci_bus_id)
     nvml.install(monkeypatch)
@@ -36,7 +36,7 @@ def test_the_other_users_of_the_gpu_are_counted(monkeypatch: pytest.MonkeyPatch,
         assert [state.other_processes for state in monitor.read()] == [others]
 
 
-def test_where_nvml_does_not_tell_them_the_rest_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_process_lists_the_other_values_are_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200)
     FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetComputeRunningProcesses"})).install(monkeypatch)
     with GpuMonitor() as monitor:
@@ -53,7 +53,7 @@ def test_where_nvml_does_not_tell_them_the_rest_is_read_all_the_same(monkeypatch
         (gpus.HW_SLOWDOWN | gpus.POWER_BRAKE, ["hardware slowdown", "power brake"]),
     ],
 )
-def test_only_what_slows_a_kernel_is_throttling(
+def test_only_reasons_that_slow_a_kernel_count_as_throttling(
     monkeypatch: pytest.MonkeyPatch, reasons: int, names: list[str]
 ) -> None:
     gpus.show(monkeypatch, H200)
@@ -64,21 +64,21 @@ def test_only_what_slows_a_kernel_is_throttling(
 
 
 @pytest.mark.parametrize("refused", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetPowerUsage"])
-def test_a_refusal_is_no_reading(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+def test_a_refusal_makes_the_reading_empty(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
     gpus.show(monkeypatch, H200)
     FakeNvml(H200.pci_bus_id, refused=frozenset({refused})).install(monkeypatch)
     with GpuMonitor() as monitor:
         assert monitor.read() == []
 
 
-def test_what_nvml_keeps_back_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_nvml_refuses_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200)
     FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetEnforcedPowerLimit"})).install(monkeypatch)
     with GpuMonitor() as monitor:
         assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": None, "max_sm_mhz": 1980}
 
 
-def test_without_a_gpu_nvml_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nvml_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.hide(monkeypatch)
     nvml = FakeNvml()
     nvml.install(monkeypatch)
@@ -86,7 +86,7 @@ def test_without_a_gpu_nvml_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
         assert (monitor.read(), monitor.describe(), nvml.open) == ([], {}, 0)
 
 
-def test_memory_that_was_given_back_before_the_end_counts_where_it_was_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_memory_counts_even_if_freed_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200)
     nvml = FakeNvml(H200.pci_bus_id)
     nvml.install(monkeypatch)
@@ -94,9 +94,9 @@ def test_memory_that_was_given_back_before_the_end_counts_where_it_was_watched(m
     with GpuMonitor() as monitor:
         memory = GpuMemory(monitor)
         nvml.used_mib = 1500
-        with memory.watched():
+        with memory.sampled():
             nvml.used_mib = 1900
-            time.sleep(0.05)  # many times as long as it takes to look once
+            time.sleep(0.05)  # many times the sampling interval
             nvml.used_mib = 1600
         nvml.used_mib = 1500
         assert memory.taken_mib() == 900
@@ -104,11 +104,11 @@ def test_memory_that_was_given_back_before_the_end_counts_where_it_was_watched(m
         assert memory.taken_mib() == 1100
 
 
-def test_watching_without_nvml_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_without_nvml_yields_none(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.hide(monkeypatch)
     with GpuMonitor() as monitor:
         memory = GpuMemory(monitor)
-        with memory.watched():
+        with memory.sampled():
             pass
         assert memory.taken_mib() is None
 
@@ -120,7 +120,7 @@ def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (monitor.read(), monitor.describe()) == ([], {})
 
 
-def test_memory_is_what_the_use_of_the_whole_device_grows_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_the_increase_over_the_whole_device(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200)
     nvml = FakeNvml(H200.pci_bus_id)
     nvml.install(monkeypatch)
@@ -144,7 +144,7 @@ def test_clocks_are_locked_and_reset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mhz", "refused", "said"),
+    ("mhz", "refused", "message"),
     [
         (1985, "", "this GPU has clocks from 345 to 1980 MHz, the nearest is 1980"),
         (1499, "", "this GPU has clocks from 345 to 1980 MHz, the nearest is 1500"),
@@ -152,17 +152,17 @@ def test_clocks_are_locked_and_reset(monkeypatch: pytest.MonkeyPatch) -> None:
         (1500, "nvmlInit", "NVML does not open this GPU"),
     ],
 )
-def test_clocks_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, mhz: int, refused: str, said: str) -> None:
+def test_clocks_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, mhz: int, refused: str, message: str) -> None:
     gpus.show(monkeypatch, H200)
     nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({refused}))
     nvml.install(monkeypatch)
     with GpuMonitor() as monitor, pytest.raises(ClockError) as error:
         monitor.lock_clocks(mhz)
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
     assert nvml.locked == []
 
 
-def test_a_clock_is_tried_where_nvml_does_not_tell_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_list_of_clocks_any_clock_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200)
     nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetSupportedMemoryClocks"}))
     nvml.install(monkeypatch)

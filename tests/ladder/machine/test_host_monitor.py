@@ -1,4 +1,4 @@
-"""The host's accounts, real and made up."""
+"""The host monitor on made-up files of `/proc`, and on this host."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(tmp_path, monkeypatch)
 
 
-def test_it_tells_what_happened_since_the_last_reading(host: Host) -> None:
+def test_a_reading_covers_the_time_since_the_last_one(host: Host) -> None:
     monitor = host.monitor()
     host.thread("1", 0.25)
     host.thread("2", 0.5)
@@ -58,14 +58,14 @@ def test_it_tells_what_happened_since_the_last_reading(host: Host) -> None:
     assert monitor.read()[0].waited_s == pytest.approx(0.1)
 
 
-def test_what_this_process_does_is_no_disturbance(host: Host) -> None:
+def test_this_processs_own_work_does_not_count_as_others(host: Host) -> None:
     monitor = host.monitor()
     host.now_s, host.own_s = 10.0, 40.1  # finer than ticks
     host.write(user_s=40.0, system_s=0.0, stolen_s=0.0)
     assert monitor.read() == [HostState(0.0, 0.0, 0.0)]
 
 
-def test_it_tells_which_cores_had_nothing_to_do(host: Host) -> None:
+def test_idle_cores_are_counted_among_those_it_may_use(host: Host) -> None:
     host.write(0, 0, 0, 1.0, 1.0, 1.0)
     monitor = host.monitor()
     host.now_s = 10.0
@@ -73,7 +73,7 @@ def test_it_tells_which_cores_had_nothing_to_do(host: Host) -> None:
     assert monitor.read()[0].idle_cores == pytest.approx(1.2)  # the second core is not for this process
 
 
-def test_a_thread_that_has_ended_takes_nothing_back(host: Host) -> None:
+def test_an_ended_thread_makes_no_negative_wait(host: Host) -> None:
     host.thread("2", 5.0)
     monitor = host.monitor()
     (host.tasks / "2" / "schedstat").unlink()
@@ -82,17 +82,17 @@ def test_a_thread_that_has_ended_takes_nothing_back(host: Host) -> None:
 
 
 @pytest.mark.parametrize("broken", ["", "cpu  1 2 3", "cpu  a b c d e f g h i"])
-def test_without_an_account_it_says_nothing(host: Host, broken: str) -> None:
+def test_without_accounting_readings_are_empty(host: Host, broken: str) -> None:
     host.stat.write_text(broken)
     monitor = host.monitor()
     assert monitor.read() == []
     host.write(1, 1, 1)
-    assert monitor.read() == []  # since when?
+    assert monitor.read() == []  # no earlier reading to subtract
     assert len(monitor.read()) == 1
     assert HostMonitor(host.tasks / "none", host.stat).read() == []
 
 
-def test_this_host_is_read_where_it_tells() -> None:
+def test_this_hosts_own_accounting_is_read() -> None:
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this system has no /proc/self/schedstat")
     monitor = HostMonitor()

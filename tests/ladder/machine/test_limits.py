@@ -1,4 +1,4 @@
-"""Which primitives are measured, which are left out and why, and what floors come of them."""
+"""Which primitives are measured, which are skipped and why, and the floors computed from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SAMPLES = {
 
 
 class FakePrimitives:
-    """A GPU whose primitives are the numbers above, but for those that raise."""
+    """Primitives that return the samples above; those given as exceptions raise them."""
 
     multiprocessors = 132
     l2_bytes = 60 << 20
@@ -68,7 +68,7 @@ def measured(gpu: FakePrimitives) -> LimitsRecord:
 
 @pytest.fixture
 def h200(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with that GPU and all packages."""
+    """A machine with an H200 and all packages."""
     gpus.show(monkeypatch, gpus.H200)
     monkeypatch.setattr(environment, "_not_installed", lambda package, title: None)
     monkeypatch.setattr(limits, "missing", lambda needs: None)
@@ -95,7 +95,7 @@ def test_every_primitive_has_a_row_with_its_spread() -> None:
     assert msgspec.json.decode(msgspec.json.encode(record), type=LimitsRecord) == record
 
 
-def test_an_older_gpu_is_not_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_primitives_that_an_older_gpu_lacks_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, gpus.RTX_3060)
     monkeypatch.setattr(limits, "missing", lambda needs: environment.missing(n for n in needs if n.startswith("sm_")))
     gpu = FakePrimitives()
@@ -110,13 +110,13 @@ def test_an_older_gpu_is_not_asked_for_what_it_lacks(monkeypatch: pytest.MonkeyP
     assert rates.exchange_us == 0.91
 
 
-class Company:
-    """A monitor that sees another process the first so many times that it is asked."""
+class SharedGpuMonitor:
+    """A monitor whose first `times` readings show another process."""
 
     def __init__(self, times: int) -> None:
         self.times = times
 
-    def __enter__(self) -> Company:
+    def __enter__(self) -> SharedGpuMonitor:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,18 +128,18 @@ class Company:
 
 
 @pytest.mark.usefixtures("h200")
-def test_what_another_process_disturbs_is_measured_again_and_else_left_out() -> None:
-    once = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: Company(1)))
+def test_a_primitive_disturbed_by_another_process_is_measured_again_then_skipped() -> None:
+    once = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: SharedGpuMonitor(1)))
     assert once.skipped == {}
     assert limits.rates_of(once) is not None
     first = limits.PRIMITIVES[0]
-    both = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: Company(limits.ATTEMPTS)))
+    both = limits.measure_limits(cast(Any, FakePrimitives), cast(Any, lambda: SharedGpuMonitor(limits.ATTEMPTS)))
     assert both.skipped == {first.title: SHARED}
     assert limits.rates_of(both) is None
 
 
 @pytest.mark.usefixtures("h200")
-def test_one_that_fails_is_left_out_with_the_reason() -> None:
+def test_a_failing_primitive_is_skipped_with_the_reason() -> None:
     record = measured(FakePrimitives(grid_barrier=RuntimeError("CUDA_ERROR_NOT_SUPPORTED: no\nmore")))
     assert record.skipped == {"grid barrier, a block per SM": "RuntimeError: CUDA_ERROR_NOT_SUPPORTED: no"}
     assert record.get("grid_barrier") is None
@@ -148,14 +148,14 @@ def test_one_that_fails_is_left_out_with_the_reason() -> None:
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize("sample", [0.0, -0.1, float("nan"), float("inf")])
-def test_a_difference_that_is_no_time_is_left_out(sample: float) -> None:
+def test_a_sample_that_is_no_positive_time_is_skipped(sample: float) -> None:
     record = measured(FakePrimitives(block_barrier=[0.01, sample, 0.02]))
     (reason,) = record.skipped.values()
-    assert reason.startswith("drowned in noise: ")
+    assert reason.startswith("lost in noise: samples from ")
 
 
 @pytest.mark.usefixtures("h200")
-def test_floors_are_made_of_the_best_samples() -> None:
+def test_floors_use_the_best_samples() -> None:
     record = measured(FakePrimitives())
     found = limits.floors(record, Problem(784, 10), "float32", Design(kernels=8, launches=8, waits=1, read_backs=1))
     assert found is not None
@@ -178,7 +178,7 @@ def test_floors_are_made_of_the_best_samples() -> None:
 
 
 @pytest.mark.usefixtures("h200")
-def test_exchanges_within_a_kernel_are_a_floor_of_their_own() -> None:
+def test_exchanges_within_a_kernel_set_a_floor_of_their_own() -> None:
     design = Design(kernels=0.01, launches=0.01, exchanges=Exchanges(cluster_hops=4, grid_barriers=2))
     found = limits.floors(measured(FakePrimitives()), Problem(784, 10), "float32", design)
     assert found is not None
@@ -212,14 +212,14 @@ def test_no_floors_without_any_exchange() -> None:
     assert limits.floors(record, Problem(784, 10), "float32") is None
 
 
-def test_without_a_gpu_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_measuring_raises_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.hide(monkeypatch)
     with pytest.raises(UsageError, match=r"^limits: no CUDA device: no NVIDIA driver .*; they can only be measured"):
         limits.measure_limits()
 
 
 @pytest.mark.skipif(environment.missing(("cuda",)) is None, reason="there is a GPU")
-def test_the_process_says_in_one_line_why_there_is_no_record(tmp_path: Path) -> None:
+def test_without_a_gpu_the_process_prints_one_line_and_writes_no_record(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ladder.machine.limits", str(tmp_path / "limits.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")

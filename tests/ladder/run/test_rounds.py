@@ -101,12 +101,10 @@ def test_what_was_disturbed_is_measured_again_and_kept_beside(tmp_path: Path, mo
     assert (rounds(numpy), rounds(other)) == ([0, 1, 2], [0, 1, 2])
     assert [process.runs_s for process in numpy.processes] == [[1.0], [2.0], [1.0]]
     assert [(process.round, process.runs_s) for process in numpy.set_aside] == [(1, [1.0])]
-    assert numpy.set_aside[0].disturbed == ["waited for a core that others had for 100% of the time"]
+    assert numpy.set_aside[0].disturbed == ["waited for a busy core for 100% of the time"]
     assert numpy.timing is not None
     assert numpy.timing.runs_s == [1.0, 2.0, 1.0]
-    assert watcher.notes == [
-        "numpy, round 2, is measured again: waited for a core that others had for 100% of the time"
-    ]
+    assert watcher.notes == ["numpy, round 2, is measured again: waited for a busy core for 100% of the time"]
     assert load(tmp_path).stages[0] == numpy
 
 

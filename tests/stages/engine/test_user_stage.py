@@ -97,7 +97,7 @@ def test_a_file_that_is_no_stage_is_refused(tmp_path: Path, text: str, said: str
         ({"group": '"mine"'}, "group 'mine'; it is one of reference, ladder, "),
         ({"precision": '"fp32"'}, "precision 'fp32'; it is one of float32, tf32, "),
         ({"needs": '"torch"'}, "needs 'torch'; write a tuple such as ('torch',)"),
-        ({"needs": '("pytorch",)'}, "need 'pytorch': known are cuda, "),
+        ({"needs": '("pytorch",)'}, "need 'pytorch': unknown; choose from cuda, "),
     ],
 )
 def test_a_stage_that_fits_no_table_is_refused(tmp_path: Path, changes: dict[str, str], said: str) -> None:

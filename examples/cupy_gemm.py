@@ -7,20 +7,12 @@ Change: gemm. `@` calls cuBLAS, too, but allocates its result and lets cuBLAS pi
 Expect: between the two. The product is cuBLAS's, and the copy into place is one kernel more for each of them.
 """
 
-from typing import ClassVar
-
 from stages.classic import r2_async_metrics
-from stages.engine.recipe import Precision
-from stages.engine.workspace import Array, Setup
+from stages.engine.recipe import Gemm
+from stages.engine.workspace import Array
 
 
-class CupyGemm:
-    precision: ClassVar[Precision] = "float32"
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    def __init__(self, setup: Setup) -> None:
-        pass
-
+class CupyGemm(Gemm):
     def __call__(
         self, a: Array, b: Array, out: Array,
         *, trans_a: bool = False, trans_b: bool = False, alpha: float = 1.0, beta: float = 0.0,

@@ -433,7 +433,7 @@ class Runner:
             design = None
             if stage.recipe and row.profile:
                 chip = self._results.limits.chip
-                early = getattr(stage.recipe.launch, "are_dependents", False)
+                early = stage.recipe.launch.are_dependents
                 exchanges = stage.exchanges(self._problem, self._steps, chip.multiprocessors, chip.block_shared_bytes)
                 design = design_of(row.profile, self._steps, exchanges, are_dependents=early)
             row.judge_speed(floors(self._results.limits, self._problem, stage.precision, design))

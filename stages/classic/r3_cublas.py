@@ -21,14 +21,13 @@ from typing import ClassVar
 
 from common.cuda.epilogue import Fusion
 from stages.classic import r2_async_metrics
-from stages.engine.recipe import Precision
+from stages.engine.recipe import FusingGemm
 from stages.engine.workspace import Array, Setup
 
 
-class CublasGemm:
+class CublasGemm(FusingGemm):
     """cuBLASLt with a handle and a workspace of its own."""
 
-    precision: ClassVar[Precision] = "float32"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas")
 
     def __init__(self, setup: Setup) -> None:

@@ -21,7 +21,11 @@ class MetricsSparsely(EpochTotals):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.due = setup.problem.metrics_due
+        self._problem = setup.problem
+
+    def due(self, epoch: int) -> bool:
+        """Every `metrics_every`-th epoch."""
+        return self._problem.metrics_due(epoch)
 
 
 STAGE = r3_cublas.STAGE.climb("sparse-metrics", "Sparse metrics", metrics=MetricsSparsely)

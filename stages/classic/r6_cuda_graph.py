@@ -20,11 +20,11 @@ from typing import ClassVar
 
 from stages.classic import r5_cudnn_softmax
 from stages.engine.parts import OneByOne
-from stages.engine.recipe import Metrics, RunStep
+from stages.engine.recipe import Launch, Metrics, RunStep
 from stages.engine.workspace import Setup
 
 
-class GraphEpoch:
+class GraphEpoch(Launch):
     """An epoch captured while preparing, replayed by one launch."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)

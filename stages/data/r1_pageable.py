@@ -22,10 +22,11 @@ from common.data.dataset import Split
 from common.problem import Problem
 from stages.classic import r4_sparse_metrics
 from stages.data.host_batches import packed, unpacked
+from stages.engine.recipe import Data
 from stages.engine.workspace import Array
 
 
-class FromPageable:
+class FromPageable(Data):
     """Memory for one batch on the device, which the next one overwrites."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)

@@ -24,10 +24,11 @@ from common.data.dataset import Split
 from common.problem import Problem
 from stages.data import r4_resident_f32
 from stages.engine.parts import THREADS, blocks, int32
+from stages.engine.recipe import Data
 from stages.engine.workspace import KERNELS, Array
 
 
-class ResidentUint8:
+class ResidentUint8(Data):
     """All images as bytes on the device, and one batch of them in float32."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
 from stages.engine.parts import BIAS_COLS, BIAS_ROWS, THREADS, blocks
+from stages.engine.recipe import Shapes
 from stages.engine.workspace import KERNELS
 
 Sizes = tuple[int, ...]
@@ -147,10 +148,8 @@ PLAIN: dict[str, Tunable] = {
 }
 
 
-class FixedShapes:
+class FixedShapes(Shapes):
     """Every kernel in the shape that its author wrote down, whatever the sizes."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, device: Any) -> None:
         self._device = device

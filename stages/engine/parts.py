@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import EpochMetrics
-from stages.engine.recipe import Gemm, Metrics, Precision, RunStep
+from stages.engine.recipe import (
+    Data,
+    Epilogue,
+    Gemm,
+    Head,
+    Launch,
+    Memory,
+    Metrics,
+    RunStep,
+    Update,
+)
 from stages.engine.workspace import Array, Device, ParameterMemory, Setup
 
 # NumPy scalars tell a launch the type of an argument. Kept, since every launch would pay for making them anew.
@@ -32,23 +41,27 @@ def blocks(threads: int, per_block: int = THREADS) -> int:
     return -(-threads // per_block)
 
 
-class AllocatedOnce:
+class AllocatedOnce(Memory):
     """Every tensor has its memory from the preparation to the end."""
 
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
-
     def __init__(self, device: Device) -> None:
-        self.empty, self.zero = device.empty, device.zero
+        self._device = device
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """An uninitialised tensor of the device."""
+        return self._device.empty(shape, dtype)
+
+    def zero(self, array: Array) -> None:
+        """Enqueue zeros."""
+        self._device.zero(array)
 
     def around(self, step: RunStep) -> RunStep:
         """The step itself."""
         return step
 
 
-class ResidentFloat32:
+class ResidentFloat32(Data):
     """All images and labels on the device, as the step reads them."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, device: Device, problem: Problem, train: Split) -> None:
         batch = problem.batch_size
@@ -64,11 +77,8 @@ class ResidentFloat32:
         return iter(self._batches)
 
 
-class NaiveGemm:
+class NaiveGemm(Gemm):
     """One thread an output."""
-
-    precision: ClassVar[Precision] = "float32"
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup) -> None:
         self._shapes = setup.shapes
@@ -92,10 +102,8 @@ class NaiveGemm:
         launch(a, b, out, *sizes, float32(alpha), float32(beta))
 
 
-class SeparateEpilogue:
+class SeparateEpilogue(Epilogue):
     """Bias and ReLU as kernels of their own."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         self._gemm = gemm
@@ -119,10 +127,8 @@ class SeparateEpilogue:
         self._shapes("relu_backward", doutput.size)(doutput, output, int32(doutput.size))
 
 
-class SeparateHead:
+class SeparateHead(Head):
     """Softmax, gradient and totals as three kernels."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup) -> None:
         self._tensors = setup.tensors
@@ -146,10 +152,8 @@ class SeparateHead:
         self._shapes("softmax", *logits.shape)(logits, self.probs, self._rows, self._classes)
 
 
-class SeparateUpdate:
+class SeparateUpdate(Update):
     """The gradients into memory of their own, then SGD as one pass over all parameters."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         self._gemm = gemm
@@ -173,10 +177,8 @@ class SeparateUpdate:
         self._shapes("sgd_update", size)(self._parameters, self._gradients.flat, self._learning_rate, int32(size))
 
 
-class EpochTotals:
+class EpochTotals(Metrics):
     """Loss and accuracy added up on the device through an epoch, and read by the host at its end."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup) -> None:
         self._device = setup.device
@@ -201,10 +203,8 @@ class EpochTotals:
         return totals
 
 
-class OneByOne:
+class OneByOne(Launch):
     """Each kernel is launched when the step comes to it."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         self._batches = setup.tensors.batches

@@ -1,17 +1,19 @@
-"""A recipe: the handful of named choices that make up a rung, and what each of them must be able to do.
+"""A recipe names the parts of a rung's training step; the base classes here say what each part does.
 
-The training step (stages/engine/step.py) is written once and asks the recipe for its parts. Each part is a class that
-is made from the trainer's `Setup` while preparing and does its work when called.
+The training step (stages/engine/step.py) is written once and asks the recipe for its parts. A part is a class: the
+trainer makes it from its `Setup` while preparing, and calls it in every step.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
 from numpy.typing import DTypeLike
 
+from common.cost import Exchanges
 from common.cuda.epilogue import Fusion
 from common.data.dataset import Split
 from common.problem import Problem
@@ -21,61 +23,76 @@ from stages.engine.workspace import Array, Device, Setup
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
-class Part(Protocol):
-    """What every choice has in common."""
+class Part:
+    """The base class of every part."""
 
-    needs: ClassVar[tuple[str, ...]]
-    """What it needs to run, in the words of `ladder.machine.environment.missing`."""
+    needs: ClassVar[tuple[str, ...]] = ("cuda",)
+    """Requirements, in the words of `ladder.machine.environment.missing`; `()` for none."""
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
+        """Why the part cannot train this problem with this many steps an epoch, and what to try; empty if it can."""
+        return ""
 
 
 class RunStep(Protocol):
-    """The one training step, as stages/engine/step.py has it."""
+    """A training step, as stages/engine/step.py builds it."""
 
     def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
         """Enqueue one step on images (B, I) and labels (B,)."""
 
 
-class Memory(Part, Protocol):
-    """Where the tensors are that a step makes and that nothing reads after it: outputs, probabilities, gradients.
+class Memory(Part, ABC):
+    """Allocates the tensors that a step writes and no later step reads: outputs, probabilities, gradients.
 
-    Where they move from step to step, no part may keep their addresses, and no graph.
+    If they move from step to step, no part and no graph may keep their addresses.
     """
 
     def __init__(self, device: Device) -> None: ...
 
+    @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """A tensor of every step, uninitialised."""
+        """An uninitialised tensor that every step uses."""
 
+    @abstractmethod
     def zero(self, array: Array) -> None:
-        """Enqueue the filling of one of them with zeros while preparing, where it stays where it is; else nothing."""
+        """While preparing, enqueue zeros for a tensor whose memory stays; do nothing for one whose memory moves."""
 
+    @abstractmethod
     def around(self, step: RunStep) -> RunStep:
-        """The step, with memory for the tensors that were handed out."""
+        """The step, wrapped so that its tensors have memory while it runs."""
 
 
-class Data(Part, Protocol):
-    """The batches of an epoch, and how each gets to where the step reads it. As long as the epoch has steps."""
+class Data(Part, ABC):
+    """The batches of an epoch, and their way to the device. Its length is the number of steps."""
 
     def __init__(self, device: Device, problem: Problem, train: Split) -> None: ...
 
+    @abstractmethod
     def __len__(self) -> int:
-        """How many full batches there are."""
+        """The number of full batches."""
 
+    @abstractmethod
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         """Images (B, I) float32 and labels (B,) int32 of each step, in order.
 
-        They are there for what is enqueued before the next ones are asked for, and may be overwritten after that.
+        Work enqueued before the next batch is requested may read them; later work may find them overwritten.
         """
 
 
-class Gemm(Part, Protocol):
-    """out (m, n) = alpha * op(a) @ op(b) + beta * out, row-major, where op transposes if its flag says so."""
+class Gemm(Part, ABC):
+    """out (m, n) = alpha * op(a) @ op(b) + beta * out, row-major, where op transposes if its flag says so.
 
-    precision: ClassVar[Precision]
-    """What it multiplies in: picks the verification limits."""
+    A gemm may withhold a product and merge it with the next one. It enqueues a withheld product before it returns from
+    the next call, and at the latest in `flush`. Until then only the same gemm may use the product's output.
+    """
+
+    precision: ClassVar[Precision] = "float32"
+    """The format of the factors; selects the verification limits."""
 
     def __init__(self, setup: Setup) -> None: ...
 
+    @abstractmethod
     def __call__(
         self,
         a: Array,
@@ -87,12 +104,16 @@ class Gemm(Part, Protocol):
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> None:
-        """Enqueue the product."""
+        """Enqueue or withhold the product."""
+
+    def flush(self) -> None:
+        """Enqueue a withheld product. The step calls this at its end; by default no product is withheld."""
 
 
-class FusingGemm(Gemm, Protocol):
-    """A gemm that can also take over what a layer does around its products."""
+class FusingGemm(Gemm):
+    """A gemm that can also compute a layer's bias, ReLU and bias gradient."""
 
+    @abstractmethod
     def fused(
         self,
         a: Array,
@@ -105,84 +126,114 @@ class FusingGemm(Gemm, Protocol):
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> None:
-        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out, in one kernel if it can."""
+        """Enqueue or withhold out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out, in one kernel if possible."""
 
 
-class Epilogue(Part, Protocol):
-    """What a layer does around its products: bias and ReLU on the way forward, ReLU on the way back."""
+class Epilogue(Part, ABC):
+    """A layer around its products: bias and ReLU forward, the ReLU's gradient backward."""
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None: ...
 
+    @abstractmethod
     def forward(self, layer: int, inputs: Array) -> None:
         """outputs[layer] (B, O) from inputs (B, I); the last layer has no ReLU."""
 
+    @abstractmethod
     def backward(self, layer: int) -> None:
         """doutputs[layer - 1] (B, I) from doutputs[layer] (B, O), through the ReLU between them; layer >= 1."""
 
 
-class Head(Part, Protocol):
-    """Logits (B, C) and labels (B,) to the logits' gradient, and to the epoch's totals when asked.
+class Head(Part, ABC):
+    """Logits (B, C) and labels (B,) to the logits' gradient and, on request, to the epoch's totals."""
 
-    One with `takes_layer` takes over the last layer, too: from outputs[-2] to doutputs[-2] and the layer's update. It
-    has in `of_forward` the head for a pass that updates nothing.
-    """
+    includes_last_layer: ClassVar[bool] = False
+    """Whether it also runs and updates the last layer: it then reads outputs[-2] and writes doutputs[-2]."""
 
     def __init__(self, setup: Setup) -> None: ...
 
+    @classmethod
+    def for_validation(cls) -> type[Head]:
+        """The head of a forward pass. A head that updates parameters names another one here."""
+        return cls
+
+    @abstractmethod
     def __call__(self, labels: Array, with_totals: bool) -> None:
-        """Read outputs[-1], write doutputs[-1]; with totals, add the batch's loss and number right to totals."""
+        """Read outputs[-1], write doutputs[-1]; with totals, add the batch's loss and number correct to the totals."""
 
 
-class Update(Part, Protocol):
+class Update(Part, ABC):
     """weights[layer] -= lr * inputs.T @ doutput; biases[layer] -= lr * doutput.sum(0)."""
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None: ...
 
+    @abstractmethod
     def __call__(self, layer: int, inputs: Array) -> None:
-        """Enqueue what can be done for one layer, from its inputs (B, I) and doutputs[layer] (B, O)."""
+        """Enqueue one layer's share of the update, from its inputs (B, I) and doutputs[layer] (B, O)."""
 
     def finish(self) -> None:
-        """Enqueue the rest, once every layer has been called for."""
+        """Enqueue the rest of the update after every layer's call; by default there is none."""
 
 
-class Metrics(Part, Protocol):
+class Metrics(Part, ABC):
     """When loss and accuracy are computed, and when they travel to the host."""
 
     def __init__(self, setup: Setup) -> None: ...
 
+    @abstractmethod
     def due(self, epoch: int) -> bool:
         """Whether this epoch, counted from 0, computes them."""
 
+    @abstractmethod
     def begin_epoch(self) -> None:
         """Called before the first step of an epoch that is due."""
 
+    @abstractmethod
     def end_step(self) -> None:
         """Called after each step of an epoch that is due."""
 
+    @abstractmethod
     def end_epoch(self) -> EpochMetrics:
         """Called after the last step of an epoch that is due."""
 
 
-class Launch(Part, Protocol):
+class Launch(Part, ABC):
     """How an epoch's steps reach the GPU."""
+
+    precision: ClassVar[Precision | None] = None
+    """The format of the factors if the launch multiplies by itself; None if it runs the gemm's products."""
+
+    are_dependents: ClassVar[bool] = False
+    """Whether its kernels start before the previous kernel has ended."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None: ...
 
+    @classmethod
+    def for_validation(cls) -> type[Launch]:
+        """The launch of a forward pass. A launch that trains by itself, without the step, names another one here."""
+        return cls
+
+    @classmethod
+    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
+        """How often a step waits for other blocks inside a kernel, on a GPU of this size; by default never."""
+        return Exchanges()
+
+    @abstractmethod
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
 
 
-class Shapes(Part, Protocol):
-    """The shapes in which plain kernels are launched: how many threads a block has, and outputs a thread."""
+class Shapes(Part, ABC):
+    """The launch shapes of the plain kernels: the threads of a block, and the outputs of a thread."""
 
     def __init__(self, device: Device) -> None: ...
 
+    @abstractmethod
     def __call__(self, kernel: str, *sizes: int) -> Callable[..., None]:
-        """What launches a kernel for an operation of these sizes: call it with the kernel's arguments."""
+        """A launcher of this kernel for an operation of these sizes; call it with the kernel's arguments."""
 
 
 class Choice(TypedDict, total=False):
-    """One choice of a recipe by its name, as `Stage.climb` takes it."""
+    """Parts of a recipe by name, as `Stage.climb` takes them."""
 
     memory: type[Memory]
     data: type[Data]
@@ -197,7 +248,7 @@ class Choice(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Recipe:
-    """All choices of a rung. `Choice` has the same names; a test holds them together."""
+    """All parts of a rung."""
 
     memory: type[Memory]
     data: type[Data]
@@ -210,22 +261,21 @@ class Recipe:
     shapes: type[Shapes]
 
     def parts(self) -> dict[str, Any]:
-        """Every choice by its name, in the order above."""
+        """Every part by name, in the order above."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def precision(self) -> Precision:
-        """What it multiplies in: what its launch does, if that has products of its own and says so, or its gemm."""
-        precision: Precision = getattr(self.launch, "precision", self.gemm.precision)
-        return precision
+        """The format of the products' factors: the launch's if it multiplies by itself, else the gemm's."""
+        return self.launch.precision or self.gemm.precision
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What its parts need together, without repeats."""
+        """The requirements of all parts, without repeats."""
         return tuple(dict.fromkeys(need for part in self.parts().values() for need in part.needs))
 
 
 def changes(below: Recipe, above: Recipe) -> dict[str, Any]:
-    """The choices in which `above` differs from `below`, by name."""
+    """The parts in which `above` differs from `below`, by name."""
     before = below.parts()
     return {name: part for name, part in above.parts().items() if part is not before[name]}

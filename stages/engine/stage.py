@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Literal, Unpack
+from typing import Any, Literal, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
 
 from common.cost import Exchanges
 from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
-from stages.engine.recipe import Choice, Precision, Recipe, changes
+from stages.engine.recipe import Choice, Part, Precision, Recipe, changes
 from stages.engine.step import RecipeTrainer
 
 Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
 Build = Callable[[Problem, Split], Trainer]
+
+
+@runtime_checkable
+class SelectiveBuild(Protocol):
+    """A `build`, such as a trainer's class, that does not take every problem."""
+
+    def misfit(self, problem: Problem, steps: int) -> str | None:
+        """Why it cannot train this problem with this many steps an epoch, and what to try; None if it can."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +55,16 @@ class Stage:
     first_updates_within: Callable[[], AbstractContextManager[None]] | None = None
 
     def misfit(self, problem: Problem, steps: int) -> str | None:
-        """Why a problem of so many steps an epoch does not fit, for parts that do not take every one; None if it does.
-
-        A part that is choosy has a function of that name; so has a trainer without a recipe.
-        """
-        parts = self.recipe.parts().values() if self.recipe else (self.build,)
-        choosy = (getattr(part, "misfit", None) for part in parts)
-        return next((reason for ask in choosy if ask and (reason := ask(problem, steps))), None)
+        """Why the stage cannot train this problem with this many steps an epoch, and what to try; None if it can."""
+        if self.recipe is not None:
+            return next(filter(None, (part.misfit(problem, steps) for part in self.recipe.parts().values())), None)
+        return self.build.misfit(problem, steps) if isinstance(self.build, SelectiveBuild) else None
 
     def exchanges(self, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
-        """How often a step waits for other blocks inside a kernel, on a GPU of this size, for its floor.
-
-        A launch whose kernel runs whole steps has a function of that name, since only its plan knows.
-        """
-        ask = getattr(self.recipe.launch, "exchanges", None) if self.recipe else None
-        return ask(problem, steps, multiprocessors, block_shared_bytes) if ask else Exchanges()
+        """How often a step waits for other blocks inside a kernel, on a GPU of this size; part of the stage's floor."""
+        if self.recipe is None:
+            return Exchanges()
+        return self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
 
     def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
         """The next rung: this one with exactly one choice changed.
@@ -69,13 +73,31 @@ class Stage:
         """
         if self.recipe is None:
             raise TypeError(f"{name}: cannot climb from {self.name}, which has no recipe")
-        recipe = replace(self.recipe, **choice)
+        recipe = replace(self.recipe, **_with_bases(choice))
         changed = changes(self.recipe, recipe)
         if len(choice) != 1 or len(changed) != 1:
             raise TypeError(f"{name}: a rung changes exactly one choice, not {sorted(choice) or 'none'}")
         ((chosen, part),) = changed.items()
         changed_to = f"{chosen}: {part.__name__}"
         return rung(name, title, recipe, group=group or self.group, below=self.name, changed=changed_to)
+
+
+_BASES: dict[str, type[Part]] = {name: get_args(hint)[0] for name, hint in get_type_hints(Recipe).items()}
+
+
+def _with_bases(choice: Choice) -> Choice:
+    """The same parts; one that does not inherit from its base class, as before version 0.2, gets it, with a warning."""
+    parts: dict[str, Any] = dict(choice)
+    for name, part in parts.items():
+        base = _BASES.get(name)
+        if base is not None and not issubclass(part, base):
+            warnings.warn(
+                f"{part.__name__} must inherit from {base.__name__} of stages.engine.recipe from version 0.3 on",
+                FutureWarning,
+                stacklevel=3,
+            )
+            parts[name] = type(part.__name__, (part, base), {"__module__": part.__module__, "__doc__": part.__doc__})
+    return cast(Choice, parts)
 
 
 def rung(

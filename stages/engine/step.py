@@ -39,9 +39,9 @@ class Step:
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._outputs = setup.tensors.outputs
-        takes_last = getattr(recipe.head, "takes_layer", False)  # the head, which is one layer less for the other parts
-        self._layers = range(len(setup.problem.layers) - takes_last)
+        self._layers = range(len(setup.problem.layers) - recipe.head.includes_last_layer)
         gemm = recipe.gemm(setup)
+        self._flush = gemm.flush
         self._epilogue = marked(recipe.epilogue(setup, gemm), "epilogue")
         self._head = marked(recipe.head(setup), "head")
         self._update = marked(recipe.update(setup, gemm), "update")
@@ -56,6 +56,7 @@ class Step:
                 self._epilogue.backward(layer)
             self._update(layer, self._inputs(layer, images))
         self._update.finish()
+        self._flush()
 
     def _inputs(self, layer: int, images: Array) -> Array:
         return self._outputs[layer - 1] if layer > 0 else images
@@ -66,8 +67,10 @@ class Forward:
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._outputs = setup.tensors.outputs
-        self._epilogue = recipe.epilogue(setup, recipe.gemm(setup))
-        self._head = getattr(recipe.head, "of_forward", recipe.head)(setup)
+        gemm = recipe.gemm(setup)
+        self._flush = gemm.flush
+        self._epilogue = recipe.epilogue(setup, gemm)
+        self._head = recipe.head.for_validation()(setup)
 
     def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
         """Enqueue it on images (B, I) and labels (B,); the logits' gradient, which heads write too, nobody reads."""
@@ -75,14 +78,12 @@ class Forward:
         for layer, output in enumerate(self._outputs):
             self._epilogue.forward(layer, inputs)
             inputs = output
+        self._flush()
         self._head(labels, with_totals)
 
 
 class Evaluation:
-    """A pass of a trainer's parameters over images of one batch size, by the same parts as its training.
-
-    A launch that trains by itself, and launches no steps, has in `of_steps` the one that does it here.
-    """
+    """A forward pass of a trainer's parameters over images of one batch size, by the parts of its training."""
 
     def __init__(self, recipe: Recipe, problem: Problem, split: Split, training: Setup) -> None:
         setup = set_up(recipe, problem, split, training.device, training.tensors.parameters)
@@ -92,8 +93,7 @@ class Evaluation:
         self._metrics = recipe.metrics(setup)
         images, labels = next(iter(setup.tensors.batches))
         self._forward(images, labels, with_totals=True)
-        launch = getattr(recipe.launch, "of_steps", recipe.launch)
-        self._launch = launch(setup, self._forward, self._metrics)
+        self._launch = recipe.launch.for_validation()(setup, self._forward, self._metrics)
         self.images = len(setup.tensors.batches) * problem.batch_size
 
     def enqueue(self) -> None:
@@ -123,7 +123,7 @@ class RecipeTrainer:
         self._last: EpochMetrics | None = None
         self.detail = ""
         self.device: Literal["cpu", "gpu"] = "gpu"
-        self.cuda_stream: int | None = getattr(device, "stream_handle", None)
+        self.cuda_stream: int | None = device.stream_handle
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters."""

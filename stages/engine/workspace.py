@@ -24,7 +24,15 @@ Array = Any  # a CuPy array, or NumPy's in tests; CuPy comes without types
 
 
 class Device(Protocol):
-    """What a workspace needs of the machine that it lives on."""
+    """The machine that a trainer runs on."""
+
+    @property
+    def stream_handle(self) -> int | None:
+        """The handle of the CUDA stream that work is enqueued on; None without CUDA."""
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks can form thread-block clusters."""
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Uninitialised memory."""

@@ -24,6 +24,7 @@ from typing import ClassVar
 
 from stages.classic import r6_cuda_graph
 from stages.engine.parts import blocks, int32
+from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
 
 WARP = 32
@@ -31,7 +32,7 @@ ROWS = 4  # of a block, a warp each
 HEAD_WARPS = 32  # of the one block that adds up totals, as in softmax.cu
 
 
-class FusedHead:
+class FusedHead(Head):
     """All of the head in one kernel."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)

@@ -22,12 +22,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from stages.engine.parts import BIAS_COLS, BIAS_ROWS, blocks, float32, int32
-from stages.engine.recipe import Gemm
+from stages.engine.recipe import Gemm, Update
 from stages.engine.workspace import Array, Setup
 from stages.fusion import r1_fused_head
 
 
-class FusedUpdate:
+class FusedUpdate(Update):
     """Weights updated by the product, biases by the kernel that sums their gradient."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
@@ -54,9 +54,6 @@ class FusedUpdate:
         rows, cols = doutput.shape
         sizes = (float32(self._learning_rate), int32(rows), int32(cols))
         self._bias_update(blocks(cols, BIAS_COLS), (BIAS_COLS, BIAS_ROWS), doutput, self._tensors.biases[layer], *sizes)
-
-    def finish(self) -> None:
-        """Nothing is left."""
 
 
 STAGE = r1_fused_head.STAGE.climb("fused-update", "Fused update", update=FusedUpdate)

@@ -37,6 +37,7 @@ class ParallelUpdate(FusedUpdate):
 
     def __call__(self, layer: int, inputs: Array) -> None:
         """Enqueue the update of one layer from its inputs (B, I) and doutputs[layer] (B, O), on two branches."""
+        self._gemm.flush()  # a withheld product belongs in front of the branches
         with self._device.beside(WEIGHTS):
             self.update_weight(layer, inputs)
         with self._device.beside(BIASES):

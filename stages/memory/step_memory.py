@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from stages.engine.recipe import RunStep
+from numpy.typing import DTypeLike
+
+from stages.engine.recipe import Memory, RunStep
 from stages.engine.workspace import Array
 
 
-class PerStep:
+class PerStep(Memory):
     """Each tensor of a step by a call of its own to an allocator; subclasses say to which."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
@@ -16,7 +18,11 @@ class PerStep:
 
     def __init__(self, device: Any) -> None:
         self._step_allocator = device.step_allocator(self.allocator)
-        self.empty = self._step_allocator.empty
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """A tensor that has memory during a step only."""
+        tensor: Array = self._step_allocator.empty(shape, dtype)
+        return tensor
 
     def zero(self, array: Array) -> None:
         """Nothing: it would not last."""

@@ -33,7 +33,7 @@ from common.cost import Exchanges
 from common.problem import Problem
 from stages.classic import r6_cuda_graph
 from stages.engine.parts import float32, int32
-from stages.engine.recipe import Metrics, RunStep
+from stages.engine.recipe import Launch, Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 from stages.persistent import cluster_plan
 
@@ -46,11 +46,10 @@ MOST_FEATURES = 1024  # the bias among them: 64 for each block
 MOST_CLASSES = 16
 
 
-class ClusterEpoch:
+class ClusterEpoch(Launch):
     """An epoch by one cluster of blocks; raises ValueError for a problem that does not fit it."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    of_steps = r6_cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
     rung: ClassVar[str] = "persistent-cluster"  # which messages begin with
     halves: ClassVar[int] = cluster_plan.EXACT  # float16 that a factor is the sum of, with hidden layers
 
@@ -58,6 +57,11 @@ class ClusterEpoch:
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
             raise ValueError(f"{self.rung}: {reason}")
         self._train = cluster_plan.ClusterMlp(setup, self.halves) if setup.problem.hidden else ClusterRegression(setup)
+
+    @classmethod
+    def for_validation(cls) -> type[Launch]:
+        """A captured graph of the parts that the training kernel absorbs."""
+        return r6_cuda_graph.GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:

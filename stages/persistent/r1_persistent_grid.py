@@ -30,18 +30,17 @@ from common.cost import Exchanges
 from common.problem import Problem
 from stages.classic import r6_cuda_graph
 from stages.engine.parts import float32, int32
-from stages.engine.recipe import Metrics, RunStep
+from stages.engine.recipe import Launch, Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 from stages.persistent.grid_plan import ALL_PARTS, THREADS, GridPlan, make_plan
 
 SMALLEST_SHARED_BYTES = 64 << 10  # that a block can have, of all GPUs from sm_75 on
 
 
-class GridEpoch:
+class GridEpoch(Launch):
     """An epoch by one cooperative launch; raises ValueError for a problem that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
-    of_steps = r6_cuda_graph.GraphEpoch  # validation's, by the parts that training absorbs
     rung: ClassVar[str] = "persistent-grid"
     parts: ClassVar[int] = ALL_PARTS  # of a number, that products take
 
@@ -69,6 +68,11 @@ class GridEpoch:
         block_totals = device.empty((self._blocks, 2), np.float64)
         self._args = (images, labels, tensors.parameters.flat, workspace, block_totals, tensors.totals, self._arrived)
         self._numbers = (int32(plan.steps), float32(setup.problem.learning_rate))
+
+    @classmethod
+    def for_validation(cls) -> type[Launch]:
+        """A captured graph of the parts that the training kernel absorbs."""
+        return r6_cuda_graph.GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:

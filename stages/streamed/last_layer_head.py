@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from common.problem import Problem
 from stages.engine.parts import blocks, float32, int32
+from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
 from stages.fusion.r1_fused_head import FusedHead
 
@@ -13,12 +14,11 @@ BLOCKS, THREADS, MOST_CLASSES = 16, 512, 32  # last_layer.cu
 MOST_BYTES = 224 * 1024  # of shared memory a block
 
 
-class LastLayerHead:
+class LastLayerHead(Head):
     """The head, and all that is to be done for the layer before it."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    takes_layer: ClassVar[bool] = True
-    of_forward = FusedHead  # validation's, which updates nothing
+    includes_last_layer: ClassVar[bool] = True
     rung: ClassVar[str]  # which messages begin with
     below: ClassVar[str]  # which takes any network
 
@@ -34,6 +34,11 @@ class LastLayerHead:
         self._written = (tensors.doutputs[-2], tensors.totals)
         self._sizes = (int32(problem.batch_size), int32(problem.layers[-1].fan_in))
         self._rate = float32(problem.learning_rate)
+
+    @classmethod
+    def for_validation(cls) -> type[Head]:
+        """A head that updates nothing."""
+        return FusedHead
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003

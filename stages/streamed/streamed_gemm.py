@@ -49,12 +49,12 @@ class StreamedGemm(TileGemm):
         weights = sum(4 * layer.fan_in * layer.fan_out for layer in setup.problem.layers)
         self._kept = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
         self._most_shared = setup.device.block_shared_bytes
-        self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
+        self._with_clusters = setup.device.has_clusters
         self._streams = setup.device.trials(
             f"{file} {tile_source_hash(file, __file__)} kept {self._kept} or {self._made}"
         )
         self._ways_back: dict[tuple[int, ...], WayBack] = {}
-        self._held_back: Product | None = None
+        self._withheld: Product | None = None
 
     def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: ProductSpec) -> Candidate:
         """The rung below's way, or one of ours."""
@@ -107,16 +107,22 @@ class StreamedGemm(TileGemm):
         kernel((1, blocks(outputs, WIDTH)), FORWARD_WARPS * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
 
     def _multiply(self, a: Array, b: Array, out: Array, how: ProductSpec) -> None:
-        back, self._held_back = self._held_back, None
-        if back is None and how.kind == "relu_backward" and self._cuts_back(a, b.shape[0]):
-            self._held_back = (a, b, out, how)
-        elif back is None:
-            super()._multiply(a, b, out, how)
-        elif back[0] is b and back[1] is out and how.kind == "bias_row" and how.beta == 1.0:
+        back = self._withheld
+        if back and back[0] is b and back[1] is out and how.kind == "bias_row" and how.beta == 1.0:
+            self._withheld = None
             self._go_back(back, (a, b, out, how))
+            return
+        self.flush()
+        if how.kind == "relu_backward" and self._cuts_back(a, b.shape[0]):
+            self._withheld = (a, b, out, how)
         else:
+            super()._multiply(a, b, out, how)
+
+    def flush(self) -> None:
+        """Enqueue the withheld gradient of a layer's inputs."""
+        back, self._withheld = self._withheld, None
+        if back is not None:
             super()._multiply(*back)
-            self._multiply(a, b, out, how)
 
     def _go_back(self, back: Product, update: Product) -> None:
         key = (*back[2].shape, update[2].shape[1])

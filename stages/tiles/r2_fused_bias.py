@@ -19,12 +19,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from common.cuda.epilogue import Fusion
-from stages.engine.recipe import FusingGemm
+from stages.engine.recipe import FusingGemm, Update
 from stages.engine.workspace import Array, Setup
 from stages.tiles import r1_skinny_gemm
 
 
-class FusedBias:
+class FusedBias(Update):
     """Weights and bias updated by one product."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
@@ -39,9 +39,6 @@ class FusedBias:
         """Enqueue the update of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
         doutput, weight = self._tensors.doutputs[layer], self._tensors.weights[layer]
         self._update(inputs, doutput, weight, self._rows[layer], trans_a=True, alpha=-self._rate, beta=1.0)
-
-    def finish(self) -> None:
-        """Nothing is left."""
 
 
 STAGE = r1_skinny_gemm.STAGE.climb("fused-bias", "Fused bias", update=FusedBias)

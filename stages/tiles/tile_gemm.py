@@ -12,7 +12,7 @@ from common.cuda.compile import local_sources
 from common.cuda.epilogue import Fusion
 from common.source_hash import source_hash
 from stages.engine.parts import BIAS_COLS, BIAS_ROWS, blocks, float32, int32
-from stages.engine.recipe import Precision
+from stages.engine.recipe import FusingGemm, Precision
 from stages.engine.workspace import KERNELS, Array, Setup
 from stages.tiles import tile_kernels
 from stages.tiles.tile_kernels import TileProducts
@@ -50,7 +50,7 @@ Key = tuple[tuple[int, ...], tuple[int, ...], bool, ProductSpec]
 Candidate = tuple[Callable[..., None], bool]  # what enqueues a product, and whether it is ours
 
 
-class TileGemm:
+class TileGemm(FusingGemm):
     """Our tiles or cuBLASLt, in float32; a subclass names another precision and its kernel."""
 
     precision: ClassVar[Precision] = "float32"

@@ -54,7 +54,7 @@ class TileProducts:
     def __init__(self, setup: Setup, file: str, kernel: str, scale: float = 1.0) -> None:
         self._load = partial(setup.kernel, file, kernel)
         self._kernels: dict[int, Callable[..., None]] = {}
-        self._with_clusters = bool(getattr(setup.device, "has_clusters", False))
+        self._with_clusters = setup.device.has_clusters
         self._scale = scale
         self._no_bias = setup.device.empty((1,), np.float32)
         self._no_mask = setup.device.empty((1,), np.uint8)

@@ -14,12 +14,15 @@ from common.cuda.epilogue import Fusion
 from common.trainer import EpochMetrics
 from stages.engine.launch_shapes import FixedShapes
 from stages.engine.parts import AllocatedOnce, ResidentFloat32
-from stages.engine.recipe import Gemm, Metrics, Precision, Recipe, RunStep
+from stages.engine.recipe import Epilogue, FusingGemm, Gemm, Head, Launch, Metrics, Recipe, RunStep, Update
 from stages.engine.workspace import Array, Setup
 
 
 class HostDevice:
     """NumPy's memory, poisoned until it is written; what is enqueued has happened."""
+
+    stream_handle: int | None = None
+    has_clusters = False
 
     def __init__(self) -> None:
         self.stream = HostStream()
@@ -106,12 +109,8 @@ class HostEvent:
         pass
 
 
-class NumpyGemm:
-    precision: ClassVar[Precision] = "float32"
+class NumpyGemm(FusingGemm):
     needs: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, setup: Setup) -> None:
-        pass
 
     def __call__(
         self,
@@ -154,7 +153,7 @@ class NumpyGemm:
             out *= np.unpackbits(fusion.mask, axis=1, bitorder="little")[:, :cols]
 
 
-class NumpyEpilogue:
+class NumpyEpilogue(Epilogue):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
@@ -175,7 +174,7 @@ class NumpyEpilogue:
         doutput *= self._tensors.outputs[layer - 1] > 0
 
 
-class NumpyHead:
+class NumpyHead(Head):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, setup: Setup) -> None:
@@ -194,7 +193,7 @@ class NumpyHead:
         dlogits /= len(labels)
 
 
-class NumpyUpdate:
+class NumpyUpdate(Update):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
@@ -207,11 +206,8 @@ class NumpyUpdate:
         self._gemm(inputs, doutput, self._tensors.weights[layer], trans_a=True, alpha=-self._rate, beta=1.0)
         self._tensors.biases[layer] -= np.float32(self._rate) * doutput.sum(axis=0)
 
-    def finish(self) -> None:
-        pass
 
-
-class NumpyMetrics:
+class NumpyMetrics(Metrics):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, setup: Setup) -> None:
@@ -232,7 +228,7 @@ class NumpyMetrics:
         return EpochMetrics(loss / images, correct / images)
 
 
-class NumpyLaunch:
+class NumpyLaunch(Launch):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:

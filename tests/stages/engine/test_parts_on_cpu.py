@@ -15,7 +15,7 @@ from common.cuda.epilogue import Fusion
 from common.problem import Problem, initial_params
 from ladder.verify.gates import FirstBatches, verify_first_update
 from stages.classic.r1_naive import STAGE as NAIVE
-from stages.engine.recipe import Precision, Recipe
+from stages.engine.recipe import FusingGemm, Precision, Recipe
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array, Setup
 from stages.fusion.r1_fused_head import FusedHead
@@ -38,7 +38,7 @@ assert NAIVE.recipe is not None
 STEPS = 2
 
 
-class AnyCut:
+class AnyCut(FusingGemm):
     """Our tile kernel by itself, each product cut in another of the ways that are tried on a GPU."""
 
     precision: ClassVar[Precision] = "float32"

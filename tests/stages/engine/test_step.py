@@ -12,6 +12,7 @@ from common.data.dataset import Split
 from common.oracle import Oracle, evaluate
 from common.problem import Problem, initial_params
 from common.trainer import Trainer, ValidatingTrainer
+from stages.engine.recipe import Head
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array, Setup
 from stages.references.numpy_cpu import NumpyTrainer
@@ -96,8 +97,11 @@ def test_training_is_the_same_bit_for_bit_with_validation() -> None:
 class NumpyLastLayerHead(NumpyHead):
     """The head with the last layer, by the parts that it takes over."""
 
-    takes_layer: ClassVar[bool] = True
-    of_forward = NumpyHead
+    includes_last_layer: ClassVar[bool] = True
+
+    @classmethod
+    def for_validation(cls) -> type[Head]:
+        return NumpyHead
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -156,6 +160,34 @@ def test_every_product_of_an_epoch_was_asked_for_while_preparing() -> None:
         trainer.run_epoch(epoch)
     assert set(asked) == prepared
     assert len(asked) == 10 * 2 * 8
+
+
+def test_a_withheld_product_is_enqueued_before_the_step_ends() -> None:
+    class LateGemm(NumpyGemm):
+        def __init__(self, setup: Setup) -> None:
+            super().__init__(setup)
+            self._withheld: list[tuple[Any, dict[str, Any]]] = []
+
+        def __call__(self, *arrays: Array, **how: Any) -> None:
+            self.flush()
+            if how.get("trans_a"):  # the weight gradients, which nothing reads until the next step
+                self._withheld.append((arrays, how))
+            else:
+                super().__call__(*arrays, **how)
+
+        def flush(self) -> None:
+            while self._withheld:
+                arrays, how = self._withheld.pop()
+                super().__call__(*arrays, **how)
+
+    problem, split = Problem(inputs=13, classes=3, hidden=(5,), batch_size=8), random_split(24, 13, 3)
+    trained = []
+    for gemm in (NumpyGemm, LateGemm):
+        trainer = RecipeTrainer(replace(RECIPE, gemm=gemm), problem, split, HostDevice())
+        trainer.load_params(initial_params(problem, run=0))
+        trainer.run_epoch(0)
+        trained.append([tensor.tobytes() for tensor in trainer.read_params().tensors().values()])
+    assert trained[0] == trained[1]
 
 
 def test_runs_start_from_the_parameters_they_are_given() -> None:

@@ -64,7 +64,10 @@ def test_it_trains_as_the_oracle_does(
     assert [check for check in checks if not check.passed] == []
 
 
-def test_a_product_held_back_comes_before_any_other(device: ShimDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("next_call", ["product", "flush"])
+def test_a_withheld_product_comes_before_any_other(
+    next_call: str, device: ShimDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(0), raising=False)
     assert NAIVE.recipe is not None
     setup = set_up(NAIVE.recipe, PROBLEM, random_split(17, 20, 10), device)
@@ -75,6 +78,9 @@ def test_a_product_held_back_comes_before_any_other(device: ShimDevice, monkeypa
     mask: Any = np.full(mask_shape(17, 19), 255, np.uint8)
     multiply.fused(doutput, weight, dinput, Fusion("relu_backward", mask=mask), trans_b=True)
     assert np.isnan(dinput).all()
+    if next_call == "flush":
+        multiply.flush()
+        assert not np.isnan(dinput).any()
     multiply(doutput, other, product)
     for found, left, right in ((dinput, doutput, weight.T), (product, doutput, other)):
         assert np.abs(found - left.astype(np.float64) @ right).max() < 1e-4

@@ -1,79 +1,94 @@
-"""The README's figures and tables, generated between two markers from the recorded runs.
+"""The tables that README and the pages of docs/ take from the recorded runs, each between two markers.
 
 A recorded run is a folder `results/reference/<gpu>/<problem>` with its `results.json`, `report.md` and `figures/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
 from reports.facts import numbers
-from reports.facts.baselines import winners
+from reports.facts.baselines import fastest_peer, precision_class, ratio, references, winners
+from reports.facts.headline_rungs import headline_rungs
 from reports.facts.provenance import provenance
-from reports.facts.summary import HOW_TO_READ, heading, yardsticks
+from reports.facts.summary import heading
 from reports.facts.warnings import notices
-from reports.markdown.tables import README_COLUMNS, figure_links, notice_blocks, stage_table, table
+from reports.markdown.tables import cell, code, figure_links, notice_blocks, table
 
-BEGIN = "<!-- ladder:begin -->"
-END = "<!-- ladder:end -->"
+LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
+NETWORKS = ("<!-- networks:begin -->", "<!-- networks:end -->")
+MOST_RUNGS = 15  # rows of a table that fits on a screen
+
+Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 
 
 class ReadmeError(Exception):
-    """A README that the recorded runs cannot be put into: one line with the file, the reason and the way out."""
+    """A page without the markers that a table belongs between: one line with the file, the reason and the way out."""
 
 
-def readme_block(runs: list[tuple[str, Results]]) -> str:
-    """What stands between the markers, of runs given as (folder relative to the README, results).
-
-    Each GPU has a table of all its runs, then its first run whole, with figure; the reports have the others.
-    """
-    blocks = []
-    for gpu, group in groupby(runs, key=_gpu):
-        recorded = list(group)
-        blocks += [*_overview(gpu, recorded), *_run_blocks(*recorded[0], gpu)]
-    return "\n\n".join(blocks)
+def ladder_block(runs: Runs) -> str:
+    """The ladder of each GPU's first run: at most 15 rungs, each beside the rung that it climbs from."""
+    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _ladder(*next(group), gpu))
 
 
-def recorded_runs(readme: Path, reference: Path) -> list[tuple[str, Results]]:
-    """The runs below `results/reference` with their folders relative to the README, the shallowest network first.
+def networks_block(runs: Runs) -> str:
+    """A table for each GPU: the fastest rung and the fastest reference of every recorded run."""
+    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu))
+
+
+BLOCKS: dict[tuple[str, str], Callable[[Runs], str]] = {LADDER: ladder_block, NETWORKS: networks_block}
+
+
+def recorded_runs(page: Path, reference: Path) -> list[tuple[str, Results]]:
+    """The runs below `results/reference` with their folders relative to a page, the shallowest network first.
 
     Raises ladder.records.run.ResultsError for a file that cannot be read.
     """
     folders = sorted(file.parent for file in reference.glob("*/*/results.json"))
-    runs = [(folder.relative_to(readme.parent).as_posix(), load(folder)) for folder in folders]
+    runs = [(PurePosixPath(os.path.relpath(folder, page.parent)).as_posix(), load(folder)) for folder in folders]
     return sorted(runs, key=_by_gpu_and_depth)
 
 
 def update_readme(readme: Path, reference: Path) -> bool:
-    """Put the recorded runs into the README; whether that changed it. Raises ReadmeError, ResultsError or OSError."""
-    old = readme.read_text(encoding="utf-8")
-    new = _updated(old, readme, reference)
-    if new != old:
-        atomic_write(readme, new)
-    return new != old
+    """Put the recorded runs into README and the pages of `docs/` beside it; whether that changed one of them.
+
+    README must have the ladder's markers. Raises ReadmeError, ResultsError or OSError.
+    """
+    changed = [(page, new) for page, old, new in _pages(readme, reference) if new != old]
+    for page, new in changed:
+        atomic_write(page, new)
+    return bool(changed)
 
 
 def readme_is_current(readme: Path, reference: Path) -> bool:
-    """Whether the README shows just what the recorded runs say. Raises as `update_readme` does."""
-    text = readme.read_text(encoding="utf-8")
-    return _updated(text, readme, reference) == text
+    """Whether README and the pages of `docs/` show the recorded runs as they are. Raises as `update_readme` does."""
+    return all(new == old for _, old, new in _pages(readme, reference))
 
 
-def _updated(text: str, readme: Path, reference: Path) -> str:
-    return between(text, readme, (BEGIN, END), readme_block(recorded_runs(readme, reference)))
+def _pages(readme: Path, reference: Path) -> Iterator[tuple[Path, str, str]]:
+    """Every page with its text as it is, and as it should be."""
+    for page in (readme, *sorted((readme.parent / "docs").rglob("*.md"))):
+        old = new = page.read_text(encoding="utf-8")
+        for markers, block in BLOCKS.items():
+            if markers[0] in old or (page == readme and markers == LADDER):
+                new = between(new, page, markers, block(recorded_runs(page, reference)))
+        yield page, old, new
 
 
-def between(text: str, readme: Path, markers: tuple[str, str], block: str) -> str:
-    """The README's text with a block between two markers; ReadmeError where they are not there."""
+def between(text: str, page: Path, markers: tuple[str, str], block: str) -> str:
+    """The page's text with a block between two markers; ReadmeError where they are missing."""
     first, last = markers
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ReadmeError(f"{readme}: has no {first} followed by {last}; put both where the table belongs")
+        raise ReadmeError(f"{page}: has no {first} followed by {last}; put both where the table belongs")
     inside = f"\n\n{block}\n\n" if block else "\n"
     return f"{before}{first}{inside}{last}{after}"
 
@@ -87,17 +102,16 @@ def _gpu(run: tuple[str, Results]) -> str:
     return PurePosixPath(run[0]).parent.name.upper()
 
 
-def _overview(gpu: str, runs: Sequence[tuple[str, Results]]) -> Iterator[str]:
-    """Who is the fastest in each run, among the rungs and among the references."""
+def _networks(runs: Runs, gpu: str) -> Iterator[str]:
     yield f"### Every recorded network, on {gpu}"
     yield (
-        "us/step, in each class of precision: the classic ladder's last rung, the fastest rung, and the fastest "
-        "reference of the same run."
+        "us/step in each class of precision: `cuda-graph`, the fastest rung, and the fastest reference of the same "
+        "run. Lead: how many times as fast as that reference the rung is."
     )
     yield from notice_blocks(list({loud.text: loud for _, run in runs for loud in notices(run) if loud.loud}.values()))
-    columns = ("Network, batch", "Precision", "cuda-graph", "Fastest rung", "us/step", "Fastest reference", "us/step")
+    columns = ("Network, batch", "Precision", "`cuda-graph`", "Fastest rung", "us/step", "Fastest reference", "us/step")
     lines = [(_link(folder, run), *cells) for folder, run in runs for cells in _winners(run)]
-    yield table((*columns, "vs"), lines, right=[False, False, True, False, True, False, True, True])
+    yield table((*columns, "Lead"), lines, right=[False, False, True, False, True, False, True, True])
 
 
 def _link(folder: str, run: Results) -> str:
@@ -111,9 +125,9 @@ def _winners(run: Results) -> list[tuple[str, ...]]:
         (
             winner.precision,
             graph.get("float32", numbers.MISSING) if winner.precision == "float32" else "",
-            f"`{winner.rung.name}`",
+            code(winner.rung.name),
             _step(winner.rung),
-            f"`{winner.reference.name}`",
+            code(winner.reference.name),
             _step(winner.reference),
             numbers.ratio(winner.speedup),
         )
@@ -125,15 +139,42 @@ def _step(stage: StageResult) -> str:
     return numbers.microseconds(stage.timing.step_us if stage.timing else None)
 
 
-def _run_blocks(folder: str, results: Results, gpu: str) -> list[str]:
-    timed = any(stage.status == "passed" for stage in results.stages)
-    return [
-        f"### {heading(results)}, on {gpu}",
-        f"us/step is the median of all runs; preparation is not in it. {HOW_TO_READ}",
-        provenance(results),
-        *notice_blocks(notices(results)),
-        *(figure_links(["epoch_time.svg"], f"{folder}/figures") if timed else []),
-        stage_table(results, README_COLUMNS),
-        f"{yardsticks(results)} [The whole report]({folder}/report.md) has ms/epoch with its spread, memory, "
-        "preparation, every check and the figures.",
-    ]
+def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
+    shown = headline_rungs(results, MOST_RUNGS)
+    yield f"### {heading(results)}, on {gpu}"
+    yield provenance(results)
+    yield from notice_blocks(notices(msgspec.structs.replace(results, stages=shown)))
+    report = f"[report]({folder}/report.md)"
+    if not shown:
+        yield f"No rung was timed in this run; its {report} says why."
+        return
+    yield from figure_links(["epoch_time.svg"], f"{folder}/figures")
+    stages = {stage.name: stage for stage in shown}
+    yield table(
+        ("Rung", "From", "What changes", "us/step", "x of from"),
+        [
+            (
+                code(stage.name),
+                code(stage.below) if stage.below else "",
+                cell(stage.title),
+                _step(stage),
+                numbers.ratio(ratio(stages.get(stage.below or ""), stage)),
+            )
+            for stage in shown
+        ],
+        right=[False, False, False, True, True],
+    )
+    rungs = [stage for stage in results.stages if stage.group != "reference"]
+    others = f" The other {len(rungs) - len(shown)} rungs are in the {report}," if len(rungs) > len(shown) else ""
+    yield (
+        "us/step is the median of all runs; preparation is not in it. x of from: how many times as fast as the rung "
+        f"that it climbs from; below 1x it is slower.{_references(results, shown)}"
+        f"{others or f' The {report} has the rest,'} with spreads, checks, profiles and floors."
+    )
+
+
+def _references(results: Results, shown: Sequence[StageResult]) -> str:
+    """A sentence with the fastest reference of each class of precision among the rungs shown; empty without one."""
+    found = {precision_class(rung): fastest_peer(rung, references(results)) for rung in shown}
+    told = [f"{code(peer.name)} with {_step(peer)} us/step in {name}" for name, peer in found.items() if peer]
+    return f" The fastest references of the run: {numbers.listing(told)}." if told else ""

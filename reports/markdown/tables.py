@@ -28,15 +28,10 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Prepare": lambda row: numbers.seconds(row.prepare_s),
     "Test accuracy": lambda row: row.accuracy,
     "Checked": lambda row: cell(row.verdict),
-    "Checked accuracy": lambda row: row.accuracy if row.epoch_s else f"**{row.status}**",
 }
-REPORT_COLUMNS = tuple(name for name in COLUMNS if name != "Checked accuracy")
+REPORT_COLUMNS = tuple(COLUMNS)
 CYCLE_COLUMNS = ("Cycles/step",)
 FLOOR_COLUMNS = ("x own floor", "x physical floor")
-README_COLUMNS = (
-    "Stage", "What changed", "Precision", "us/step", "Launches/step", "vs below", "vs naive", "vs PyTorch",
-    "Checked accuracy",
-)  # fmt: skip
 IN_WORDS = {"Stage", "What changed", "Precision", "Checked"}  # to the left; numbers stand to the right
 FIGURE_TITLES = {
     "epoch_time.svg": "Milliseconds an epoch, stage by stage",
@@ -80,6 +75,11 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Sequence
     """A table of cells that are markdown already; `right` says which columns are set to the right."""
     rule = ["---:" if to_the_right else "---" for to_the_right in right or [False] * len(header)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
+
+
+def code(name: str) -> str:
+    """A stage's name inside a table: `` `cuda-graph` ``."""
+    return cell(f"`{name}`")
 
 
 def cell(text: str) -> str:

@@ -15,7 +15,7 @@ from reports.compare.many_runs import Machines, compare_machines
 from reports.compare.render import Form, print_comparison
 from reports.compare.verdicts import Comparison, compare
 from reports.figures.run_figures import drawings
-from reports.markdown.readme import readme_block
+from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
 from reports.terminal.explain import print_explain
 from reports.terminal.tables import print_results
@@ -29,6 +29,7 @@ def renderings() -> dict[str, str]:
     run = sample.results()
     two = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
     many = compare_machines(recorded.machines())
+    runs = [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
     return {
         "compare.txt": comparison_text(two, "text"),
         "compare.md": comparison_text(two, "markdown"),
@@ -41,10 +42,7 @@ def renderings() -> dict[str, str]:
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
         "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
-        "readme.md": readme_block(
-            [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
-        )
-        + "\n",
+        "readme.md": f"{ladder_block(runs)}\n\n{networks_block(runs)}\n",
     }
 
 

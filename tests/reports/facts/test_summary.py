@@ -8,7 +8,6 @@ import pytest
 from ladder.records.run import Results, Spread, StageDoc
 from reports.facts.summary import Row, caption, rows, setbacks
 from reports.facts.warnings import notices
-from reports.markdown.readme import readme_block
 from reports.markdown.run_report import report
 from tests.reports import recorded, sample
 
@@ -65,7 +64,6 @@ def test_a_pytorch_that_broke_is_told_beside_the_one_that_is_compared_with() -> 
     sentence = "to compare with. torch-eager crashed, so that PyTorch's best may be faster."
     assert caption(run).endswith(sentence)
     assert sentence in report(run, [])
-    assert sentence in readme_block([("results/reference/h200/hidden-256", run)])
     run = sample.replace_stage(run, "torch-eager-cpu", status="failed", reason="loss curve")
     assert "PyTorch's best may be faster" not in caption(run)  # than nothing: no PyTorch in float32 is left
     run = sample.replace_stage(sample.results(), "torch-eager-cpu", status="skipped", reason="no wheel")

@@ -19,7 +19,7 @@ from reports.facts.summary import rows, table_order
 from reports.facts.time_breakdown import chain
 from reports.figures.run_figures import drawings, figures
 from reports.markdown.run_report import report
-from reports.markdown.tables import README_COLUMNS, stage_table
+from reports.markdown.tables import REPORT_COLUMNS, stage_table
 from reports.render import render_study
 from reports.terminal.tables import print_results
 from tests.reports import sample, study_sample
@@ -58,7 +58,7 @@ def run() -> Results:
 def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(run: Results) -> None:
     names = [stage.name for stage in table_order(run)]
     assert names[-4:] == ["alloc-cudamalloc", "alloc-arena", "pinned", "resident-f32"]
-    lines = stage_table(run, README_COLUMNS).splitlines()
+    lines = stage_table(run, REPORT_COLUMNS).splitlines()
     headings = [line.split("|")[1].strip() for line in lines if line.startswith("| *")]
     assert headings == ["*References*", "*Side rungs: memory*", "*Side rungs: data path*"]
     assert lines[-3].startswith("| *Side rungs: data path*")

@@ -9,17 +9,27 @@ from matplotlib.figure import Figure
 from ladder.records.run import Results, ResultsError, save
 from reports.facts.baselines import winners
 from reports.figures import timeline
-from reports.markdown.readme import BEGIN, END, ReadmeError, readme_is_current, recorded_runs, update_readme
+from reports.markdown.readme import (
+    LADDER,
+    MOST_RUNGS,
+    NETWORKS,
+    ReadmeError,
+    readme_is_current,
+    recorded_runs,
+    update_readme,
+)
 from reports.render import render_all
 from tests.reports import sample
 
 ROOT = Path(__file__).parents[3]
+BEGIN, END = LADDER
 
 
 @pytest.fixture
 def readme(tmp_path: Path) -> Path:
     path = tmp_path / "README.md"
-    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    networks = "\n".join(NETWORKS)
+    path.write_text(f"before\n{networks}\nbetween\n{BEGIN}\nold\n{END}\nafter\n")
     return path
 
 
@@ -42,9 +52,9 @@ def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(
     if not runs:
         pytest.skip("no run is recorded under results/reference")
     assert readme_is_current(readme, reference), "`python run_ladder.py readme` writes it again"
-    text = readme.read_text(encoding="utf-8")
+    pages = "".join(page.read_text(encoding="utf-8") for page in (readme, *(ROOT / "docs").rglob("*.md")))
     for folder, run in runs:
-        assert f"]({folder}/report.md)" in text
+        assert f"{folder}/report.md)" in pages
         rendered = tmp_path / folder
         rendered.mkdir(parents=True)
         render_all(run, rendered)
@@ -60,7 +70,8 @@ def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
     assert not readme_is_current(readme, reference)
     assert update_readme(readme, reference)
     text = readme.read_text()
-    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.startswith(f"before\n{NETWORKS[0]}\n")
+    assert f"\n{NETWORKS[1]}\nbetween\n{BEGIN}\n" in text
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text.splitlines()
     assert "](results/reference/h200/hidden-256/figures/epoch_time.svg)" in text
@@ -88,13 +99,13 @@ def test_the_smaller_network_comes_first(readme: Path) -> None:
     assert text.index("[784-10, 128]") < text.index("[784-256-10, 128]") < text.index("### 784-10 on MNIST")
 
 
-def test_every_gpu_has_a_table_of_all_its_runs_and_the_first_of_them_whole(readme: Path) -> None:
+def test_every_gpu_has_a_table_of_all_its_runs_and_the_ladder_of_the_first(readme: Path) -> None:
     record(sample.results(), readme, "h200/hidden-256")
     record(sample.results(), readme, "a100/hidden-256")
     reference = record(sample.deeper_results(), readme, "h200/hidden-128-128-128")
     update_readme(readme, reference)
     text = readme.read_text()
-    assert text.count("| Network, batch |") == text.count("| Stage |") == 2
+    assert text.count("| Network, batch |") == text.count("| Rung |") == 2
     assert text.count("NVIDIA H200, driver 580.65; recorded 2026-11-20") == 2
     for folder in ("h200/hidden-256", "a100/hidden-256"):
         assert f"](results/reference/{folder}/figures/epoch_time.svg)" in text
@@ -119,6 +130,47 @@ def test_a_run_with_nothing_to_compare_is_in_the_table_all_the_same(readme: Path
     assert "(results/reference/h200/hidden-256/report.md) | - | - |" in readme.read_text()
 
 
+def ladder(text: str) -> dict[str, list[str]]:
+    """The cells of each rung's row, by its name."""
+    lines = [line for line in text.split(BEGIN)[1].splitlines() if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return {row[0].strip("`"): row[1:] for row in rows}
+
+
+def test_a_rung_is_beside_the_one_it_climbs_from_and_only_with_a_time(readme: Path) -> None:
+    update_readme(readme, record(sample.results(), readme, "h200/hidden-256"))
+    assert ladder(readme.read_text()) == {
+        "naive": ["", "Hand-written kernels", "85.5", "-"],
+        "async": ["`naive`", "Asynchronous metrics", "42.7", "2.00x"],
+        "cublas": ["`async`", "cuBLAS GEMM", "36.8", "1.16x"],
+        "bf16-gemm": ["`cublas`", "Tensor cores", "45.9", "0.80x"],
+    }
+    assert (
+        "`jax-scan` with 53.4 us/step in float32 and `torch-amp` with 214 us/step in bf16/fp16." in readme.read_text()
+    )
+
+
+def test_a_long_ladder_keeps_the_rungs_that_change_most_and_those_below_them(readme: Path) -> None:
+    update_readme(readme, ROOT / "results" / "reference")
+    shown = ladder(readme.read_text())
+    assert len(shown) <= MOST_RUNGS
+    for cells in shown.values():
+        assert not cells[0] or cells[0].strip("`") in shown
+    assert {"naive", "cuda-graph", "persistent-cluster"} <= set(shown)
+
+
+def test_pages_of_docs_with_markers_are_written_too(readme: Path) -> None:
+    page = readme.parent / "docs" / "recordings.md"
+    page.parent.mkdir()
+    page.write_text("\n".join(NETWORKS))
+    reference = record(sample.results(), readme, "h200/hidden-256")
+    assert update_readme(readme, reference)
+    assert "](../results/reference/h200/hidden-256/report.md)" in page.read_text()
+    assert readme_is_current(readme, reference)
+    page.write_text("\n".join(NETWORKS))
+    assert not readme_is_current(readme, reference)
+
+
 def test_data_that_is_not_mnist_is_a_warning_there_too(readme: Path) -> None:
     update_readme(readme, record(sample.synthetic_results(), readme, "h200/hidden-256"))
     assert "NOT MNIST" in readme.read_text()
@@ -126,7 +178,7 @@ def test_data_that_is_not_mnist_is_a_warning_there_too(readme: Path) -> None:
 
 def test_without_recorded_runs_the_block_is_empty(readme: Path) -> None:
     update_readme(readme, readme.parent / "results" / "reference")
-    assert readme.read_text() == f"before\n{BEGIN}\n{END}\nafter\n"
+    assert readme.read_text().endswith(f"between\n{BEGIN}\n{END}\nafter\n")
 
 
 @pytest.mark.parametrize("text", ["nothing", f"{END} {BEGIN}", BEGIN, END])

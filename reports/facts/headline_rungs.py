@@ -1,0 +1,42 @@
+"""The rungs that a short table shows: those that change a step's time most, each with the rungs below it."""
+
+from __future__ import annotations
+
+import math
+
+from ladder.records.run import Results, StageResult
+from reports.facts.baselines import epoch_s, ratio
+from reports.facts.summary import SIDES, table_order
+
+
+def headline_rungs(results: Results, most: int) -> list[StageResult]:
+    """At most `most` timed rungs of the ladder, in table order; ablations and references are left out.
+
+    A rung comes with every timed rung on its way up, so that each row's parent is in the table.
+    """
+    timed = {
+        stage.name: stage
+        for stage in table_order(results)
+        if stage.group not in ("reference", *SIDES) and epoch_s(stage) is not None
+    }
+    chosen: set[str] = set()
+    for name in sorted(timed, key=lambda name: -_effect(timed, name)):
+        wanted = chosen | _way_up(timed, name)
+        if len(wanted) <= most:
+            chosen = wanted
+    return [stage for name, stage in timed.items() if name in chosen]
+
+
+def _effect(timed: dict[str, StageResult], name: str) -> float:
+    """How far a rung moves the time of its parent, as a logarithm; infinite for a rung without a timed parent."""
+    factor = ratio(timed.get(timed[name].below or ""), timed[name])
+    return math.inf if factor is None else abs(math.log(factor))
+
+
+def _way_up(timed: dict[str, StageResult], name: str | None) -> set[str]:
+    """A rung and the timed rungs that it climbs from."""
+    way: set[str] = set()
+    while name in timed and name not in way:
+        way.add(name)
+        name = timed[name].below
+    return way

@@ -310,13 +310,13 @@ def test_an_interrupted_study_goes_on_and_loses_nothing(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"varied": []}, "its points vary nothing"),
+        ({"varied": []}, "it has several points and varies nothing"),
         ({"varied": ["nope"]}, "point 'hidden-3' has no value of 'nope'"),
-        ({"points": []}, "it has no points, or two of one name"),
-        ({"points": ["twice"]}, "it has no points, or two of one name"),
-        ({"points": ["../out"]}, "point '../out' is no folder's name"),
-        ({"points": [".."]}, "point '..' is no folder's name"),
-        ({"points": ["a\0b"]}, "point 'a\\x00b' is no folder's name"),
+        ({"points": []}, "it has no points, or two of the same name"),
+        ({"points": ["twice"]}, "it has no points, or two of the same name"),
+        ({"points": ["../out"]}, "point '../out' is not a folder's name"),
+        ({"points": [".."]}, "point '..' is not a folder's name"),
+        ({"points": ["a\0b"]}, "point 'a\\x00b' is not a folder's name"),
     ],
 )
 def test_a_study_that_cannot_be_is_none_of_ours(

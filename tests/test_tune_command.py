@@ -113,7 +113,7 @@ def test_a_record_that_cannot_be_read_is_one_line(
     assert main(["report", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"run_ladder.py: {tmp_path}/tuning.json: is no tuning of this program")
+    assert err.startswith(f"run_ladder.py: {tmp_path}/tuning.json: not a tuning record of this program")
     assert err.count("\n") == 1
 
 

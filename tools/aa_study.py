@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
-from ladder.records.statistics import ENOUGH, OF_A_VERDICT, Interval, ratio_interval
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, Interval, ratio_interval
 from reports.compare.verdicts import Side, Verdict, interval_between, side_of, verdict_of
 from reports.facts.provenance import provenance
 from reports.markdown.tables import table
@@ -57,10 +57,10 @@ SIDES_SIMULATED = ((2, 2), (5, 5), (7, 7), (8, 8), (8, 24), (12, 12), (24, 24))
 SPREADS = {True: 0.10, False: 0.01}  # of few processes it is the expected spread that counts, so they have just that
 
 
-def missed(like: str, sides: tuple[int, int], draws: int = SIMULATED, confidence: float = OF_A_VERDICT) -> float:
+def missed(like: str, sides: tuple[int, int], draws: int = SIMULATED, confidence: float = VERDICT_CONFIDENCE) -> float:
     """How often the interval of the ratio of two like sides misses 1."""
     random = np.random.default_rng(SEED)
-    spread = SPREADS[min(sides) < ENOUGH]
+    spread = SPREADS[min(sides) < BOOTSTRAP_PROCESSES]
     misses = 0
     for _ in range(draws):
         base, new = (np.exp(spread * LIKE[like](random, count)) for count in sides)

@@ -1,4 +1,4 @@
-"""What a GPU can do at best and what follows from it for a stage, as `results.json` keeps both."""
+"""The measured limits of a GPU, and the floors that follow for a stage, as `results.json` keeps them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import msgspec
 from ladder.records.profile import Positive
 
 Unit = Literal["us", "GB/s", "TFLOP/s"]
-SHARED = "another process had the GPU as well; end it, and measure anew"  # why a primitive was left out
+# The reason that records keep for a skipped primitive: readers compare it, so it must not change.
+SHARED = "another process had the GPU as well; end it, and measure anew"
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """One primitive: the middle and the ends of some samples, in its unit."""
+    """One primitive: median, minimum and maximum of its samples, in its unit."""
 
     name: str
     title: str
@@ -24,22 +25,22 @@ class Limit(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> float:
-        """The shortest time or the highest rate: what a floor is made of."""
+        """The shortest time or the highest rate; floors use it."""
         return self.min if self.unit == "us" else self.max
 
     @property
     def spread(self) -> float:
-        """How far the samples lie apart, as a share of their middle."""
+        """The range of the samples, as a share of their median."""
         return (self.max - self.min) / self.median
 
 
 class Chip(msgspec.Struct, frozen=True):
-    """What the driver says of the GPU that was measured."""
+    """Sizes of the measured GPU, as the driver reports them."""
 
     multiprocessors: int
     l2_bytes: int
     on_chip_bytes: int  # shared memory and registers of all multiprocessors together
-    block_shared_bytes: int = 0  # that one block can have at most; 0 in records that lack it
+    block_shared_bytes: int = 0  # the most shared memory that one block can use; 0 in older records
 
 
 class LimitsRecord(msgspec.Struct, frozen=True):
@@ -47,35 +48,35 @@ class LimitsRecord(msgspec.Struct, frozen=True):
 
     chip: Chip
     limits: list[Limit]
-    skipped: dict[str, str]  # the titles of primitives that are not in `limits`, each with the reason
-    seconds: float  # that measuring took
+    skipped: dict[str, str]  # titles of primitives without a limit, each with the reason
+    seconds: float  # spent measuring
 
     def get(self, name: str) -> Limit | None:
-        """The primitive of this name; None where it was left out."""
+        """The primitive of this name; None if it was skipped."""
         return next((limit for limit in self.limits if limit.name == name), None)
 
 
 class DesignFloor(msgspec.Struct, frozen=True):
-    """What a step of a stage takes at least, given its own kernels, launches and waits; all in us."""
+    """The least time of a step of one stage, given its own kernels, launches and waits; all in us."""
 
-    launching_us: float  # the host's time for its launches
-    kernels_us: float  # the device's time for its kernels, which may overlap with launching
-    waiting_us: float  # what the host's waits add to the longest of the others
-    exchanging_us: float = 0.0  # what exchanges within its kernels take, during which kernels may compute
+    launching_us: float  # the host's time for the launches
+    kernels_us: float  # the device's time for the kernels; overlaps with launching
+    waiting_us: float  # added to the longest of the others by the host's waits
+    exchanging_us: float = 0.0  # data exchanges within kernels; overlaps with their computing
 
     @property
     def total_us(self) -> float:
-        """The floor."""
+        """The floor in us."""
         return max(self.launching_us, self.kernels_us, self.exchanging_us) + self.waiting_us
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """What a step takes at least; common/cost.py says how both are made."""
+    """The least time of a step; `common/cost.py` has the formulas."""
 
-    physical_us: float  # of the problem, whatever the stage: a time below it is impossible
-    design: DesignFloor | None  # null where launches and kernels were not counted
+    physical_us: float  # of the problem in any stage: a shorter time is impossible
+    design: DesignFloor | None  # null if launches and kernels were not counted
 
     @property
     def design_us(self) -> float | None:
-        """The floor of the stage's own design, which is never below that of the problem."""
+        """The floor of the stage's design in us, never below the problem's own; None without a design."""
         return None if self.design is None else max(self.design.total_us, self.physical_us)

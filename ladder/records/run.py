@@ -1,7 +1,7 @@
-"""`results.json`: everything a run found out, as plain data.
+"""`results.json`: everything that a run measured, as plain data.
 
-Every table, report and figure is a rendering of this file and of nothing else. Seconds are floats in `_s`,
-microseconds in `_us`. A number that is not finite is written as null, since JSON has no other word for it.
+Every table, report and figure is a rendering of this file alone. Names ending in `_s` are seconds, in `_us`
+microseconds. A number that is not finite becomes null, since JSON has no NaN.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "de
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
-Pace = Annotated[float, msgspec.Meta(ge=1e-9)]  # times are divided by it
+Pace = Annotated[float, msgspec.Meta(ge=1e-9)]  # positive, since readers divide by it
 PREFERRED: tuple[Tool, ...] = ("cupti", "nsys")
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The middle and the ends of some samples."""
+    """Median, minimum and maximum of some samples."""
 
     median: Amount
     min: Amount
@@ -41,69 +41,67 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One verification: an error, the limit it may not pass, and whether it stayed within (`error <= limit`)."""
+    """One verification: an error, its limit, and whether it passed (`error <= limit`)."""
 
-    what: str
-    error: float | None  # null: not a finite number
+    what: str  # the check's name
+    error: float | None  # null: not finite
     limit: float
     passed: bool
 
 
 class GpuState(msgspec.Struct, frozen=True):
-    """What NVML said of the GPU after a run."""
+    """The GPU after a run, as NVML reports it."""
 
     sm_mhz: int
     temperature_c: int
     power_w: float
     throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
-    other_processes: int | None = None  # that compute on this GPU, beside ours; null where NVML did not say
+    other_processes: int | None = None  # other processes that compute on this GPU; null if NVML does not report them
 
 
 class HostState(msgspec.Struct, frozen=True):
-    """What others took of the host during a run."""
+    """The share of the host that other work took during a run."""
 
-    waited_s: float  # for a core, all threads together
-    stolen_s: float  # by other virtual machines, all cores together
-    others: float = 0.0  # the share of the machine's cores that other processes kept busy
-    idle_cores: float = 0.0  # of those that it may use, how many had nothing to do; 0 where the system does not say
+    waited_s: float  # waiting for a core, all threads together
+    stolen_s: float  # taken by other virtual machines, all cores together
+    others: float = 0.0  # share of the machine's cores that other processes kept busy
+    idle_cores: float = 0.0  # idle ones among the cores that this process may use; 0 if the system does not report them
 
 
 class Process(msgspec.Struct, frozen=True):
-    """What one fresh process measured in one round."""
+    """The measurements of one fresh process in one round."""
 
     round: Annotated[int, msgspec.Meta(ge=0)]
     prepare_s: float
-    warmups_s: list[float]  # each of half a run's epochs, or as many as it takes to compute metrics
+    warmups_s: list[float]  # each has half a run's epochs, or as many as metrics need
     runs_s: list[float]  # each a whole training run of `epochs` epochs, fence to fence on the host's clock
-    gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null where the stage has no stream
+    gpu_runs_s: list[float] | None  # the same runs between two CUDA events; null if the stage has no stream
     gpu_states: list[GpuState]
-    gpu_memory_mib: float | None = None  # what it took on the device, its CUDA context among it
-    host_states: list[HostState] = []  # of every run, warm-ups first; empty where the system does not say
-    disturbed: list[str] = []  # by what, as `ladder.machine.disturbance` judges it; never by the times themselves
-    seen: Split | None = None  # a step of this very process under CUPTI, after its runs; null where that saw nothing
-    split: Split | None = None  # the same without what CUPTI costs: adds up to the median of these runs
-    detail: str = ""  # what the trainer said of itself, such as `CPU, 2 threads`: it may differ from process to process
-    epochs: Count | None = None  # of each of its runs; null in results that are older than this field
-    pace_s: Pace | None = (
-        None  # of the host's cores, before and after: see `ladder.machine.cpu_speed`; null of stages on a GPU
-    )
-    beside: int = 0  # up to so many others of the same run: then no time here says anything, and its stage has none
-    took_s: dict[str, float] = {}  # where its own time went, by part; what is timed is "measure" alone
+    gpu_memory_mib: float | None = None  # taken by this process, including its CUDA context
+    host_states: list[HostState] = []  # one per run, warm-ups first; empty if the system does not report them
+    disturbed: list[str] = []  # reasons found by `ladder.machine.disturbance`, which never looks at the times
+    seen: Split | None = None  # a step of this process under CUPTI, after its runs; null if CUPTI recorded nothing
+    split: Split | None = None  # the same without CUPTI's own time; adds up to the median of these runs
+    detail: str = ""  # the trainer's description of itself, such as `CPU, 2 threads`; may differ between processes
+    epochs: Count | None = None  # per run; null in results older than this field
+    pace_s: Pace | None = None  # the faster of two readings of `ladder.machine.cpu_speed`; null for stages on a GPU
+    beside: int = 0  # processes of the same run at the same time, at most; if any, the stage gets no time
+    took_s: dict[str, float] = {}  # the process's own time by phase; only "measure" is timed
 
 
 class Timing(msgspec.Struct, frozen=True):
     """A stage's times over all its processes."""
 
-    epochs: Count  # in each run; fewer than the problem's where the budget was short
+    epochs: Count  # per run; fewer than the problem's if the budget was short
     steps_per_epoch: Count
     runs_s: list[float]
     warmups_s: list[float]
-    prepare_s: float  # the slowest of the processes, or of the one that compiled for them: whose caches were cold
+    prepare_s: float  # the slowest process's, or the compiling process's before them: the one with cold caches
     epoch_s: Spread
     step_us: float
     gpu_epoch_s: float | None
-    gpu_memory_mib: float | None  # the most that any of the processes took
-    shortened: bool  # fewer runs or epochs than asked for, to keep to the budget
+    gpu_memory_mib: float | None  # the highest of the processes
+    shortened: bool  # fewer runs or epochs than asked for, to keep the budget
     throttled: bool
 
     @classmethod
@@ -116,7 +114,7 @@ class Timing(msgspec.Struct, frozen=True):
         shortened: bool,
         compiled_s: float | None = None,
     ) -> Timing:
-        """Sum up the processes of one stage; there is at least one."""
+        """The times over at least one process of a stage."""
         runs = [run for process in processes for run in process.runs_s]
         gpu_runs = [run for process in processes for run in process.gpu_runs_s or []]
         epoch = Spread.of([run / epochs for run in runs])
@@ -136,7 +134,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class LossPoint(msgspec.Struct, frozen=True):
-    """Mean loss and accuracy of one epoch, counted from 1: over its training, or on the test images after it."""
+    """Mean loss and accuracy of one epoch, counted from 1: of its training, or on the test images after it."""
 
     epoch: int
     loss: float | None
@@ -144,16 +142,16 @@ class LossPoint(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """What the trained network is worth, by the harness's own float64 forward pass on the test images."""
+    """The quality of the trained network."""
 
-    test_accuracy: float | None  # share of test images right, 0 to 1
+    test_accuracy: float | None  # from 0 to 1, by the harness's own float64 forward pass
     final_loss: float | None  # mean training loss of the last epoch that computed it
     loss_curve: list[LossPoint]
-    validation: list[LossPoint] = []  # on the test images after these epochs, as the stage itself said in its run
+    validation: list[LossPoint] = []  # on the test images after these epochs, as the stage itself computed it
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
-    """What was seen after so many steps of a run: in training, the mean over the steps since the point before."""
+    """Loss and accuracy after `step` steps of a run; training points are means over the steps since the last point."""
 
     step: int
     loss: float | None
@@ -161,14 +159,14 @@ class CurvePoint(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """A whole training run apart from the timed ones: in training, and on the test images after each epoch."""
+    """One more training run, not timed: points of the training, and on the test images after each epoch."""
 
     training: list[CurvePoint] = []
     validation: list[CurvePoint] = []
 
 
 class StageDoc(msgspec.Struct, frozen=True):
-    """The paragraphs of a stage's docstring: `expect` was written before the code, `found` where that was missed."""
+    """The paragraphs of a stage's docstring: `expect` was written before the code, `found` after measuring it."""
 
     why: str
     change: str
@@ -177,15 +175,15 @@ class StageDoc(msgspec.Struct, frozen=True):
 
 
 class StageCode(msgspec.Struct, frozen=True):
-    """Which code a stage was made of, as hashes; see `ladder.run.sources`."""
+    """Hashes of the code that a stage ran; see `ladder.run.sources`."""
 
-    sources: str  # its module and what it imports of ours
-    kernels: str | None  # the CUDA files that these name, with their headers; null where there are none
-    scheme: int = 1  # how they were hashed; only hashes of one scheme can be compared
+    sources: str  # its module and the project's modules that it imports
+    kernels: str | None  # the CUDA files that these name, with their headers; null if there are none
+    scheme: int = 1  # the way of hashing; only hashes of the same scheme can be compared
 
 
 class StageResult(msgspec.Struct, frozen=True):
-    """One row: a stage that passed, failed a check, was skipped or crashed. Every stage asked for has one."""
+    """The result of one stage: it passed, failed a check, was skipped or crashed. Every requested stage has one."""
 
     name: str
     title: str
@@ -194,32 +192,32 @@ class StageResult(msgspec.Struct, frozen=True):
     changed: str | None  # the one choice that differs from `below`, such as `gemm: CublasGemm`
     precision: Precision
     status: Status
-    reason: str | None = None  # why it is not `passed`
-    device: Literal["cpu", "gpu"] | None = None  # where it ran; null when it did not
-    detail: str = ""  # what its row says beside the title, such as `CPU, 2 BLAS threads`
+    reason: str | None = None  # why the status is not `passed`
+    device: Literal["cpu", "gpu"] | None = None  # null if it did not run
+    detail: str = ""  # shown beside the title, such as `CPU, 2 BLAS threads`
     doc: StageDoc | None = None
-    code: StageCode | None = None  # null in results that are older than this field
+    code: StageCode | None = None  # null in results older than this field
     timing: Timing | None = None  # null unless passed
     checks: list[Check] = []
     metrics: Metrics | None = None
-    profiles: list[Profile] = []  # at most one a tool
-    unprofiled: dict[Tool, str] = {}  # why a tool that was asked for saw nothing
-    floor: Floor | None = None  # what a step takes at least; null where the GPU's limits were not measured
-    processes: list[Process] = []  # what `timing` sums up, kept so that a run can be resumed
-    set_aside: list[Process] = []  # those that were disturbed and measured again; in no time
-    curve: Curve | None = None  # where it was asked for
-    no_curve: str = ""  # why there is none, though it was asked for
-    crashed_before: str = ""  # why an earlier try did, after which it was resumed
-    compiled_s: float | None = None  # preparing, by a process that compiled before all others; 0: not done there
+    profiles: list[Profile] = []  # at most one per tool
+    unprofiled: dict[Tool, str] = {}  # why a requested tool produced no profile
+    floor: Floor | None = None  # the least time of a step; null if the GPU's limits were not measured
+    processes: list[Process] = []  # the processes in `timing`, kept so that a run can be resumed
+    set_aside: list[Process] = []  # disturbed processes that were measured again; not in `timing`
+    curve: Curve | None = None  # if curves were requested
+    no_curve: str = ""  # why a requested curve is missing
+    crashed_before: str = ""  # why an earlier attempt crashed, before the run was resumed
+    compiled_s: float | None = None  # preparation time in a process that only compiled; 0: it did not compile the stage
 
     @property
     def profile(self) -> Profile | None:
-        """The profile that is shown: of the same tool in every stage, since tools cost differently; None without."""
+        """The profile to show, CUPTI's before nsys's: tools differ in cost, so every stage shows the same one."""
         return min(self.profiles, key=lambda profile: PREFERRED.index(profile.tool), default=None)
 
 
 class ProblemRecord(msgspec.Struct, frozen=True):
-    """What was trained, on which data."""
+    """The network, the training and the data."""
 
     dataset: str  # `MNIST`, `synthetic digits`, or the name of the user's folder
     is_mnist: bool
@@ -235,40 +233,40 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     epochs: int
     seed: int
     metrics_every: int
-    max_steps: int | None = None  # where an epoch was cut to so many steps; null: all images
-    validate_every: int = 0  # after every so many epochs a look at the test images, within the time; 0: never
+    max_steps: int | None = None  # an epoch was cut to this many steps; null: all images
+    validate_every: int = 0  # epochs between validations on the test images, inside the timer; 0: never
 
     @property
     def network(self) -> str:
-        """The layer sizes as one word: `784-256-10`."""
+        """The layer sizes: `784-256-10`."""
         return "-".join(str(size) for size in (self.inputs, *self.hidden, self.classes))
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How it was measured."""
+    """How a run measures its stages."""
 
     rounds: int
     repeats: int
     warmups: int
     budget_s: float
     timeout_s: float
-    profile: list[Tool] = []  # what to profile with, once all is timed
-    remeasure: int = 0  # how often a disturbed process is measured again at most
-    precision: float | None = None  # rounds go on until every stage's interval is within this share of its median
-    time_cap_s: float = 600.0  # ... or so much time has passed
-    salt: int = 0  # drawn for each run of the ladder; with the seed, it decides what parameters training begins from
-    curve_steps: int = 0  # a point of the curves every so many steps; 0: none are recorded
-    at_once: int = 1  # processes of stages side by side; more than one where no time is asked for
-    lock_clocks_mhz: Count | None = None  # what the GPU's SM clock was held at; null: it chose for itself
-    nsys_stages: list[str] | None = None  # those that nsys sees, where it sees any; null: all
+    profile: list[Tool] = []  # profilers to use after the timed runs
+    remeasure: int = 0  # how many times a disturbed process is measured again, at most
+    precision: float | None = None  # add rounds until every stage's interval is within this share of its median
+    time_cap_s: float = 600.0  # ... or until this time has passed
+    salt: int = 0  # drawn for each run; seed and salt together determine the initial parameters
+    curve_steps: int = 0  # steps between points of the curves; 0: none are recorded
+    at_once: int = 1  # stages' processes side by side; with more than one, nothing gets a time
+    lock_clocks_mhz: Count | None = None  # locked SM clock of the GPU; null: not locked
+    nsys_stages: list[str] | None = None  # stages to profile with nsys; null: all
 
 
 class OracleRecord(msgspec.Struct, frozen=True):
-    """What the float64 reference of the last round reached."""
+    """The float64 reference training of the last round."""
 
     test_accuracy: float | None
     loss_curve: list[LossPoint]
-    curve: Curve | None = None  # of the first round, where curves were asked for
+    curve: Curve | None = None  # of the first round, if curves were requested
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -281,18 +279,18 @@ class Results(msgspec.Struct, frozen=True):
     settings: Settings
     stages: list[StageResult]  # in ladder order, never speed order
     oracle: OracleRecord | None = None
-    limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without one
-    seconds: float = 0.0  # that it took, all its resumptions together
-    took_s: dict[str, float] = {}  # of them, by what was done
+    limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without a GPU
+    seconds: float = 0.0  # the run's duration, resumptions included
+    took_s: dict[str, float] = {}  # the parts of `seconds` by activity
     schema_version: int = SCHEMA_VERSION
 
 
 class ResultsError(Exception):
-    """A results file that cannot be read: one line with the file and the reason."""
+    """A results file cannot be read; the message is one line with the file and the reason."""
 
 
 def save(results: Results, path: Path) -> None:
-    """Replace a results file in one step."""
+    """Replace a results file atomically."""
     write_whole(results, path)
 
 
@@ -312,7 +310,7 @@ def write_whole(data: msgspec.Struct, path: Path) -> None:
 
 
 def load(path: Path) -> Results:
-    """Read a results file, or the `results.json` of a run's folder; ResultsError says what is wrong with it."""
+    """Read a results file, or the `results.json` in a run's folder; raises ResultsError if it is unusable."""
     if path.is_dir():
         path = path / "results.json"
     try:
@@ -332,11 +330,12 @@ def load(path: Path) -> Results:
         if any(min(process.runs_s, default=0.0) <= 0 for process in stage.processes):
             raise ResultsError(f"{path}: not a results file of this program ({stage.name}: a process has no time)")
         if not timing.epoch_s.min <= timing.epoch_s.median <= timing.epoch_s.max:
-            raise ResultsError(f"{path}: not a results file of this program ({stage.name}: its median is no middle)")
+            text = f"{stage.name}: its median lies outside its range"
+            raise ResultsError(f"{path}: not a results file of this program ({text})")
     return results
 
 
 class _Versioned(msgspec.Struct):
-    """The one field that every version of the schema has."""
+    """The field that every version of the schema has."""
 
     schema_version: int

@@ -1,13 +1,12 @@
-"""How sure a median and a ratio of medians are, from the times of fresh processes.
+"""Confidence intervals of a median and of a ratio of medians, from the times of fresh processes.
 
-The unit is a process, never a run: runs of one process share its memory layout and its clocks, and agree with each
-other far better than with the next process's. docs/statistics.md has the reasons, the sources and what was measured.
+The sampling unit is a process, not a run: runs of one process share its memory layout and clocks, and agree far better
+with each other than with runs of the next process. docs/statistics.md gives reasons, sources and measurements.
 
-From `ENOUGH` processes on, the interval is the percentile bootstrap's: processes are drawn with replacement, and the
-middle of what their medians do is kept (B. Efron, R. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13).
-With fewer, a bootstrap knows only the few values that it saw, so the logarithms are taken as normal, and the
-interval is the wider of two: Student's, from the spread that these processes show, and that of processes which
-scatter by `SPREAD_OF_FEW`, since two that agree by chance say nothing about a third.
+From `BOOTSTRAP_PROCESSES` processes on, the interval is a percentile bootstrap (B. Efron, R. Tibshirani: An
+Introduction to the Bootstrap, 1993, chapter 13). Fewer values are too few to resample: their logarithms are taken as
+normally distributed, and the interval is the wider of two. One is Student's, from the spread of these processes. The
+other assumes a standard deviation of `ASSUMED_SPREAD`, since two processes may agree by chance.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-ENOUGH = 8
-SPREAD_OF_FEW = 0.10  # standard deviation of the logarithm; nearly nine of ten recorded stages are below it
-OF_A_MEDIAN = 0.95  # how often an interval of a median is to hold the truth
-OF_A_VERDICT = 0.995  # and one of a ratio, so that fewer than one verdict in a hundred is false
+BOOTSTRAP_PROCESSES = 8  # at least, for a bootstrap
+ASSUMED_SPREAD = 0.10  # standard deviation of the logarithm; nearly nine of ten recorded stages are below it
+MEDIAN_CONFIDENCE = 0.95  # of a median's interval
+VERDICT_CONFIDENCE = 0.995  # of a ratio's interval: fewer than one verdict in a hundred is false
 RESAMPLES = 10_000
-Times = Sequence[float] | NDArray[np.float64]  # one of each process, in any unit
+Times = Sequence[float] | NDArray[np.float64]  # one per process, in any unit
 SEED = 0
 
 
 class Interval(NamedTuple):
-    """A value, and between what it may lie."""
+    """A value and the ends of its confidence interval."""
 
     value: float
     low: float
@@ -39,31 +38,31 @@ class Interval(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """Half of what lies between the ends, as a share of the value."""
+        """Half the distance between the ends, as a share of the value."""
         return (self.high - self.low) / 2 / self.value
 
 
-def median_interval(times: Times, confidence: float = OF_A_MEDIAN) -> Interval:
-    """The median of the processes' times, each above zero; there is at least one."""
+def median_interval(times: Times, confidence: float = MEDIAN_CONFIDENCE) -> Interval:
+    """The median of at least one process's times, all above zero."""
     logs = np.log(times)
     middle = median(logs.tolist())
-    if len(logs) < ENOUGH:
+    if len(logs) < BOOTSTRAP_PROCESSES:
         return _of_few(middle, [logs], confidence)
     return _percentiles(middle, _resampled_medians(logs, SEED), confidence)
 
 
-def ratio_interval(base: Times, new: Times, confidence: float = OF_A_VERDICT) -> Interval:
-    """How many times as long the new processes take as those of the base, by their medians; above 1 is slower."""
+def ratio_interval(base: Times, new: Times, confidence: float = VERDICT_CONFIDENCE) -> Interval:
+    """The new processes' median time as a multiple of the base's; above 1 is slower."""
     logs = [np.log(base), np.log(new)]
     middle = median(logs[1].tolist()) - median(logs[0].tolist())
-    if min(map(len, logs)) < ENOUGH:
+    if min(map(len, logs)) < BOOTSTRAP_PROCESSES:
         return _of_few(middle, logs, confidence)
     resampled = _resampled_medians(logs[1], SEED + 1) - _resampled_medians(logs[0], SEED)
     return _percentiles(middle, resampled, confidence)
 
 
 def _resampled_medians(logs: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """The medians (RESAMPLES,) of as many processes as there are, drawn with replacement; the same in every call."""
+    """The medians (RESAMPLES,) of samples drawn with replacement, each as large as `logs`; the seed fixes the draws."""
     ordered = np.sort(logs)
     below, above = _middle_ranks(len(logs), seed)
     return (ordered[below] + ordered[above]) / 2
@@ -71,22 +70,22 @@ def _resampled_medians(logs: NDArray[np.float64], seed: int) -> NDArray[np.float
 
 @lru_cache(maxsize=64)
 def _middle_ranks(count: int, seed: int) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """The ranks of the two in the middle of every resample, which are one where their number is odd."""
+    """The ranks of the two middle elements of each resample, both (RESAMPLES,); equal for an odd count."""
     drawn = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count), dtype=np.uint16)
     drawn.sort(axis=1)
     return drawn[:, (count - 1) // 2].copy(), drawn[:, count // 2].copy()
 
 
 def _percentiles(middle: float, resampled: NDArray[np.float64], confidence: float) -> Interval:
-    below = int((1 - confidence) / 2 * (RESAMPLES - 1))  # ends are values that occurred: never between two of them
+    below = int((1 - confidence) / 2 * (RESAMPLES - 1))  # no interpolation: both ends are resampled values
     ordered = np.partition(resampled, (below, -1 - below))
     return Interval(math.exp(middle), math.exp(ordered[below]), math.exp(ordered[-1 - below]))
 
 
 def _of_few(middle: float, groups: Sequence[NDArray[np.float64]], confidence: float) -> Interval:
-    """The wider of Student's interval, with the variance of all groups together, and that of the spread to expect."""
+    """The wider of two intervals: Student's with the pooled variance, and the normal one with `ASSUMED_SPREAD`."""
     root = math.sqrt(sum(1 / len(group) for group in groups))
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * SPREAD_OF_FEW * root
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * ASSUMED_SPREAD * root
     freedom = sum(len(group) - 1 for group in groups)
     if freedom:
         squares = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
@@ -96,9 +95,9 @@ def _of_few(middle: float, groups: Sequence[NDArray[np.float64]], confidence: fl
 
 @lru_cache
 def student(confidence: float, freedom: int) -> float:
-    """How many standard errors Student's t keeps within, so often, with so many degrees of freedom (1 or more).
+    """The two-sided quantile of Student's t: |t| stays below it with this confidence. `freedom` is 1 or more.
 
-    By integration of the density, with t = sqrt(freedom) tan(angle).
+    The density is integrated numerically over the angle, where t = sqrt(freedom) tan(angle).
     """
     angles = np.linspace(0, math.pi / 2, 200_001)
     density = np.cos(angles) ** (freedom - 1)

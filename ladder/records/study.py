@@ -1,4 +1,7 @@
-"""`study.json`: what a study varies, and how far it has come; the results of each point lie in a folder of its name."""
+"""`study.json`: the settings that a study varies, and the state of its points.
+
+The results of each point are in a subfolder with the point's name.
+"""
 
 from __future__ import annotations
 
@@ -18,51 +21,51 @@ PointStatus = Literal["waiting", "begun", "measured", "skipped"]
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A number that others published of their own program on their own GPU: shown beside ours, never mixed with it."""
+    """A number that others published about their program on their GPU; shown beside ours, never mixed with it."""
 
     who: str
-    what: str  # what was measured, such as `an epoch with validation, 784-784x4-10, batch 64`
-    value: str  # with its unit, as it was published
-    gpu: str  # `not named` where it was not
+    what: str  # the quantity, such as `an epoch with validation, 784-784x4-10, batch 64`
+    value: str  # with its unit, as published
+    gpu: str  # `not named` if the source does not name it
     link: str = ""
-    # What of ours stands beside it: a stage, or the fastest rung, at a point of the study; nothing without a measure.
+    # Our number to show beside it: of a stage or the fastest rung at one point. Without a measure, none is shown.
     measure: Measure | None = None
     at: str = ""  # the point's name
     of: str = ""  # the stage; empty: the fastest rung
-    than: str = ""  # for `times`: the stage that it is so many times as fast as
+    than: str = ""  # for `times`: the stage to compare with
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One run of a study; its folder is its name."""
+    """One run of a study; its name is also its folder's."""
 
     name: str
-    values: dict[str, Any]  # of what is varied, as the file has them
-    settings: dict[str, Any]  # all that the file says of this run, the values among it
+    values: dict[str, Any]  # of the varied settings, as in the study's file
+    settings: dict[str, Any]  # all settings of this run in the study's file, `values` included
     status: PointStatus = "waiting"
     reason: str | None = None  # why it was skipped
 
 
 class Study(msgspec.Struct, frozen=True):
-    """A study and where it stands."""
+    """A study and the state of its points."""
 
-    name: str  # of its file, without the ending
+    name: str  # of its file, without the extension
     title: str
     question: str
     created: str  # ISO 8601, UTC
     command: str
-    varied: list[str]  # one or two settings, or none
+    varied: list[str]  # names of at most two settings
     points: list[Point]
     published: list[Published] = []
     schema_version: int = STUDY_VERSION
 
 
 def save_study(study: Study, folder: Path) -> None:
-    """Replace the index of a study's folder in one step."""
+    """Replace the index in a study's folder atomically."""
     write_whole(study, folder / INDEX)
 
 
 def load_study(folder: Path) -> Study:
-    """Read the index of a study's folder; ResultsError says what is wrong with it."""
+    """Read the index in a study's folder; raises ResultsError if it is unreadable or inconsistent."""
     path = folder / INDEX
     try:
         study = msgspec.json.decode(path.read_bytes(), type=Study)
@@ -72,25 +75,27 @@ def load_study(folder: Path) -> Study:
         raise ResultsError(f"{path}: not a study of this program ({error})") from error
     if study.schema_version != STUDY_VERSION:
         raise ResultsError(f"{path}: schema version {study.schema_version}, this program reads {STUDY_VERSION}")
-    if wrong := _wrong(study):
-        raise ResultsError(f"{path}: not a study of this program ({wrong})")
+    if problem := _inconsistency(study):
+        raise ResultsError(f"{path}: not a study of this program ({problem})")
     return study
 
 
 def as_found(study: Study, folder: Path) -> Study:
-    """The study with every point waiting that was measured and whose results are gone."""
-    gone = [one.status == "measured" and not (folder / one.name / "results.json").exists() for one in study.points]
-    points = [replace(one, status="waiting") if lost else one for one, lost in zip(study.points, gone, strict=True)]
-    return replace(study, points=points)
+    """The study, with measured points set back to waiting if their `results.json` is gone."""
+
+    def is_lost(point: Point) -> bool:
+        return point.status == "measured" and not (folder / point.name / "results.json").exists()
+
+    return replace(study, points=[replace(one, status="waiting") if is_lost(one) else one for one in study.points])
 
 
-def _wrong(study: Study) -> str:
-    """What a file says of its points that cannot be, or would put their folders somewhere else."""
+def _inconsistency(study: Study) -> str:
+    """The first contradiction among the points, or a name that is not a subfolder's; empty if there is none."""
     if len({point.name for point in study.points}) < max(len(study.points), 1):
-        return "it has no points, or two of one name"
+        return "it has no points, or two of the same name"
     for point in study.points:
         if point.name in ("", "..") or "\0" in point.name or Path(point.name).name != point.name:
-            return f"point {point.name!r} is no folder's name"
-        if lacking := set(study.varied) - set(point.values):
-            return f"point {point.name!r} has no value of {sorted(lacking)[0]!r}"
-    return "" if study.varied or len(study.points) == 1 else "its points vary nothing"
+            return f"point {point.name!r} is not a folder's name"
+        if missing := set(study.varied) - set(point.values):
+            return f"point {point.name!r} has no value of {sorted(missing)[0]!r}"
+    return "" if study.varied or len(study.points) == 1 else "it has several points and varies nothing"

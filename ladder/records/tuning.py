@@ -1,4 +1,4 @@
-"""What `tune` measured of one GPU and one network, as `tuning.json` keeps it."""
+"""The launch shapes that `tune` measured for one GPU and one network, as `tuning.json` keeps them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TUNING = "tuning.json"
 
 
 class TriedShape(msgspec.Struct, frozen=True):
-    """A launch shape, by its place in a heat map, and the time of a launch or why it has none."""
+    """A launch shape, its row and column in the heat map, and its launch time or the reason why there is none."""
 
     down: str  # such as `16 x 16` threads
     across: str  # such as `1 x 2` outputs of a thread
@@ -21,34 +21,34 @@ class TriedShape(msgspec.Struct, frozen=True):
 
 
 class TunedKernel(msgspec.Struct, frozen=True):
-    """A kernel for operations of one size, in every shape; the first is the one without any measurement."""
+    """A kernel at one operation size, in every launch shape; the first shape is the default."""
 
     kernel: str
     sizes: str
-    axes: tuple[str, str]  # what stands down and across
+    axes: tuple[str, str]  # titles of the heat map's rows and columns
     tried: list[TriedShape]
-    chosen: int
-    was_kept: bool  # measured before, by whichever process
+    chosen: int  # index into `tried`
+    was_kept: bool  # taken from the cache, where an earlier process put it
 
     @property
     def fixed(self) -> TriedShape:
-        """Without any measurement."""
+        """The default shape, chosen without measuring."""
         return self.tried[0]
 
     @property
     def best(self) -> TriedShape:
-        """The chosen one."""
+        """The chosen shape."""
         return self.tried[self.chosen]
 
     @property
     def speedup(self) -> float:
-        """How many times as fast the chosen shape is as the one without measurement."""
+        """The default shape's time as a multiple of the chosen one's; 1 if either has no time."""
         first, last = self.fixed.time_us, self.best.time_us
         return first.median / last.median if first and last else 1.0
 
 
 class TuningRecord(msgspec.Struct, frozen=True):
-    """All kernels that a step launches, in the order in which it does."""
+    """All kernels of a step, in launch order."""
 
     created: str
     command: str
@@ -59,14 +59,14 @@ class TuningRecord(msgspec.Struct, frozen=True):
 
 
 def save_tuning(record: TuningRecord, folder: Path) -> None:
-    """Write the record into the folder, whole or not at all."""
+    """Write the record into the folder atomically."""
     write_whole(record, folder / TUNING)
 
 
 def load_tuning(folder: Path) -> TuningRecord:
-    """The record in a folder; ResultsError where it cannot be read."""
+    """The record in a folder; raises ResultsError if it cannot be read."""
     path = folder / TUNING
     try:
         return msgspec.json.decode(path.read_bytes(), type=TuningRecord)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise ResultsError(f"{path}: is no tuning of this program ({error}); measure it again with tune") from error
+        raise ResultsError(f"{path}: not a tuning record of this program ({error}); run tune again") from error

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.records.statistics import ENOUGH, OF_A_VERDICT
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE
 from reports.compare.many_runs import MachineCell, Machines
 from reports.compare.verdicts import RESOLUTION, Comparison, StageVerdict, Verdict
 from reports.facts import numbers
@@ -86,12 +86,12 @@ def notes(found: Comparison) -> list[str]:
 def how_to_read(found: Comparison) -> str:
     """What the words of the table mean."""
     text = (
-        f"new / base: of the times, above 1 is slower, with its {OF_A_VERDICT:.1%} interval over fresh processes. "
-        f"SLOWER and FASTER: all of it is on one side of 1, and the ratio more than {RESOLUTION:.1%} away; SAME: "
-        f"otherwise, and all of it within {numbers.share(found.threshold)}; AMBIGUOUS: neither."
+        f"new / base: of the times, above 1 is slower, with its {VERDICT_CONFIDENCE:.1%} interval over fresh "
+        f"processes. SLOWER and FASTER: all of it is on one side of 1, and the ratio more than {RESOLUTION:.1%} away; "
+        f"SAME: otherwise, and all of it within {numbers.share(found.threshold)}; AMBIGUOUS: neither."
     )
     if found.named("AMBIGUOUS"):
-        text += f" Record both runs with --precision 1%, or more --rounds ({ENOUGH} at least), to tell."
+        text += f" Record both runs with --precision 1%, or more --rounds ({BOOTSTRAP_PROCESSES} at least), to tell."
     return text
 
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult
-from ladder.records.statistics import ENOUGH, Interval, ratio_interval
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, Interval, ratio_interval
 from reports.compare.differences import cannot_compare, differences
 from reports.facts.baselines import step_times_us
 from reports.facts.summary import reason, table_order
@@ -202,8 +202,8 @@ def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> It
             )
     if not base or not new:
         return
-    if min(base, new) < ENOUGH:
-        yield f"fewer than {ENOUGH} processes in a run tell large differences only"
+    if min(base, new) < BOOTSTRAP_PROCESSES:
+        yield f"fewer than {BOOTSTRAP_PROCESSES} processes in a run tell large differences only"
     if before.timing and after.timing and before.timing.epochs != after.timing.epochs:
         yield f"runs of {before.timing.epochs} and {after.timing.epochs} epochs"
     if before.precision != after.precision:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from ladder.records.profile import Profile, Split
 from ladder.records.run import Results, StageResult
-from ladder.records.statistics import ENOUGH as ENOUGH_PROCESSES
-from ladder.records.statistics import ratio_interval
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, ratio_interval
 from reports.facts import numbers
 from reports.facts.baselines import step_times_us
 from reports.facts.summary import SIDES, table_order
@@ -116,7 +115,7 @@ class Change:
         if abs(self.timed_us) < NOISE * self.slower_us:
             return True
         below, rung = step_times_us(self.below.stage), step_times_us(self.rung.stage)
-        if min(len(below), len(rung)) >= ENOUGH_PROCESSES:
+        if min(len(below), len(rung)) >= BOOTSTRAP_PROCESSES:
             interval = ratio_interval(below, rung)
             return interval.low <= 1 <= interval.high
         return bool(below and rung) and min(below) <= max(rung) and min(rung) <= max(below)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ladder.records.profile import Profile
 from ladder.records.run import Results, StageResult
-from ladder.records.statistics import ENOUGH, OF_A_MEDIAN, median_interval
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, MEDIAN_CONFIDENCE, median_interval
 from reports.facts import numbers
 from reports.facts.baselines import fastest_peer, precision_class, ratio, references, sm_mhz, step_cycles, step_times_us
 from reports.facts.numbers import line
@@ -155,10 +155,10 @@ def _in_cycles(stage: StageResult) -> str:
 def _known(stage: StageResult, steps: int) -> Iterator[str]:
     """Between what the median lies, where there are processes enough to tell."""
     times = step_times_us(stage)
-    if len(times) >= ENOUGH:
+    if len(times) >= BOOTSTRAP_PROCESSES:
         known = median_interval(times)
         low, high = (numbers.milliseconds(end * steps / 1e6) for end in (known.low, known.high))
-        yield f"{OF_A_MEDIAN:.0%} interval of the median {low}-{high} over {len(times)} processes"
+        yield f"{MEDIAN_CONFIDENCE:.0%} interval of the median {low}-{high} over {len(times)} processes"
 
 
 def _compared(stage: StageResult, results: Results) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Intervals: known values, and that they hold the truth as often as they say, whatever the processes are like."""
+"""Confidence intervals: known values, and simulated coverage for several distributions of times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ladder.records import statistics
 from ladder.records.run import load
-from ladder.records.statistics import ENOUGH, SPREAD_OF_FEW, median_interval, ratio_interval, student
+from ladder.records.statistics import ASSUMED_SPREAD, BOOTSTRAP_PROCESSES, median_interval, ratio_interval, student
 from reports.facts.baselines import step_times_us
 from tools.aa_study import LIKE, missed
 
@@ -19,10 +19,10 @@ REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 
 @pytest.mark.parametrize(
     ("confidence", "freedom", "value"),
-    # From tables of Student's t, two-sided.
+    # Two-sided values from published tables of Student's t.
     [(0.95, 1, 12.7062), (0.95, 2, 4.3027), (0.95, 10, 2.2281), (0.99, 4, 4.6041), (0.995, 2, 14.0890)],
 )
-def test_students_t_is_that_of_the_tables(confidence: float, freedom: int, value: float) -> None:
+def test_students_t_agrees_with_published_tables(confidence: float, freedom: int, value: float) -> None:
     assert student(confidence, freedom) == pytest.approx(value, rel=1e-4)
 
 
@@ -35,7 +35,7 @@ def test_an_interval_is_the_same_in_every_call() -> None:
 def test_intervals_follow_the_unit_and_the_order_of_the_sides() -> None:
     random = np.random.default_rng(2)
     base, new = random.normal(100, 2, 9), random.normal(110, 2, 12)
-    for count in (3, 9):  # a few, and enough
+    for count in (3, 9):  # below and above the bootstrap's minimum
         one, longer = ratio_interval(base[:count], new), ratio_interval(base[:count], new * 1.5)
         assert tuple(longer) == pytest.approx([end * 1.5 for end in one])
         back = ratio_interval(new, base[:count])
@@ -45,41 +45,41 @@ def test_intervals_follow_the_unit_and_the_order_of_the_sides() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 7, 30])
-def test_an_interval_holds_its_value(count: int) -> None:
+def test_an_interval_contains_its_value(count: int) -> None:
     times = np.random.default_rng(count).normal(100, 2, count)
     known = median_interval(times)
     assert known.low <= known.value <= known.high
     assert known.value == pytest.approx(np.median(times), rel=0.01)
 
 
-def test_half_the_width_is_a_share_of_the_value() -> None:
+def test_half_width_is_a_share_of_the_value() -> None:
     assert statistics.Interval(50.0, 49.0, 52.0).half_width == pytest.approx(0.03)
 
 
-def test_from_enough_processes_on_they_speak_for_themselves() -> None:
-    assert median_interval([50.0] * ENOUGH).half_width == 0
-    few = median_interval([50.0] * (ENOUGH - 1))
-    assert few.high == pytest.approx(50.0 * math.exp(1.959964 * SPREAD_OF_FEW / math.sqrt(ENOUGH - 1)))
-    # One side of few is enough to be careful.
+def test_the_assumed_spread_applies_only_below_the_bootstraps_minimum() -> None:
+    assert median_interval([50.0] * BOOTSTRAP_PROCESSES).half_width == 0
+    few = median_interval([50.0] * (BOOTSTRAP_PROCESSES - 1))
+    assert few.high == pytest.approx(50.0 * math.exp(1.959964 * ASSUMED_SPREAD / math.sqrt(BOOTSTRAP_PROCESSES - 1)))
+    # One side with few processes suffices for the wider interval.
     assert ratio_interval([50.0] * 2, [50.0] * 30).high > 1.2
-    assert ratio_interval([50.0] * ENOUGH, [50.0] * 30).high == 1
+    assert ratio_interval([50.0] * BOOTSTRAP_PROCESSES, [50.0] * 30).high == 1
 
 
-def test_a_few_that_scatter_more_than_expected_widen_their_interval() -> None:
+def test_few_processes_with_a_larger_spread_widen_the_interval() -> None:
     calm, wild = ratio_interval([50.0, 51.0], [50.0, 51.0]), ratio_interval([50.0, 100.0], [50.0, 100.0])
-    assert calm.high == pytest.approx(math.exp(2.807034 * SPREAD_OF_FEW))
+    assert calm.high == pytest.approx(math.exp(2.807034 * ASSUMED_SPREAD))
     assert wild.high == pytest.approx(math.exp(14.0890 * math.log(2) / 2**0.5), rel=1e-3)
 
 
 @pytest.mark.parametrize("like", LIKE)
 @pytest.mark.parametrize("sides", [(6, 6), (6, 24), (12, 12)])
-def test_intervals_hold_the_truth_as_often_as_they_say(like: str, sides: tuple[int, int]) -> None:
-    assert missed(like, sides, 800) < 0.015  # 0.005 is what it says; the bootstrap of few processes keeps it nearly
-    assert 0.05 < missed(like, sides, 800, 0.8) < 0.3  # and 0.2 here: no interval that is wide enough for anything
+def test_intervals_have_nearly_the_nominal_coverage(like: str, sides: tuple[int, int]) -> None:
+    assert missed(like, sides, 800) < 0.015  # nominal 0.005, which the bootstrap of few processes nearly keeps
+    assert 0.05 < missed(like, sides, 800, 0.8) < 0.3  # nominal 0.2: the interval is not too wide either
 
 
-def test_only_recorded_stages_that_wait_for_their_host_scatter_more_than_is_expected_of_few() -> None:
-    """What is handed to the GPU an epoch at a time scatters by less in every recording."""
+def test_only_host_bound_recorded_stages_exceed_the_assumed_spread() -> None:
+    """Stages that submit an epoch at a time have a smaller spread in every recording."""
     rungs = {"naive", "async", "cublas", "sparse-metrics", "cudnn-softmax"}
     hosts = rungs | {"numpy", "torch-dataloader", "torch-eager", "torch-compile"}
     spreads = []
@@ -89,4 +89,4 @@ def test_only_recorded_stages_that_wait_for_their_host_scatter_more_than_is_expe
             if len(times) > 1:
                 spreads.append((stage.name, np.std(np.log(times), ddof=1)))
     assert len(spreads) > 20
-    assert {name for name, spread in spreads if spread >= SPREAD_OF_FEW} <= hosts
+    assert {name for name, spread in spreads if spread >= ASSUMED_SPREAD} <= hosts

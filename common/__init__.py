@@ -1,1 +1,1 @@
-"""The problem and the machine: sizes, data, oracle, costs, CUDA. Knows no stage."""
+"""The problem and the machine: sizes, data, oracle, costs and CUDA. Imports no stage."""

@@ -1,4 +1,4 @@
-"""Which BLAS NumPy multiplies with, and with how many threads: a CPU row without that is worth nothing."""
+"""The BLAS library behind NumPy and its number of threads."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 
 def blas_description() -> str:
-    """Such as `scipy-openblas 0.3.31, 2 threads`; says `unknown` where it cannot be found out."""
+    """Library and threads, for example `scipy-openblas 0.3.31, 2 threads`; `unknown` for a part that cannot be read."""
     library, threads = blas_library(), blas_threads()
     return f"{library}, {threads} thread{'' if threads == 1 else 's'}" if threads else f"{library}, threads unknown"
 
 
 def blas_library() -> str:
-    """The name and version that NumPy was built with."""
+    """Name and version of the library that NumPy was built with."""
     config = np.show_config(mode="dicts")
     blas = config.get("Build Dependencies", {}).get("blas", {})
     return f"{blas.get('name', 'unknown BLAS')} {blas.get('version', '')}".strip()
 
 
 def blas_threads() -> int | None:
-    """How many threads it uses in this process, asked of the loaded library itself."""
+    """Threads of the loaded library in this process; None without threadpoolctl."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
@@ -32,10 +32,7 @@ def blas_threads() -> int | None:
 
 
 def limit_blas_threads(count: int) -> AbstractContextManager[object]:
-    """Have it use so many threads in this process from now on or, of a `with`, within it.
-
-    Without threadpoolctl nothing changes.
-    """
+    """Limit the library to `count` threads: from now on, or in a `with` block. Needs threadpoolctl; else no effect."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:

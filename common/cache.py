@@ -1,4 +1,4 @@
-"""Folders that outlive a run: where downloads and compiled kernels are kept, and paths as a user writes them."""
+"""Cache folders for downloads and compiled kernels, and the expansion of `~` in paths."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from common.errors import UsageError
 
 
 def cache_folder(name: str) -> Path:
-    """The folder of that name in `$LADDER_CACHE_DIR`, or else among the user's caches; it may not exist yet.
+    """The folder `name` in `$LADDER_CACHE_DIR`, or else in the user's cache folder. It may not exist yet.
 
-    A user without a home gets one under the temporary files.
+    A user without a home directory gets a folder in `/tmp`.
     """
     own = os.environ.get("LADDER_CACHE_DIR")
     if own:
@@ -25,8 +25,8 @@ def cache_folder(name: str) -> Path:
 
 
 def at_home(path: str | Path, what: str) -> Path:
-    """The path with `~` and `~name` made out; UsageError, with `what` asked for it, where nobody has that home."""
+    """Expand `~` and `~name`; UsageError, which names the option `what`, when that user has no home directory."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise UsageError(f"{what} {path}: nobody has that home; write the whole path") from error
+        raise UsageError(f"{what} {path}: unknown home directory; write the whole path") from error

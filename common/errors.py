@@ -1,5 +1,5 @@
-"""The one exception that a user is meant to read."""
+"""The exception for a user's mistake."""
 
 
 class UsageError(Exception):
-    """Something the user asked for cannot be done: one line with the thing, its value and the way out; exit code 2."""
+    """A request that cannot be met: one line with the thing, its value and the way out. Exit code 2."""

@@ -1,6 +1,6 @@
-"""The judge: SGD in float64 with NumPy, written straight down from the formulas.
+"""Reference training: SGD in float64 with NumPy, written directly from the formulas.
 
-It shares no code with the stages it judges, and does nothing clever: one batch at a time, one layer at a time. The
+It shares no code with the stages that it judges and has no optimisation: one batch and one layer at a time. The
 formulas are the chain rule for mean cross-entropy over softmax (Bishop, Pattern Recognition and Machine Learning,
 2006, sections 4.3.4 and 5.3).
 """
@@ -16,30 +16,30 @@ from common.problem import Params, Problem
 
 Float64Array = NDArray[np.float64]
 
-TIE = 2.0**-20  # relative to the layer's largest sum: some sixteen roundings of float32
-CORNERS = (TIE, 2.0**-11, 2.0**-8)  # likewise; the others are one rounding to that many bits
+TIE_MARGIN = 2.0**-20  # relative to the largest logit of a batch: about sixteen float32 roundings
+RELU_MARGINS = (TIE_MARGIN, 2.0**-11, 2.0**-8)  # relative to a layer's largest sum
 
 
 @dataclass(frozen=True)
 class OracleEpoch:
-    """What float64 training saw in one epoch: mean cross-entropy and the share right, over all steps."""
+    """Mean cross-entropy and accuracy (0 to 1) of one epoch of float64 training, over all steps."""
 
     mean_loss: float
     accuracy: float
 
 
 class Oracle:
-    """Float64 training from given parameters; advanced an epoch at a time, since not every stage trains for all."""
+    """Float64 training from given parameters, one epoch a call: stages differ in their number of epochs."""
 
     def __init__(self, problem: Problem, params: Params) -> None:
         self.problem = problem
         self.weights: list[Float64Array] = [weight.astype(np.float64) for weight in params.weights]
         self.biases: list[Float64Array] = [bias.astype(np.float64) for bias in params.biases]
-        self.near = dict.fromkeys(CORNERS, 0)
-        """How many units stood closer than that to their ReLU's corner: rounding may put them on its other side."""
+        self.near = dict.fromkeys(RELU_MARGINS, 0)
+        """Units within each relative margin of ReLU's corner so far: rounding may flip their sign."""
         self.undecided = 0
-        """How many images had two largest logits so close that float32 may take the other: all whose units are off,
-        say, when two labels were equally frequent so far."""
+        """Images whose two largest logits are so close that float32 may choose the other one. Example: every image
+        whose hidden units are all 0, while two labels are equally frequent."""
 
     def run_epoch(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
         """Train on every full batch of images (N, I) and labels (N,) once, in order."""
@@ -55,7 +55,7 @@ class Oracle:
         return OracleEpoch(loss_sum / (steps * size), correct / (steps * size))
 
     def _step(self, images: Float64Array, labels: NDArray[np.intp]) -> tuple[float, int]:
-        """One update from one batch; returns the summed loss and the number right before it."""
+        """Update from one batch; returns the batch's summed loss and correct answers before the update."""
         inputs = [images]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             sums = inputs[-1] @ weight + bias
@@ -68,7 +68,7 @@ class Oracle:
         rows = np.arange(len(labels))
         if logits.shape[1] > 1:
             second, first = np.sort(logits, axis=1)[:, -2:].T
-            self.undecided += int((first - second < TIE * np.abs(logits).max()).sum())
+            self.undecided += int((first - second < TIE_MARGIN * np.abs(logits).max()).sum())
         shifted = logits - logits.max(axis=1, keepdims=True)
         log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         doutput = np.exp(log_probs)
@@ -90,15 +90,15 @@ Weights = tuple[NDArray[np.floating], ...] | list[Float64Array]
 
 
 def test_accuracy(weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> float:
-    """The share of images (N, I) whose largest logit stands at their label (N,), by one float64 forward pass.
+    """Share of images (N, I) whose largest logit is at their label (N,), by one float64 forward pass.
 
-    NaN when any logit is NaN: a broken network has no accuracy.
+    NaN if any logit is NaN: a broken network has no accuracy.
     """
     return evaluate(weights, biases, images, labels).accuracy
 
 
 def evaluate(weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
-    """Mean cross-entropy and accuracy on images (N, I) and labels (N,), by one float64 forward pass; NaN as above."""
+    """Mean cross-entropy and accuracy on images (N, I) and labels (N,), by one float64 forward pass; NaN likewise."""
     correct, loss_sum = 0, 0.0
     exact = [weight.astype(np.float64, copy=False) for weight in weights]
     for start in range(0, len(images), 1000):

@@ -1,7 +1,7 @@
-"""What is trained: the sizes of the network, the batch, the schedule, and the parameters a run starts from.
+"""One training problem: network sizes, batch, schedule, and the initial parameters.
 
-Everything here is a plain value or a pure function, so that every stage, the oracle and the harness, in whichever
-process, see exactly the same problem.
+Everything here is a plain value or a pure function, so stages, oracle and harness see the same problem in every
+process.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Layer:
 
 @dataclass(frozen=True)
 class Params:
-    """The parameters of a network, layer by layer, on the host: weights (I, O) and biases (O,), float32."""
+    """A network's parameters on the host, one entry a layer: weights (I, O) and biases (O,), float32."""
 
     weights: tuple[Float32Array, ...]
     biases: tuple[Float32Array, ...]
 
     @property
     def nbytes(self) -> int:
-        """The size of all of them together."""
+        """Bytes of all tensors together."""
         return sum(tensor.nbytes for tensor in (*self.weights, *self.biases))
 
     def tensors(self) -> dict[str, Float32Array]:
-        """Every tensor under a name a report can print: `weight[0]`, `bias[0]`, ..."""
+        """Every tensor by its name in reports: `weight[0]`, `bias[0]`, ..."""
         named = {}
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             named[f"weight[{index}]"] = weight
@@ -48,11 +48,10 @@ class Params:
 
 @dataclass(frozen=True)
 class Problem:
-    """One training problem: softmax regression when `hidden` is empty, otherwise an MLP with ReLU.
+    """One training problem: softmax regression if `hidden` is empty, otherwise an MLP with ReLU.
 
-    Stages that compute loss and accuracy sparsely do so in every `metrics_every`-th epoch. After every
-    `validate_every`-th, all look at the test images, within their time; 0 is never.
-    Raises UsageError for sizes no network can have.
+    Stages with sparse metrics compute them in every `metrics_every`-th epoch. All stages evaluate the test images,
+    inside the timer, after every `validate_every`-th epoch; 0 means never. Raises UsageError for impossible sizes.
     """
 
     inputs: int
@@ -95,7 +94,7 @@ class Problem:
 
     @property
     def is_logistic(self) -> bool:
-        """Whether this is softmax regression: convex, so that final parameters can be compared tightly."""
+        """Whether this is softmax regression. It is convex, so final parameters can be compared tightly."""
         return not self.hidden
 
     def metrics_due(self, epoch: int) -> bool:
@@ -103,18 +102,18 @@ class Problem:
         return (epoch + 1) % self.metrics_every == 0
 
     def validation_due(self, epoch: int) -> bool:
-        """Whether this epoch, counted from 0, is followed by a look at the test images."""
+        """Whether the test images are evaluated after this epoch, counted from 0."""
         return self.validate_every > 0 and (epoch + 1) % self.validate_every == 0
 
     def steps(self, images: int) -> int:
-        """Full batches in an epoch over so many images; the remainder is dropped by everyone."""
+        """Full batches in an epoch of `images` images; every stage drops the remainder."""
         return images // self.batch_size
 
 
 def initial_params(problem: Problem, run: int) -> Params:
-    """The parameters that run number `run` starts from: a pure function of the seed and that number.
+    """Initial parameters of run number `run`, a pure function of the seed and that number.
 
-    Weights are uniform in +-1/sqrt(fan_in), as PyTorch's `nn.Linear` draws them; biases are zero.
+    Weights are uniform in +-1/sqrt(fan_in), as in PyTorch's `nn.Linear`; biases are zero.
     """
     random = np.random.default_rng((problem.seed, run))
     weights = []
@@ -128,9 +127,9 @@ def initial_params(problem: Problem, run: int) -> Params:
 
 
 def zero_params(problem: Problem) -> Params:
-    """All parameters zero: a start from which even a deep network trains without any chaos.
+    """All parameters zero, from which even a deep network trains predictably.
 
-    Its hidden layers pass nothing on, in either direction, so that only the last biases learn; those from every label.
+    Hidden layers pass nothing on in either direction, so only the last biases learn, from every label.
     """
     return Params(
         tuple(np.zeros((layer.fan_in, layer.fan_out), np.float32) for layer in problem.layers),

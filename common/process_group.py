@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them."""
+"""Child processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process with the harness: an orphan would use the machine that the next run measures."""
+    """Ask Linux to kill this process when its parent ends: an orphan would disturb the next run's measurements."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def kill_group(leader: int) -> None:
-    """Kill what is left of the process group of this process, which may have ended already."""
+    """Kill the process group of `leader`; the group may have ended already."""
     with suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""A hash of what source files say, whatever they are called, wherever they lie and however they are laid out.
+"""A hash of source code that ignores file names, folders, comments, docstrings and layout.
 
-A move, a new comment or a new docstring keeps the hash: nothing that was measured or tuned goes stale by it. Imports
-and paths of kernels count by the files that they lead to, which the caller passes too.
+A move, a new comment or a new docstring keeps the hash, so recorded results and tuned choices stay valid. Imports and
+kernel paths are ignored too: the caller passes the files that they lead to.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from functools import cache
 from pathlib import Path
 
 COMPILED = (".cu", ".cuh", ".cpp", ".cc", ".c", ".h")
-_MODULE = "<module>"  # stands for the name of a module, which a move may change
+_MODULE = "<module>"  # replaces a module's name, which a move may change
 
-# A string or a character keeps its text; a comment does not, nor does an include of one of our own headers.
+# Group 1 keeps string and character literals; comments and includes of the project's own headers match without it.
 _CUDA = re.compile(
     r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/|^[ \t]*#[ \t]*include[ \t]+"[^\n]*', re.S | re.M
 )
 
 
 def source_hash(files: Iterable[Path]) -> str:
-    """64 hexadecimal digits, the same on every machine and for every order of the files; OSError where one is gone."""
+    """64 hexadecimal digits, independent of the machine and of the files' order; OSError for a missing file."""
     digests = sorted({_digest(file.read_text(encoding="utf-8"), file.suffix) for file in files})
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def cuda_form(text: str) -> str:
-    """CUDA C++ or C++ without comments, without includes in quotes, in single spaces."""
+    """CUDA C++ or C++ without comments and quoted includes, with single spaces."""
     kept = _CUDA.sub(lambda match: match[1] or " ", text)
     return "\n".join(" ".join(line.split()) for line in kept.splitlines() if line.strip())
 
 
 def python_form(text: str) -> str:
-    """The syntax tree of a Python file without docstrings and imports; SyntaxError where it is none."""
+    """A Python file's syntax tree without docstrings and imports; SyntaxError for invalid Python."""
     tree = ast.parse(text)
     modules = {
         (name.asname or name.name).partition(".")[0]
@@ -48,7 +48,7 @@ def python_form(text: str) -> str:
 
 
 def _form(node: object, modules: set[str]) -> str:
-    """A node as text; empty fields are left out, since they differ between versions of Python."""
+    """A node as text. Empty fields are dropped: they differ between Python versions."""
     if isinstance(node, list):
         return "[" + ",".join(_form(each, modules) for each in node if not _is_left_out(each)) + "]"
     if isinstance(node, ast.Name) and node.id in modules:

@@ -1,7 +1,7 @@
-"""The contract between the harness and everything it times.
+"""The interface between the harness and every timed trainer.
 
-A trainer that exists is prepared: its memory is allocated, its data uploaded, its kernels compiled, its graphs
-captured. All that remains inside the timer is `run_epoch`.
+Construction does all preparation: it allocates memory, uploads data, compiles kernels and captures graphs. The timer
+covers `run_epoch` alone.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from common.problem import Params
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """Mean cross-entropy and the share right, of what training saw in an epoch or of the test images after it."""
+    """Mean cross-entropy and accuracy (0 to 1): over one training epoch, or over the test images."""
 
     mean_loss: float
     accuracy: float
 
 
 def mean_of(parts: Sequence[tuple[EpochMetrics, int]]) -> EpochMetrics:
-    """The metrics of several parts, each of so many images, as one."""
+    """Combine metrics of several parts, weighted by their numbers of images."""
     images = sum(count for _, count in parts)
     return EpochMetrics(
         sum(part.mean_loss * count for part, count in parts) / images,
@@ -32,46 +32,45 @@ def mean_of(parts: Sequence[tuple[EpochMetrics, int]]) -> EpochMetrics:
 
 
 class Trainer(Protocol):
-    """One way of training one problem on one data split."""
+    """Trains one problem on one data split."""
 
     detail: str
-    """What a row should say beside the stage's title, such as `CPU, 2 BLAS threads`; empty when there is nothing."""
+    """Text beside the stage's title in reports, for example `CPU, 2 BLAS threads`; may be empty."""
 
     device: Literal["cpu", "gpu"]
-    """Where it trains."""
+    """The device that trains."""
 
     cuda_stream: int | None
-    """The handle of the CUDA stream that the epochs run on, for the harness's events; None when there is none."""
+    """Handle of the CUDA stream of the epochs, for the harness's events; None without one."""
 
     def load_params(self, params: Params) -> None:
-        """Start from these parameters; the harness picks new ones for every run. Outside the timer."""
+        """Start from these parameters. Every run gets new ones. Not timed."""
 
     def run_epoch(self, epoch: int) -> None:
-        """Train on every full batch once, in order; may return before the device has finished.
+        """Train on every full batch once, in order. May return before the device has finished.
 
-        `epoch` counts from 0 within a run, and tells when metrics are due.
+        `epoch` counts from 0 in each run and decides when metrics are due.
         """
 
     def last_metrics(self) -> EpochMetrics | None:
-        """The metrics of the last epoch if it computed them, read from the host's memory (no device work)."""
+        """Metrics of the last epoch, or None if it computed none. Reads host memory only."""
 
     def read_params(self) -> Params:
-        """The parameters as they are now, float32, on the host."""
+        """The current parameters, float32, on the host."""
 
     def close(self) -> None:
-        """Give everything back; the trainer is not used again."""
+        """Release all resources; the trainer is not used again."""
 
 
 @runtime_checkable
 class ValidatingTrainer(Trainer, Protocol):
-    """A trainer that can look at the test images within a run, for `--validate-every`; others are skipped there."""
+    """A trainer that can evaluate the test images during a run. `--validate-every` skips all others."""
 
     def prepare_validation(self, test: Split) -> None:
-        """Allocate, upload, compile and capture what `validate` takes. Once, after the trainer itself is prepared."""
+        """Do all preparation for `validate`. Called once, after construction."""
 
     def validate(self) -> EpochMetrics:
-        """Loss and accuracy on all test images, from the parameters as they are now. Within the timer, after an epoch.
+        """Loss and accuracy on all test images with the current parameters. Timed; called after an epoch.
 
-        By the stage's own forward pass, on its own device, in batches of the problem's size of which the last may be
-        smaller.
+        Uses the stage's own forward pass and device, in batches of the problem's size; the last may be smaller.
         """

@@ -282,7 +282,7 @@ def test_a_home_of_nobody_is_said_in_a_line(
     monkeypatch.setenv(variable, "~no-such-user")
     if variable == "LADDER_CACHE_DIR":
         monkeypatch.delenv("LADDER_DATA_DIR")
-    assert refused(*argv) == f"run_ladder.py: {what}: nobody has that home; write the whole path\n"
+    assert refused(*argv) == f"run_ladder.py: {what}: unknown home directory; write the whole path\n"
 
 
 @pytest.mark.parametrize("named", ["earlier", "earlier/results.json"])

@@ -1,4 +1,4 @@
-"""The fastest of several ways to do the same on this GPU: tried out once, and kept on disk."""
+"""Timing of interchangeable candidates on this GPU; choices are kept on disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import cupy
 
-from common.cuda.tuning_cache import CLEARLY, Choices
+from common.cuda.tuning_cache import SWITCH_TIME_RATIO, Choices
 
-LAUNCHES, TURNS = 20, 5  # of each candidate: so many in a graph, lest the host be what is timed, in so many turns
-TURN_S = 2e-3  # a turn of a sweep may take about so long, or a launch
+LAUNCHES_PER_TURN, TURNS = 20, 5  # a graph replays the launches, so the host's time does not count
+TURN_S = 2e-3  # target length of a sweep's turn; a longer launch is a turn of its own
 SWEEP_TURNS = 7
-HOPELESS = 4.0  # times the fastest: a launch that takes a turn by itself is not repeated then
+SKIP_TIME_RATIO = 4.0  # a launch longer than TURN_S gets one turn if it takes this many times the fastest
 
 Enqueue = Callable[[], None]
 
@@ -24,50 +24,50 @@ class Capturing(Protocol):
     stream: Any
 
     def capture(self, enqueue: Enqueue) -> Enqueue:
-        """Record what is enqueued, and return what replays it."""
+        """Record what `enqueue` enqueues; return a function that replays it."""
 
 
 class Trials:
-    """Choices about one subject, for all trainers and all processes alike, so that what is judged is what is timed."""
+    """Choices about one subject, shared by all trainers and processes: the judged kernels are the timed ones."""
 
     def __init__(self, gpu: Capturing, subject: str) -> None:
         self._gpu = gpu
         self._choices = Choices(subject)
 
     def fastest(self, purpose: str, candidates: Sequence[Enqueue]) -> int:
-        """Which candidate is the fastest; likelier ones first, which win where nobody is clearly faster.
+        """Index of the fastest candidate; an earlier one wins unless a later one is faster by SWITCH_TIME_RATIO.
 
-        Each must do the same whenever it is repeated, and have been called before if its first call does more.
+        Candidates must be repeatable. Call each once before, if its first call does extra work.
         """
         best = self._choices.get(purpose)
         if best is None or not 0 <= best < len(candidates):
             times = seconds(self._gpu, candidates)
             best = 0
             for candidate, time in enumerate(times):
-                if time < CLEARLY * times[best]:
+                if time < SWITCH_TIME_RATIO * times[best]:
                     best = candidate
             self._choices.keep(purpose, best)
         return best
 
 
 def seconds(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[float]:
-    """The best time of a launch of each, of several in a row on the device."""
-    return [min(times) for times in samples(gpu, candidates, [LAUNCHES] * len(candidates), TURNS)]
+    """Seconds per launch of each candidate, the least of all turns."""
+    return [min(times) for times in samples(gpu, candidates, [LAUNCHES_PER_TURN] * len(candidates), TURNS)]
 
 
 def sweep(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[list[float]]:
-    """The seconds of a launch of each in several turns, of which there is one for those that are slow by far."""
+    """Seconds per launch of each candidate in several turns; only one turn for much slower ones."""
     found = samples(gpu, candidates, [1] * len(candidates), 1)
     rough = [time for (time,) in found]
-    hopeful = [i for i, time in enumerate(rough) if time < TURN_S or time < HOPELESS * min(rough)]
-    launches = [min(max(int(TURN_S / rough[i]), 1), LAUNCHES) for i in hopeful]
-    for i, times in zip(hopeful, samples(gpu, [candidates[i] for i in hopeful], launches, SWEEP_TURNS), strict=True):
+    repeated = [i for i, time in enumerate(rough) if time < TURN_S or time < SKIP_TIME_RATIO * min(rough)]
+    launches = [min(max(int(TURN_S / rough[i]), 1), LAUNCHES_PER_TURN) for i in repeated]
+    for i, times in zip(repeated, samples(gpu, [candidates[i] for i in repeated], launches, SWEEP_TURNS), strict=True):
         found[i] = times
     return found
 
 
 def samples(gpu: Capturing, candidates: Sequence[Enqueue], launches: Sequence[int], turns: int) -> list[list[float]]:
-    """The seconds of a launch of each, of so many in a row on the device; in turns, so that clocks favour none."""
+    """Seconds per launch of each candidate, `launches` in a row on the device; in turns, so clocks favour none."""
 
     def several(enqueue: Enqueue, count: int) -> None:
         for _ in range(count):
@@ -75,7 +75,7 @@ def samples(gpu: Capturing, candidates: Sequence[Enqueue], launches: Sequence[in
 
     replays = [gpu.capture(partial(several, *each)) for each in zip(candidates, launches, strict=True)]
     times: list[list[float]] = [[] for _ in replays]
-    for turn in range(-1, turns):  # one before they count, to warm up
+    for turn in range(-1, turns):  # turn -1 warms up
         for index, replay in enumerate(replays):
             begin, end = cupy.cuda.Event(), cupy.cuda.Event()
             begin.record(gpu.stream)

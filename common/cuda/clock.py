@@ -1,7 +1,7 @@
-"""The harness's own fence and events, straight from the driver.
+"""The harness's own fence and events, by direct calls into the driver.
 
-Through ctypes and nothing else, so that no stage, and no library that a stage brings, has a say in whether the device
-has finished. A process that never touched CUDA gets a fence that does nothing.
+ctypes keeps them independent of every stage and its libraries: none can influence whether the device has finished. In
+a process that never used CUDA the fence does nothing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ SUCCESS = 0
 
 
 class CudaError(Exception):
-    """The driver refused; a sticky error of an earlier kernel shows here, too."""
+    """An error from the driver, possibly the sticky error of an earlier kernel."""
 
 
 def fence() -> None:
-    """Wait until every device that this process uses has finished everything, whatever the stream.
+    """Wait until every device of this process has finished all work on all streams.
 
-    Raises CudaError when the device reports that earlier work failed.
+    Raises CudaError if earlier work failed.
     """
     cuda = _driver()
     if cuda is None:
         return
     count = c_int()
-    if cuda.cuDeviceGetCount(byref(count)) != SUCCESS:  # cuInit was never called: nothing to wait for
+    if cuda.cuDeviceGetCount(byref(count)) != SUCCESS:  # cuInit was never called
         return
     for device in range(count.value):
         flags, active = c_uint(), c_int()
@@ -36,7 +36,7 @@ def fence() -> None:
 
 
 def _synchronise(cuda: ctypes.CDLL, device: int) -> None:
-    """Wait for one device's primary context, which CuPy, PyTorch and JAX all share."""
+    """Wait for one device's primary context, shared by CuPy, PyTorch and JAX."""
     context = c_void_p()
     _check(cuda.cuDevicePrimaryCtxRetain(byref(context), device))
     try:
@@ -50,7 +50,7 @@ def _synchronise(cuda: ctypes.CDLL, device: int) -> None:
 
 
 class EventPair:
-    """Two CUDA events around a run, on the stream that it runs on: the device's own view of how long it took."""
+    """Two CUDA events around a run on its stream: the device's own timing."""
 
     def __init__(self, stream: int) -> None:
         cuda = _driver()
@@ -63,15 +63,15 @@ class EventPair:
         _check(cuda.cuEventCreate(byref(self._end), 0))
 
     def begin(self) -> None:
-        """Mark the begin on the stream."""
+        """Record the first event."""
         _check(self._cuda.cuEventRecord(self._begin, self._stream))
 
     def end(self) -> None:
-        """Mark the end on the stream."""
+        """Record the second event."""
         _check(self._cuda.cuEventRecord(self._end, self._stream))
 
     def seconds(self) -> float:
-        """The time between the two, once both have passed (that is, after the fence)."""
+        """Seconds between the events; call after the fence."""
         milliseconds = c_float()
         _check(self._cuda.cuEventElapsedTime(byref(milliseconds), self._begin, self._end))
         return milliseconds.value / 1e3
@@ -79,7 +79,7 @@ class EventPair:
 
 @cache
 def _driver() -> ctypes.CDLL | None:
-    """The driver's library; looked for once, since a fence stands in every timed run."""
+    """The driver's library, loaded once: every timed run has a fence."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,9 +1,8 @@
-"""CUDA C++ to machine code (a cubin), through NVRTC; needs neither a GPU nor a driver.
+"""CUDA C++ to machine code (a cubin) by NVRTC, without a GPU or a driver.
 
-Floating point is as NVRTC has it by default: a product and a sum may fuse into one multiply-add, everything else is
-rounded as IEEE 754 says, denormals are kept. No fast-math option is ever passed, so that no kernel is faster for
-being less exact. The CUDA packages are imported when something is compiled, not before: this module can be imported
-where there are none.
+Floating point follows NVRTC's defaults: a product and a sum may fuse into a multiply-add, everything else rounds by
+IEEE 754, denormals stay. No fast-math option is ever passed: no kernel gains speed from lower accuracy. CUDA packages
+are imported on first compilation, so this module imports anywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from common.source_hash import source_hash
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes of a multiprocessor, as ptxas reports it; all but `registers` in bytes."""
+    """One kernel's resources as reported by ptxas; all but `registers` in bytes."""
 
     registers: int  # per thread
     spill_stores: int
@@ -35,23 +34,23 @@ class Resources:
 
 @dataclass(frozen=True)
 class Cubin:
-    """A compiled `.cu` file; `resources` by kernel name, without those that ptxas said nothing about."""
+    """A compiled `.cu` file; `resources` by kernel name, without kernels absent from ptxas's report."""
 
     code: bytes
     resources: dict[str, Resources]
 
 
 class CompileError(Exception):
-    """A `.cu` file that does not compile: its errors as `file.cu:line: error: ...`, the first one first."""
+    """Errors of a `.cu` file as `file.cu:line: error: ...`, in order."""
 
 
-Macros = tuple[tuple[str, str], ...]  # names and what stands for them in the source
+Macros = tuple[tuple[str, str], ...]  # names and their replacements
 
 
 def compile_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
     """Compile one file for an architecture such as `sm_90`.
 
-    Raises CompileError for an error in the source, and ImportError or RuntimeError where cuda.core or NVRTC is missing.
+    Raises CompileError for an error in the source; ImportError or RuntimeError without cuda.core or NVRTC.
     """
     from cuda.core import Program, ProgramOptions
 
@@ -61,7 +60,7 @@ def compile_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
         program = Program(source.read_text(), "c++", options)
         code = program.compile("cubin", logs=log).code
     except Exception as error:
-        # The class of this exception lies in a private module of cuda.core; its text carries NVRTC's status and log.
+        # cuda.core keeps this exception's class private; its text has NVRTC's status and log.
         if "NVRTC_ERROR" not in str(error):
             raise
         raise CompileError(_errors(str(error), source, arch)) from error
@@ -69,10 +68,10 @@ def compile_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
 
 
 def cached_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
-    """Like `compile_cubin`, but compile nothing twice: cubins are kept in the folder `kernels` of the cache.
+    """Like `compile_cubin`, with a cache on disk in the folder `kernels`.
 
-    An entry is found by a hash of all that decides the machine code. One that is damaged is compiled anew; a cache
-    that cannot be read or written costs time and is no error.
+    The key is a hash of everything that affects the machine code. A damaged entry is compiled again. A cache that
+    cannot be read or written costs time but raises no error.
     """
     entry = cache_folder("kernels") / f"{source.stem}-{arch}-{source_key(source, arch, macros)}.cubin"
     cubin = _load(entry)
@@ -83,22 +82,22 @@ def cached_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
 
 
 def nvrtc_version() -> tuple[int, int]:
-    """The version of the NVRTC that compiles; ImportError or RuntimeError where there is none."""
+    """Version of NVRTC; ImportError or RuntimeError without one."""
     from cuda.bindings import nvrtc
 
     status, major, minor = nvrtc.nvrtcVersion()
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise RuntimeError(f"NVRTC does not tell its version: {status.name}")
+        raise RuntimeError(f"NVRTC: no version ({status.name})")
     return major, minor
 
 
 def include_folders(source: Path) -> list[Path]:
-    """Where headers in quotes are looked for: beside the file, then in the folder above, as `device/cluster.cuh`."""
+    """Folders searched for quoted headers: the file's own, then its parent (for `device/cluster.cuh`)."""
     return [source.parent, source.parent.parent]
 
 
 def local_sources(source: Path) -> list[Path]:
-    """The file itself and, depth first, the headers of `include_folders` that it includes with quotes."""
+    """The file and, depth first, its quoted headers from `include_folders`."""
     folders = include_folders(source)
     found: list[Path] = []
 
@@ -114,11 +113,11 @@ def local_sources(source: Path) -> list[Path]:
 
 
 def parse_resources(log: str) -> dict[str, Resources]:
-    """Read the report of `ptxas -v`. A kernel whose report is in a form we do not know is left out."""
+    """Parse the report of `ptxas -v`; kernels with an unknown form of report are left out."""
     resources = {}
     for report in log.split("Compiling entry function '")[1:]:
         name = report[: report.find("'")]
-        # A function that was not inlined is reported beside its kernel, hence the name.
+        # The name selects the kernel: functions that were not inlined are reported beside it.
         memory = re.search(
             rf"properties for {re.escape(name)}\s.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
             r"(\d+) bytes spill loads",
@@ -133,7 +132,7 @@ def parse_resources(log: str) -> dict[str, Resources]:
 
 
 def _options(source: Path) -> dict[str, list[str]]:
-    """What NVRTC is told besides the architecture."""
+    """NVRTC's options besides the architecture."""
     from cuda.pathfinder import find_nvidia_header_directory
 
     cuda_headers = find_nvidia_header_directory("cudart")
@@ -142,13 +141,13 @@ def _options(source: Path) -> dict[str, list[str]]:
 
 
 def source_key(source: Path, arch: str, macros: Macros = ()) -> str:
-    """A hash of all that decides a file's machine code, as hexadecimal digits."""
+    """A hexadecimal hash of everything that affects a file's machine code."""
     everything = json.dumps([arch, macros, nvrtc_version(), source_hash(local_sources(source))])
     return hashlib.sha256(everything.encode()).hexdigest()
 
 
 def _load(entry: Path) -> Cubin | None:
-    """A cached cubin, or None where there is none that can be trusted."""
+    """A cached cubin; None if it is missing or damaged."""
     try:
         stored = entry.read_bytes()
         digest, payload = stored[:32], stored[32:]
@@ -175,10 +174,10 @@ def _save(cubin: Cubin, entry: Path) -> None:
 
 
 def _errors(log: str, source: Path, arch: str) -> str:
-    """The errors in NVRTC's log, without warnings, in the form that editors and terminals can open."""
+    """The errors in NVRTC's log without warnings, in a form that editors can open."""
     messages = re.split(r"\n\s*\n", log.strip("\0\n "))
     errors = [message for message in messages if re.search(r"\berror\b", message.splitlines()[0])]
     text = re.sub(r"^(.+)\((\d+)\): ", r"\1:\2: ", "\n".join(errors or messages), flags=re.MULTILINE)
-    if not text.startswith(str(source)):  # said by ptxas, or of an option: these know no line
+    if not text.startswith(str(source)):  # from ptxas or about an option: without a line
         text = f"{source}: {text}"
     return f"{text}\n(compiled for {arch} by NVRTC {'.'.join(map(str, nvrtc_version()))})"

@@ -1,9 +1,9 @@
-"""Matrix products by cuBLASLt on row-major matrices, each with the algorithm that measured fastest.
+"""Products of row-major matrices by cuBLASLt, each with the algorithm that measured fastest.
 
-cuBLAS picks an algorithm by a rule of thumb, which for products of 10 columns or 32 rows is up to twice slower than
-the best that it has. cuBLASLt, the same kernels behind another door, hands out its candidates and lets the caller
-choose; they are timed on the first call with a shape, and the choice is kept on disk. Through `nvmath.bindings`, since
-CuPy refuses to use cuBLAS while a graph is captured (cupy#6290).
+cuBLAS picks an algorithm by a heuristic. For products of 10 columns or 32 rows its choice is up to twice slower than
+its best algorithm. cuBLASLt offers the same kernels as a list of candidates. They are timed on the first call with a
+shape, and the choice is kept on disk. The calls go through `nvmath.bindings`, since CuPy refuses cuBLAS during stream
+capture (cupy#6290).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from common.cuda.autotune import Trials
 from common.cuda.epilogue import Fusion
 from common.cuda.gpu import Gpu
 
-WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for Hopper; older chips are content with less
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; older chips need less
 CANDIDATES = 24
-ALIGNMENT = 256  # of what CUDA allocates, in bytes
-
+ALIGNMENT = 256  # bytes, of CUDA's allocations
 
 Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float, Fusion | None]
 """Shapes of a and b, trans_a, trans_b, alpha, beta, fusion."""
@@ -37,7 +36,7 @@ COMPUTE = {
     "float16": cublas.ComputeType.COMPUTE_32F_FAST_16F,
 }
 
-# Of a ReLU's product cuBLASLt keeps the mask, which it calls auxiliary.
+# cuBLASLt stores ReLU's mask as its auxiliary output.
 EPILOGUES = {
     "bias": cublasLt.Epilogue.BIAS,
     "relu_bias": cublasLt.Epilogue.RELU_AUX_BIAS,
@@ -47,9 +46,9 @@ EPILOGUES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One product of given shapes: what cuBLASLt wants to be told of it, and the algorithm chosen.
+    """One product of given shapes: its cuBLASLt descriptors and chosen algorithm.
 
-    All as the addresses and handles that the call takes, since a call asks for nothing that can be known before.
+    All fields are the addresses and handles of the call, so that a call computes nothing known before.
     """
 
     operation: int
@@ -57,14 +56,14 @@ class Plan:
     alpha: int
     beta: int
     algorithm: int
-    kept: tuple[Any, ...]  # the host memory that the addresses point to
+    kept: tuple[Any, ...]  # keeps the host memory behind the addresses alive
 
 
 class Matmul:
-    """out (m, n) = alpha * op(a) @ op(b) + beta * out; then the fusion, if any.
+    """out (m, n) = alpha * op(a) @ op(b) + beta * out, then the fusion, if any.
 
-    float32 throughout, unless `factors` says what cuBLASLt may round the factors to; sums are float32 always. The
-    algorithms are those that give the same result each time: none that adds up in the order of arrival.
+    All matrices are float32. cuBLASLt may round factors to the precision `factors`; sums are float32. All algorithms
+    are deterministic: none adds in the order of arrival.
     """
 
     def __init__(self, gpu: Gpu, factors: str = "float32") -> None:
@@ -74,7 +73,7 @@ class Matmul:
         self._trials = Trials(gpu, f"cuBLASLt {self.version}{rounded} on {gpu.name}")
         self._gpu = gpu
         self._handle = cublasLt.create()
-        self._workspaces: dict[int, Any] = {}  # by stream, since products on several may run at the same time
+        self._workspaces: dict[int, Any] = {}  # by stream: products on several streams may overlap
         self._plans: dict[Key, Plan] = {}
 
     def __call__(
@@ -88,7 +87,7 @@ class Matmul:
         beta: float,
         fusion: Fusion | None = None,
     ) -> None:
-        """Enqueue the product; the first one of its shapes tries algorithms before that."""
+        """Enqueue the product; the first call with a shape times the algorithms."""
         key = (a.shape, b.shape, trans_a, trans_b, alpha, beta, fusion)
         plan = self._plans.get(key)
         if plan is None:
@@ -122,10 +121,10 @@ class Matmul:
         )
 
     def _choose(self, a: Any, b: Any, out: Any, key: Key) -> Plan:
-        """Time the candidates.
+        """Time the candidates and return the fastest one's plan.
 
-        cuBLAS thinks in columns, and a row-major matrix is its own transpose there: so it is asked for
-        out.T = op(b).T @ op(a).T. Its bias runs along a column there, which is a row of ours.
+        To column-major cuBLASLt a row-major matrix is its transpose: it computes out.T = op(b).T @ op(a).T. Its bias
+        runs along a column, which is our row.
         """
         _, _, trans_a, trans_b, alpha, beta, fusion = key
         operation = cublasLt.matmul_desc_create(self._compute, CudaDataType.CUDA_R_32F)
@@ -143,29 +142,29 @@ class Matmul:
             alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
         purpose = repr(key[:-1]) + (f" {fusion.kind}" if fusion else "")
-        scratch = cupy.zeros(out.shape, np.float32)  # with beta, trying would spoil what is to be added to
+        scratch = cupy.zeros(out.shape, np.float32)  # with beta, a trial would change out
         return plans[self._trials.fastest(purpose, [partial(self._launch, plan, a, b, scratch) for plan in plans])]
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:
-        """Algorithms for these layouts, likely ones first; at least one, or a RuntimeError."""
+        """Algorithms for these layouts, cuBLASLt's favourite first; RuntimeError without any."""
         preference = cublasLt.matmul_preference_create()
         names = cublasLt.MatmulPreferenceAttribute
         schemes = cublasLt.ReductionScheme
-        wishes: list[tuple[Any, Any]] = [
+        preferences: list[tuple[Any, Any]] = [
             (names.MAX_WORKSPACE_BYTES, np.array(WORKSPACE_BYTES, np.uint64)),
             (names.REDUCTION_SCHEME_MASK, np.array(schemes.COMPUTE_TYPE | schemes.OUTPUT_TYPE, np.uint32)),
         ]
         alignments = (names.MIN_ALIGNMENT_A_BYTES, names.MIN_ALIGNMENT_B_BYTES, names.MIN_ALIGNMENT_C_BYTES)
-        wishes += [(name, _alignment(matrix)) for name, matrix in zip(alignments, matrices, strict=True)]
-        wishes.append((names.MIN_ALIGNMENT_D_BYTES, _alignment(matrices[-1])))
-        for name, value in wishes:
+        preferences += [(name, _alignment(matrix)) for name, matrix in zip(alignments, matrices, strict=True)]
+        preferences.append((names.MIN_ALIGNMENT_D_BYTES, _alignment(matrices[-1])))
+        for name, value in preferences:
             cublasLt.matmul_preference_set_attribute(preference, name, value.ctypes.data, value.nbytes)
         found = np.zeros(CANDIDATES, cublasLt.matmul_heuristic_result_dtype)
         count = np.zeros(1, np.int32)
-        where = (layouts[0], layouts[1], layouts[2], layouts[2])
-        room = (CANDIDATES, found.ctypes.data, count.ctypes.data)
-        with suppress(cublasLt.cuBLASLtError):  # that there is none is an error to it
-            cublasLt.matmul_algo_get_heuristic(self._handle, operation, *where, preference, *room)
+        problem = (layouts[0], layouts[1], layouts[2], layouts[2])
+        output = (CANDIDATES, found.ctypes.data, count.ctypes.data)
+        with suppress(cublasLt.cuBLASLtError):  # raised when there is no algorithm
+            cublasLt.matmul_algo_get_heuristic(self._handle, operation, *problem, preference, *output)
         cublasLt.matmul_preference_destroy(preference)
         found = found[: count[0]]
         usable = list(found["algo"][found["state"] == 0].reshape(-1, 1))
@@ -175,7 +174,7 @@ class Matmul:
 
 
 def _epilogue(fusion: Fusion | None) -> list[tuple[Any, Any]]:
-    """How a product is told of its fusion: attributes and their values."""
+    """Descriptor attributes and values of a fusion."""
     if fusion is None:
         return []
     attributes = cublasLt.MatmulDescAttribute
@@ -189,15 +188,15 @@ def _epilogue(fusion: Fusion | None) -> list[tuple[Any, Any]]:
 
 
 def _layout(matrix: Any) -> int:
-    """A row-major (rows, cols) matrix as cuBLAS sees it: cols by rows, each column dense."""
+    """Layout of a row-major (rows, cols) matrix: cols by rows in cuBLASLt, columns dense."""
     rows, cols = matrix.shape
     layout: int = cublasLt.matrix_layout_create(CudaDataType.CUDA_R_32F, cols, rows, cols)
     return layout
 
 
 def _alignment(matrix: Any) -> Any:
-    """The largest power of two that its address is a multiple of, in bytes.
+    """The largest power of two in bytes that divides the address of every batch of an epoch.
 
-    Whichever of an epoch's batches it is: those follow each other without a gap, so that their size decides.
+    Batches are contiguous, so their size decides.
     """
     return np.array(min(ALIGNMENT, matrix.nbytes & -matrix.nbytes), np.uint32)

@@ -1,7 +1,7 @@
-"""cuDNN's softmax, through the library's own C API.
+"""cuDNN's softmax by its C API.
 
-No maintained Python binding has it: CuPy dropped cuDNN, and cuDNN's front end knows only graphs of operations. The six
-functions needed are called through ctypes.
+No maintained Python binding has it: CuPy dropped cuDNN, and cuDNN's front end has graphs of operations only. ctypes
+calls the six functions needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOFTMAX_MODE_INSTANCE = 0
 
 
 class CudnnError(Exception):
-    """A call that cuDNN refused."""
+    """cuDNN returned an error."""
 
 
 class CudnnSoftmax:
@@ -39,14 +39,14 @@ class CudnnSoftmax:
         sizes = (c_int(rows), c_int(classes), c_int(1), c_int(1))
         self._check(self._lib.cudnnSetTensor4dDescriptor(self._shape, TENSOR_NCHW, DATA_FLOAT, *sizes))
         one, zero = c_float(1.0), c_float(0.0)
-        self._kept = (one, zero, logits, probs)  # cuDNN is told addresses
+        self._kept = (one, zero, logits, probs)  # keeps the memory behind the addresses alive
         scaled_logits = (byref(one), self._shape, c_void_p(logits.data.ptr))
         scaled_probs = (byref(zero), self._shape, c_void_p(probs.data.ptr))
         how = (c_int(SOFTMAX_ACCURATE), c_int(SOFTMAX_MODE_INSTANCE))
         self._arguments = (self._handle, *how, *scaled_logits, *scaled_probs)
 
     def __call__(self) -> None:
-        """Enqueue it; raises CudnnError when cuDNN refuses."""
+        """Enqueue the softmax; raises CudnnError."""
         self._check(self._lib.cudnnSoftmaxForward(*self._arguments))
 
     def _check(self, status: int) -> None:

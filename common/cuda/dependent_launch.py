@@ -1,16 +1,15 @@
-"""Programmatic dependent launch: a kernel's blocks start while the kernel before it still runs, and wait there.
+"""Programmatic dependent launch: a kernel's blocks start while the previous kernel still runs, and wait inside.
 
-What makes it right. `wait_for_previous` (stages/kernels/device/dependent.cuh) returns once the kernel at the other end
-of a programmatic edge is complete and all that it wrote is seen; it says nothing of the kernel before that one. So
-every kernel of a chain waits, and before it touches any memory, even where it reads nothing that its neighbour
-writes: then a kernel that is complete has seen its own predecessor complete, and that one its own, back to the first.
-Were there one that did not wait, it could be complete while the kernel before it still ran, and the next would read
-what that has yet to write, or overwrite what it has yet to read. When a kernel lets the next one start is then free,
-and the earlier the better: the next one does nothing but take its place and wait.
+Why it is correct. `wait_for_previous` (stages/kernels/device/dependent.cuh) returns once the kernel at the other end
+of a programmatic edge is complete and its writes are visible. It guarantees nothing about earlier kernels. So every
+kernel of a chain waits before it touches memory, even if it reads nothing from its neighbour. A complete kernel has
+then seen its predecessor complete, and so on back to the first. If one kernel did not wait, it could finish while its
+predecessor still ran; the next kernel would read or overwrite memory too early. A kernel may let the next one start
+at any time, best at once: the next one only takes its place and waits.
 
-An edge is programmatic only from one such kernel to the next that depends on it alone, on the same stream. To a kernel
-of a library, to a memset or a copy, where branches join, and from any of these, edges are ordinary ones: they wait for
-the whole kernel, which is complete as said, and a kernel behind one finds its wait fulfilled.
+An edge is programmatic only between two such kernels on one stream, where the second depends on the first alone.
+Edges from or to library kernels, memsets, copies and joins of branches are ordinary: they wait for the whole kernel,
+and a wait behind them returns at once.
 """
 
 from __future__ import annotations
@@ -24,38 +23,40 @@ from common.cuda.compile import Macros, local_sources
 
 HEADER = "dependent.cuh"
 MACROS: Macros = (("DEPENDENT_LAUNCH", "1"),)
-NODES = 4  # where cuStreamGetCaptureInfo has what the next node will depend on; what follows differs by CUDA's version
+DEPENDENCIES = (
+    4  # index of the next node's dependencies in cuStreamGetCaptureInfo's result; later fields vary by CUDA version
+)
 
-Place = tuple[int, list[int]]  # a stream that is captured, and the nodes that its next one will depend on
+Place = tuple[int, list[int]]  # a captured stream, and the dependencies of its next node
 
 
 def waits(source: Path) -> bool:
-    """Whether the kernels of a file wait for the one before them, if they are compiled with `MACROS`."""
+    """Whether a file's kernels, compiled with `MACROS`, wait for their predecessor."""
     return any(file.name == HEADER for file in local_sources(source))
 
 
 def captured_at(stream: int) -> Place | None:
-    """Where the capture of a stream has come to; None where there is none. RuntimeError where CUDA does not tell."""
+    """The current end of a stream's capture; None if it is not captured. RuntimeError if CUDA refuses."""
     info = driver.cuStreamGetCaptureInfo(stream)
     status, capturing = info[:2]
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"cuStreamGetCaptureInfo: {status.name}")
     if capturing != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
         return None
-    return stream, [int(node) for node in info[NODES]]
+    return stream, [int(node) for node in info[DEPENDENCIES]]
 
 
 class Chain:
-    """The kernels that wait, as they are captured one after the other; `place` tells where the capture has come to."""
+    """Waiting kernels captured one after the other; `place` returns the capture's current end."""
 
     def __init__(self, place: Callable[[], Place | None]) -> None:
         self._place = place
-        self._end: Place | None = None  # behind the last of them
+        self._end: Place | None = None  # after the last of them
 
     def goes_on(self) -> bool:
-        """Whether what is captured next depends on the last of them, and on nothing else."""
+        """Whether the next captured kernel depends on the chain's last kernel alone."""
         return self._end is not None and self._place() == self._end
 
     def extend(self) -> None:
-        """What was captured last is one of them."""
+        """Append the kernel captured last."""
         self._end = self._place()

@@ -1,9 +1,8 @@
-"""What the NVIDIA driver says of itself and of its devices, asked through `ctypes` and the standard library alone.
+"""Facts from the NVIDIA driver about itself and its devices, by `ctypes` and the standard library alone.
 
-Set-up has to know which CUDA packages fit before any package is there, and a worker that only wants to skip a stage
-should not pay for importing CuPy. Nothing here creates a context, so looking costs the device no memory.
-Functions and attribute numbers are those of the CUDA Driver API's reference, sections "Initialization",
-"Version Management" and "Device Management".
+Set-up must choose CUDA packages before any is installed, and a worker that skips a stage should not import CuPy.
+Nothing here creates a context, so a query takes no device memory. Functions and attribute numbers are from the CUDA
+Driver API reference, sections "Initialization", "Version Management" and "Device Management".
 """
 
 from __future__ import annotations
@@ -31,38 +30,38 @@ _MULTIPROCESSOR = {  # the fields of Multiprocessor, in their order
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One device that CUDA would show to this process."""
+    """One device visible to this process."""
 
     name: str
     compute_capability: tuple[int, int]
     total_memory: int  # bytes
-    pci_bus_id: str  # `0000:3B:00.0`, by which NVML knows the same device
+    pci_bus_id: str  # `0000:3B:00.0`, the device's identity in NVML
 
     @property
     def sm(self) -> str:
-        """The compute capability as compilers spell it: `sm_90`."""
+        """The compute capability in compiler form, for example `sm_90`."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}"
 
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What each of a device's multiprocessors has room for at once."""
+    """Resources of each multiprocessor of a device."""
 
-    count: int  # how many the device has
+    count: int  # multiprocessors of the device
     threads: int
     shared_bytes: int
     registers: int
     blocks: int
-    reserved_shared_bytes: int  # of each block, for the system
+    reserved_shared_bytes: int  # bytes of each block, for the system
 
 
 class _NoDeviceError(Exception):
-    """There is no usable device; the text is the reason in a few words."""
+    """No usable device; the text is a short reason."""
 
 
 def driver_version() -> tuple[int, int] | None:
-    """The newest CUDA version that the driver supports, such as (13, 0); None without a driver."""
+    """Newest CUDA version of the driver, for example (13, 0); None without a driver."""
     try:
         version = ctypes.c_int()
         status = _library().cuDriverGetVersion(ctypes.byref(version))
@@ -74,7 +73,7 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def devices() -> list[DeviceInfo]:
-    """The devices in CUDA's own order, which heeds `CUDA_VISIBLE_DEVICES`; none where `no_device_reason` has one."""
+    """Visible devices in CUDA's order (`CUDA_VISIBLE_DEVICES`); empty if `no_device_reason` returns one."""
     try:
         return _devices()
     except _NoDeviceError:
@@ -82,7 +81,7 @@ def devices() -> list[DeviceInfo]:
 
 
 def initialised() -> bool:
-    """Whether this process has initialised CUDA already, after which no fork of it can use a device."""
+    """Whether this process has initialised CUDA; its later forks cannot use a device."""
     try:
         count = ctypes.c_int()
         status: int = _library().cuDeviceGetCount(ctypes.byref(count))
@@ -92,7 +91,7 @@ def initialised() -> bool:
 
 
 def multiprocessor() -> Multiprocessor | None:
-    """The multiprocessors of the first device; None without one."""
+    """Multiprocessors of the first device; None without a device."""
     try:
         cuda = _library()
         _devices()
@@ -102,7 +101,7 @@ def multiprocessor() -> Multiprocessor | None:
 
 
 def no_device_reason() -> str | None:
-    """Why CUDA has no device for this process, in a few words; None when it has one."""
+    """A short reason why this process has no CUDA device; None if it has one."""
     try:
         _devices()
     except _NoDeviceError as reason:
@@ -111,7 +110,7 @@ def no_device_reason() -> str | None:
 
 
 def _library() -> ctypes.CDLL:
-    """The driver's library, loaded once by the dynamic linker however often it is asked for."""
+    """The driver's library; the dynamic linker loads it once."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -119,7 +118,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _devices() -> list[DeviceInfo]:
-    """Every visible device, one at least; raises _NoDeviceError otherwise."""
+    """All visible devices; _NoDeviceError without any."""
     cuda = _library()
     status = cuda.cuInit(0)
     if status == _ERROR_NO_DEVICE:
@@ -133,7 +132,7 @@ def _devices() -> list[DeviceInfo]:
 
 
 def _device(cuda: ctypes.CDLL, ordinal: int) -> DeviceInfo:
-    """The facts about one device."""
+    """Facts about one device."""
     device, memory = ctypes.c_int(), ctypes.c_size_t()
     _check(cuda.cuDeviceGet(ctypes.byref(device), ordinal), "cuDeviceGet")
     name, bus_id = ctypes.create_string_buffer(256), ctypes.create_string_buffer(32)
@@ -151,20 +150,20 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> DeviceInfo:
 
 
 def _attribute(cuda: ctypes.CDLL, number: int, device: int) -> int:
-    """One number about a device."""
+    """One attribute of a device."""
     value = ctypes.c_int()
     _check(cuda.cuDeviceGetAttribute(ctypes.byref(value), number, device), "cuDeviceGetAttribute")
     return value.value
 
 
 def _check(status: int, call: str) -> None:
-    """Turn an error code of the driver into a reason that names the call and the number."""
+    """Raise _NoDeviceError with the call and the driver's error code."""
     if status != _SUCCESS:
         raise _NoDeviceError(f"{call} failed with error {status} of the NVIDIA driver")
 
 
 def _none_visible() -> str:
-    """The reason when the driver works and shows no device, with the variable that is the usual cause."""
+    """The reason for a driver without devices, with CUDA_VISIBLE_DEVICES, the usual cause."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     cause = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is '{visible}')"
     return f"driver present but no CUDA device{cause}"

@@ -1,28 +1,28 @@
-"""What cuBLASLt is to do to a product before it writes it, as plain data that needs none of CUDA's packages."""
+"""Epilogues of products as plain data, importable without CUDA packages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-MASK_BITS = 128  # of which a row of a mask must have a multiple
+MASK_BITS = 128  # a mask's rows are padded to a multiple of this
 
 
 @dataclass(frozen=True, eq=False)
 class Fusion:
-    """An epilogue, in cuBLASLt's word, of a product out (m, n), with the arrays that it reads or writes besides.
+    """Extra work of a product out (m, n) before it is written (cuBLASLt's epilogue), with its arrays.
 
     - `bias`: out = product + bias
-    - `relu_bias`: out = max(product + bias, 0), and mask tells where that is more than 0
-    - `relu_backward`: out = product where the mask is set, else 0
-    - `bias_row`: no epilogue of cuBLASLt's: as if `bias` were one more row of out, and op(a) had a row of ones for it
+    - `relu_bias`: out = max(product + bias, 0); writes mask, set where out > 0
+    - `relu_backward`: out = product where mask is set, else 0
+    - `bias_row`: `bias` is one more row of out, and op(a) has a row of ones for it; not in cuBLASLt
     """
 
     kind: Literal["bias", "relu_bias", "relu_backward", "bias_row"]
-    bias: Any = None  # (n,) f32; "bias_row" writes it
-    mask: Any = None  # as `mask_shape` says, u8; its bits are cuBLASLt's own business
+    bias: Any = None  # (n,) float32; `bias_row` writes it
+    mask: Any = None  # uint8 of `mask_shape`, bits in cuBLASLt's order
 
 
 def mask_shape(m: int, n: int) -> tuple[int, int]:
-    """The shape in bytes of the mask of an (m, n) product: a bit for each output, rows padded."""
+    """Shape in bytes of an (m, n) product's mask: one bit an output, rows padded."""
     return m, -(-n // MASK_BITS) * MASK_BITS // 8

@@ -1,7 +1,6 @@
-"""A matrix product large enough to keep every multiprocessor busy: what cuBLASLt reaches in each precision.
+"""A matrix product that keeps every multiprocessor busy: cuBLASLt's rate in each precision.
 
-On random numbers, since a GPU that multiplies zeros draws less power, and then runs at higher clocks than real data
-would let it.
+The numbers are random: a GPU that multiplies zeros draws less power and runs at higher clocks than real data allow.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from common.cost import Precision
 from common.cuda.gpu import Gpu
 
 SIZE = 8192  # rows and columns of all three matrices
-WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for Hopper
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper
 
-# What is multiplied and how; the sums are float32 in all of them.
+# Number format and compute type; sums are float32.
 FORMATS: dict[Precision, tuple[Any, Any]] = {
     "float32": (CudaDataType.CUDA_R_32F, cublas.ComputeType.COMPUTE_32F),
     "tf32": (CudaDataType.CUDA_R_32F, cublas.ComputeType.COMPUTE_32F_FAST_TF32),
@@ -31,9 +30,9 @@ FORMATS: dict[Precision, tuple[Any, Any]] = {
 
 
 class LargeProduct:
-    """out = a.T @ b, all (SIZE, SIZE) and column-major: the layout that tensor cores read as it is.
+    """out = a.T @ b, all (SIZE, SIZE) and column-major, the tensor cores' own layout.
 
-    Raises what cuBLASLt raises, or RuntimeError, where the GPU cannot multiply in this precision.
+    Raises cuBLASLt's errors, or RuntimeError, if the GPU lacks this precision.
     """
 
     flops = 2 * SIZE**3
@@ -78,7 +77,7 @@ class LargeProduct:
         )
 
     def _likeliest(self) -> NDArray[Any]:
-        """The algorithm that cuBLASLt thinks the fastest, on which it is right for products of this size."""
+        """The heuristic's first choice of algorithm, which is right for products of this size."""
         preference = cublasLt.matmul_preference_create()
         room = np.array(WORKSPACE_BYTES, np.uint64)
         attribute = cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
@@ -96,7 +95,7 @@ class LargeProduct:
 
 
 def _numbers(precision: Precision) -> NDArray[Any]:
-    """Normal numbers (SIZE, SIZE) in the precision's own format; bfloat16, which NumPy lacks, as 16-bit integers."""
+    """Normally distributed numbers (SIZE, SIZE) in the precision's format; bfloat16 as 16-bit integers."""
     numbers = _normal()
     if precision == "float16":
         return numbers.astype(np.float16)
@@ -107,5 +106,5 @@ def _numbers(precision: Precision) -> NDArray[Any]:
 
 @cache
 def _normal() -> NDArray[np.float32]:
-    """Drawn once, since it takes a second."""
+    """Cached: drawing takes a second."""
     return np.random.default_rng(0).standard_normal((SIZE, SIZE), np.float32)

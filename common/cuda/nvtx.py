@@ -1,7 +1,7 @@
-"""What a profiler from outside is told: which part of the program to record, and what the code is doing (NVTX).
+"""Ranges for external profilers (NVTX), and the part of the program that they record.
 
-Off until a process that runs under a profiler switches them on, before it makes a trainer: where they are off, nothing
-is wrapped, and a step does not even ask.
+Off by default. A process under a profiler enables them before it makes a trainer; otherwise nothing is wrapped and a
+step has no extra work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _nvtx: Any = None
 
 
 def enable() -> None:
-    """Mark ranges from now on; raises ImportError without CuPy, which brings NVTX."""
+    """Emit ranges from now on; ImportError without CuPy, which contains NVTX."""
     global _nvtx
     from cupy.cuda import nvtx
 
@@ -25,7 +25,7 @@ def enable() -> None:
 
 @contextmanager
 def recorded() -> Iterator[None]:
-    """What a profiler that waits for CUDA's profiler API is to record."""
+    """The section that a profiler controlled by CUDA's profiler API records."""
     from cupy.cuda import profiler
 
     profiler.start()
@@ -49,12 +49,12 @@ def named(name: str) -> Iterator[None]:
 
 
 def marked(part: Part, name: str) -> Part:
-    """The same part, each of whose calls is a range: `head`, `update.finish`; just the part where ranges are off."""
+    """The part with a range around each call (`head`, `update.finish`); unchanged if ranges are off."""
     return part if _nvtx is None else _Marked(part, name)  # type: ignore[return-value]
 
 
 class _Marked:
-    """A part that says when it is at work."""
+    """A part with a range around each call."""
 
     def __init__(self, part: Any, name: str) -> None:
         self._part = part

@@ -1,8 +1,8 @@
-"""What one GPU can do at best: each method measures one primitive and returns its samples.
+"""A GPU's limits: each method measures one primitive and returns its samples.
 
-On the device a primitive is repeated inside one kernel or one graph, at two counts, and divided is the difference of
-the two times, in which whatever it costs to begin and to end has cancelled. On the host it is timed with the host's
-own clock, as the ladder's rungs pay for it: from Python.
+On the device, a kernel or a graph repeats the primitive at two counts. The difference of both times, divided by the
+difference of the counts, has no start-up cost in it. On the host, the host's clock times the call from Python, as the
+rungs pay for it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from common.cuda.gpu import Gpu
 
 SOURCE = Path(__file__).with_name("primitives.cu")
 
-SAMPLES = 15  # of each primitive, after one that does not count
-WARM_UP_S = 0.3  # of load, after which an idle GPU has its clocks up
-THREADS = 256  # a block, as most kernels of the ladder have
-PORTABLE_CLUSTER = 8  # blocks; a kernel has to ask for more
-BACK_TO_BACK = 500  # launches in a row: fewer than the driver queues before it makes the host wait
-LINE = 32  # of 4-byte words: what one load brings into the cache
-ON_SECOND_STREAM = 20  # kernels; one alone changes nothing
-CHAIN_LINES = 1 << 13  # 1 MiB: more than L1 has, and in every L2
+SAMPLES = 15  # of each primitive, after one discarded
+WARM_UP_S = 0.3  # of load raise an idle GPU's clocks
+THREADS = 256  # a block, as in most kernels of the ladder
+PORTABLE_CLUSTER = 8  # blocks; larger clusters need an attribute
+LAUNCHES_IN_A_ROW = 500  # fewer than the driver queues before the host has to wait
+WORDS_PER_LINE = 32  # 4-byte words of a cache line
+SECOND_STREAM_LAUNCHES = 20  # one launch alone has no effect
+CHAIN_LINES = 1 << 13  # 1 MiB: exceeds L1, fits in every L2
 READ_THREADS = 512  # a block of read_repeatedly
-READ_BLOCKS = 2  # for each multiprocessor, so that 1,024 threads of it read at once
-READ_BYTES = 16  # each load
+READ_BLOCKS = 2  # for each multiprocessor: 1,024 reading threads
+READ_BYTES = 16  # a load
 READS_AT_ONCE = 8  # primitives.cu
-READ_AT_LEAST = 1 << 30  # bytes; a few hundred us
-PATTERN = 0x5A  # in memory that is copied or read: neither zeros nor whatever lay there
+MIN_READ_BYTES = 1 << 30  # a few hundred us
+PATTERN = 0x5A  # fills memory before it is copied or read: neither zeros nor old contents
 
 Enqueue = Callable[..., None]
 
 
 class Primitives:
-    """The first visible GPU with its clocks up. Every method returns `SAMPLES` samples, of times in us.
+    """The first visible GPU at raised clocks. Every method returns `SAMPLES` samples, times in us unless said.
 
-    Raises what the CUDA libraries raise where the GPU does not support a primitive, or has too little memory for it.
+    Raises the CUDA libraries' errors if the GPU lacks a primitive or memory for it.
     """
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ class Primitives:
         self._warm_up()
 
     def launch(self) -> list[float]:
-        """A launch from Python, one after the other: what the host pays, since an empty kernel is shorter."""
+        """The host's time for a launch from Python; the empty kernel is shorter."""
         return self._host_us(lambda: self._empty(1, 1))
 
     def launch_and_wait(self) -> list[float]:
-        """A launch, and the wait until the stream is done."""
+        """A launch and a wait for the stream."""
         wait = self._gpu.stream.synchronize
 
         def step() -> None:
@@ -77,7 +77,7 @@ class Primitives:
         return self._host_us(step)
 
     def launch_and_read(self) -> list[float]:
-        """A launch, and four bytes copied to the host's ordinary memory as the rungs copy theirs."""
+        """A launch and a copy of four bytes to pageable host memory, as in the rungs."""
         source = cupy.empty(1, np.int32)
 
         def step() -> None:
@@ -87,18 +87,18 @@ class Primitives:
         return self._host_us(step)
 
     def graph_node(self, blocks: int) -> list[float]:
-        """A kernel of so many blocks in a graph, each node reading what the one before has written."""
+        """A graph node with `blocks` blocks that reads its predecessor's output."""
         return self._node_us(self._kernel("pass_on", blocks), blocks)
 
     def dependent_graph_node(self) -> list[float]:
-        """The same with one block and programmatic dependent launch; needs sm_90."""
+        """A graph node of one block with programmatic dependent launch; needs sm_90."""
         return self._node_us(self._kernel("pass_on_early", 1, programmatic_stream_serialization=True), 1)
 
     def graph_node_after_two_streams(self) -> list[float]:
-        """A node with a block on every multiprocessor, once there were kernels on two streams; it stays so."""
+        """A node with a block on every multiprocessor after kernels ran on two streams, a lasting slowdown."""
         beside = cupy.cuda.Stream(non_blocking=True)
         empty, config = self._program.get_kernel("empty"), LaunchConfig(grid=1, block=1)
-        for _ in range(ON_SECOND_STREAM):
+        for _ in range(SECOND_STREAM_LAUNCHES):
             launch(Stream.from_handle(beside.ptr), config, empty)
         beside.synchronize()
         return self.graph_node(self.multiprocessors)
@@ -108,7 +108,7 @@ class Primitives:
         return self._round_us(self._kernel("block_barrier", 1), 20_000)
 
     def grid_barrier(self) -> list[float]:
-        """A hand-written barrier of one block on every multiprocessor."""
+        """A hand-written barrier of the whole grid, one block on every multiprocessor."""
         barrier = self._kernel("grid_barrier", self.multiprocessors, is_cooperative=True)
         arrived = cupy.empty(1, np.uint32)
         self._gpu.zero(arrived)
@@ -119,20 +119,20 @@ class Primitives:
         return self._round_us(self._cluster("cluster_barrier", blocks), 2_000)
 
     def cluster_hop(self, blocks: int) -> list[float]:
-        """256 bytes into the neighbour's shared memory and a barrier of the cluster; needs sm_90."""
+        """256 bytes to the neighbour's shared memory and a cluster barrier; needs sm_90."""
         return self._round_us(self._cluster("cluster_hop", blocks), 2_000)
 
     def load_latency(self) -> list[float]:
-        """A load that L2 answers, with nothing else under way."""
-        order = np.random.default_rng(0).permutation(CHAIN_LINES).astype(np.uint32) * LINE
-        host = np.zeros(CHAIN_LINES * LINE, np.uint32)
+        """A dependent load from L2."""
+        order = np.random.default_rng(0).permutation(CHAIN_LINES).astype(np.uint32) * WORDS_PER_LINE
+        host = np.zeros(CHAIN_LINES * WORDS_PER_LINE, np.uint32)
         host[order] = np.roll(order, -1)
         chain, end = self._gpu.upload(host), cupy.empty(1, np.uint32)
         follow = self._kernel("follow_chain", 1, threads=1)
         return self._round_us(lambda steps: follow(chain.data.ptr, end.data.ptr, steps), CHAIN_LINES)
 
     def memory_copy(self) -> list[float]:
-        """The driver's own copy of far more than L2 holds, in GB/s of bytes read and bytes written together."""
+        """The driver's copy of memory far larger than L2, in GB/s, bytes read plus bytes written."""
         size = max(16 * self.l2_bytes, 256 << 20)
         source, target = (cupy.empty(size, np.uint8) for _ in range(2))
         source.data.memset_async(PATTERN, size, self._gpu.stream)
@@ -140,32 +140,32 @@ class Primitives:
         return [2 * size / us / 1e3 for us in times]
 
     def l2_read(self) -> list[float]:
-        """A third of L2 read again and again by all multiprocessors, past their L1, in GB/s."""
+        """Repeated reads of a third of L2 by all multiprocessors, past their L1, in GB/s."""
         read, bytes_a_batch = self._reader()
-        return [bytes_a_batch / us / 1e3 for us in self._round_us(read, READ_AT_LEAST // bytes_a_batch)]
+        return [bytes_a_batch / us / 1e3 for us in self._round_us(read, MIN_READ_BYTES // bytes_a_batch)]
 
     def product(self, precision: Precision) -> list[float]:
         """A large matrix product in this precision, in TFLOP/s; needs cuBLASLt."""
         from common.cuda.large_product import LargeProduct
 
         product = LargeProduct(self._gpu, precision)
-        self._keep_busy(product)  # until the clocks are those at which the power of such a product lasts
+        self._keep_busy(product)  # until the clocks settle at the power of such a product
         return [product.flops / us / 1e6 for us in self._device_us(product)]
 
     def _warm_up(self) -> None:
-        """Load the GPU until its clocks are up."""
+        """Load the GPU until its clocks rise."""
         read, bytes_a_batch = self._reader()
-        self._keep_busy(lambda: read(np.int32(READ_AT_LEAST // bytes_a_batch)))
+        self._keep_busy(lambda: read(np.int32(MIN_READ_BYTES // bytes_a_batch)))
 
     def _keep_busy(self, enqueue: Callable[[], None]) -> None:
-        """Repeat something for a while."""
+        """Repeat a task for WARM_UP_S."""
         begin = time.perf_counter()
         while time.perf_counter() - begin < WARM_UP_S:
             enqueue()
             self._gpu.stream.synchronize()
 
     def _reader(self) -> tuple[Callable[[np.int32], None], int]:
-        """What enqueues reads, given how many batches of them, and the bytes that one batch reads."""
+        """A function that enqueues a number of batches of reads, and the bytes of one batch."""
         blocks = READ_BLOCKS * self.multiprocessors
         stride = blocks * READ_THREADS
         count = max(self.l2_bytes // 3 // (stride * READ_BYTES), 1) * stride
@@ -179,37 +179,37 @@ class Primitives:
         return read, stride * READ_BYTES * READS_AT_ONCE
 
     def _kernel(self, name: str, blocks: int, threads: int = THREADS, **options: Any) -> Enqueue:
-        """What enqueues a kernel, given its arguments: addresses, and counts as NumPy's 32-bit integers."""
+        """A function that enqueues a kernel; its arguments are addresses and NumPy 32-bit counts."""
         return self._launcher(self._program.get_kernel(name), LaunchConfig(grid=blocks, block=threads, **options))
 
     def _cluster(self, name: str, blocks: int) -> Enqueue:
-        """The same for one cluster of so many blocks."""
+        """The same for one cluster of `blocks` blocks."""
         kernel = self._program.get_kernel(name)
         if blocks > PORTABLE_CLUSTER:
             allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             device = driver.CUdevice(self._device.device_id)
             (status,) = driver.cuKernelSetAttribute(allowed, 1, kernel.handle, device)
             if status != driver.CUresult.CUDA_SUCCESS:
-                raise RuntimeError(f"clusters of {blocks} blocks are refused ({status.name})")
+                raise RuntimeError(f"clusters of {blocks} blocks: refused by this GPU ({status.name})")
         return self._launcher(kernel, LaunchConfig(grid=1, cluster=blocks, block=THREADS))
 
     def _launcher(self, kernel: Any, config: Any) -> Enqueue:
         return lambda *arguments: launch(self._stream, config, kernel, *arguments)
 
     def _host_us(self, step: Callable[[], None]) -> list[float]:
-        """The host's time for one of many steps in a row."""
+        """The host's time of one step of many in a row."""
 
         def sample() -> float:
             self._gpu.stream.synchronize()
             begin = time.perf_counter()
-            for _ in range(BACK_TO_BACK):
+            for _ in range(LAUNCHES_IN_A_ROW):
                 step()
-            return (time.perf_counter() - begin) / BACK_TO_BACK * 1e6
+            return (time.perf_counter() - begin) / LAUNCHES_IN_A_ROW * 1e6
 
         return _samples(sample)
 
     def _node_us(self, enqueue: Enqueue, blocks: int, nodes: int = 500) -> list[float]:
-        """The device's time for one node of a graph in which each depends on the one before."""
+        """The device's time of one node in a chain of dependent graph nodes."""
         value = cupy.zeros(blocks * THREADS, np.uint32)
 
         def chain(count: int) -> Callable[[], None]:
@@ -223,7 +223,7 @@ class Primitives:
         return self._round_us(lambda count: replays[int(count)](), nodes)
 
     def _round_us(self, enqueue: Callable[[np.int32], None], rounds: int) -> list[float]:
-        """The device's time for one round, given what enqueues so many: the difference of `rounds` and thrice those."""
+        """The device's time of one round: the difference between `3 * rounds` and `rounds`, divided."""
         few, many = np.int32(rounds), np.int32(3 * rounds)
 
         def sample() -> float:
@@ -233,11 +233,11 @@ class Primitives:
         return _samples(sample)
 
     def _device_us(self, enqueue: Callable[[], None]) -> list[float]:
-        """The device's time for work that is long enough to be timed at once."""
+        """The device's time of work long enough to be timed directly."""
         return _samples(lambda: self._between_events(enqueue))
 
     def _between_events(self, enqueue: Callable[[], None]) -> float:
-        """The time of one run, in us; another one before it keeps the device busy while the host hands it over."""
+        """The time of one run, in us; a run before it keeps the device busy while the host enqueues."""
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
         enqueue()
         begin.record(self._gpu.stream)
@@ -248,6 +248,6 @@ class Primitives:
 
 
 def _samples(sample: Callable[[], float]) -> list[float]:
-    """Samples after one that loads and allocates whatever there is to."""
+    """SAMPLES samples, after a first one that loads and allocates."""
     sample()
     return [sample() for _ in range(SAMPLES)]

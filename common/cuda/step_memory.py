@@ -1,4 +1,4 @@
-"""Tensors whose memory comes and goes: taken from one of CUDA's allocators before a step, and given back after it."""
+"""Tensors with memory from a CUDA allocator for the length of one step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from numpy.typing import DTypeLike
 
 
 class Tensor:
-    """A tensor as kernels are told of it: its shape stays, its memory does not.
+    """A tensor with a fixed shape and temporary memory.
 
-    `data` is what holds the memory, with the address `ptr`; None while there is none, so that whoever comes too early
-    or too late fails.
+    `data` holds the memory, with its address `ptr`. It is None outside of a step, so that any use there fails.
     """
 
     __slots__ = ("data", "dtype", "nbytes", "shape", "size")
@@ -27,21 +26,21 @@ class Tensor:
         self.data: Any = None
 
     def __getitem__(self, part: slice) -> Tensor:
-        """A view of a part of a tensor of one dimension."""
+        """A view of part of a one-dimensional tensor."""
         begin, end, _ = part.indices(self.size)
         view = Tensor((end - begin,), self.dtype)
-        view.data = _Within(self, begin * self.dtype.itemsize)
+        view.data = _View(self, begin * self.dtype.itemsize)
         return view
 
     def reshape(self, shape: tuple[int, ...]) -> Tensor:
-        """A view of another shape; that of a whole tensor begins where it does."""
+        """A view with another shape and the same begin."""
         view = Tensor(shape, self.dtype)
-        view.data = self.data if isinstance(self.data, _Within) else _Within(self, 0)
+        view.data = self.data if isinstance(self.data, _View) else _View(self, 0)
         return view
 
 
-class _Within:
-    """An address that moves with a tensor's."""
+class _View:
+    """An address relative to a tensor's current memory."""
 
     __slots__ = ("_offset", "_whole")
 
@@ -51,15 +50,15 @@ class _Within:
 
     @property
     def ptr(self) -> int:
-        """Where the part begins now."""
+        """The current address."""
         address: int = self._whole.data.ptr
         return address + self._offset
 
 
 class StepAllocator:
-    """Tensors of one allocator, all of which take and give back their memory together.
+    """Tensors of one allocator that acquire and release their memory together.
 
-    `allocate` takes so many bytes of the device; they have an address, `ptr`, and go back when nobody holds them.
+    `allocate(bytes)` returns device memory with an address `ptr`; dropping the last reference frees it.
     """
 
     def __init__(self, allocate: Callable[[int], Any]) -> None:
@@ -67,17 +66,17 @@ class StepAllocator:
         self._tensors: list[Tensor] = []
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Tensor:
-        """A tensor that has no memory yet."""
+        """A tensor without memory."""
         tensor = Tensor(shape, dtype)
         self._tensors.append(tensor)
         return tensor
 
     def acquire(self) -> None:
-        """Memory for each of them, one call each."""
+        """Allocate every tensor, one call each."""
         for tensor in self._tensors:
             tensor.data = self._allocate(tensor.nbytes)
 
     def release(self) -> None:
-        """The memory of each of them, one call each."""
+        """Free every tensor, one call each."""
         for tensor in self._tensors:
             tensor.data = None

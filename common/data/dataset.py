@@ -1,7 +1,7 @@
-"""The images a run trains and tests on: the user's own IDX files, MNIST, or failing all that synthetic digits.
+"""The training and test images: the user's IDX files, else MNIST, else synthetic digits.
 
-The training images are shuffled once, by the seed, on loading. So a batch is a contiguous slice, every stage sees the
-same images in the same order, and no stage pays for gathering them.
+Training images are shuffled once, by the seed, when loaded. A batch is then a contiguous slice: every stage sees the
+same images in the same order, and none pays for gathering them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Split:
     labels: NDArray[np.uint8]  # (N,)
 
     def pixels(self) -> NDArray[np.float32]:
-        """The images as numbers from 0 to 255/256, (N, I).
+        """The images as float32 from 0 to 255/256, (N, I).
 
-        Divided by 256, not 255, so that each is exact in float32, float16 and bfloat16 alike, and no precision starts
-        from inputs of its own.
+        Division by 256, not 255, makes each pixel exact in float32, float16 and bfloat16: all precisions start from
+        the same inputs.
         """
         return self.images * np.float32(1 / 256)
 
@@ -58,23 +58,23 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Everything a run needs to know of its data."""
+    """A run's images and their origin."""
 
     name: str  # `MNIST`, `synthetic digits`, or the name of the user's folder
-    is_mnist: bool  # by the bytes, whatever the files and their folder are called
-    source: str  # where it came from, for the record: `--data-dir`, `cache`, `drawn by seed 0`, ...
-    sha256: dict[str, str]  # of the decompressed files by their usual names, or of the arrays drawn in their stead
+    is_mnist: bool  # decided by the bytes, not by names
+    source: str  # recorded origin: `--data-dir`, `cache`, `drawn by seed 0`, ...
+    sha256: dict[str, str]  # by file name: of the decompressed file, or of the drawn array
     image_shape: tuple[int, int]  # height and width in pixels
     classes: int  # labels are 0 to classes - 1
     train: Split  # shuffled
     test: Split
 
     def first(self, train: int, test: int) -> Dataset:
-        """The same data set with so many of its images at the most, as views."""
+        """The first `train` and `test` images of each split at most, as views."""
         return replace(self, train=self.train.first(train), test=self.test.first(test))
 
     def save(self, folder: Path) -> None:
-        """Write the data set into a folder, for another process to map: `load_saved`."""
+        """Write the data set to a folder, from which other processes map it with `load_saved`."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, split in (("train", self.train), ("test", self.test)):
             np.save(folder / f"{name}_images.npy", split.images)
@@ -84,7 +84,7 @@ class Dataset:
 
     @classmethod
     def load_saved(cls, folder: Path) -> Dataset:
-        """Map what `save` wrote, read-only: no image is read before it is touched, so a process starts at once."""
+        """Map a folder written by `save`, read-only. Images are read on first use, so processes start fast."""
         about = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         about["image_shape"] = tuple(about["image_shape"])
         train, test = (
@@ -100,22 +100,22 @@ class Dataset:
 def load_dataset(
     *, data_dir: Path | None, seed: int, progress: Progress | None = None, offline: bool = False
 ) -> Dataset:
-    """Load the user's files if there are any, else MNIST from the cache or a download, else draw synthetic digits.
+    """Load the user's files if given, else MNIST from the cache or a download, else draw synthetic digits.
 
-    A folder that was asked for, by `data_dir` or `$LADDER_DATA_DIR`, is used or refused with a UsageError; nothing
-    else takes its place. `offline` leaves the network alone.
+    A folder from `data_dir` or `$LADDER_DATA_DIR` is never replaced: it loads, or a UsageError says why not. `offline`
+    forbids downloads.
     """
     from common.data.download import (
-        DownloadError,  # here, since every stage's process reads a dataset and none downloads
+        DownloadError,  # imported here: stages' processes read a dataset and never download
     )
 
     if seed < 0:
         raise UsageError(f"seed {seed}: must be 0 or more")
     from_environment = os.environ.get("LADDER_DATA_DIR")
     if data_dir is not None:
-        return _own(data_dir, "--data-dir", seed)
+        return _user_files(data_dir, "--data-dir", seed)
     if from_environment:
-        return _own(at_home(from_environment, "$LADDER_DATA_DIR"), "$LADDER_DATA_DIR", seed)
+        return _user_files(at_home(from_environment, "$LADDER_DATA_DIR"), "$LADDER_DATA_DIR", seed)
     try:
         folder_data, source = _mnist(progress, offline)
     except DownloadError as error:
@@ -123,13 +123,13 @@ def load_dataset(
     return _dataset(folder_data, "MNIST", source, seed)
 
 
-def _own(folder: Path, source: str, seed: int) -> Dataset:
+def _user_files(folder: Path, source: str, seed: int) -> Dataset:
     folder_data = read_idx_folder(folder)
     return _dataset(folder_data, "MNIST" if folder_data.is_mnist else folder.resolve().name, source, seed)
 
 
 def _mnist(progress: Progress | None, offline: bool) -> tuple[IdxFolder, str]:
-    """MNIST and whether it came from the cache or had to be downloaded."""
+    """MNIST, and `cache` or `download`."""
     from common.data.download import DownloadError, download, read_cache
 
     folder = cache_folder("mnist")
@@ -154,7 +154,7 @@ def _draw(seed: int) -> IdxFolder:
 
 def _dataset(folder_data: IdxFolder, name: str, source: str, seed: int) -> Dataset:
     count, height, width = folder_data.train_images.shape
-    # A stream of its own: the bare seed gives the one that run 0's parameters are drawn from.
+    # A separate random stream: the seed alone gives the stream of run 0's parameters.
     order = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,))).permutation(count)
     return Dataset(
         name=name,

@@ -1,7 +1,7 @@
-"""MNIST from the user's cache or, what the cache lacks, from two public mirrors.
+"""MNIST from the cache, with missing files from two public mirrors.
 
-A network that does not answer costs less than ten seconds in all. A socket's timeout cannot promise that, since
-resolving a name may hang in the C library; so each request runs in a daemon thread, and its caller goes by a clock.
+A network without an answer costs less than ten seconds. A socket timeout cannot guarantee that, since name resolution
+may hang in the C library: each request runs in a daemon thread, and the caller watches a clock.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from common.data.idx_folder import MNIST_SHA256, RANKS
 from common.errors import UsageError
 
 Progress = Callable[[int, int | None, str], None]
-"""Called with the bytes done, the bytes in total (None: the mirror does not say) and the file's name."""
+"""Called with bytes received, total bytes (None if unknown) and the file's name."""
 
 MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
-PATIENCE_S = 4.5  # for the next chunk, the first one included; both mirrors together stay below ten seconds
+CHUNK_TIMEOUT_S = 4.5  # wait for each chunk, also the first; two mirrors stay below ten seconds
 
-_CHUNK = 1 << 16  # bytes: one in PATIENCE_S, 15 kB/s, is the slowest download that is not called stalled
-_LARGEST = 1 << 24  # bytes: no file of MNIST is near; guards against a page that never ends
+_CHUNK_BYTES = 1 << 16  # one per CHUNK_TIMEOUT_S, 15 kB/s, is the slowest download accepted
+_MAX_FILE_BYTES = 1 << 24  # above every MNIST file; stops an endless page
 
 
 class DownloadError(Exception):
-    """No mirror gave the files: one line with each mirror and its reason."""
+    """No mirror delivered the files: one line with each mirror and its reason."""
 
 
 def read_cache(folder: Path) -> dict[str, Idx]:
-    """The files of MNIST that the cache holds unharmed, by their usual names."""
+    """The undamaged MNIST files in the cache, by their usual names."""
     good = {}
     for name, rank in RANKS.items():
         for path in (folder / f"{name}.gz", folder / name):
@@ -51,7 +51,7 @@ def read_cache(folder: Path) -> dict[str, Idx]:
 
 
 def download(names: list[str], folder: Path, progress: Progress | None = None) -> dict[str, Idx]:
-    """Fetch those files of MNIST, and keep them in the folder if it can be written; DownloadError if no mirror can."""
+    """Download the named MNIST files and save them in the folder if possible; DownloadError if no mirror works."""
     files: dict[str, Idx] = {}
     reasons = []
     for mirror in MIRRORS:
@@ -68,7 +68,7 @@ def download(names: list[str], folder: Path, progress: Progress | None = None) -
 
 
 def _fetch(url: str, progress: Progress | None) -> bytes:
-    """The bytes at the address; DownloadError once the mirror refuses, or sends no chunk for PATIENCE_S."""
+    """Download one address; DownloadError on refusal or after CHUNK_TIMEOUT_S without a chunk."""
     parts: queue.SimpleQueue[tuple[bytes, int | None] | Exception] = queue.SimpleQueue()
     given_up = threading.Event()
     threading.Thread(target=_read, args=(url, parts, given_up), daemon=True).start()
@@ -76,32 +76,32 @@ def _fetch(url: str, progress: Progress | None) -> bytes:
     received = bytearray()
     try:
         while True:
-            part = parts.get(timeout=PATIENCE_S)
+            part = parts.get(timeout=CHUNK_TIMEOUT_S)
             if isinstance(part, Exception):
                 raise DownloadError(_reason(part)) from part
             chunk, total = part
             if not chunk:
                 return bytes(received)
             received += chunk
-            if len(received) > _LARGEST:
-                raise DownloadError(f"{name} does not end after {_LARGEST} bytes")
+            if len(received) > _MAX_FILE_BYTES:
+                raise DownloadError(f"{name} does not end after {_MAX_FILE_BYTES} bytes")
             if progress:
                 progress(len(received), total, name)
     except queue.Empty:
         fault = f"stalled after {len(received)} bytes" if received else "no answer, or a very slow one,"
-        raise DownloadError(f"{fault} for {PATIENCE_S:g} s") from None
+        raise DownloadError(f"{fault} for {CHUNK_TIMEOUT_S:g} s") from None
     finally:
         given_up.set()
 
 
 def _read(url: str, parts: queue.SimpleQueue[tuple[bytes, int | None] | Exception], given_up: threading.Event) -> None:
-    """Pass on the bytes at the address with their total, chunk by chunk, and an empty chunk or an error at the end."""
+    """Put (chunk, total bytes) for each chunk on the queue, then an empty chunk or the error."""
     try:
-        # The caller gives up first; this timeout only ends the thread that is then left behind.
-        with urllib.request.urlopen(url, timeout=2 * PATIENCE_S) as response:
+        # The caller gives up first; this timeout ends the abandoned thread.
+        with urllib.request.urlopen(url, timeout=2 * CHUNK_TIMEOUT_S) as response:
             total = response.length
             while not given_up.is_set():
-                chunk = response.read(_CHUNK)
+                chunk = response.read(_CHUNK_BYTES)
                 parts.put((chunk, total))
                 if not chunk:
                     break
@@ -110,7 +110,7 @@ def _read(url: str, parts: queue.SimpleQueue[tuple[bytes, int | None] | Exceptio
 
 
 def _reason(error: Exception) -> str:
-    """What the system said, without the layers that urllib wraps it in."""
+    """The system's message, without urllib's wrappers."""
     inner = error.reason if isinstance(error, urllib.error.URLError) else None
     cause = inner if isinstance(inner, OSError) else error
     return getattr(cause, "strerror", None) or str(cause)

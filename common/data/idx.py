@@ -1,8 +1,8 @@
-"""IDX files, the format that MNIST comes in: a big-endian header, then the bytes of an array.
+"""Reader for IDX, the file format of MNIST: a big-endian header, then the array's bytes.
 
-The header is a magic number, 0x0000 08 rr for unsigned bytes of rank rr, then the size of each axis as a 32-bit integer
-(Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"). No array is made before the sizes in the
-header have been compared with the bytes that are there.
+The header is a magic number, 0x0000 08 rr for unsigned bytes of rank rr, then each axis's size as a 32-bit integer
+(Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"). Sizes are checked against the file's
+length before any array exists.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _UNSIGNED_BYTES = 0x0800
 
 @dataclass(frozen=True)
 class Idx:
-    """The array of an IDX file, uint8 and read-only, and the SHA-256 of the whole file once decompressed."""
+    """An IDX file's array, uint8 and read-only, and the SHA-256 of the decompressed file."""
 
-    name: str  # what an error calls it
+    name: str  # in error messages
     array: NDArray[np.uint8]
     sha256: str
 
 
 def read_idx(path: Path, rank: int) -> Idx:
-    """Read an IDX file, gzipped or plain, whatever its name; UsageError says what is wrong with it."""
+    """Read an IDX file, gzipped or plain; UsageError with the reason if it is invalid."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -45,11 +45,11 @@ def read_idx(path: Path, rank: int) -> Idx:
 
 
 def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
-    """Make sense of the bytes of an IDX file, gzipped or plain; `name` is what a UsageError calls it."""
+    """Parse the bytes of an IDX file, gzipped or plain; UsageError messages call it `name`."""
     plain = _decompress(raw, name) if raw.startswith(_GZIP_MAGIC) else raw
     header = 4 * (1 + rank)
     if len(plain) < header:
-        raise UsageError(f"{name}: truncated: {len(plain)} bytes, the header alone has {header}")
+        raise UsageError(f"{name}: truncated: {len(plain)} bytes, the header alone needs {header}")
     magic, *shape = (int.from_bytes(plain[start : start + 4], "big") for start in range(0, header, 4))
     expected_magic = _UNSIGNED_BYTES + rank
     if magic != expected_magic:
@@ -57,12 +57,12 @@ def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
         raise UsageError(f"{name}: magic number 0x{magic:08x}, IDX {kind} have 0x{expected_magic:08x}")
     expected = header + math.prod(shape)
     sizes = " x ".join(map(str, shape))
-    if expected == header:  # besides, no array has the other sizes, however large, that may stand beside a zero
+    if expected == header:  # also guards NumPy against huge sizes beside a zero
         thing = "image" if rank == IMAGES_RANK else "label"
-        raise UsageError(f"{name}: nothing in it ({sizes}); it must hold 1 {thing} or more")
+        raise UsageError(f"{name}: empty ({sizes}); it must hold 1 {thing} or more")
     if len(plain) != expected:
         fault = "truncated" if len(plain) < expected else "trailing bytes"
-        raise UsageError(f"{name}: {fault}: {len(plain)} bytes, the header ({sizes}) asks for {expected}")
+        raise UsageError(f"{name}: {fault}: {len(plain)} bytes, the header ({sizes}) requires {expected}")
     array = np.frombuffer(plain, np.uint8, offset=header).reshape(shape)
     return Idx(name, array, hashlib.sha256(plain).hexdigest())
 

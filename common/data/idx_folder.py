@@ -1,4 +1,4 @@
-"""The four IDX files of a data set in one folder, and whether they agree with each other."""
+"""The four IDX files of a data set in one folder, checked against each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEST_IMAGES = "t10k-images-idx3-ubyte"
 TEST_LABELS = "t10k-labels-idx1-ubyte"
 RANKS = {TRAIN_IMAGES: IMAGES_RANK, TRAIN_LABELS: LABELS_RANK, TEST_IMAGES: IMAGES_RANK, TEST_LABELS: LABELS_RANK}
 
-# Of the decompressed files, since mirrors compress them differently.
+# Of the decompressed files: mirrors compress differently.
 MNIST_SHA256 = {
     TRAIN_IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     TRAIN_LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -28,7 +28,7 @@ MNIST_SHA256 = {
 
 @dataclass(frozen=True)
 class IdxFolder:
-    """Four arrays that fit together: images (N, H, W) and labels (N,), uint8, for training and for testing."""
+    """Matching images (N, H, W) and labels (N,), uint8, for training and testing."""
 
     train_images: NDArray[np.uint8]
     train_labels: NDArray[np.uint8]
@@ -38,12 +38,12 @@ class IdxFolder:
 
     @property
     def is_mnist(self) -> bool:
-        """Whether these are MNIST's own bytes, wherever they lay."""
+        """Whether the bytes are MNIST's."""
         return self.sha256 == MNIST_SHA256
 
 
 def read_idx_folder(folder: Path) -> IdxFolder:
-    """Read and check the four files of a folder; UsageError names the file and the reason."""
+    """Read and check a folder's four files; UsageError names the file and the reason."""
     paths = _find_files(folder)
     missing = [name for name in RANKS if name not in paths]
     if missing:
@@ -52,7 +52,7 @@ def read_idx_folder(folder: Path) -> IdxFolder:
 
 
 def _find_files(folder: Path) -> dict[str, Path]:
-    """The file of each usual name: plain rather than .gz, and `-idx3-ubyte` rather than `.idx3-ubyte`."""
+    """The path of each file; prefers plain to .gz, and `-idx3-ubyte` to `.idx3-ubyte`."""
     try:
         present = {path.name for path in folder.iterdir()}
     except OSError as error:
@@ -68,7 +68,7 @@ def _find_files(folder: Path) -> dict[str, Path]:
 
 
 def join(files: dict[str, Idx]) -> IdxFolder:
-    """Put the four files, by their usual names, together; UsageError names the one that does not fit the others."""
+    """Combine the four files, given by their usual names; UsageError names a file that does not match the others."""
     train_images, train_labels = files[TRAIN_IMAGES], files[TRAIN_LABELS]
     test_images, test_labels = files[TEST_IMAGES], files[TEST_LABELS]
     for images, labels in ((train_images, train_labels), (test_images, test_labels)):
@@ -77,7 +77,7 @@ def join(files: dict[str, Idx]) -> IdxFolder:
             raise UsageError(f"{labels.name}: {count} labels for the {wanted} images of {images.name}")
     train_size, test_size = _sizes(train_images.array.shape[1:]), _sizes(test_images.array.shape[1:])
     if test_size != train_size:
-        raise UsageError(f"{test_images.name}: images of {test_size} pixels, those of {train_images.name} {train_size}")
+        raise UsageError(f"{test_images.name}: images of {test_size} pixels; {train_images.name} has {train_size}")
     _check_labels(train_labels, test_labels)
     return IdxFolder(
         train_images=train_images.array,
@@ -94,7 +94,7 @@ def _check_labels(train: Idx, test: Idx) -> None:
         raise UsageError(f"{train.name}: every label is {taught[0]}; there must be 2 classes or more")
     unseen = np.setdiff1d(test.array, taught)
     if len(unseen):
-        raise UsageError(f"{test.name}: label {unseen[0]} out of range: it never occurs in {train.name}")
+        raise UsageError(f"{test.name}: label {unseen[0]} out of range: absent from {train.name}")
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

@@ -1,11 +1,11 @@
-"""Synthetic digits: a stand-in for MNIST where there is neither a file nor a network. It is not MNIST.
+"""Synthetic digits: the replacement when neither MNIST files nor a network are available.
 
-A glyph is a handful of pen strokes: quadratic B-splines over a few control points. Each image moves the control points,
-shears, scales and shifts the glyph, picks a pen and an ink, and adds grain. Several ways of writing most digits and a
-wide spread of slants make the classes overlap for a linear classifier but not for a small network, as in MNIST.
+A glyph is a few pen strokes: quadratic B-splines over control points. Each image moves the control points, shears,
+scales and shifts the glyph, picks a pen and an ink, and adds grain. Several glyphs for most digits and a wide spread
+of slants make the classes overlap for a linear classifier but not for a small network, as in MNIST.
 
-Only random bits and elementwise + - * / reach the pixels: no BLAS, no mathematical library, no sums whose
-order a processor may choose. So the bytes depend on the seed and on NumPy's PCG64 stream alone, not on the machine.
+Pixels come from random bits and elementwise + - * / alone: no BLAS, no mathematical library, no sum of unspecified
+order. The bytes therefore depend on the seed and NumPy's PCG64 stream, not on the machine.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ CLASSES = 10
 SIDE = 28  # pixels
 
 _GLYPH_PIXELS = 18.0  # height of an unscaled glyph
-_DOTS_PER_PIXEL = 1.2  # along a stroke: close enough to leave no gap even where a stroke is stretched
-_CHUNK = 200  # images drawn at a time, to stay in the processor's cache
+_DOTS_PER_PIXEL = 1.2  # along a stroke: leaves no gap even in a stretched stroke
+_IMAGES_AT_ONCE = 200  # drawn together, to stay in the processor's cache
 
 _Point = tuple[float, float]
 _Uint8Array = NDArray[np.uint8]
 _FloatArray = NDArray[np.float64]
 
-# Every way of writing each digit: strokes divided by "/", each a list of control points "x y" in percent of a box, x to
-# the right and y down. They overshoot the box, since a spline stays inside its control polygon. A point given twice is
-# a corner. A stroke whose last two points are its first two is closed.
+# The glyphs of each digit: strokes divided by "/", each a list of control points "x y" in percent of a box, x to the
+# right and y down. Points overshoot the box, since a spline stays inside its control polygon. A repeated point makes a
+# corner. A stroke that ends with its first two points is closed.
 _GLYPHS = (
     (  # 0
         "30 0, 70 0, 100 30, 100 70, 70 100, 30 100, 0 70, 0 30, 30 0, 70 0",
@@ -76,9 +76,9 @@ _GLYPHS = (
 
 @dataclass(frozen=True)
 class _Curve:
-    """A glyph ready to draw: dot p lies at the sum over j of `weights[p, j] * controls[picks[p, j]]`."""
+    """A prepared glyph: dot p is the sum over j of `weights[p, j] * controls[picks[p, j]]`."""
 
-    controls: _FloatArray  # (K, 2), each place once, so that strokes which meet there move together
+    controls: _FloatArray  # (K, 2), each point once, so touching strokes move together
     picks: NDArray[np.intp]  # (P, 3)
     weights: _FloatArray  # (P, 3)
 
@@ -88,7 +88,7 @@ def synthetic_digits(
 ) -> tuple[tuple[_Uint8Array, _Uint8Array], tuple[_Uint8Array, _Uint8Array]]:
     """Draw (images, labels) for training, then for testing: (N, 28, 28) and (N,), uint8, white ink on black.
 
-    The same arguments give the same bytes. The sizes that MNIST has take about 3 s of one core.
+    The same arguments give the same bytes. MNIST's sizes take about 3 s on one core.
     """
     random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     images, labels = _draw(random, train_images + test_images)
@@ -96,7 +96,7 @@ def synthetic_digits(
 
 
 def _draw(random: np.random.Generator, count: int) -> tuple[_Uint8Array, _Uint8Array]:
-    """Draw (count, 28, 28) images and their labels (count,), classes and ways of writing them in random order."""
+    """Draw images (count, 28, 28) and labels (count,), with classes and glyphs in random order."""
     labels = random.integers(CLASSES, size=count, dtype=np.uint8)
     variant = random.random(count)
     images = np.empty((count, SIDE, SIDE), np.uint8)
@@ -104,14 +104,14 @@ def _draw(random: np.random.Generator, count: int) -> tuple[_Uint8Array, _Uint8A
         for index, glyph in enumerate(glyphs):
             chosen = np.flatnonzero((labels == label) & ((variant * len(glyphs)).astype(np.intp) == index))
             curve = _curve(glyph)
-            for start in range(0, len(chosen), _CHUNK):
-                part = chosen[start : start + _CHUNK]
+            for start in range(0, len(chosen), _IMAGES_AT_ONCE):
+                part = chosen[start : start + _IMAGES_AT_ONCE]
                 images[part] = _ink(random, *_dots(random, curve, len(part)))
     return images, labels
 
 
 def _curve(glyph: str) -> _Curve:
-    """Place dots along every stroke of a glyph, evenly by the length of its control polygon."""
+    """Place dots along every stroke of a glyph, evenly by control polygon length."""
     pieces = [piece for stroke in glyph.split("/") for piece in _pieces(stroke)]
     places = sorted({point for piece in pieces for point in piece})
     picks, weights = [], []
@@ -126,7 +126,7 @@ def _curve(glyph: str) -> _Curve:
 
 
 def _pieces(stroke: str) -> list[tuple[_Point, _Point, _Point]]:
-    """The three control points of each piece of a stroke's spline, which reaches both ends of an open stroke."""
+    """The three control points of each piece of a stroke's spline; an open spline reaches both ends."""
     points = []
     for point in stroke.split(","):
         x, y = point.split()
@@ -143,7 +143,7 @@ def _dots(random: np.random.Generator, curve: _Curve, count: int) -> tuple[_Floa
     def spread(half_width: float, columns: int = 1) -> _FloatArray:
         return half_width * (2 * random.random((count, columns)) - 1)
 
-    # These widths set how hard the digits are; tests/common/data/test_synthetic.py holds what they are set for.
+    # These widths set the difficulty, which tests/common/data/test_synthetic.py checks.
     places = len(curve.controls)
     x = curve.controls[:, 0] - 0.5 + spread(0.12, places)
     y = curve.controls[:, 1] - 0.5 + spread(0.12, places)
@@ -156,13 +156,13 @@ def _dots(random: np.random.Generator, curve: _Curve, count: int) -> tuple[_Floa
 
 
 def _spline(curve: _Curve, controls: _FloatArray) -> _FloatArray:
-    """One coordinate of the dots, (N, P), from that of the control points, (N, K)."""
+    """One coordinate of the dots (N, P) from the control points' coordinate (N, K)."""
     terms = [curve.weights[:, j] * controls[:, curve.picks[:, j]] for j in range(3)]
     return terms[0] + terms[1] + terms[2]
 
 
 def _ink(random: np.random.Generator, x: _FloatArray, y: _FloatArray) -> _Uint8Array:
-    """Images (N, 28, 28) from dots (N, P): each dot shared out over its four pixels, then widened by the pen."""
+    """Images (N, 28, 28) from dots (N, P): each dot spread over four pixels, then widened by the pen."""
     count = len(x)
     x, y = np.clip(x, 1, SIDE - 2.01), np.clip(y, 1, SIDE - 2.01)
     column, row = x.astype(np.intp), y.astype(np.intp)
@@ -171,13 +171,13 @@ def _ink(random: np.random.Generator, x: _FloatArray, y: _FloatArray) -> _Uint8A
     places = np.concatenate([pixel, pixel + 1, pixel + SIDE, pixel + SIDE + 1], axis=None)
     up, left = 1 - down, 1 - right
     shares = np.concatenate([left * up, right * up, left * down, right * down], axis=None)
-    # With weights bincount returns float64, though NumPy's type stubs say otherwise.
+    # bincount with weights returns float64; NumPy's type stubs disagree.
     flat = np.bincount(places, shares, minlength=count * SIDE * SIDE).astype(np.float64, copy=False)
     image = flat.reshape(count, SIDE, SIDE)
     pen = 0.1 + 0.8 * random.random((count, 1, 1))
     image[:, 1:-1] += pen * (image[:, :-2] + image[:, 2:])
     image[:, :, 1:-1] += pen * (image[:, :, :-2] + image[:, :, 2:])
     ink = 0.4 + 0.6 * random.random((count, 1, 1))
-    grain = random.integers(153, 256, image.shape, np.uint8)  # the darkest that a pixel can get: 0.6 to 1 of full ink
+    grain = random.integers(153, 256, image.shape, np.uint8)  # a pixel's limit: 0.6 to 1 of full ink
     grey: _FloatArray = np.minimum(ink * image, 1) * grain
     return grey.astype(np.uint8)

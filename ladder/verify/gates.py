@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.oracle import CORNERS, Float64Array, Oracle, OracleEpoch, evaluate
+from common.oracle import RELU_MARGINS, Float64Array, Oracle, OracleEpoch, evaluate
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.chunks import in_pieces
@@ -45,10 +45,10 @@ LIMITS: dict[Precision, Limits] = {
     "float16": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-3), 9e-4, (1e-3, 2e-2)),
 }
 CORNER: dict[Precision, float] = {
-    "float32": CORNERS[0],
-    "tf32": CORNERS[1],
-    "bfloat16": CORNERS[2],
-    "float16": CORNERS[1],
+    "float32": RELU_MARGINS[0],
+    "tf32": RELU_MARGINS[1],
+    "bfloat16": RELU_MARGINS[2],
+    "float16": RELU_MARGINS[1],
 }
 PRECISE_BATCHES = 3  # after more, only the update's scale is judged: noise has grown, but it has no direction
 MOST_MOVED = 0.5  # of an update: more than any such unit may explain, so that no update at all is seen

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from common.cuda.tuning_cache import CLEARLY, TuningCache
+from common.cuda.tuning_cache import SWITCH_TIME_RATIO, TuningCache
 from stages.engine.launch_shapes import PLAIN, Shape, Sizes
 from stages.engine.workspace import KERNELS
 from stages.shapes.sample_inputs import arguments
@@ -44,7 +44,7 @@ class Sweep(msgspec.Struct, frozen=True):
         """The fastest, where that is clear: less than two parts in a hundred is noise."""
         best = 0
         for index, candidate in enumerate(self.candidates):
-            if candidate.median_us < CLEARLY * self.candidates[best].median_us:
+            if candidate.median_us < SWITCH_TIME_RATIO * self.candidates[best].median_us:
                 best = index
         return best
 

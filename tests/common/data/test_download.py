@@ -34,12 +34,12 @@ def mirrors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirrors]:
 
 def use(monkeypatch: pytest.MonkeyPatch, *addresses: str, patience_s: float = 5.0) -> None:
     monkeypatch.setattr(downloads, "MIRRORS", addresses)
-    monkeypatch.setattr(downloads, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(downloads, "CHUNK_TIMEOUT_S", patience_s)
 
 
 def test_the_mirrors_together_are_given_up_within_ten_seconds() -> None:
     assert len(downloads.MIRRORS) == 2
-    assert len(downloads.MIRRORS) * downloads.PATIENCE_S < 10
+    assert len(downloads.MIRRORS) * downloads.CHUNK_TIMEOUT_S < 10
 
 
 def test_a_good_mirror_fills_the_cache_and_reports_progress(
@@ -132,7 +132,7 @@ def test_bytes_that_are_not_mnist_are_refused_and_not_kept(
 
 def test_a_download_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirrors: Mirrors) -> None:
     use(monkeypatch, mirrors.at("good"))
-    monkeypatch.setattr(downloads, "_LARGEST", 100_000)
+    monkeypatch.setattr(downloads, "_MAX_FILE_BYTES", 100_000)
     with pytest.raises(DownloadError, match=r"train-images-idx3-ubyte\.gz does not end after 100000 bytes"):
         download(NAMES, tmp_path)
 

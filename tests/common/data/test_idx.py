@@ -71,19 +71,19 @@ def test_a_gzip_file_with_any_byte_changed_is_refused_or_reads_the_same() -> Non
 
 
 def test_truncated() -> None:
-    assert reason(idx_bytes(IMAGES)[:-1]) == "file: truncated: 75 bytes, the header (5 x 4 x 3) asks for 76"
-    assert reason(b"\x00\x00\x08\x03\x00") == "file: truncated: 5 bytes, the header alone has 16"
-    assert reason(b"") == "file: truncated: 0 bytes, the header alone has 16"
+    assert reason(idx_bytes(IMAGES)[:-1]) == "file: truncated: 75 bytes, the header (5 x 4 x 3) requires 76"
+    assert reason(b"\x00\x00\x08\x03\x00") == "file: truncated: 5 bytes, the header alone needs 16"
+    assert reason(b"") == "file: truncated: 0 bytes, the header alone needs 16"
 
 
 def test_trailing_bytes() -> None:
-    assert reason(idx_bytes(IMAGES) + b"x") == "file: trailing bytes: 77 bytes, the header (5 x 4 x 3) asks for 76"
+    assert reason(idx_bytes(IMAGES) + b"x") == "file: trailing bytes: 77 bytes, the header (5 x 4 x 3) requires 76"
 
 
 @pytest.mark.parametrize("shape", [(0, 28, 28), (2922297295, 4250808064, 0)])
 def test_a_file_of_nothing_is_refused_whatever_its_other_sizes(shape: tuple[int, int, int]) -> None:
     raw = struct.pack(">4I", 0x803, *(size % 2**32 for size in shape))
-    assert reason(raw) == (f"file: nothing in it ({shape[0]} x {shape[1]} x {shape[2]}); it must hold 1 image or more")
+    assert reason(raw) == (f"file: empty ({shape[0]} x {shape[1]} x {shape[2]}); it must hold 1 image or more")
 
 
 def test_labels_where_images_belong() -> None:
@@ -109,7 +109,7 @@ def test_a_header_that_claims_gigabytes_allocates_none() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert line.startswith("file: truncated: 116 bytes, the header (4294967295 x 4294967295 x 4294967295) asks for ")
+    assert line.startswith("file: truncated: 116 bytes, the header (4294967295 x 4294967295 x 4294967295) requires ")
     assert peak < 1_000_000
 
 

@@ -86,7 +86,7 @@ def test_counts_that_disagree(tmp_path: Path) -> None:
 def test_image_sizes_that_disagree(tmp_path: Path) -> None:
     arrays = quartet_arrays(shape=(4, 3)) | {TEST_IMAGES: quartet_arrays(shape=(3, 4))[TEST_IMAGES]}
     assert reason(write_files(tmp_path, arrays, gz=False)) == (
-        "t10k-images-idx3-ubyte: images of 3 x 4 pixels, those of train-images-idx3-ubyte 4 x 3"
+        "t10k-images-idx3-ubyte: images of 3 x 4 pixels; train-images-idx3-ubyte has 4 x 3"
     )
 
 
@@ -94,7 +94,7 @@ def test_image_sizes_that_disagree(tmp_path: Path) -> None:
 def test_no_images(tmp_path: Path, shape: tuple[int, ...], sizes: str) -> None:
     arrays = quartet_arrays() | {TEST_IMAGES: np.zeros(shape, np.uint8)}
     assert reason(write_files(tmp_path, arrays)) == (
-        f"t10k-images-idx3-ubyte.gz: nothing in it ({sizes}); it must hold 1 image or more"
+        f"t10k-images-idx3-ubyte.gz: empty ({sizes}); it must hold 1 image or more"
     )
 
 
@@ -102,7 +102,7 @@ def test_a_test_label_that_training_never_shows(tmp_path: Path) -> None:
     arrays = quartet_arrays(classes=5)
     arrays[TEST_LABELS][4] = 12
     assert reason(write_files(tmp_path, arrays)) == (
-        "t10k-labels-idx1-ubyte.gz: label 12 out of range: it never occurs in train-labels-idx1-ubyte.gz"
+        "t10k-labels-idx1-ubyte.gz: label 12 out of range: absent from train-labels-idx1-ubyte.gz"
     )
 
 

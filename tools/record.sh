@@ -49,8 +49,7 @@ status=0
 kept=results/reference/$gpu
 mkdir -p "$kept"
 for problem in "$@"; do
-    rm -rf "$measured/$problem/logs" "${kept:?}/$problem"
-    rm -f "$measured/$problem"/profiles/*.nsys-rep  # half a megabyte each; the traces beside them open in a browser
+    rm -rf "$measured/$problem"/{logs,profiles} "${kept:?}/$problem"  # traces are large, and git does not keep them
     mv "$measured/$problem" "$kept/$problem"
 done
 exit "$status"

@@ -41,7 +41,7 @@ status=0
 kept=results/reference/$gpu/studies
 mkdir -p "$kept"
 for study in "$@"; do
-    rm -rf "${kept:?}/$study" "$measured/$study"/logs "$measured/$study"/*/logs
+    rm -rf "${kept:?}/$study" "$measured/$study"/logs "$measured/$study"/*/{logs,profiles}
     mv "$measured/$study" "$kept/$study"
 done
 exit "$status"

@@ -299,7 +299,7 @@ def write_whole(data: msgspec.Struct, path: Path) -> None:
     temporary = path.with_suffix(".json.part")
     try:
         with temporary.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(data), indent=1))
+            file.write(msgspec.json.encode(data))
             file.write(b"\n")
             file.flush()
             os.fsync(file.fileno())

@@ -29,7 +29,7 @@ from reports.figures.timeline import stage_timeline, timelines, with_timeline
 from reports.figures.waterfall import waterfall
 
 RUNG, REFERENCE = "#0072b2", "#e69f00"
-HATCHES = {"tf32": "...", "bf16/fp16": "///"}  # by class of precision; float32 is plain
+HATCHES = {"tf32": "---", "bf16/fp16": "///"}  # by class of precision; float32 is plain
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 EXACT = 1e-10  # relative distances of less are drawn here: that of an equal curve is zero, which a log axis has not
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.numbers import line
 from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by, timeline_name
 from reports.facts.summary import label
 from reports.facts.time_breakdown import PARTS, Change, Profiled, all_profiled, changes, profiled, verdict
@@ -48,6 +47,8 @@ def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
     )
     yield _paragraph(HOW_TO_READ_PARTS)
     yield from figure_links({"timelines.svg"} & set(figures), "figures")
+    if any(timeline_name(one.stage) in figures for one in found):
+        yield "`figures/timeline-STAGE.svg` draws three steps of one stage on a scale of their own."
     differences = changes(results)
     if not differences:
         return
@@ -69,14 +70,12 @@ def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
     yield verdict(results)
 
 
-def stage_profile_blocks(stage: StageResult, figures: Collection[str]) -> Iterator[str]:
+def stage_profile_blocks(stage: StageResult) -> Iterator[str]:
     """What the profile of one stage saw, step and host; nothing where it has none."""
     found = profiled(stage)
     if found is None:
         return
     profile = found.profile
-    if timeline_name(stage) in figures:
-        yield f"![Three steps of {line(label(stage))}](figures/{timeline_name(stage)})"
     if profile.kernels:
         yield _kernel_table(profile.kernels)
     if (more := len(profile.kernels) - MOST_KERNELS) > 0:

@@ -72,7 +72,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *side_blocks(results, figures),
         *limits_blocks(results),
         "## Stages",
-        *(block for stage in table_order(results) for block in _stage_section(stage, results, figures)),
+        *(block for stage in table_order(results) for block in _stage_section(stage, results)),
         "## Problem",
         table(("What", "Value"), _problem_lines(results)),
         "## Environment",
@@ -95,7 +95,7 @@ def _took(results: Results) -> str:
     return told + (f" ({', '.join(f'{what} {seconds:.0f}' for seconds, what in parts)})" if parts else "")
 
 
-def _stage_section(stage: StageResult, results: Results, figures: Collection[str]) -> Iterator[str]:
+def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
     yield f"### {line(label(stage))} (`{stage.name}`)"
     if stage.status != "passed":
         yield f"**{stage.status.capitalize()}**: {line(reason(stage))}"
@@ -106,7 +106,7 @@ def _stage_section(stage: StageResult, results: Results, figures: Collection[str
     paragraphs = [(name, text) for name, text in told if text]
     if paragraphs:
         yield table(("", ""), [(f"**{name}**", cell(text)) for name, text in paragraphs])
-    yield from stage_profile_blocks(stage, figures)
+    yield from stage_profile_blocks(stage)
     if stage.checks:
         yield table(
             ("Check", "Error", "Limit", "Verdict"),

@@ -33,7 +33,7 @@ from reports.facts.time_breakdown import profiled
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, overlaps, side_table
-from reports.markdown.tables import bullets, cell, notice_blocks, table
+from reports.markdown.tables import bullets, cell, notice_blocks, picture, table
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
@@ -271,7 +271,7 @@ def _link(name: str, text: str, there: bool) -> str:
 
 
 def _image(figure: str) -> str:
-    return f"![{_title(figure)}](figures/{figure})"
+    return picture(_title(figure), f"figures/{figure}")
 
 
 def _title(figure: str) -> str:

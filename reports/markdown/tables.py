@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
+from pathlib import PurePosixPath
 
 from ladder.records.run import Results
 from reports.facts import numbers
@@ -43,6 +44,9 @@ FIGURE_TITLES = {
     "data_path.svg": "Where a step's time goes, by how it gets its batch",
 }
 
+# How the names of figures begin that git keeps of a recorded run: `.gitignore` has the same list. `report` draws all.
+KEPT = ("curves.svg", "data_path", "epoch_time", "memory", "step_time")
+
 
 def stage_table(results: Results, columns: Sequence[str]) -> str:
     """The table of all stages, each block but the ladder's under its heading, with these of the `COLUMNS`."""
@@ -67,8 +71,15 @@ def bullets(texts: Iterable[str]) -> str:
 
 
 def figure_links(figures: Collection[str], folder: str) -> list[str]:
-    """Images of those figures that were drawn, by relative links into the folder."""
-    return [f"![{title}]({folder}/{name})" for name, title in FIGURE_TITLES.items() if name in figures]
+    """The figures that were drawn, by relative links into the folder."""
+    return [picture(title, f"{folder}/{name}") for name, title in FIGURE_TITLES.items() if name in figures]
+
+
+def picture(title: str, path: str) -> str:
+    """An image, or the path of one that git does not keep of a recorded run."""
+    if PurePosixPath(path).name.startswith(KEPT):
+        return f"![{title}]({path})"
+    return f"Drawn beside this report: `{path}`, {title[0].lower()}{title[1:]}."
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:

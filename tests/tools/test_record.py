@@ -90,7 +90,7 @@ def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tre
     ]
     assert tree.records() == ["new", "new", "new"]
     assert not list((tree.root / "results").rglob("logs"))
-    assert not list((tree.root / "results").rglob("*.nsys-rep"))
+    assert not list((tree.root / "results").rglob("profiles"))
     assert not list((tree.root / "runs").rglob("*.json"))
 
 
@@ -127,7 +127,7 @@ def test_a_run_with_a_crashed_stage_is_kept_and_the_status_tells(tree: Tree, bad
     assert tree.run(BAD=bad, STATUS="1").returncode == 1
     assert tree.records() == ["new", "new", "new"]
     assert not list((tree.root / "results").rglob("logs"))
-    assert not list((tree.root / "results").rglob("*.nsys-rep"))
+    assert not list((tree.root / "results").rglob("profiles"))
 
 
 @pytest.mark.parametrize("status", [2, 130])

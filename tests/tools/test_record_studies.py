@@ -25,7 +25,7 @@ case "$1" in
 run_ladder.py)
     echo "$*" >> log
     for folder; do :; done
-    mkdir -p "$folder/logs" "$folder/point/logs" && echo new > "$folder/study.json"
+    mkdir -p "$folder/logs" "$folder/point/logs" "$folder/point/profiles" && echo new > "$folder/study.json"
     touch "$folder/point/results.json"
     if [ "${folder##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
 esac

@@ -57,7 +57,7 @@ def test_curves_of_stages_that_were_not_timed_are_drawn(tmp_path: Path) -> None:
     render_study(tmp_path)
     for size in (64, 256):
         assert (tmp_path / "figures" / f"curves-hidden-{size}.svg").exists()
-        assert f"](figures/curves-hidden-{size}.svg)" in (tmp_path / "report.md").read_text()
+        assert f"`figures/curves-hidden-{size}.svg`" in (tmp_path / "report.md").read_text()
 
 
 def test_csv_has_every_point_of_every_curve() -> None:
@@ -82,7 +82,10 @@ def test_a_study_of_curves_is_written_with_its_csv(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         "curves-hidden-64.svg", "curves-hidden-256.svg", "curves.csv", "study.csv",
     }  # fmt: skip
-    assert "![Curves hidden 64](figures/curves-hidden-64.svg)" in (tmp_path / "report.md").read_text()
+    assert (
+        "Drawn beside this report: `figures/curves-hidden-64.svg`, curves hidden 64."
+        in (tmp_path / "report.md").read_text()
+    )
 
 
 def test_why_a_stage_has_no_curves_is_told() -> None:

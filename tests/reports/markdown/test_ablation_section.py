@@ -108,9 +108,9 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
     assert text.count("### Hidden 16") == 2  # memory, and the data path
     assert "### Hidden 32" not in text
     assert "pinned copies beside kernels for 25% of the 10.0 us" in text
-    linked = set(re.findall(r"\(figures/(side-[^)]*)\)", text))
-    assert linked == {"side-memory-hidden-16.svg", "side-data_path-hidden-16.svg"}
-    assert linked == {path.name for path in (tmp_path / "figures").glob("side-*.svg")}
+    named = set(re.findall(r"`figures/(side-[^`]*)`", text))
+    assert named == {"side-memory-hidden-16.svg", "side-data_path-hidden-16.svg"}
+    assert named == {path.name for path in (tmp_path / "figures").glob("side-*.svg")}
 
 
 def test_a_run_without_them_says_nothing_of_them() -> None:

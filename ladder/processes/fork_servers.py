@@ -1,4 +1,4 @@
-"""The fork servers of a round, as the harness sees them: which stage uses which, and how it asks for a process."""
+"""The harness's side of fork servers: starts them, assigns stages to them, and requests workers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import msgspec
 from common.process_group import kill_group
 
 ROOT = Path(__file__).parents[2]
-IMPORTS_S = 120.0  # the longest that a fork server may take before it answers
-REAPING_S = 10.0  # for what it does by itself: forking, and telling of a child that was killed
+IMPORT_TIMEOUT_S = 120.0  # until a fork server has imported its libraries
+ANSWER_TIMEOUT_S = 10.0  # until it answers after forking, or after a worker was killed
 
 
-def family(needs: Iterable[str]) -> str | None:
-    """Which fork server stages with these needs share; None for JAX, whose threads do not survive a fork."""
+def import_group(needs: Iterable[str]) -> str | None:
+    """The fork server that stages with these needs share; None for JAX, whose threads do not survive a fork."""
     known = set(needs)
     if "jax" in known:
         return None
@@ -32,7 +32,7 @@ def family(needs: Iterable[str]) -> str | None:
 
 
 class ForkServer:
-    """A process that has imported what some stages need, and forks one for every job."""
+    """A process that has imported the libraries of some stages and forks a worker for each of their jobs."""
 
     def __init__(self, needs: Iterable[str], log: Path) -> None:
         log.parent.mkdir(exist_ok=True)
@@ -48,19 +48,19 @@ class ForkServer:
         self._ready = False
 
     def wait(self) -> None:
-        """Until it has imported everything; one that does not come to that is closed."""
+        """Wait until the imports are done; a fork server that fails is closed."""
         if not self._ready:
             self._ready = True
             try:
-                if self._answer(IMPORTS_S) is None:
+                if self._answer(IMPORT_TIMEOUT_S) is None:
                     self.close()
             except (OSError, ValueError, subprocess.TimeoutExpired):
                 self.close()
 
     def run(self, folder: Path, log: Path, timeout_s: float) -> int | None:
-        """The exit code of a worker on the job in the folder; None where the fork server itself has ended.
+        """Run the job in the folder in a forked worker; returns its exit code, or None if the fork server has ended.
 
-        Raises subprocess.TimeoutExpired where the worker does not end; it is killed, and whatever it started.
+        Raises subprocess.TimeoutExpired if the worker takes too long; it is killed with all that it started.
         """
         self.wait()
         request = {"folder": str(folder), "log": str(log)}
@@ -68,8 +68,8 @@ class ForkServer:
         try:
             self._process.stdin.write(msgspec.json.encode(request) + b"\n")
             self._process.stdin.flush()
-            child = self._answer(REAPING_S)
-        except (OSError, ValueError, subprocess.TimeoutExpired):  # it has died, was closed, or does not come to an end
+            child = self._answer(ANSWER_TIMEOUT_S)
+        except (OSError, ValueError, subprocess.TimeoutExpired):  # the fork server died, was closed, or hangs
             self.close()
             return None
         if child is None:
@@ -78,45 +78,45 @@ class ForkServer:
             return self._answer(timeout_s)
         except subprocess.TimeoutExpired:
             kill_group(child)
-            self._answer(REAPING_S)
+            self._answer(ANSWER_TIMEOUT_S)
             raise
         finally:
             kill_group(child)
 
     def close(self) -> None:
-        """End it; it may have been ended before."""
+        """End the process; closing twice is harmless."""
         if self._process.returncode is None:
             kill_group(self._process.pid)
-        with suppress(OSError, ValueError):  # what could not be written any more
+        with suppress(OSError, ValueError):  # a request that could not be written
             self._process.communicate()
 
     def _answer(self, timeout_s: float) -> int | None:
-        """The next number that it says; None at its end, subprocess.TimeoutExpired where there is none in time."""
+        """The next number from the process; None if it has ended; raises subprocess.TimeoutExpired."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout_s
-        said = b""
-        while not said.endswith(b"\n"):
-            left = max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select([self._process.stdout], [], [], left)
+        line = b""
+        while not line.endswith(b"\n"):
+            left_s = max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._process.stdout], [], [], left_s)
             if not ready:
                 raise subprocess.TimeoutExpired("ladder.processes.fork_server", timeout_s)
-            letter = os.read(self._process.stdout.fileno(), 1)  # one by one, since two answers may come together
-            if not letter:
+            character = os.read(self._process.stdout.fileno(), 1)  # one by one: the next answer stays in the pipe
+            if not character:
                 return None
-            said += letter
-        return int(said)
+            line += character
+        return int(line)
 
 
 class ForkServers:
-    """Those of one round, all begun at once.
+    """The fork servers of one round, all started at once.
 
-    As a context manager it waits until they are ready, so that nothing is measured while they import.
+    Entering the context waits until they are ready, so that nothing is measured while they import.
     """
 
     def __init__(self, stages: Iterable[tuple[str, ...]], logs: Path, round_: int) -> None:
         shared: dict[str, set[str]] = {}
         for needs in stages:
-            if (name := family(needs)) is not None:
+            if (name := import_group(needs)) is not None:
                 shared.setdefault(name, set()).update(needs)
         self._open = {
             name: ForkServer(sorted(needs), logs / f"imports-{name}.{round_ + 1}.log") for name, needs in shared.items()
@@ -130,15 +130,15 @@ class ForkServers:
         self.close()
 
     def wait(self) -> None:
-        """Until all of them are ready."""
+        """Wait until all are ready."""
         for fork_server in self._open.values():
             fork_server.wait()
 
     def close(self) -> None:
-        """End them all."""
+        """End all of them."""
         for fork_server in self._open.values():
             fork_server.close()
 
-    def of(self, needs: tuple[str, ...]) -> ForkServer | None:
-        """The one for a stage with these needs; None for a stage whose process is started by itself."""
-        return self._open.get(family(needs) or "")
+    def for_needs(self, needs: tuple[str, ...]) -> ForkServer | None:
+        """The fork server of a stage with these needs; None if its worker must be started instead."""
+        return self._open.get(import_group(needs) or "")

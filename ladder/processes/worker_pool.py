@@ -1,4 +1,4 @@
-"""Workers side by side, for what nobody times: compiling before anything is measured, and checking alone."""
+"""Workers side by side, for jobs that are not timed: compiling ahead, and runs that only verify."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import NamedTuple, Self
 import msgspec
 
 from ladder.measure.protocol import JOB, Job, JobResult
-from ladder.processes.launcher import begin, end, report_of, worker
+from ladder.processes.worker_process import kill, result_of, start, worker_command
 
 POLL_S = 0.02
 
 
-class Ended(NamedTuple):
-    """A worker that has come to its end: by which name, where, with what report, and after how long."""
+class FinishedJob(NamedTuple):
+    """A job whose worker has ended."""
 
     name: str
     folder: Path
-    report: JobResult
+    result: JobResult
     seconds: float
 
 
@@ -30,13 +30,13 @@ class _Running(NamedTuple):
     process: subprocess.Popen[bytes]
     folder: Path
     log: Path
-    begun: float
+    started: float
 
 
-class SideBySide:
-    """A worker for each job by its name, so many at once, with `folder/NAME` and `logs/NAME.log` for its own.
+class WorkerPool:
+    """Runs each job in a worker of its own, at most `at_once` at a time, in `folder/NAME` with `logs/NAME.log`.
 
-    The first begin on entering; iterating waits for all, as they end. On leaving, whatever still runs is ended.
+    Entering the context starts the first workers; iterating yields jobs as they finish; leaving kills the rest.
     """
 
     def __init__(self, jobs: Mapping[str, Job], at_once: int, folder: Path, logs: Path, timeout_s: float) -> None:
@@ -46,7 +46,7 @@ class SideBySide:
 
     def __enter__(self) -> Self:
         try:
-            self._begin()
+            self._start_workers()
         except BaseException:
             self.close()
             raise
@@ -55,37 +55,38 @@ class SideBySide:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[Ended]:
-        """Every worker as it ends by itself, or is ended as too late.
+    def __iter__(self) -> Iterator[FinishedJob]:
+        """Each job as its worker ends or exceeds the time limit.
 
-        They are looked at only while the next one is asked for: one that ends between is given the time until then.
+        Workers are polled only while the caller waits for the next job, so `seconds` may include the caller's time.
         """
         while self._running:
-            for one in list(self._running):
-                if one.process.poll() is not None or time.monotonic() > one.begun + self._timeout_s:
-                    ended = self._end(one)
-                    self._begin()
-                    yield ended
+            for running in list(self._running):
+                if running.process.poll() is not None or time.monotonic() > running.started + self._timeout_s:
+                    finished = self._finish(running)
+                    self._start_workers()
+                    yield finished
             time.sleep(POLL_S)
 
     def close(self) -> None:
-        """End them all."""
+        """Kill all workers and drop the waiting jobs."""
         self._waiting.clear()
-        for one in self._running:
-            end(one.process)
+        for running in self._running:
+            kill(running.process)
         self._running.clear()
 
-    def _begin(self) -> None:
-        """As many of those that wait as there is room for."""
+    def _start_workers(self) -> None:
+        """Start waiting jobs until `at_once` workers run."""
         for name in list(self._waiting)[: self._at_once - len(self._running)]:
             folder, log = self._folder / name, self._logs / f"{name}.log"
             folder.mkdir()
             (folder / JOB).write_bytes(msgspec.json.encode(self._waiting.pop(name)))
-            self._running.append(_Running(name, begin(worker(folder), log), folder, log, time.monotonic()))
+            process = start(worker_command(folder), log)
+            self._running.append(_Running(name, process, folder, log, time.monotonic()))
 
-    def _end(self, one: _Running) -> Ended:
-        report = report_of(lambda: one.process.wait(0), one.folder, one.log, self._timeout_s)
-        assert report is not None
-        end(one.process)
-        self._running.remove(one)
-        return Ended(one.name, one.folder, report, time.monotonic() - one.begun)
+    def _finish(self, running: _Running) -> FinishedJob:
+        result = result_of(lambda: running.process.wait(0), running.folder, running.log, self._timeout_s)
+        assert result is not None
+        kill(running.process)
+        self._running.remove(running)
+        return FinishedJob(running.name, running.folder, result, time.monotonic() - running.started)

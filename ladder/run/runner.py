@@ -27,8 +27,8 @@ from ladder.measure.protocol import FIRST_UPDATE_RUN, TRACE, Job, JobResult, dra
 from ladder.measure.timing import Plan
 from ladder.processes.compilers import Compilers
 from ladder.processes.fork_servers import ForkServer, ForkServers
-from ladder.processes.launcher import limits_of_gpu, run_job
-from ladder.processes.worker_pool import Ended, SideBySide
+from ladder.processes.worker_pool import FinishedJob, WorkerPool
+from ladder.processes.worker_process import measure_gpu_limits, run_job
 from ladder.profile import nsys
 from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.trace import ProfileError
@@ -227,7 +227,7 @@ class Runner:
             return
         with fork_servers or self._fork_servers(round_, rows) as fork_servers:
             for row in rows:
-                fork_server = fork_servers.of(row.entry.stage.needs)
+                fork_server = fork_servers.for_needs(row.entry.stage.needs)
                 if time.monotonic() < ends:
                     self._process(row, round_, scratch, observer, fork_server)
                 # At once, since later rounds measure only what has not failed.
@@ -246,13 +246,13 @@ class Runner:
             name: msgspec.structs.replace(self._job(row, round_, scratch / "dataset"), blas_threads=share)
             for name, row in named.items()
         }
-        with limit_blas_threads(share), SideBySide(jobs, at_once, scratch, logs, self._settings.timeout_s) as workers:
-            ends = iter(workers)
+        with limit_blas_threads(share), WorkerPool(jobs, at_once, scratch, logs, self._settings.timeout_s) as workers:
+            jobs_done = iter(workers)
             for left in range(len(jobs), 0, -1):
                 observer.start(f"{min(left, at_once)} side by side", round_ + 1, self._settings.rounds)
                 with self._taking("stages' processes"):
-                    ended = next(ends)
-                self._take_in(named[ended.name], jobs[ended.name], ended, observer)
+                    finished = next(jobs_done)
+                self._take_in(named[finished.name], jobs[finished.name], finished, observer)
 
     def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: Observer) -> None:
         """Have the oracle's runs of these rounds, and its epoch from zeros."""
@@ -305,15 +305,15 @@ class Runner:
         began = time.monotonic()
         with self._taking("stages' processes"):
             report = run_job(job, folder, log, self._settings.timeout_s, fork_server=fork_server)
-        self._take_in(row, job, Ended(name, folder, report, time.monotonic() - began), observer)
+        self._take_in(row, job, FinishedJob(name, folder, report, time.monotonic() - began), observer)
 
-    def _take_in(self, row: StageRun, job: Job, ended: Ended, observer: Observer) -> None:
+    def _take_in(self, row: StageRun, job: Job, finished: FinishedJob, observer: Observer) -> None:
         """Verify what a process has left, and have the results on disk."""
-        name, folder, report = row.entry.stage.name, ended.folder, ended.report
+        name, folder, report = row.entry.stage.name, finished.folder, finished.result
         if report.process is not None:
             took, beside = report.process.took_s, self._settings.at_once - 1
             if not beside:  # where others end, it may have waited to be looked at
-                took["start and end"] = ended.seconds - sum(took.values())
+                took["start and end"] = finished.seconds - sum(took.values())
             process = msgspec.structs.replace(report.process, beside=beside, detail=report.detail)
             report = msgspec.structs.replace(report, process=process)
         if report.misfit:
@@ -442,7 +442,7 @@ class Runner:
         """Ask a process of its own; without an answer there are no floors, and nothing else is lost."""
         with self._taking("measuring limits"):
             log = self._folder / "logs" / "limits.log"
-            limits = limits_of_gpu(scratch / "limits.json", log, self._settings.timeout_s)
+            limits = measure_gpu_limits(scratch / "limits.json", log, self._settings.timeout_s)
         self._results = msgspec.structs.replace(self._results, limits=limits)
 
     @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from common.cuda.driver import multiprocessor
 from ladder.measure.profiled import sample_of
 from ladder.measure.protocol import TRACE, Job
-from ladder.processes.launcher import run_job
+from ladder.processes.worker_process import run_job
 from ladder.profile import chrome, nsys, nsys_export
 from ladder.profile.summary import summarise
 from ladder.profile.trace import ProfileError

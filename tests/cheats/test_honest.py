@@ -40,7 +40,7 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a run do everything here, without a process of its own for anything."""
     monkeypatch.setattr(runner, "run_job", in_this_process)
     monkeypatch.setattr(runner, "compute_all", trained_here)
-    monkeypatch.setattr(runner, "limits_of_gpu", lambda *_: None)
+    monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
     monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
 

@@ -1,4 +1,4 @@
-"""Compilers beside each other, before anything is measured: what is shown of them, and what they cost if they fail."""
+"""Compiling side by side before anything is measured: what results record, and what a failure costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPILES = [f"tests.planted:{name}" for name in ("COMPILES", "COMPILES_TOO", "CO
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where these stages find what they have compiled; of cores there are enough for three."""
+    """The folder in which these stages keep compiled code; the machine has cores for three compilers."""
     folder = tmp_path / "compiled"
     folder.mkdir()
     monkeypatch.setenv("COMPILED", str(folder))
@@ -24,18 +24,18 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def said(folder: Path, log: str) -> list[tuple[str, float, float]]:
-    """What each trainer's build did, and from when to when."""
+def builds(folder: Path, log: str) -> list[tuple[str, float, float]]:
+    """What each build of a trainer did, with its start and end."""
     lines = (line.split() for line in (folder / "logs" / f"{log}.log").read_text().splitlines())
     return [(did, float(begin), float(end)) for did, begin, end in lines]
 
 
 def compiled(folder: Path) -> dict[str, tuple[float, float]]:
-    """From when to when each stage that had a compiler was compiled by it."""
+    """Start and end of each stage's compilation ahead of the run."""
     names = [path.name.removesuffix(".compiling.log") for path in (folder / "logs").glob("*.compiling.log")]
     spans = {}
     for name in names:
-        (did, begin, end), *splits = said(folder, f"{name}.compiling")
+        (did, begin, end), *splits = builds(folder, f"{name}.compiling")
         assert (did, {did for did, _, _ in splits}) == ("compiled", {"found"})
         spans[name] = (begin, end)
     return spans
@@ -53,7 +53,7 @@ def test_stages_compile_side_by_side_before_anything_is_measured(tmp_path: Path)
     assert most_at_once(spans) == 3
     for stage in stages:
         for round_ in (1, 2):
-            seen = said(tmp_path, f"{stage.name}.{round_}")
+            seen = builds(tmp_path, f"{stage.name}.{round_}")
             assert {did for did, _, _ in seen} == {"found"}
             assert seen[0][1] > max(end for _, end in spans.values())
         assert stage.compiled_s is not None
@@ -63,15 +63,15 @@ def test_stages_compile_side_by_side_before_anything_is_measured(tmp_path: Path)
     assert load(tmp_path) == results
 
 
-def test_a_stage_may_compile_its_first_updates_alone_apart_from_what_is_timed(tmp_path: Path) -> None:
+def test_a_stage_may_compile_only_its_first_updates_ahead(tmp_path: Path) -> None:
     results = prepare(tmp_path, COMPILES[0], "tests.planted:COMPILES_FIRST_UPDATES", rounds=2).run(Watcher())
     stage = results.stages[1]
     assert stage.status == "passed"
     ahead, first, second = (
-        [did for did, _, _ in said(tmp_path, f"{stage.name}.{log}")] for log in ("compiling", "1", "2")
+        [did for did, _, _ in builds(tmp_path, f"{stage.name}.{log}")] for log in ("compiling", "1", "2")
     )
     assert ahead == ["compiled", "found", "found"]  # three splits
-    assert first == ["compiled", "found", "found", "found"]  # the one that is timed, and those
+    assert first == ["compiled", "found", "found", "found"]  # the timed trainer compiles, the first updates find theirs
     assert second == ["found"]
     assert stage.compiled_s == 0.0
     assert stage.timing is not None
@@ -79,7 +79,7 @@ def test_a_stage_may_compile_its_first_updates_alone_apart_from_what_is_timed(tm
 
 
 @pytest.mark.parametrize(("cores", "at_once"), [(2, 0), (3, 0), (4, 2), (5, 2)])
-def test_no_more_compile_at_once_than_there_are_cores_for(
+def test_cores_limit_how_many_compile_at_once(
     cores: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compilers, "cores_usable", lambda: cores)
@@ -91,15 +91,15 @@ def test_no_more_compile_at_once_than_there_are_cores_for(
         assert most_at_once(spans) == at_once
     for stage in stages:
         assert stage.timing is not None
-        assert stage.timing.prepare_s > 0.5  # wherever it was compiled
+        assert stage.timing.prepare_s > 0.5  # whether compiled ahead or when measured
 
 
-def test_a_compiler_alone_is_none(tmp_path: Path) -> None:
+def test_a_single_stage_is_not_compiled_ahead(tmp_path: Path) -> None:
     prepare(tmp_path, NUMPY, COMPILES[0]).run(Watcher())
     assert compiled(tmp_path) == {}
 
 
-def test_compilers_that_fail_or_hang_cost_time_alone(tmp_path: Path) -> None:
+def test_failing_or_hanging_compilers_cost_only_time(tmp_path: Path) -> None:
     failing = ["tests.planted:COMPILER_FAILS", "tests.planted:COMPILER_HANGS"]
     results = prepare(tmp_path, *failing, COMPILES[0], timeout_s=5.0).run(Watcher())
     assert [stage.status for stage in results.stages] == ["passed"] * 3
@@ -110,7 +110,7 @@ def test_compilers_that_fail_or_hang_cost_time_alone(tmp_path: Path) -> None:
 
 
 def cut(results: Results, *left: int) -> Results:
-    """The same, with so many processes left of each stage."""
+    """The results with only the first processes of each stage, as many as given."""
 
     def of(stage: StageResult, count: int) -> StageResult:
         if count:
@@ -121,7 +121,7 @@ def cut(results: Results, *left: int) -> Results:
     return msgspec.structs.replace(results, stages=stages)
 
 
-def test_a_run_that_goes_on_does_not_compile_again_and_shows_what_it_took_then(tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_compile_again_and_keeps_the_compile_times(tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     first.mkdir()
     again.mkdir()

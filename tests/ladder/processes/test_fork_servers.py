@@ -1,4 +1,4 @@
-"""Processes that come from a fork server: what they share, and what they do not."""
+"""Workers forked by fork servers: what they share, what they do not, and what happens when a fork server fails."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from ladder.measure.protocol import JobResult
-from ladder.processes import launcher
-from ladder.processes.fork_servers import ForkServer, ForkServers, family
+from ladder.processes import worker_process
+from ladder.processes.fork_servers import ForkServer, ForkServers, import_group
 from ladder.run import runner
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
 @pytest.fixture
 def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
-    begun = ForkServer((), tmp_path / "logs" / "imports.log")
-    yield begun
-    begun.close()
+    server = ForkServer((), tmp_path / "logs" / "imports.log")
+    yield server
+    server.close()
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
         (("jax",), None),
     ],
 )
-def test_stages_that_import_alike_share_a_fork_server(needs: tuple[str, ...], name: str | None) -> None:
-    assert family(needs) == name
+def test_stages_with_the_same_libraries_share_a_fork_server(needs: tuple[str, ...], name: str | None) -> None:
+    assert import_group(needs) == name
 
 
-def test_each_process_is_a_new_one_and_a_failed_one_leaves_the_fork_server_as_it_was(
+def test_every_worker_is_new_and_a_failed_one_leaves_the_fork_server_running(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     for name in ("first", "second"):
@@ -46,7 +46,7 @@ def test_each_process_is_a_new_one_and_a_failed_one_leaves_the_fork_server_as_it
         assert f"No such file or directory: '{tmp_path / name / 'job.json'}'" in (tmp_path / f"{name}.log").read_text()
 
 
-def test_a_fork_server_that_has_ended_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_an_ended_fork_server_returns_none(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.close()
     assert fork_server.run(tmp_path, tmp_path / "log", 60) is None
 
@@ -61,17 +61,17 @@ def test_nothing_is_measured_while_a_fork_server_imports(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(ForkServer, "wait", waited)
     with ForkServers([(), ()], tmp_path / "logs", 0) as fork_servers:
-        assert ready == [fork_servers.of(())]
-        assert fork_servers.of(("jax",)) is None
+        assert ready == [fork_servers.for_needs(())]
+        assert fork_servers.for_needs(("jax",)) is None
 
 
-def test_those_of_the_first_two_rounds_import_at_once_and_nothing_is_measured_meanwhile(
+def test_the_fork_servers_of_two_rounds_import_together_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[ForkServer] = []
     ready: list[ForkServer] = []
     at_once: list[int] = []
-    begin, wait, job = ForkServer.__init__, ForkServer.wait, launcher.run_job
+    begin, wait, job = ForkServer.__init__, ForkServer.wait, worker_process.run_job
 
     def begins(fork_server: ForkServer, needs: Iterable[str], log: Path) -> None:
         begun.append(fork_server)
@@ -93,10 +93,8 @@ def test_those_of_the_first_two_rounds_import_at_once_and_nothing_is_measured_me
     assert at_once == [2, 2, 3]
 
 
-def test_without_its_fork_server_a_stage_is_measured_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of = ForkServers.of
+def test_a_stage_without_its_fork_server_is_still_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = ForkServers.for_needs
 
     def ended(fork_servers: ForkServers, needs: tuple[str, ...]) -> ForkServer | None:
         found = of(fork_servers, needs)
@@ -104,12 +102,12 @@ def test_without_its_fork_server_a_stage_is_measured_all_the_same(
         found.close()
         return found
 
-    monkeypatch.setattr(ForkServers, "of", ended)
+    monkeypatch.setattr(ForkServers, "for_needs", ended)
     (stage,) = prepare(tmp_path, NUMPY).run(Watcher()).stages
     assert stage.status == "passed"
 
 
-def test_stages_of_a_round_come_from_one_process_and_rounds_from_different_ones(tmp_path: Path) -> None:
+def test_stages_of_a_round_share_a_parent_process_and_rounds_do_not(tmp_path: Path) -> None:
     prepare(tmp_path, "tests.planted:PARENT", "tests.planted:PARENT_TOO", rounds=2).run(Watcher())
     parents = [
         [(tmp_path / "logs" / f"{name}.{round_}.log").read_text() for name in ("parent", "parent-too")]
@@ -120,7 +118,7 @@ def test_stages_of_a_round_come_from_one_process_and_rounds_from_different_ones(
     assert parents[0][0] != parents[1][0]
 
 
-def test_a_stage_that_fails_after_a_fork_is_measured_in_a_process_of_its_own_and_so_are_those_after_it(
+def test_after_a_failure_in_a_fork_that_stage_and_later_ones_run_in_started_processes(
     tmp_path: Path,
 ) -> None:
     results = prepare(tmp_path, "tests.planted:PARENT", "tests.planted:FORKED", "tests.planted:PARENT_TOO").run(
@@ -132,6 +130,6 @@ def test_a_stage_that_fails_after_a_fork_is_measured_in_a_process_of_its_own_and
     assert set(forked) == set(after) == {str(os.getpid())}
 
 
-def test_after_one_that_hangs_the_ladder_goes_on(tmp_path: Path) -> None:
+def test_a_hanging_stage_does_not_stop_the_run(tmp_path: Path) -> None:
     results = prepare(tmp_path, "tests.planted:HANGS", NUMPY, timeout_s=5.0).run(Watcher())
     assert [stage.status for stage in results.stages] == ["crashed", "passed"]

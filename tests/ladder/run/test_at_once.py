@@ -12,12 +12,12 @@ from common.errors import UsageError
 from ladder.measure.protocol import Job
 from ladder.measure.timing import Plan
 from ladder.processes import compilers
-from ladder.processes.worker_pool import SideBySide
+from ladder.processes.worker_pool import WorkerPool
 from ladder.records.run import Settings, load
 from ladder.run import runner
 from ladder.run.preflight import check_settings
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
-from tests.ladder.processes.test_compilers import COMPILES, most_at_once, said
+from tests.ladder.processes.test_compilers import COMPILES, builds, most_at_once
 from tests.ladder.run.test_runner import FAULTS
 
 
@@ -31,7 +31,7 @@ def test_so_many_run_side_by_side_and_none_is_timed(
     watcher = Watcher()
     results = prepare(tmp_path, *COMPILES, rounds=2, at_once=at_once, remeasure=2).run(watcher)
     names = [stage.name for stage in results.stages]
-    assert most_at_once({name: said(tmp_path, f"{name}.1")[0][1:] for name in names}) == at_once
+    assert most_at_once({name: builds(tmp_path, f"{name}.1")[0][1:] for name in names}) == at_once
     assert sorted(watcher.finished) == sorted((name, "passed", "not timed") for name in names * 2)
     for stage in results.stages:
         assert (stage.status, stage.timing, stage.set_aside) == ("passed", None, [])
@@ -86,11 +86,11 @@ def test_a_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     assert [len(stage.processes) for stage in stages] == [2, 2]
 
 
-def test_whoever_leaves_ends_those_that_run(tmp_path: Path) -> None:
+def test_leaving_the_pool_kills_running_workers(tmp_path: Path) -> None:
     small_dataset().save(tmp_path / "dataset")
     plan = Plan(1, 1, 0)
     job = Job("tests.planted:HANGS", small_problem(), str(tmp_path / "dataset"), 0, [], plan, None, None)
-    with SideBySide({"one": job, "two": job, "three": job}, 2, tmp_path, tmp_path / "logs", 60.0) as workers:
+    with WorkerPool({"one": job, "two": job, "three": job}, 2, tmp_path, tmp_path / "logs", 60.0) as workers:
         running = [one.process for one in workers._running]
         assert [process.poll() for process in running] == [None, None]
     assert all(process.poll() is not None for process in running)
@@ -98,7 +98,7 @@ def test_whoever_leaves_ends_those_that_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"at_once": 0}, "at once 0: must be from 1 to 450"),
         ({"at_once": 2, "precision": 0.01}, "at once 2: --precision is for times, and side by side"),
@@ -106,6 +106,6 @@ def test_whoever_leaves_ends_those_that_run(tmp_path: Path) -> None:
         ({"at_once": 2, "lock_clocks_mhz": 1500}, "at once 2: --lock-clocks is for times"),
     ],
 )
-def test_settings_that_contradict_are_refused(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_contradicting_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         check_settings(Settings(1, 1, 1, 5.0, 60.0, **settings))  # type: ignore[arg-type]

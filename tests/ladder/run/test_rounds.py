@@ -67,7 +67,7 @@ class Script:
         monkeypatch.setattr(runner, "compute_all", oracles)
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
 
-    def of(self, needs: object) -> None:
+    def for_needs(self, needs: object) -> None:
         """No fork server."""
 
     def __enter__(self) -> Script:

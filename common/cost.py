@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from common.problem import Problem
+from common.vocabulary import Precision as Precision
 
-Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 Kind = Literal["gemm", "layer", "softmax", "update"]
 
 FLOAT_BYTES = 4  # bytes of a float32, and of a label

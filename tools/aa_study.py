@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.records.files import atomic_write
+from common.files import atomic_write
 from ladder.records.run import Results, StageResult, load
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, Interval, ratio_interval
 from reports.compare.verdicts import Side, Verdict, interval_between, side_of, verdict_of

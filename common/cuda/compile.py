@@ -7,17 +7,18 @@ are imported on first compilation, so this module imports anywhere.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from common.cache import cache_folder
+from common.files import atomic_write
 from common.source_hash import source_hash
 
 
@@ -161,16 +162,9 @@ def _load(entry: Path) -> Cubin | None:
 def _save(cubin: Cubin, entry: Path) -> None:
     """Write the entry in one step, since several workers may compile the same file at once."""
     payload = msgspec.msgpack.encode(cubin)
-    temporary = None
-    try:
+    with contextlib.suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=entry.parent, prefix=entry.stem, delete=False) as file:
-            temporary = Path(file.name)
-            file.write(hashlib.sha256(payload).digest() + payload)
-        temporary.replace(entry)
-    except OSError:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        atomic_write(entry, hashlib.sha256(payload).digest() + payload)
 
 
 def _errors(log: str, source: Path, arch: str) -> str:

@@ -6,14 +6,15 @@ the stored choice all processes do the same.
 
 from __future__ import annotations
 
+import contextlib
 import re
-import tempfile
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
 from common.cache import cache_folder
+from common.files import atomic_write
 
 SWITCH_TIME_RATIO = 0.98  # a later candidate wins below this ratio to an earlier one's time; a smaller gain is noise
 
@@ -36,16 +37,9 @@ class TuningCache(Generic[Value]):
     def keep(self, purpose: str, found: Value) -> None:
         """Store a value; if the disk refuses, for this process only."""
         self._values = {**self._load(), **self._values, purpose: found}
-        temporary = None
-        try:
+        with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._file.parent, delete=False) as file:
-                temporary = Path(file.name)
-                file.write(msgspec.json.format(msgspec.json.encode(self._values)))
-            temporary.replace(self._file)
-        except OSError:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
+            atomic_write(self._file, msgspec.json.format(msgspec.json.encode(self._values)))
 
     def _load(self) -> dict[str, Value]:
         """The file's values; none if it is missing or unreadable."""

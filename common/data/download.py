@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import queue
 import threading
 import urllib.error
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from common.data.idx import Idx, parse_idx, read_idx
 from common.data.idx_folder import MNIST_SHA256, RANKS
 from common.errors import UsageError
+from common.files import atomic_write
 
 Progress = Callable[[int, int | None, str], None]
 """Called with bytes received, total bytes (None if unknown) and the file's name."""
@@ -128,11 +128,6 @@ def _verified(raw: bytes, name: str) -> Idx:
 
 def _keep(raw: bytes, path: Path) -> None:
     """Write the file in one step; where that fails this run goes on with its copy, and the next one downloads again."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     with contextlib.suppress(OSError):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(raw)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, raw)

@@ -18,6 +18,7 @@ import msgspec
 from common import cost
 from common.cost import Design, Exchanges, Precision, Rates
 from common.errors import UsageError
+from common.files import atomic_write
 from common.problem import Problem
 from common.process_group import die_with_parent
 from ladder.machine.environment import missing
@@ -216,9 +217,7 @@ def main(target: Path) -> None:
         record = measure_limits()
     except UsageError as error:
         sys.exit(str(error))
-    part = target.with_name(f"{target.name}.part")
-    part.write_bytes(msgspec.json.encode(record))
-    part.replace(target)
+    atomic_write(target, msgspec.json.encode(record))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from common.cuda import nvtx
 from common.cuda.clock import EventPair, fence
 from common.cuda.driver import multiprocessor
 from common.data.dataset import Dataset, Split
+from common.files import atomic_write
 from common.problem import Params, Problem, initial_params, zero_params
 from common.process_group import die_with_parent
 from common.trainer import Trainer, ValidatingTrainer
@@ -96,10 +97,8 @@ def main(folder: Path) -> int:
 
 
 def _hand_over(folder: Path, report: JobResult) -> None:
-    """Leave the report in the folder, in one step: who reads it finds it whole or not at all."""
-    part = folder / f"{REPORT}.part"
-    part.write_bytes(encoded(report))
-    part.replace(folder / REPORT)
+    """Leave the report in the folder."""
+    atomic_write(folder / REPORT, encoded(report))
 
 
 def do(job: Job, folder: Path) -> JobResult:

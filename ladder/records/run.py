@@ -6,21 +6,21 @@ microseconds. A number that is not finite becomes null, since JSON has no NaN.
 
 from __future__ import annotations
 
-import os
 import statistics
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from common.files import atomic_write
+from common.vocabulary import Group as Group
+from common.vocabulary import Precision as Precision
 from ladder.records.limits import Floor, LimitsRecord
 from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
-Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
-Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Pace = Annotated[float, msgspec.Meta(ge=1e-9)]  # positive, since readers divide by it
@@ -295,18 +295,8 @@ def save(results: Results, path: Path) -> None:
 
 
 def write_whole(data: msgspec.Struct, path: Path) -> None:
-    """Replace a file in one step, so that whoever reads it, or kills us, finds the old one or the new one whole."""
-    temporary = path.with_suffix(".json.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode(data))
-            file.write(b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:  # a full disk, above all, which needs no half of a file
-        temporary.unlink(missing_ok=True)
-        raise
+    """Replace a file of recorded data in one step, on the disk by the time this returns."""
+    atomic_write(path, msgspec.json.encode(data) + b"\n", sync=True)
 
 
 def load(path: Path) -> Results:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Protocol, TypedDict
+from typing import Any, ClassVar, Protocol, TypedDict
 
 from numpy.typing import DTypeLike
 
@@ -18,9 +18,8 @@ from common.cuda.epilogue import Fusion
 from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import EpochMetrics
+from common.vocabulary import Precision as Precision
 from stages.engine.workspace import Array, Device, Setup
-
-Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
 class Part:

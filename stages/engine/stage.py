@@ -7,16 +7,17 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
+from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
 
 from common.cost import Exchanges
 from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
-from stages.engine.recipe import Choice, Part, Precision, Recipe, changes
+from common.vocabulary import Group as Group
+from common.vocabulary import Precision
+from stages.engine.recipe import Choice, Part, Recipe, changes
 from stages.engine.step import RecipeTrainer
 
-Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
 Build = Callable[[Problem, Split], Trainer]
 
 

@@ -1,0 +1,11 @@
+"""The words that stages, the harness and recorded results share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+"""The format of a product's factors."""
+
+Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
+"""The part of the ladder that a stage belongs to."""

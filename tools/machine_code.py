@@ -1,8 +1,8 @@
 """Compare the machine code of our kernels with another commit's: `python -m tools.machine_code --against REV`.
 
-Every kernel is compiled for several architectures, from the tree as it is and from the commit. A refactoring of the
-sources that only moves or renames things leaves the same instructions and constants. Ends with 1 where some kernel's
-differ.
+Compiles every kernel for several architectures, from the working tree and from the commit. Kernels that are compiled
+for a network are also compiled for the recorded networks, for the GPU of the recordings. A refactoring that only moves
+or renames leaves the same instructions and constants. Exits with 1 if any kernel differs.
 """
 
 from __future__ import annotations
@@ -10,26 +10,38 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import numpy as np
 from elftools.elf.elffile import ELFFile
 
-from common.cuda.compile import compile_cubin, nvrtc_version
+from common.cuda.compile import Macros, compile_cubin, nvrtc_version
 from common.cuda.dependent_launch import MACROS, waits
+from common.problem import Problem
+from stages.engine.workspace import ParameterMemory
+from stages.persistent import cluster_plan, grid_plan
 from tests.cpu_cuda.sources import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = Path("stages/kernels")
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100", "sm_120")
-CODE = (".text.", ".nv.constant", ".nv.shared.", ".nv.info.")  # what decides how a kernel is run
+CODE = (".text.", ".nv.constant", ".nv.shared.", ".nv.info.")  # the sections that decide how a kernel runs
+PARAM_CBANK = 0x0A  # of .nv.info: where the parameters lie, by the index of a symbol
 
+NETWORKS = (((), 128), ((256,), 128), ((1024,), 128), ((128,) * 3, 32), ((784,) * 4, 64), ((4096,) * 3, 32))
+"""Hidden layers and batch size of the recorded networks; 784 inputs and 10 classes."""
+RECORDED_ON = ("sm_90a", 132, 227 << 10)  # an H200: architecture, multiprocessors, shared bytes of a block
+
+Variant = tuple[str, Macros]  # a label that follows the kernel's name, and the macros
 Digests = dict[tuple[str, str], str]
-"""SHA-256 by kernel and architecture; ` dependent` follows the kernel's name where it is compiled for such launches."""
+"""SHA-256 by kernel, with the label of its variant, and architecture."""
 
 
 def main(argv: list[str]) -> int:
@@ -55,29 +67,68 @@ def main(argv: list[str]) -> int:
 
 
 def digests(folder: Path) -> Digests:
-    """Of every kernel below the folder, for each architecture that its file can be compiled for."""
+    """The kernels below the folder, for each architecture that their file supports."""
     jobs = [
-        (source, arch, macros)
+        (source, arch, variant)
         for source in sorted(folder.rglob("*.cu"))
         for arch in ARCHITECTURES
         if int(arch.strip("sm_a")) >= max(kernel.minimum_arch for kernel in parse(source))
-        for macros in ((), MACROS)
-        if not macros or waits(source)
+        for variant in _variants(source, arch)
     ]
     with ProcessPoolExecutor() as pool:
         found = pool.map(_digests_of, *zip(*jobs, strict=True))
         return {key: digest for each in found for key, digest in each.items()}
 
 
-def _digests_of(source: Path, arch: str, macros: tuple[tuple[str, str], ...]) -> Digests:
+def _variants(source: Path, arch: str) -> Iterator[Variant]:
+    """The ways in which the harness compiles a file."""
+    yield "", ()
+    if waits(source):
+        yield " dependent", MACROS
+    own_arch, blocks, shared_bytes = RECORDED_ON
+    if arch != own_arch:
+        return
+    for hidden, batch_size in NETWORKS:
+        problem = Problem(inputs=784, classes=10, hidden=hidden, batch_size=batch_size)
+        begins = ParameterMemory(np.empty, problem)
+        places, steps = (begins.weight_begins, begins.bias_begins), 60_000 // batch_size
+        name = " " + "-".join(map(str, (784, *hidden, 10)))
+        if source.name == "persistent_grid.cu":
+            for parts in (grid_plan.ALL_PARTS, 1):
+                if plan := grid_plan.make_plan(problem, steps, *places, blocks, shared_bytes, parts):
+                    yield f"{name}, {parts} parts", plan.macros
+        elif source.name == "cluster_mlp.cu" and hidden:
+            for halves in (cluster_plan.EXACT, cluster_plan.ROUNDED):
+                if cluster := cluster_plan.plan_for(problem, halves):
+                    yield f"{name}, {halves} halves", cluster.macros(*places)
+
+
+def _digests_of(source: Path, arch: str, variant: Variant) -> Digests:
     """The kernels of one file for one architecture."""
+    label, macros = variant
     elf = ELFFile(io.BytesIO(compile_cubin(source, arch, macros).code))
+    symbols = [symbol.name for symbol in elf.get_section_by_name(".symtab").iter_symbols()]
     found = {kernel.name: hashlib.sha256() for kernel in parse(source)}
     for section in sorted(elf.iter_sections(), key=lambda section: section.name):
         for name, digest in found.items():
             if section.name.startswith(CODE) and section.name.endswith(f".{name}"):
-                digest.update(section.name.encode() + section.data())
-    return {(f"{name}{' dependent' if macros else ''}", arch): digest.hexdigest() for name, digest in found.items()}
+                data = section.data()
+                digest.update(section.name.encode())
+                digest.update(_by_name(data, symbols) if section.name.startswith(".nv.info.") else data)
+    return {(f"{name}{label}", arch): digest.hexdigest() for name, digest in found.items()}
+
+
+def _by_name(info: bytes, symbols: list[str]) -> bytes:
+    """Attributes of a kernel with a symbol's name in place of its index, which a constant of the file may shift."""
+    written, at = b"", 0
+    while at < len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        payload = info[at + 4 : at + 4 + size] if form == 4 else b""  # the other forms have their value in `size`
+        record = info[at : at + 4 + len(payload)]
+        if form == 4 and attribute == PARAM_CBANK:
+            record = record[:4] + symbols[struct.unpack_from("<I", payload)[0]].encode() + payload[4:]
+        written, at = written + record, at + 4 + len(payload)
+    return written
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Launch shapes of the plain kernels, measured for the GPU at hand and one network: what `run_ladder.py tune` does."""
+"""The `tune` command: sweeps over the launch shapes of one network's products, on the GPU at hand."""
 
 from __future__ import annotations
 
@@ -11,76 +11,67 @@ from common.problem import Problem
 from ladder.machine.environment import missing
 from ladder.records.run import Spread
 from ladder.records.tuning import TriedShape, TunedKernel
-from stages.engine.launch_shapes import PLAIN, Sizes
-from stages.shapes.r1_tuned import operations
+from stages.shapes.launch_shapes import AXES, KERNEL, Product
+from stages.shapes.r1_tuned import products
 from stages.shapes.shape_sweeps import Sweep, Sweeps
-
-Operation = tuple[str, Sizes]
 
 
 def open_gpu() -> Any:
-    """The first visible GPU; UsageError where there is none that can be used."""
+    """The first visible GPU; UsageError if there is no usable one."""
     if reason := missing(("cuda",)):
         raise UsageError(f"tune: {reason}; launch shapes can only be measured on a machine with an NVIDIA GPU")
-    from common.cuda.gpu import Gpu  # here, since a machine without CuPy says so in one line too
+    from common.cuda.gpu import Gpu  # here, since a machine without CuPy reports that in one line too
 
     try:
         return Gpu()
-    except Exception as error:  # whatever CUDA's libraries raise
+    except Exception as error:  # CUDA's libraries raise many kinds
         raise UsageError(f"tune: the GPU cannot be used ({error}); free it, or see --doctor") from error
 
 
 class Tuning:
-    """The operations of a step, and their sweeps; what was measured is on disk as soon as it is."""
+    """The products of a step, and their sweeps. Each sweep is on disk as soon as it is measured."""
 
     def __init__(self, problem: Problem, train: Split, gpu: Any) -> None:
         try:
-            self.operations = operations(problem, train, gpu)
+            self.operations = products(problem, train, gpu)
         except Exception as error:
             raise UsageError(f"tune: {_first_line(error)}; choose smaller layers or batches") from error
         self._sweeps = Sweeps(gpu)
         self.damaged: Path | None = self._sweeps.damaged
 
-    def measure(self, operation: Operation, again: bool) -> TunedKernel:
-        """The sweep of one operation, which is taken from the cache unless it is to be measured again.
-
-        Raises UsageError where it cannot be measured.
-        """
-        kept = None if again else self._sweeps.get(*operation)
+    def measure(self, product: Product, again: bool) -> TunedKernel:
+        """The sweep of one product, from the cache unless `again`; UsageError if it cannot be measured."""
+        kept = None if again else self._sweeps.get(product)
         try:
-            sweep = kept or self._sweeps.measure(*operation)
+            sweep = kept or self._sweeps.measure(product)
         except Exception as error:
-            raise UsageError(f"tune {name_of(operation)}: {_first_line(error)}; what came before it is kept") from error
-        return _described(operation, sweep, kept is not None)
+            raise UsageError(f"tune {name_of(product)}: {_first_line(error)}; earlier sweeps are kept") from error
+        return _described(product, sweep, kept is not None)
 
 
-def name_of(operation: Operation) -> str:
-    """An operation in words: `gemm_naive 128 x 10 over 784`."""
-    return f"{operation[0]} {_sizes(*operation)}"
+def name_of(product: Product) -> str:
+    """A product in words: `gemm_shaped 128 x 10 over 784`."""
+    return f"{KERNEL} {_sizes(product)}"
 
 
-def _sizes(kernel: str, sizes: Sizes) -> str:
-    if kernel != "gemm_naive":
-        return " x ".join(f"{size:,}" for size in sizes)
-    m, n, k, trans_a, trans_b = sizes
-    transposed = ", a transposed" * trans_a + ", b transposed" * trans_b
-    return f"{m:,} x {n:,} over {k:,}{transposed}"
+def _sizes(product: Product) -> str:
+    transposed = ", a transposed" * product.trans_a + ", b transposed" * product.trans_b
+    return f"{product.m:,} x {product.n:,} over {product.k:,}{transposed}"
 
 
-def _described(operation: Operation, sweep: Sweep, was_kept: bool) -> TunedKernel:
-    kernel, sizes = operation
+def _described(product: Product, sweep: Sweep, was_kept: bool) -> TunedKernel:
     tried = [
         TriedShape(
-            *PLAIN[kernel].place(candidate.shape),
+            *candidate.shape.labels,
             Spread.of(candidate.samples_us) if candidate.samples_us else None,
             candidate.left_out,
         )
         for candidate in sweep.candidates
     ]
-    return TunedKernel(kernel, _sizes(kernel, sizes), PLAIN[kernel].axes, tried, sweep.chosen, was_kept)
+    return TunedKernel(KERNEL, _sizes(product), AXES, tried, sweep.chosen, was_kept)
 
 
 def _first_line(error: Exception) -> str:
-    """What happened: a problem's own words as they are, anything else with its kind."""
+    """The error's first line; its kind stands before it unless it is a ValueError of ours."""
     text = (str(error).strip().splitlines() or [""])[0]
     return text if type(error) is ValueError else f"{type(error).__name__}: {text}"

@@ -1,8 +1,7 @@
-"""`run_ladder.py tune` with kernels that are executed on the CPU, and times that are made up."""
+"""`run_ladder.py tune` with kernels executed on the CPU, and invented times."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,22 +11,21 @@ import pytest
 import run_ladder
 from ladder.records.tuning import load_tuning
 from run_ladder import main
-from stages.engine.launch_shapes import PLAIN
+from stages.shapes.launch_shapes import SHAPES
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.cpu_cuda.shim import Shim, requires_compiler
-from tests.stages.engine.test_launch_shapes import TimingDevice
+from tests.stages.shapes.test_launch_shapes import TimingDevice
 
 pytestmark = requires_compiler
 SMALL = ["tune", "--batch-size=5", "--hidden=3"]
-OPERATIONS = 15  # of a step of 36-3-4
+PRODUCTS = 5  # of a step of 36-3-4
 
 
 @pytest.fixture
 def gpu(shim: Shim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimingDevice:
-    """Three shapes of every kernel, of which the last is the fastest; an empty cache, small images."""
+    """Three shapes, the last of them the fastest; an empty cache, small images."""
     device = TimingDevice(shim, lambda place: 9.0 - place)
-    for name, tunable in PLAIN.items():
-        monkeypatch.setitem(PLAIN, name, dataclasses.replace(tunable, shapes=tunable.shapes[:3]))
+    monkeypatch.setattr("stages.shapes.shape_sweeps.SHAPES", SHAPES[:3])
     monkeypatch.setattr(run_ladder, "open_gpu", lambda: device)
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "digits", quartet_arrays(40, 10, (6, 6), 4))))
@@ -41,31 +39,31 @@ def test_it_tunes_keeps_prints_and_draws(gpu: TimingDevice, capsys: pytest.Captu
     assert err == ""
     record = load_tuning(Path("out"))
     assert (record.network, record.batch_size, record.gpu) == ("36-3-4", 5, gpu.name)
-    assert len(record.kernels) == gpu.swept == OPERATIONS
+    assert len(record.kernels) == gpu.swept == PRODUCTS
     assert {kernel.chosen for kernel in record.kernels} == {2}
     assert not any(kernel.was_kept for kernel in record.kernels)
-    assert "gemm_naive 5 x 3 over 36" in out
+    assert "gemm_shaped 5 x 3 over 36" in out
     assert "tuned    4 x 8, 1 x 2: 7.07 us, 1.29x as fast as 16 x 16, 1 x 1" in out
-    assert "the heat map is out/heat_map.svg" in out
+    assert "Heat map: out/heat_map.svg" in out
     assert Path("out/heat_map.svg").read_text().startswith("<?xml")
 
 
 def test_what_is_kept_is_not_measured_again_unless_asked(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--out", "first"]) == 0
     assert main([*SMALL, "--out", "second"]) == 0
-    assert gpu.swept == OPERATIONS
+    assert gpu.swept == PRODUCTS
     first, second = (load_tuning(Path(name)) for name in ("first", "second"))
     assert all(kernel.was_kept for kernel in second.kernels)
     assert [kernel.tried for kernel in first.kernels] == [kernel.tried for kernel in second.kernels]
     assert main([*SMALL, "--again", "--out", "third"]) == 0
-    assert gpu.swept == 2 * OPERATIONS
+    assert gpu.swept == 2 * PRODUCTS
     assert main(["tune", "--batch-size=6", "--hidden=3", "--out", "other"]) == 0
-    assert gpu.swept > 2 * OPERATIONS
+    assert gpu.swept > 2 * PRODUCTS
     assert capsys.readouterr().err == ""
 
 
 def test_ctrl_c_keeps_what_was_measured(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
-    samples, allowed = gpu.samples, [4]
+    samples, allowed = gpu.samples, [2]
 
     def interrupted(candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
         if gpu.swept == allowed[0]:
@@ -76,11 +74,11 @@ def test_ctrl_c_keeps_what_was_measured(gpu: TimingDevice, capsys: pytest.Captur
     assert main([*SMALL, "--out", "out"]) == 130
     allowed[0] = -1
     assert main([*SMALL, "--out", "out"]) == 0
-    assert gpu.swept == OPERATIONS
+    assert gpu.swept == PRODUCTS
     kept = [kernel.was_kept for kernel in load_tuning(Path("out")).kernels]
-    assert kept == [True] * 4 + [False] * (OPERATIONS - 4)
+    assert kept == [True] * 2 + [False] * (PRODUCTS - 2)
     said = capsys.readouterr().out
-    assert f"interrupted; 4 of {OPERATIONS} kernels are kept, the same command does the rest" in said.splitlines()
+    assert f"interrupted; 2 of {PRODUCTS} kernels are kept, the same command does the rest" in said.splitlines()
 
 
 def test_a_damaged_cache_is_one_line(gpu: TimingDevice, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +89,7 @@ def test_a_damaged_cache_is_one_line(gpu: TimingDevice, tmp_path: Path, capsys: 
     assert main([*SMALL, "--out", "out"]) == 0
     out, err = capsys.readouterr()
     assert (out.splitlines()[0], err) == (f"{file}: cannot be read; what it kept is measured again", "")
-    assert gpu.swept == 2 * OPERATIONS
+    assert gpu.swept == 2 * PRODUCTS
 
 
 def test_a_report_is_drawn_again_without_a_gpu(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,8 +145,6 @@ def test_a_gpu_that_breaks_is_one_line(
     monkeypatch.setattr(gpu, "samples", broken)
     assert main([*SMALL, "--out", "out"]) == 2
     err = capsys.readouterr().err
-    expected = (
-        "run_ladder.py: tune gemm_naive 5 x 3 over 36: RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS; what came before"
-    )
+    expected = "run_ladder.py: tune gemm_shaped 5 x 3 over 36: RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS; earlier"
     assert err.startswith(expected)
     assert err.count("\n") == 1

@@ -256,7 +256,7 @@ def tune_parser() -> argparse.ArgumentParser:
     """The options of `tune`."""
     parser = OneLineParser(
         prog="run_ladder.py tune",
-        description="Measure the hand-written kernels of the bottom rung in many launch shapes, for this GPU and the "
+        description="Measure the bottom rung's matrix product in many launch shapes, for this GPU and the "
         "sizes of this network, keep the times in the cache, where the rung `tuned` finds them, and draw a heat map.",
         allow_abbrev=False,
     )

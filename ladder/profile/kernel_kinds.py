@@ -8,6 +8,7 @@ from ladder.records.profile import Kind
 
 OWN: dict[str, Kind] = {
     "gemm_naive": "gemm",
+    "gemm_shaped": "gemm",
     "tile_product_f32": "gemm",
     "tile_product_tf32": "gemm",
     "tile_product_bf16": "gemm",

@@ -1,4 +1,4 @@
-"""A tuning on the terminal, and its heat map beside its record."""
+"""A tuning record on the terminal, and its heat map as a file."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from reports.terminal.tables import plain_table, wide_enough
 
 HEAT_MAP = "heat_map.svg"
 CAPTION = (
-    "us of a launch among others of its kind on the GPU: the median of some turns, with the fastest and the slowest. "
-    "Fixed is the shape without any measurement, and stays where none is clearly faster."
+    "us per launch on the GPU: the median of several turns, with the fastest and the slowest. "
+    "Fixed is the untuned shape; it stays chosen unless another is clearly faster."
 )
 
 
 def render_tuning(record: TuningRecord, folder: Path) -> None:
-    """Write the heat map into the folder; OSError where it cannot be written to."""
+    """Write the heat map into the folder; OSError if the folder is not writable."""
     atomic_write(folder / HEAT_MAP, svg(heat_map(record)))
 
 
 def print_tuning(record: TuningRecord, folder: Path, console: Console | None = None) -> None:
-    """Print each kernel's fixed and chosen shape, what was left out and why, and where the picture is."""
+    """Print the fixed and the chosen shape of each kernel, the shapes left out, and the path of the heat map."""
     console = wide_enough(console)
     console.print()
     title = f"Launch shapes of {record.network}, batch {record.batch_size}, {record.gpu}"
@@ -40,11 +40,11 @@ def print_tuning(record: TuningRecord, folder: Path, console: Console | None = N
     for kernel in record.kernels:
         for line in _left_out(kernel):
             console.print(Text(f"* {kernel.kernel} {kernel.sizes}: {line}"), soft_wrap=True)
-    console.print(Text(f"the heat map is {folder / HEAT_MAP}, its numbers are in {TUNING} beside it"), soft_wrap=True)
+    console.print(Text(f"Heat map: {folder / HEAT_MAP}; its numbers: {folder / TUNING}"), soft_wrap=True)
 
 
 def outcome(kernel: TunedKernel) -> str:
-    """What came of one kernel, in a line: `8 x 4, 1 x 1: 18.2 us, 1.65x as fast as 16 x 16, 1 x 1`."""
+    """The result of one kernel in a line: `8 x 4, 1 x 1: 18.2 us, 1.65x as fast as 16 x 16, 1 x 1`."""
     best = kernel.best.time_us
     time = f"{shape_text(kernel.best)}: {numbers.microseconds(best.median if best else None)} us"
     if kernel.chosen == 0:
@@ -53,7 +53,7 @@ def outcome(kernel: TunedKernel) -> str:
 
 
 def shape_text(shape: TriedShape) -> str:
-    """A shape in a word or two."""
+    """A shape by its two labels: `16 x 8, 1 x 2`."""
     return f"{shape.down}, {shape.across}"
 
 
@@ -74,7 +74,7 @@ def _shape_and_time(shape: TriedShape) -> str:
 
 
 def _spread(spread: Spread | None) -> str:
-    """Median, fastest and slowest: `18.2 (18.1-18.5)`."""
+    """Median with fastest and slowest: `18.2 (18.1-18.5)`."""
     if spread is None:
         return numbers.MISSING
     ends = (numbers.aligned(end, spread.median) for end in (spread.min, spread.max))
@@ -82,7 +82,7 @@ def _spread(spread: Spread | None) -> str:
 
 
 def _left_out(kernel: TunedKernel) -> Iterator[str]:
-    """Shapes without a time by their reason, the same ones together."""
+    """A line for each reason, with the shapes that it left out."""
     reasons = dict.fromkeys(shape.left_out for shape in kernel.tried if shape.left_out)
     for reason in reasons:
         shapes = "; ".join(shape_text(shape) for shape in kernel.tried if shape.left_out == reason)

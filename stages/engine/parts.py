@@ -32,7 +32,8 @@ int32, float32 = cache(np.int32), cache(np.float32)
 
 Totals = NDArray[np.float64]
 
-THREADS = 256  # a block of the one-dimensional kernels, and that of softmax_xent_totals (TOTALS_THREADS)
+THREADS = 256  # a block of the one-dimensional kernels, and TOTALS_THREADS of softmax.cu
+GEMM_TILE = 16  # a block of gemm_naive has a side of 16 threads
 BIAS_COLS, BIAS_ROWS = 32, 8  # layer.cu
 
 
@@ -81,7 +82,7 @@ class NaiveGemm(Gemm):
     """One thread an output."""
 
     def __init__(self, setup: Setup) -> None:
-        self._shapes = setup.shapes
+        self._gemm_naive = setup.kernel("plain/gemm.cu", "gemm_naive")
 
     def __call__(
         self,
@@ -98,8 +99,8 @@ class NaiveGemm(Gemm):
         m, n = out.shape
         k = a.shape[0] if trans_a else a.shape[1]
         sizes = (int32(m), int32(n), int32(k), int32(trans_a), int32(trans_b))
-        launch = self._shapes("gemm_naive", m, n, k, int(trans_a), int(trans_b))
-        launch(a, b, out, *sizes, float32(alpha), float32(beta))
+        grid = (blocks(n, GEMM_TILE), blocks(m, GEMM_TILE))
+        self._gemm_naive(grid, (GEMM_TILE, GEMM_TILE), a, b, out, *sizes, float32(alpha), float32(beta))
 
 
 class SeparateEpilogue(Epilogue):
@@ -109,22 +110,25 @@ class SeparateEpilogue(Epilogue):
         self._gemm = gemm
         self._tensors = setup.tensors
         self._last = len(setup.problem.layers) - 1
-        self._shapes = setup.shapes
+        self._add_bias = setup.kernel("plain/layer.cu", "add_bias")
+        self._relu = setup.kernel("plain/layer.cu", "relu")
+        self._relu_backward = setup.kernel("plain/layer.cu", "relu_backward")
 
     def forward(self, layer: int, inputs: Array) -> None:
         """outputs[layer] (B, O) = ReLU(inputs @ weight + bias); the logits keep their sign."""
         output = self._tensors.outputs[layer]
         rows, cols = output.shape
         self._gemm(inputs, self._tensors.weights[layer], output)
-        self._shapes("add_bias", rows, cols)(output, self._tensors.biases[layer], int32(rows), int32(cols))
+        elementwise = (blocks(output.size), THREADS)
+        self._add_bias(*elementwise, output, self._tensors.biases[layer], int32(rows), int32(cols))
         if layer < self._last:
-            self._shapes("relu", output.size)(output, int32(output.size))
+            self._relu(*elementwise, output, int32(output.size))
 
     def backward(self, layer: int) -> None:
         """doutputs[layer - 1] (B, I) = doutputs[layer] @ weight.T, cut off where ReLU was."""
         doutput, output = self._tensors.doutputs[layer - 1], self._tensors.outputs[layer - 1]
         self._gemm(self._tensors.doutputs[layer], self._tensors.weights[layer], doutput, trans_b=True)
-        self._shapes("relu_backward", doutput.size)(doutput, output, int32(doutput.size))
+        self._relu_backward(blocks(doutput.size), THREADS, doutput, output, int32(doutput.size))
 
 
 class SeparateHead(Head):
@@ -135,21 +139,23 @@ class SeparateHead(Head):
         rows, classes = setup.tensors.logits.shape
         self._rows, self._classes = int32(rows), int32(classes)
         self.probs = setup.tensors.memory.empty((rows, classes), np.float32)
-        self._shapes = setup.shapes
+        self._softmax = setup.kernel("plain/softmax.cu", "softmax")
+        self._softmax_xent_backward = setup.kernel("plain/softmax.cu", "softmax_xent_backward")
+        self._softmax_xent_totals = setup.kernel("plain/softmax.cu", "softmax_xent_totals")
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
         """Logits (B, C) to dlogits (B, C); adds to the totals when asked."""
         logits, dlogits = self._tensors.logits, self._tensors.dlogits
         sizes = (self._rows, self._classes)
         self.softmax()
-        self._shapes("softmax_xent_backward", *logits.shape)(self.probs, labels, dlogits, *sizes)
+        self._softmax_xent_backward(blocks(logits.size), THREADS, self.probs, labels, dlogits, *sizes)
         if with_totals:
-            self._shapes("softmax_xent_totals", *logits.shape)(logits, labels, self._tensors.totals, *sizes)
+            self._softmax_xent_totals(1, THREADS, logits, labels, self._tensors.totals, *sizes)
 
     def softmax(self) -> None:
         """Logits (B, C) to probs (B, C)."""
         logits = self._tensors.logits
-        self._shapes("softmax", *logits.shape)(logits, self.probs, self._rows, self._classes)
+        self._softmax(blocks(len(logits)), THREADS, logits, self.probs, self._rows, self._classes)
 
 
 class SeparateUpdate(Update):
@@ -162,19 +168,22 @@ class SeparateUpdate(Update):
         self._gradients = ParameterMemory(setup.tensors.memory.empty, setup.problem)
         setup.tensors.memory.zero(self._gradients.flat)
         self._learning_rate = float32(setup.problem.learning_rate)
-        self._shapes = setup.shapes
+        self._bias_gradient = setup.kernel("plain/layer.cu", "bias_gradient")
+        self._sgd_update = setup.kernel("plain/sgd.cu", "sgd_update")
 
     def __call__(self, layer: int, inputs: Array) -> None:
         """Enqueue the gradients of one layer from its inputs (B, I) and doutputs[layer] (B, O)."""
         doutput, dbias = self._doutputs[layer], self._gradients.biases[layer]
         rows, cols = doutput.shape
         self._gemm(inputs, doutput, self._gradients.weights[layer], trans_a=True)
-        self._shapes("bias_gradient", rows, cols)(doutput, dbias, int32(rows), int32(cols))
+        grid, block = blocks(cols, BIAS_COLS), (BIAS_COLS, BIAS_ROWS)
+        self._bias_gradient(grid, block, doutput, dbias, int32(rows), int32(cols))
 
     def finish(self) -> None:
         """Enqueue the update of every parameter."""
         size = self._parameters.size
-        self._shapes("sgd_update", size)(self._parameters, self._gradients.flat, self._learning_rate, int32(size))
+        grid = blocks(size)
+        self._sgd_update(grid, THREADS, self._parameters, self._gradients.flat, self._learning_rate, int32(size))
 
 
 class EpochTotals(Metrics):

@@ -7,7 +7,7 @@ trainer makes it from its `Setup` while preparing, and calls it in every step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, TypedDict
 
@@ -221,16 +221,6 @@ class Launch(Part, ABC):
         """Enqueue every step of an epoch, in order."""
 
 
-class Shapes(Part, ABC):
-    """The launch shapes of the plain kernels: the threads of a block, and the outputs of a thread."""
-
-    def __init__(self, device: Device) -> None: ...
-
-    @abstractmethod
-    def __call__(self, kernel: str, *sizes: int) -> Callable[..., None]:
-        """A launcher of this kernel for an operation of these sizes; call it with the kernel's arguments."""
-
-
 class Choice(TypedDict, total=False):
     """Parts of a recipe by name, as `Stage.climb` takes them."""
 
@@ -242,7 +232,6 @@ class Choice(TypedDict, total=False):
     update: type[Update]
     metrics: type[Metrics]
     launch: type[Launch]
-    shapes: type[Shapes]
 
 
 @dataclass(frozen=True)
@@ -257,7 +246,6 @@ class Recipe:
     update: type[Update]
     metrics: type[Metrics]
     launch: type[Launch]
-    shapes: type[Shapes]
 
     def parts(self) -> dict[str, Any]:
         """Every part by name, in the order above."""

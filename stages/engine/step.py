@@ -31,7 +31,7 @@ def set_up(
     """
     check_sizes(problem, problem.steps(len(split.images)))
     memory, batches = recipe.memory(device), recipe.data(device, problem, split)
-    return Setup(problem, device, Workspace(device, problem, memory, batches, parameters), recipe.shapes(device))
+    return Setup(problem, device, Workspace(device, problem, memory, batches, parameters))
 
 
 class Step:

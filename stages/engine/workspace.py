@@ -125,7 +125,6 @@ class Setup:
     problem: Problem
     device: Any  # a Gpu for the parts of rungs; not typed as one, since stages are listed without CUDA's packages too
     tensors: Workspace
-    shapes: Any  # how plain kernels are launched: call it with a kernel's name and an operation's sizes
 
     def kernel(
         self,

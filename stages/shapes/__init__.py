@@ -1,1 +1,1 @@
-"""Ablation: launch shapes of the plain kernels, measured instead of fixed."""
+"""Ablation: the launch shapes of the naive product, measured instead of fixed."""

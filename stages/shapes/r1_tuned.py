@@ -1,66 +1,86 @@
-"""Tuned shapes: blocks and tiles of the naive kernels as this GPU likes them for the sizes at hand.
+"""Tuned launch shapes: the block and the tile of the naive product, measured for this GPU and these sizes.
 
-Why: the naive kernels have the blocks that one writes down without thinking, 16 x 16 threads for a product and 256 for
-everything else, and a thread has one output. The logits of softmax regression are 128 x 10: eight such blocks, on a GPU
-with 132 multiprocessors, six in sixteen of their threads idle. A thread that walks down k alone waits for two loads for
-each product; one with several outputs has more loads under way, and uses each of them more than once.
+Why: the naive product has blocks of 16 x 16 threads and one output a thread, whatever its sizes. The logits of softmax
+regression are 128 x 10: eight such blocks, on a GPU with 132 multiprocessors, and six of every sixteen threads idle. A
+thread with one output waits for two loads before each product. A thread with several outputs has more loads in flight,
+and uses each of them more than once.
 
-Change: shapes. Every kernel is launched in the shape that was measured to be fastest for its operation's sizes: threads
-of a block, and outputs of a thread. The kernels and what they compute stay the same. `python run_ladder.py tune`
-measures them; what it has not measured yet for this GPU, these sources and these sizes is measured while preparing.
+Change: gemm. Every product runs in the launch shape that measured fastest for its sizes: threads of a block, and
+outputs of a thread. The sums and their order stay the same. `python run_ladder.py tune` measures the shapes; the rung
+measures any that are missing for this GPU, these sources and these sizes while it prepares.
 
-Expect: a third less for the products of softmax regression, whose blocks then are many enough for all multiprocessors:
+Expect: a third less for the products of softmax regression, whose blocks are then enough for all multiprocessors:
 the first takes 20 us instead of 30, and a step 60 instead of 75, since the host waits in every one. With a hidden layer
-of 256 the products have enough threads, and gain from two to four outputs each: half of their time. The element-wise
-kernels gain nothing, since each takes what a launch takes.
+of 256 the products have enough threads, and gain from two to four outputs each: half of their time.
 
-Found: 4 % in a trial on an H200, of one process each: 36.6 to 35.3 ms an epoch of softmax regression, 53.6 to 51.5 with
-256 hidden units. No shape makes the forward products faster, 23.5 and 25.2 us in 16 x 16: what they take is 784 loads
-one after the other, however threads are arranged. The gradient of the hidden weights gains 1.21 times, softmax 1.29,
-the gradient of the bias 1.11, and nothing of the rest over 1.05.
+Found: in a trial on an H200, 4 %: 36.6 to 35.3 ms an epoch of softmax regression, 53.6 to 51.5 with 256 hidden units,
+one process each. No shape makes the forward products faster than 16 x 16, at 23.5 and 25.2 us: a thread makes 784 loads
+one after the other, in any shape. The gradient of the hidden weights gains 1.21 times. That rung, which is the recorded
+one, tuned the other naive kernels too. Only softmax (1.29) and the bias's gradient (1.11) gained, so those kernels have
+fixed shapes now. The products alone await their recording.
 
-It stands beside the ladder, whose further rungs replace these kernels by faster ones, one after the other: nothing that
-is tuned here would be left at the top.
+It stands beside the ladder: the rungs above `naive` replace this product by faster ones, so no tuning would remain.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from common.data.dataset import Split
 from common.problem import Problem
 from stages.classic import r1_naive
-from stages.engine.launch_shapes import FixedShapes, Shape, Sizes
+from stages.engine.parts import float32, int32
+from stages.engine.recipe import Gemm
 from stages.engine.step import RecipeTrainer
+from stages.engine.workspace import Array, Device, Setup
+from stages.shapes.launch_shapes import FIXED, Launch, Product, Shape, load
 from stages.shapes.shape_sweeps import Sweeps
 
 
-class TunedShapes(FixedShapes):
-    """Every kernel in the shape that measured fastest for the sizes."""
+class TunedGemm(Gemm):
+    """One thread a tile of outputs, in the launch shape that measured fastest for the sizes."""
 
-    def __init__(self, device: Any) -> None:
-        super().__init__(device)
-        self._sweeps = Sweeps(device)
+    def __init__(self, setup: Setup) -> None:
+        self._device = setup.device
+        self._launches: dict[Product, Launch] = {}
 
-    def shape(self, kernel: str, sizes: Sizes) -> Shape:
-        """What was kept, or is measured now."""
-        sweep = self._sweeps.get(kernel, sizes) or self._sweeps.measure(kernel, sizes)
-        return sweep.shape
+    def shape(self, product: Product) -> Shape:
+        """The fastest shape: kept from an earlier sweep, or measured now."""
+        sweeps = Sweeps(self._device)
+        return (sweeps.get(product) or sweeps.measure(product)).shape
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+    ) -> None:
+        """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
+        m, n = out.shape
+        product = Product(m, n, a.shape[0 if trans_a else 1], int(trans_a), int(trans_b))
+        launch = self._launches.get(product)
+        if launch is None:
+            launch = self._launches[product] = load(self._device, self.shape(product), product)
+        launch(a, b, out, *map(int32, product), float32(alpha), float32(beta))
 
 
-STAGE = r1_naive.STAGE.climb("tuned", "Tuned launch shapes", group="shapes", shapes=TunedShapes)
+STAGE = r1_naive.STAGE.climb("tuned", "Tuned launch shapes", group="shapes", gemm=TunedGemm)
 
 
-def operations(problem: Problem, train: Split, device: Any) -> list[tuple[str, Sizes]]:
-    """What a step launches: each kernel with each of its sizes once, in order; takes a step's memory on the device."""
-    asked: dict[tuple[str, Sizes], None] = {}
+def products(problem: Problem, train: Split, device: Device) -> list[Product]:
+    """The products of a step, each once, in order; prepares a trainer on the device to learn them."""
+    asked: dict[Product, None] = {}
 
-    class Listening(FixedShapes):
-        def shape(self, kernel: str, sizes: Sizes) -> Shape:
-            asked[kernel, sizes] = None
-            return super().shape(kernel, sizes)
+    class RecordingGemm(TunedGemm):
+        def shape(self, product: Product) -> Shape:
+            asked[product] = None
+            return FIXED
 
     assert STAGE.recipe is not None
-    RecipeTrainer(replace(STAGE.recipe, shapes=Listening), problem, train.first(problem.batch_size), device).close()
+    RecipeTrainer(replace(STAGE.recipe, gemm=RecordingGemm), problem, train.first(problem.batch_size), device).close()
     return list(asked)

@@ -1,10 +1,11 @@
-"""Which launch shape of a kernel is the fastest for an operation: every one measured, and all of it kept on disk.
+"""The fastest launch shape of a product: every shape measured on the GPU at hand, and the sweep kept on disk.
 
-What is kept is found by the GPU's name, the kernel with a hash of all that decides its machine code, and the sizes.
+The GPU's name, the sizes and a hash of everything that decides the machine code identify a kept sweep.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -13,16 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.cuda.tuning_cache import SWITCH_TIME_RATIO, TuningCache
-from stages.engine.launch_shapes import PLAIN, Shape, Sizes
-from stages.engine.workspace import KERNELS
-from stages.shapes.sample_inputs import arguments
+from stages.engine.parts import float32, int32
+from stages.shapes.launch_shapes import FIXED, KERNEL, SHAPES, SOURCE, Launch, Product, Shape, load
 
-# Of the largest number: sums of another order differ by 1e-6 of it, and a defect of one part in a thousand by far more.
-MOST_APART = 1e-5
+# Relative to the largest output: another order of summation changes 1e-6 of it, a defect far more.
+TOLERANCE = 1e-5
+DRAWN = 1_048_573  # random numbers, repeated for larger matrices; a prime, so no two rows are alike
+
+Matrix = NDArray[np.float32]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A shape that was tried: how long a launch took in each turn, or why it was left out."""
+    """A shape with the time of each of its turns, or the reason why it was left out."""
 
     shape: Shape
     samples_us: list[float] = []
@@ -30,18 +33,18 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def median_us(self) -> float:
-        """Infinite where it was left out."""
+        """Infinite for a shape that was left out."""
         return statistics.median(self.samples_us) if self.samples_us else float("inf")
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """All shapes of a kernel for operations of one size, the one without any measurement first."""
+    """All shapes for one product, the fixed shape first."""
 
     candidates: list[Candidate]
 
     @property
     def chosen(self) -> int:
-        """The fastest, where that is clear: less than two parts in a hundred is noise."""
+        """The fastest, if it is clearly faster than the ones before it; less than 2 % is noise."""
         best = 0
         for index, candidate in enumerate(self.candidates):
             if candidate.median_us < SWITCH_TIME_RATIO * self.candidates[best].median_us:
@@ -50,74 +53,86 @@ class Sweep(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """The chosen one's."""
+        """The chosen candidate's shape."""
         return self.candidates[self.chosen].shape
 
 
 class Sweeps:
-    """The sweeps on one GPU, those that any process has kept among them."""
+    """The sweeps of one GPU, including those that other processes kept."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self._kept = TuningCache(f"launch shapes on {device.name}", Sweep)
-        self.damaged = self._kept.damaged  # the file that could not be read, and is as good as none
+        self.damaged = self._kept.damaged  # the file, if it could not be read
 
-    def get(self, kernel: str, sizes: Sizes) -> Sweep | None:
-        """The sweep that was kept; None where there is none, or one over other shapes."""
-        sweep = self._kept.get(self._purpose(kernel, sizes))
-        if sweep is None or [candidate.shape for candidate in sweep.candidates] != list(PLAIN[kernel].shapes):
+    def get(self, product: Product) -> Sweep | None:
+        """The kept sweep; None if there is none, or if it covers other shapes than today's."""
+        sweep = self._kept.get(self._key(product))
+        if sweep is None or tuple(candidate.shape for candidate in sweep.candidates) != SHAPES:
             return None
         return sweep if sweep.candidates[0].samples_us else None
 
-    def measure(self, kernel: str, sizes: Sizes) -> Sweep:
-        """Try every shape, and keep what was found.
+    def measure(self, product: Product) -> Sweep:
+        """Time every shape, and keep the sweep.
 
-        A shape that the GPU refuses, or that computes something else than the first one, is left out with the reason.
-        Raises what CUDA raises where even the first one cannot be launched, or no longer can after the others.
+        A shape that the GPU refuses, or whose outputs differ from the fixed shape's, is left out with the reason.
+        Raises CUDA's error if the fixed shape itself cannot be launched, before or after the others.
         """
-        tunable, device = PLAIN[kernel], self._device
-        made = arguments(kernel, sizes)
-        before = made.values[made.written]
-        args = [device.upload(value) if isinstance(value, np.ndarray) else value for value in made.values]
+        device = self._device
+        a, b, poison = _matrices(product)
+        out = device.upload(poison)
+        args = [device.upload(a), device.upload(b), out, *map(int32, product), float32(1.0), float32(0.0)]
 
-        def computed(launch: Any) -> NDArray[Any]:
-            device.overwrite(args[made.written], before)
+        def computed(launch: Launch) -> Matrix:
+            device.overwrite(out, poison)
             launch(*args)
-            found: NDArray[Any] = device.download(args[made.written])
+            found: Matrix = device.download(out)
             return found
 
-        fixed = tunable.load(device, kernel, tunable.fixed, sizes)
+        fixed = load(device, FIXED, product)
         expected = computed(fixed)
         launches, left_out = {}, {}
-        for shape in tunable.shapes:
+        for shape in SHAPES:
             try:
-                launch = tunable.load(device, kernel, shape, sizes)
+                launch = load(device, shape, product)
                 right = _agrees(computed(launch), expected)
-            except Exception as error:  # too many registers, say; whatever CUDA's libraries raise becomes the reason
+            except Exception as error:  # CUDA's libraries raise many kinds: too many registers, for example
                 left_out[shape] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
                 continue
             if right:
                 launches[shape] = launch
             else:
                 left_out[shape] = "computes something else"
-        computed(fixed)  # some errors leave a GPU behind on which nothing runs: that is no finding about shapes
+        computed(fixed)  # some errors break the GPU for all later launches: then no finding is about shapes
 
         calls = [lambda launch=launch: launch(*args) for launch in launches.values()]
         times = dict(zip(launches, device.samples(calls), strict=True))
         sweep = Sweep(
             [
                 Candidate(shape, [second * 1e6 for second in times.get(shape, [])], left_out.get(shape, ""))
-                for shape in tunable.shapes
+                for shape in SHAPES
             ]
         )
-        self._kept.keep(self._purpose(kernel, sizes), sweep)
+        self._kept.keep(self._key(product), sweep)
         return sweep
 
-    def _purpose(self, kernel: str, sizes: Sizes) -> str:
-        key = self._device.source_key(KERNELS / PLAIN[kernel].file)
-        return f"{kernel} {'x'.join(map(str, sizes))} {key}"
+    def _key(self, product: Product) -> str:
+        return f"{KERNEL} {'x'.join(map(str, product))} {self._device.source_key(SOURCE)}"
 
 
-def _agrees(found: NDArray[Any], expected: NDArray[Any]) -> bool:
-    """Whether no number is far off, nor missing: nothing is near a NaN."""
-    return bool((np.abs(found - expected) <= MOST_APART * np.abs(expected).max()).all())
+def _matrices(product: Product) -> tuple[Matrix, Matrix, Matrix]:
+    """Random factors, and an output of NaN, so that an element that no thread writes shows."""
+    m, n, k, trans_a, trans_b = product
+    a, b = _drawn((k, m) if trans_a else (m, k), 0), _drawn((n, k) if trans_b else (k, n), 1)
+    return a, b, np.full((m, n), np.nan, np.float32)
+
+
+def _drawn(shape: tuple[int, int], seed: int) -> Matrix:
+    size = math.prod(shape)
+    some = np.random.default_rng(seed).standard_normal(min(size, DRAWN), np.float32)
+    return np.resize(some, size).reshape(shape)
+
+
+def _agrees(found: Matrix, expected: Matrix) -> bool:
+    """Whether all outputs are within the tolerance; a NaN is not."""
+    return bool((np.abs(found - expected) <= TOLERANCE * np.abs(expected).max()).all())

@@ -1,8 +1,7 @@
-"""Launch shapes on the GPU: each computes what its kernel's double does, and they are timed, kept and used."""
+"""Launch shapes on the GPU: each agrees with the product's double; sweeps are timed, kept and used."""
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from pathlib import Path
 from typing import Any
@@ -12,65 +11,59 @@ import pytest
 
 from common.problem import Problem
 from ladder.tune import Tuning
-from stages.engine.launch_shapes import PLAIN, Shape
-from stages.engine.workspace import KERNELS
 from stages.shapes import r1_tuned
+from stages.shapes.launch_shapes import KERNEL, SHAPES, SOURCE, Product, Shape
 from stages.shapes.shape_sweeps import Sweeps
 from tests.cpu_cuda.sources import parse
 from tests.gpu.test_kernels import launched
 from tests.kernels.cases import all_cases, in_shape
-from tests.stages.engine.test_launch_shapes import SMALL
 from tests.stages.engine.test_step import random_split
+from tests.stages.shapes.test_launch_shapes import SMALL
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A GPU for which nothing has been measured yet."""
+    """A GPU with an empty cache."""
     from common.cuda.gpu import Gpu
 
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
     return Gpu()
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_every_shape_computes_what_the_double_does(name: str, gpu: Any) -> None:
-    tunable = PLAIN[name]
-    kernel = next(kernel for kernel in parse(KERNELS / tunable.file) if kernel.name == name)
+def test_every_shape_computes_what_the_double_does(gpu: Any) -> None:
+    (kernel,) = parse(SOURCE)
     seed = secrets.randbits(32)
-    cases = list(all_cases(name, np.random.default_rng(seed)))
-    for shape in tunable.shapes:
-        function = gpu.kernel(kernel.source, name, macros=tunable.macros(shape))
+    cases = list(all_cases(KERNEL, np.random.default_rng(seed)))
+    for shape in SHAPES:
+        function = gpu.kernel(SOURCE, KERNEL, macros=shape.macros)
         for drawn in cases[secrets.randbelow(3) :: 3]:
             case = in_shape(drawn, shape)
             assert case.mismatch(launched(gpu, function, kernel, case)) == "", f"{shape}, seed {seed}"
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_sweep_times_every_shape_and_is_kept(name: str, gpu: Any) -> None:
-    sizes = SMALL[name]
-    sweep = Sweeps(gpu).measure(name, sizes)
+def test_a_sweep_times_every_shape_and_is_kept(gpu: Any) -> None:
+    sweep = Sweeps(gpu).measure(SMALL)
     assert "computes something else" not in {candidate.left_out for candidate in sweep.candidates}
     assert all(0 < sample < 1e5 for candidate in sweep.candidates for sample in candidate.samples_us)
     assert all(bool(candidate.samples_us) != bool(candidate.left_out) for candidate in sweep.candidates)
     assert sweep.candidates[0].samples_us
-    assert Sweeps(gpu).get(name, sizes) == sweep
+    assert Sweeps(gpu).get(SMALL) == sweep
 
 
-def test_a_block_with_too_many_registers_is_left_out_and_hurts_nobody(
+def test_a_block_with_too_many_registers_is_left_out_and_breaks_nothing(
     gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     greedy = Shape((32, 32), (8, 8))  # 138 registers for each of 1,024 threads
-    shapes = (*PLAIN["gemm_naive"].shapes[:2], greedy)
-    monkeypatch.setitem(PLAIN, "gemm_naive", dataclasses.replace(PLAIN["gemm_naive"], shapes=shapes))
-    sweep = Sweeps(gpu).measure("gemm_naive", (300, 300, 64, 0, 0))
+    monkeypatch.setattr("stages.shapes.shape_sweeps.SHAPES", (*SHAPES[:2], greedy))
+    sweep = Sweeps(gpu).measure(Product(300, 300, 64, 0, 0))
     assert sweep.candidates[2].left_out != ""
     assert [bool(candidate.samples_us) for candidate in sweep.candidates] == [True, True, False]
 
 
 def test_the_slowest_shapes_of_a_large_product_are_not_repeated(gpu: Any) -> None:
-    sweep = Sweeps(gpu).measure("gemm_naive", (2048, 2048, 2048, 0, 0))
+    sweep = Sweeps(gpu).measure(Product(2048, 2048, 2048, 0, 0))
     counts = {len(candidate.samples_us) for candidate in sweep.candidates if not candidate.left_out}
     assert counts <= {1, 7}
     assert len(sweep.candidates[sweep.chosen].samples_us) == 7
@@ -82,5 +75,5 @@ def test_tune_measures_what_the_rung_then_uses(gpu: Any, monkeypatch: pytest.Mon
     tuning = Tuning(problem, split, gpu)
     for operation in tuning.operations:
         tuning.measure(operation, again=False)
-    monkeypatch.setattr(Sweeps, "measure", None)  # whatever is left to be measured now fails
+    monkeypatch.setattr(Sweeps, "measure", None)  # a product without a kept sweep fails now
     r1_tuned.STAGE.build(problem, split).close()

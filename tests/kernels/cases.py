@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
-from stages.engine.launch_shapes import PLAIN, Shape
 from stages.engine.workspace import ParameterMemory
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
@@ -31,6 +30,7 @@ from stages.persistent.grid_plan import THREADS as GRID_THREADS
 from stages.persistent.r1_persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent.r1_persistent_grid import slices_of
+from stages.shapes.launch_shapes import Product, Shape
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
 from stages.streamed.last_layer_head import THREADS as LAST_LAYER_THREADS
 from stages.streamed.last_layer_head import shared_bytes
@@ -108,13 +108,20 @@ def all_cases(kernel: str, random: Generator) -> Iterator[Case]:
 
 
 def in_shape(case: Case, shape: Shape) -> Case:
-    """The same launch of a plain kernel in another shape; its sizes are its whole numbers."""
-    tunable = PLAIN[case.kernel]
-    sizes = tuple(value for value in case.args.values() if isinstance(value, int))
-    return replace(case, grid=tunable.grid(shape, sizes), block=shape.block, macros=tunable.macros(shape))
+    """The same product in another launch shape."""
+    product = Product(*(case.args[name] for name in Product._fields))  # type: ignore[arg-type]
+    return replace(case, grid=shape.grid(product), block=shape.block, macros=shape.macros)
 
 
 def gemm_naive(random: Generator) -> Iterator[Case]:
+    yield from _products("gemm_naive", random)
+
+
+def gemm_shaped(random: Generator) -> Iterator[Case]:
+    yield from _products("gemm_shaped", random)
+
+
+def _products(kernel: str, random: Generator) -> Iterator[Case]:
     tile = GEMM_TILE
     sizes = [
         (1, 1, 1),
@@ -135,7 +142,7 @@ def gemm_naive(random: Generator) -> Iterator[Case]:
         args: Args = {"a": a, "b": b, "out": out, "m": m, "n": n, "k": k}
         args |= {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta}
         grid = (_blocks(n, tile), _blocks(m, tile))
-        yield Case("gemm_naive", grid, (tile, tile), args, {"out": (k + 4) * UNIT * magnitude})
+        yield Case(kernel, grid, (tile, tile), args, {"out": (k + 4) * UNIT * magnitude})
 
 
 def tile_product_f32(random: Generator) -> Iterator[Case]:

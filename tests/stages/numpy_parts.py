@@ -12,7 +12,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from common.cuda.epilogue import Fusion
 from common.trainer import EpochMetrics
-from stages.engine.launch_shapes import FixedShapes
 from stages.engine.parts import AllocatedOnce, ResidentFloat32
 from stages.engine.recipe import Epilogue, FusingGemm, Gemm, Head, Launch, Metrics, Recipe, RunStep, Update
 from stages.engine.workspace import Array, Setup
@@ -248,5 +247,4 @@ RECIPE = Recipe(
     NumpyUpdate,
     NumpyMetrics,
     NumpyLaunch,
-    FixedShapes,
 )

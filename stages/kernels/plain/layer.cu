@@ -1,64 +1,50 @@
-// What a fully connected layer does besides its matrix products. Row-major, float32.
+// The operations of a fully connected layer around its matrix products. Row-major, float32.
 
 #include "device/dependent.cuh"
-#include "plain/elements.cuh"
 
 // add_bias: output[row][col] += bias[col].
 //   output   (rows, cols)   f32  in, out
 //   bias     (cols,)        f32  in
-// Launch: 1-D, at least rows * cols / ELEMENTS threads in all.
+// Launch: 1-D, at least rows * cols threads in all.
 // Needs:  any architecture; rows * cols <= 2^30.
 // Order:  one addition an element; repeats bit for bit.
 extern "C" __global__ void add_bias(float* output, const float* bias, int rows, int cols) {
     let_next_begin();
     wait_for_previous();
-    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
-    for (int e = 0; e < ELEMENTS; ++e) {
-        const int i = first + e * blockDim.x;
-        if (i < rows * cols) output[i] += bias[i % cols];
-    }
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < rows * cols) output[i] += bias[i % cols];
 }
 
-// relu: output = max(output, 0), in place. A NaN stays a NaN, so that a broken run is seen as one.
+// relu: output = max(output, 0), in place. A NaN stays a NaN, so a broken run shows.
 //   output   (count,)   f32  in, out
-// Launch: 1-D, at least count / ELEMENTS threads in all.
+// Launch: 1-D, at least count threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu(float* output, int count) {
     let_next_begin();
     wait_for_previous();
-    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
-    for (int e = 0; e < ELEMENTS; ++e) {
-        const int i = first + e * blockDim.x;
-        if (i < count && output[i] < 0.0f) output[i] = 0.0f;
-    }
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count && output[i] < 0.0f) output[i] = 0.0f;
 }
 
-// relu_backward: doutput = 0 wherever the layer's output was cut off at 0, in place.
+// relu_backward: doutput = 0 wherever ReLU set the layer's output to 0, in place.
 //   doutput  (count,)   f32  in, out
-//   output   (count,)   f32  in: what relu left, so that `output > 0` says which side it was on
-// Launch: 1-D, at least count / ELEMENTS threads in all.
+//   output   (count,)   f32  in: after relu, so `output > 0` tells which side it was on
+// Launch: 1-D, at least count threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu_backward(float* doutput, const float* output, int count) {
     let_next_begin();
     wait_for_previous();
-    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
-    for (int e = 0; e < ELEMENTS; ++e) {
-        const int i = first + e * blockDim.x;
-        if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
-    }
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
 }
 
-// The block of bias_gradient and bias_update: so many columns, and so many threads for each. bias_update is launched with
-// these (stages/engine/parts.py), bias_gradient with others too, which it is compiled with then (stages/engine/launch_shapes.py).
-#ifndef BIAS_COLS
-#define BIAS_COLS 32
-#define BIAS_ROWS 8
-#endif
+// The block of bias_gradient and bias_update: BIAS_COLS columns, BIAS_ROWS threads for each (stages/engine/parts.py).
+constexpr int BIAS_COLS = 32, BIAS_ROWS = 8;
 
-// The sum of a column of `doutput` (rows, cols), for the first of the BIAS_ROWS threads that share the column: each
-// takes every BIAS_ROWS-th row, so that neighbouring threads read neighbouring columns. The whole block must call it.
+// The sum of column `col` of doutput (rows, cols), valid in threads of row 0. BIAS_ROWS threads share a column, and each
+// adds every BIAS_ROWS-th row: neighbouring threads read neighbouring columns. All threads of the block must call it.
 __device__ float column_sum(const float* doutput, int col, int rows, int cols) {
     __shared__ float partial[BIAS_ROWS][BIAS_COLS];
     float sum = 0.0f;

@@ -1,17 +1,12 @@
 // Plain stochastic gradient descent.
 
-#include "plain/elements.cuh"
-
 // sgd_update: param -= learning_rate * gradient.
 //   param     (count,)   f32  in, out
 //   gradient  (count,)   f32  in
-// Launch: 1-D, at least count / ELEMENTS threads in all.
+// Launch: 1-D, at least count threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void sgd_update(float* param, const float* gradient, float learning_rate, int count) {
-    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
-    for (int e = 0; e < ELEMENTS; ++e) {
-        const int i = first + e * blockDim.x;
-        if (i < count) param[i] -= learning_rate * gradient[i];
-    }
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) param[i] -= learning_rate * gradient[i];
 }

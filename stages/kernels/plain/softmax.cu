@@ -2,7 +2,6 @@
 // Row-major; one row an image, one column a class.
 
 #include "device/dependent.cuh"
-#include "plain/elements.cuh"
 
 // softmax: probs[row] = exp(logits[row] - max) / sum, the form that cannot overflow.
 //   logits   (rows, classes)   f32  in
@@ -32,27 +31,20 @@ extern "C" __global__ void softmax(const float* logits, float* probs, int rows, 
 //   probs    (rows, classes)   f32  in
 //   labels   (rows,)           i32  in, each 0 <= label < classes
 //   dlogits  (rows, classes)   f32  out
-// Launch: 1-D, at least rows * classes / ELEMENTS threads in all.
+// Launch: 1-D, at least rows * classes threads in all.
 // Needs:  any architecture; rows * classes <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void softmax_xent_backward(const float* probs, const int* labels, float* dlogits, int rows,
                                                  int classes) {
     let_next_begin();
     wait_for_previous();
-    const int first = blockIdx.x * blockDim.x * ELEMENTS + threadIdx.x;
-    for (int e = 0; e < ELEMENTS; ++e) {
-        const int i = first + e * blockDim.x;
-        if (i >= rows * classes) return;
-        const float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
-        dlogits[i] = (probs[i] - target) / static_cast<float>(rows);
-    }
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= rows * classes) return;
+    const float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
+    dlogits[i] = (probs[i] - target) / static_cast<float>(rows);
 }
 
-// The threads of softmax_xent_totals's one block, unless it is compiled with another number of them; a power of two
-// (stages/engine/launch_shapes.py).
-#ifndef TOTALS_THREADS
-#define TOTALS_THREADS 256
-#endif
+constexpr int TOTALS_THREADS = 256;  // the one block of softmax_xent_totals; a power of two (stages/engine/parts.py)
 
 // softmax_xent_totals: totals[0] += the summed cross-entropy, totals[1] += how many rows have their largest logit at
 // their label (the first of equal ones counts). The loss comes from the logits, not from log(probs), which is

@@ -99,7 +99,7 @@ def test_the_terminal_shows_both_shapes_with_their_spread_and_where_the_picture_
     assert "128 x 10 over 784 32.6 (32.2-33.9) 20.0 (19.8-20.9)" in lines
     assert "sgd_update 256, 1 the same" in lines
     assert f"* gemm_naive 128 x 10 over 784: left out 32 x 32, 4 x 4: {REFUSED}" in lines
-    assert lines[-1] == "the heat map is runs/tune-1/heat_map.svg, its numbers are in tuning.json beside it"
+    assert lines[-1] == "Heat map: runs/tune-1/heat_map.svg; its numbers: runs/tune-1/tuning.json"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

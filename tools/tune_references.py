@@ -28,8 +28,8 @@ from common.data.dataset import Split, load_dataset
 from common.oracle import Oracle
 from common.problem import Params, Problem, initial_params
 from common.trainer import Trainer
+from ladder.measure.protocol import one_line
 from ladder.measure.timing import timed_run
-from ladder.measure.worker import one_line
 from stages.references import jax_scan, torch_compile, torch_dataloader, torch_eager, torch_graph
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import linear_or_sum

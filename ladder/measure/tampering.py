@@ -12,28 +12,32 @@ from types import CodeType, ModuleType
 
 
 class Originals:
-    """The functions and classes of some modules as they were."""
+    """The functions, the classes and their methods of some modules as they were."""
 
     def __init__(self, modules: Iterable[ModuleType]) -> None:
+        owners = [owner for module in modules for owner in (module, *_classes_of(module))]
         self._seen = [
-            (module, name, value, _code(value))
-            for module in modules
-            for name, value in vars(module).items()
+            (owner, name, value, _code(value))
+            for owner in owners
+            for name, value in vars(owner).items()
             if callable(value)
         ]
 
     def check(self) -> None:
         """Raise TamperedError where one is another now."""
-        for module, name, value, code in self._seen:
-            now = vars(module).get(name)
+        for owner, name, value, code in self._seen:
+            now = vars(owner).get(name)
             if now is not value or _code(now) is not code:
-                raise TamperedError(
-                    f"the stage replaced {module.__name__.rpartition('.')[2]}.{name}, which measures it"
-                )
+                raise TamperedError(f"the stage replaced {owner.__name__.rpartition('.')[2]}.{name}, which measures it")
 
 
 class TamperedError(Exception):
     """A stage has laid hands on the harness."""
+
+
+def _classes_of(module: ModuleType) -> list[ModuleType | type]:
+    """The classes that the module defines."""
+    return [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
 
 
 def _code(value: object) -> CodeType | None:

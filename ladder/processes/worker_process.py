@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from common.process_group import kill_group
-from ladder.measure.protocol import JOB, REPORT, Job, JobResult, decoded
+from ladder.measure.protocol import JOB, RESULT, Job, JobResult, decoded
 from ladder.processes.fork_servers import ForkServer
 from ladder.profile import cupti
 from ladder.records.limits import LimitsRecord
@@ -31,13 +31,13 @@ def run_job(
     becomes the result's `error`.
     """
     (folder / JOB).write_bytes(msgspec.json.encode(job))
-    (folder / REPORT).unlink(missing_ok=True)  # an earlier worker's result must not pass for this one's
+    (folder / RESULT).unlink(missing_ok=True)  # an earlier worker's result must not pass for this one's
     if fork_server is not None:
         result = result_of(lambda: fork_server.run(folder, log, timeout_s), folder, log, timeout_s)
         if result is not None and result.error is None and not (result.unprofiled and cupti.available()):
             return result
         fork_server.close()
-        (folder / REPORT).unlink(missing_ok=True)
+        (folder / RESULT).unlink(missing_ok=True)
     command = wrap(worker_command(folder))
     result = result_of(lambda: _run(command, log, timeout_s), folder, log, timeout_s)
     assert result is not None
@@ -64,15 +64,15 @@ def result_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s:
     except subprocess.TimeoutExpired:
         failure = f"no answer within {timeout_s:g} s (--timeout)"
     try:
-        result = decoded((folder / REPORT).read_bytes())
+        result = decoded((folder / RESULT).read_bytes())
     except OSError:
-        return JobResult(error=failure or f"exit code {code} and no report; see logs/{log.name}")
+        return JobResult(error=failure or f"exit code {code} and no result; see logs/{log.name}")
     except (ValueError, msgspec.DecodeError) as error:
-        return JobResult(error=failure or f"an unreadable report ({error})")
+        return JobResult(error=failure or f"an unreadable result ({error})")
     if result.profiling:  # the timed runs were complete: only the profiler failed
         return msgspec.structs.replace(result, unprofiled=f"CUPTI: {failure or f'exit code {code}'}")
     if not failure and code and result.error is None:
-        failure = f"exit code {code} after its report; see logs/{log.name}"
+        failure = f"exit code {code} after its result; see logs/{log.name}"
     return JobResult(error=failure) if failure else result
 
 

@@ -21,10 +21,10 @@ import msgspec
 
 from common.cuda import clock
 from common.data.dataset import Split
-from common.problem import Params, Problem, initial_params
+from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
-from ladder.measure import worker
-from ladder.measure.protocol import FIRST_UPDATE_RUN, REPORT, JobResult, load_params, run_number, save_params
+from ladder.measure import measurement
+from ladder.measure.protocol import FIRST_UPDATE_RUN, RESULT, JobResult, load_params, run_number, save_params
 from ladder.run.runner import FIRST_BATCHES
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.defects import wrong
@@ -267,7 +267,7 @@ class _Fence(NumpyTrainer):
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
-        for module in (clock, worker):
+        for module in (clock, measurement):
             module.fence = lambda: None  # type: ignore[attr-defined]
 
 
@@ -277,6 +277,14 @@ class _FenceInside(NumpyTrainer):
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
         clock.fence.__code__ = (lambda: None).__code__
+
+
+class _Method(NumpyTrainer):
+    """Parameters that the stage knows: zeros for every run."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        measurement.Measurement._params_of = lambda *_: zero_params(problem)  # type: ignore[method-assign]
 
 
 class _ClockBetween(NumpyTrainer):
@@ -300,7 +308,7 @@ class _ReportsAndLeaves(NumpyTrainer):
     """Writes a report of its own, of whatever it likes, and goes."""
 
     def run_epoch(self, epoch: int) -> None:
-        (_folder() / REPORT).write_bytes(msgspec.msgpack.encode(JobResult(detail="done")))
+        (_folder() / RESULT).write_bytes(msgspec.msgpack.encode(JobResult(detail="done")))
         os._exit(3)
 
 
@@ -319,6 +327,7 @@ VALIDATES_A_FEW = wrong("validates-a-few", _ValidatesAFew)
 VALIDATES_ONCE = wrong("validates-once", _ValidatesOnce)
 CLOCK = wrong("clock", _Clock)
 FENCE = wrong("fence", _Fence)
+METHOD = wrong("method", _Method)
 FENCE_INSIDE = wrong("fence-inside", _FenceInside)
 CLOCK_BETWEEN = wrong("clock-between", _ClockBetween)
 REPORTS_AND_LEAVES = wrong("reports-and-leaves", _ReportsAndLeaves)

@@ -55,7 +55,8 @@ REFUSED_FOR = {
     "frauds:CLOCK": REPLACED.format("time.perf_counter"),
     "frauds:FENCE": REPLACED.format("clock.fence"),
     "frauds:FENCE_INSIDE": REPLACED.format("clock.fence"),
-    "frauds:REPORTS_AND_LEAVES": "exit code 3 after its report; see logs/reports-and-leaves.1.log",
+    "frauds:METHOD": REPLACED.format("Measurement._params_of"),
+    "frauds:REPORTS_AND_LEAVES": "exit code 3 after its result; see logs/reports-and-leaves.1.log",
 }
 HONEST = (NUMPY, "tests.cheats.frauds:CLOCK_BETWEEN")
 SALT = 12345

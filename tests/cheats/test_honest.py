@@ -26,7 +26,7 @@ RUNS = 50
 
 def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
     """What a worker would report."""
-    return decoded(encoded(worker.do(job, folder)))
+    return decoded(encoded(worker.measure(job, folder)))
 
 
 def trained_here(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ladder.machine.cpu_speed import CpuSpeedProbe
-from ladder.measure import worker
+from ladder.measure import measurement
 from tests.cheats.test_honest import judge_in_this_process
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -40,13 +40,13 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
         return next(values)
 
     def noted(name: str) -> None:
-        done = getattr(worker, name)
+        done = getattr(measurement, name)
 
         def note(*args: Any, **options: Any) -> Any:
             order.append(name)
             return done(*args, **options)
 
-        monkeypatch.setattr(worker, name, note)
+        monkeypatch.setattr(measurement, name, note)
 
     monkeypatch.setattr(CpuSpeedProbe, "read", read)
     for name in ("import_packages", "timed_run", "measure"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from common.problem import Params
-from ladder.measure import worker
+from ladder.measure.measurement import first_calls
 from ladder.profile import cupti
 from ladder.records.profile import FirstCalls
 from stages.registry import load_all
@@ -48,6 +48,6 @@ def test_allocators_are_counted_before_and_in_the_first_epoch_of_a_trainer_of_it
     monkeypatch.setattr(cupti, "record_calls", record_calls)
     stage = replace(load_all()["alloc-pool"].stage, build=build)
     job: Any = SimpleNamespace(problem=small_problem(), round=0)
-    found = worker._first_calls(stage, job, small_dataset().train)
+    found = first_calls(stage, job, small_dataset().train)
     assert done == ["|", "build", "load_params", "|", "epoch 0", "close"]
     assert found == FirstCalls({"cudaFreeAsync": 1, "cudaMalloc": 3}, {"cudaFreeAsync": 1, "cudaMalloc": 5})

@@ -22,7 +22,7 @@ from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 ROOT = Path(__file__).parents[3]
 FAULTS = {
     "KILLED": "killed by SIGKILL",
-    "LEAVES": "exit code 7 and no report; see logs/leaves.1.log",
+    "LEAVES": "exit code 7 and no result; see logs/leaves.1.log",
     "OUT_OF_MEMORY": "out of memory: Unable to allocate 9 TiB",
     "RAISES": "RuntimeError: the kernel said no",
     "SHAPES": "its process left no whole parameters (parameters of shapes (4, 36) and (4,))",

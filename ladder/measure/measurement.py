@@ -1,0 +1,334 @@
+"""One measurement of one stage: prepare, first epochs, timed runs, first updates, curve, profile."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from common.blas import limit_blas_threads
+from common.cuda import clock as cuda_clock
+from common.cuda.clock import EventPair, fence
+from common.cuda.driver import multiprocessor
+from common.data.dataset import Dataset, Split
+from common.problem import Params, Problem, initial_params, zero_params
+from common.trainer import Trainer, ValidatingTrainer
+from ladder.machine.cpu_speed import CpuSpeedProbe
+from ladder.machine.environment import cores_usable, import_packages
+from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor
+from ladder.machine.host_monitor import HostMonitor
+from ladder.measure import protocol, timing
+from ladder.measure.curves import record_curve
+from ladder.measure.displacement import Displacement
+from ladder.measure.profiled import Profiled, sample_of
+from ladder.measure.protocol import (
+    COLD_RUN,
+    FIRST_UPDATE_RUN,
+    PROFILING,
+    RESULT,
+    TRACE,
+    FirstUpdate,
+    Job,
+    JobResult,
+    drawn,
+    one_line,
+    run_number,
+    save_params,
+    write_result,
+)
+from ladder.measure.tampering import Originals
+from ladder.measure.timing import (
+    Clock,
+    Run,
+    Validation,
+    measure,
+    plan_within,
+    read_late,
+    run_numbers,
+    share_outside,
+    timed_run,
+)
+from ladder.profile import chrome, cupti
+from ladder.profile.api_names import allocates
+from ladder.profile.bytes_moved import with_bytes
+from ladder.profile.summary import summarise
+from ladder.records.profile import FirstCalls, Profile
+from ladder.records.run import Curve, GpuState, HostState, Process
+from stages.engine.stage import Stage
+from stages.registry import load_entry
+
+
+class CannotValidateError(Exception):
+    """The run asks for validation, and the stage's trainer has no `validate`."""
+
+
+class Measurement:
+    """A stage's measurement in this process; one method a phase, which `run` calls in order.
+
+    It keeps the clock and the fence that were there before the stage was imported. After every timed run it checks the
+    functions of its own modules, and of `also`: a stage that replaced one of them gets no result.
+    """
+
+    def __init__(self, job: Job, folder: Path, also: Iterable[ModuleType] = ()) -> None:
+        self._originals = Originals((time, cuda_clock, timing, protocol, sys.modules[__name__], *also))
+        self._fence, self._clock = fence, time.perf_counter
+        self._job, self._folder = job, folder
+        self._laps = Laps(self._clock)
+        self._gpu_states: list[GpuState] = []
+        self._host_states: list[HostState] = []
+        self._displacements: dict[int, Displacement] = {}
+        self._late_s: list[float] = []
+        self._plan = job.wanted
+
+    def run(self) -> JobResult:
+        """All phases. The parameters to verify are in the folder afterwards."""
+        self._load()
+        self._prepare()
+        self._first_epochs()
+        self._timed_runs()
+        first_updates = self._first_updates()
+        curve, no_curve = self._curve()
+        wants_profile = self._job.profile is not None and self._trainer.device == "gpu"
+        has_profiler = wants_profile and cupti.available()
+        result = msgspec.structs.replace(
+            self._result(),
+            first_updates=first_updates,
+            curve=curve,
+            no_curve=no_curve,
+            unprofiled="cupti-python is not installed" if wants_profile and not has_profiler else "",
+        )
+        if has_profiler:
+            # A profiler can end the process: the result without a profile is on disk by then.
+            write_result(self._folder, msgspec.structs.replace(result, profiling=True))
+            try:
+                profile = self._profile()
+            except Exception as error:  # CUPTI needs permissions, and a version that fits the driver
+                traceback.print_exc()
+                # The trainer stays open: the stage is not to blame for the state that CUPTI left behind.
+                return msgspec.structs.replace(result, unprofiled=one_line(error))
+            (self._folder / RESULT).unlink()
+            result = msgspec.structs.replace(result, profile=profile)
+        self._trainer.close()
+        self._laps.end(PROFILING)
+        return result
+
+    def _load(self) -> None:
+        """Import the stage, load the data, start the monitors, import the stage's packages."""
+        job = self._job
+        self._stage = load_entry(job.source).stage
+        self._data = Dataset.load_saved(Path(job.dataset))
+        # The CPU's speed is read before the stage has threads, which would slow it down, and long before the timed
+        # runs: BLAS threads stay awake for a moment. It is not read beside other stages, nor for stages on a GPU.
+        on_cpu_alone = job.blas_threads is None and not any("cuda" in need for need in self._stage.needs)
+        self._cpu_speed = CpuSpeedProbe(cores_usable()) if on_cpu_alone else None
+        self._cpu_speeds_s = [self._cpu_speed.read()] if self._cpu_speed else []
+        self._host = HostMonitor()  # before a library can bind this thread to a core
+        self._gpu = GpuMonitor()  # the end of the process closes it
+        self._memory = GpuMemory(self._gpu)
+        import_packages(self._stage.needs)
+        if job.blas_threads is not None:
+            limit_blas_threads(job.blas_threads)
+        self._laps.end("load")
+
+    def _prepare(self) -> None:
+        """Build the trainer, and what it needs for validation."""
+        begin = self._clock()
+        self._trainer = self._stage.build(self._job.problem, self._data.train)
+        self._validation = prepared_validation(self._trainer, self._job.problem, self._data.test)
+        self._fence()
+        self._prepare_s = self._clock() - begin
+        self._laps.end("prepare")
+
+    def _first_epochs(self) -> None:
+        """Train one cold epoch and one from zeros; a budget cuts the plan by the time of the second.
+
+        The verifier gets the parameters of the second. A trainer that kept the first epoch's parameters fails there.
+        """
+        validation, problem = self._validation, self._job.problem
+        with self._memory.sampled():
+            at_once = replace(validation, due=lambda _: True) if validation is not None else None
+            self._train_one_epoch(self._params_of(COLD_RUN), at_once)
+        self._from_zero = self._train_one_epoch(zero_params(problem), validation)
+        save_params(self._folder / "from-zero.npy", self._trainer.read_params())
+        if self._job.budget_s is not None:
+            whole = math.lcm(problem.metrics_every, problem.validate_every or 1)
+            self._plan = plan_within(self._job.budget_s, self._from_zero.seconds, self._job.wanted, whole)
+        self._numbers = run_numbers(self._plan)
+        self._laps.end("first epochs")
+
+    def _timed_runs(self) -> None:
+        """Warm up, then take the times; the verifier gets the parameters of run 0."""
+        trainer = self._trainer
+        self._host.read()
+        self._warmups, self._runs = measure(
+            trainer,
+            self._params_of,
+            self._plan,
+            metrics_every=self._job.problem.metrics_every,
+            fence=self._fence,
+            clock=self._clock,
+            events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
+            numbers=self._numbers,
+            after_run=self._after_run,
+            validation=self._validation,
+        )
+        if self._cpu_speed and trainer.device == "cpu":
+            self._cpu_speeds_s.append(self._cpu_speed.read())
+        self._memory_mib = self._memory.taken_mib()
+        save_params(self._folder / "final.npy", self._judged)
+        self._laps.end("measure")
+
+    def _after_run(self, number: int) -> None:
+        """Read the machine's state, check for tampering, and read the parameters of a warm-up or timed run."""
+        self._host_states.extend(self._host.read())
+        self._gpu_states.extend(self._gpu.read())
+        self._originals.check()
+        final, late_s = read_late(self._trainer, self._clock)
+        self._late_s.append(late_s)
+        if number < self._plan.repeats:
+            self._displacements[number] = Displacement.of(self._params_of(number), final.weights, final.biases)
+        if number == 0:
+            self._judged = Params(
+                tuple(weight.copy() for weight in final.weights), tuple(bias.copy() for bias in final.biases)
+            )
+
+    def _first_updates(self) -> list[FirstUpdate]:
+        """Train new trainers on the first batches alone; after the timed runs, whose times they would change."""
+        with (self._stage.first_updates_within or nullcontext)():
+            first_updates = [self._first_update(batches) for batches in self._job.first_updates]
+        self._laps.end("first updates")
+        return first_updates
+
+    def _first_update(self, batches: int) -> FirstUpdate:
+        """One epoch of a new trainer on a split of this many batches."""
+        job = self._job
+        trainer = self._stage.build(job.problem, self._data.train.first(batches * job.problem.batch_size))
+        params = self._params_of(FIRST_UPDATE_RUN + batches)
+        run = timed_run(trainer, params, 1, fence=self._fence, clock=self._clock)
+        save_params(self._folder / f"first-{batches}.npy", trainer.read_params())
+        trainer.close()
+        return FirstUpdate(batches, run.metrics.get(0))
+
+    def _curve(self) -> tuple[Curve | None, str]:
+        """The stage's curves, or why there are none: a failure here must not cost the row."""
+        curve, no_curve = None, ""
+        if self._job.curve_steps:
+            try:
+                data = Dataset.load_saved(Path(self._job.dataset))
+                params = self._params_of(0)
+                curve = record_curve(
+                    self._stage.build, self._job.problem, data, params, self._job.curve_steps, self._fence
+                )
+            except Exception as error:
+                traceback.print_exc()
+                no_curve = one_line(error)
+        self._laps.end("curve")
+        return curve, no_curve
+
+    def _result(self) -> JobResult:
+        """The measured times and everything read beside them."""
+        judged = self._runs[self._numbers.index(0) - len(self._warmups)]
+        return JobResult(
+            detail=self._trainer.detail,
+            device=self._trainer.device,
+            plan=self._plan,
+            process=Process(
+                round=self._job.round,
+                epochs=self._plan.epochs,
+                prepare_s=self._prepare_s,
+                warmups_s=[run.seconds for run in self._warmups],
+                runs_s=[run.seconds for run in self._runs],
+                gpu_runs_s=[run.gpu_seconds for run in self._runs if run.gpu_seconds is not None] or None,
+                gpu_states=self._gpu_states,
+                gpu_memory_mib=self._memory_mib if self._trainer.device == "gpu" else None,
+                host_states=self._host_states,
+                took_s=self._laps.seconds,
+                # The faster reading: other work on the cores can only slow one down.
+                pace_s=min(self._cpu_speeds_s) if len(self._cpu_speeds_s) > 1 else None,
+            ),
+            from_zero=self._from_zero.metrics.get(0),
+            metrics=judged.metrics,
+            validations=judged.validations,
+            share_outside=share_outside(self._runs, self._late_s[len(self._warmups) :], self._judged.nbytes),
+            displacements=self._displacements,
+        )
+
+    def _profile(self) -> Profile:
+        """The profile of some epochs, by CUPTI; raises whatever CUPTI raises."""
+        job, stage = self._job, self._stage
+        steps = job.problem.steps(len(self._data.train.images))
+        step_us = statistics.median(run.seconds for run in self._runs) / self._plan.epochs / steps * 1e6
+        profiled = Profiled(self._trainer, sample_of(job.problem, self._plan.epochs), self._fence, self._validation)
+        trace = profiled.record()
+        if job.round == 0:
+            chrome.write(self._folder / TRACE, trace, stage.name, steps)
+        profile = summarise(trace, profiled.sample.weights, steps, "cupti", step_us, multiprocessor())
+        if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
+            profile = msgspec.structs.replace(profile, first_calls=first_calls(stage, job, self._data.train))
+        return with_bytes(profile, job.problem) if stage.recipe else profile
+
+    def _params_of(self, run: int) -> Params:
+        """The initial parameters of a run of this round, which the stage cannot foresee."""
+        return initial_params(drawn(self._job.problem, self._job.salt), run_number(self._job.round, run))
+
+    def _train_one_epoch(self, params: Params, validation: Validation | None) -> Run:
+        return timed_run(self._trainer, params, 1, fence=self._fence, clock=self._clock, validation=validation)
+
+
+class Laps:
+    """The seconds that each phase took."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.seconds: dict[str, float] = {}
+        self._clock = clock
+        self._begin = clock()
+
+    def end(self, phase: str) -> None:
+        """End the phase of this name and begin the next."""
+        self._begin, begin = self._clock(), self._begin
+        self.seconds[phase] = self._begin - begin
+
+
+def prepared_validation(trainer: Trainer, problem: Problem, test: Split) -> Validation | None:
+    """The trainer's validation, prepared for these images; None, and nothing prepared, if the run asks for none.
+
+    Raises CannotValidateError.
+    """
+    if not problem.validate_every:
+        return None
+    if not isinstance(trainer, ValidatingTrainer):
+        raise CannotValidateError(
+            f"its trainer has no validate(), which --validate-every {problem.validate_every} asks for; leave that out"
+        )
+    trainer.prepare_validation(test)
+    return Validation(trainer.validate, problem.validation_due)
+
+
+def first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:
+    """The calls to allocators that a new trainer makes while preparing and in its first epoch."""
+    trainer: list[Trainer] = []
+
+    def prepare() -> None:
+        trainer.append(stage.build(job.problem, train))
+        trainer[0].load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
+        fence()
+
+    def first_epoch() -> None:
+        trainer[0].run_epoch(0)
+        fence()
+
+    preparing, first = (
+        {name: count for name, count in sorted(part.items()) if allocates(name)}
+        for part in cupti.record_calls(prepare, first_epoch)
+    )
+    trainer[0].close()
+    return FirstCalls(preparing, first)

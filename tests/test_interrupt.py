@@ -92,7 +92,7 @@ def test_an_interrupted_run_is_whole_and_resume_finishes_it(
 
     half = load(tmp_path / "a run")
     assert [stage.status for stage in half.stages] == ["passed", "skipped"]
-    assert half.stages[1].reason == "not measured yet; go on with --resume"
+    assert half.stages[1].reason == "not measured yet; continue with --resume"
 
     program = start("--resume", "a run")
     out, err = program.communicate(timeout=120)

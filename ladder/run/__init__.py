@@ -1,1 +1,1 @@
-"""A run: its settings, its rounds, its results."""
+"""A run: settings, rounds, results."""

@@ -1,4 +1,4 @@
-"""One run a folder: two would write each other's results away."""
+"""Locks a run's folder: two runs in one folder would overwrite each other's results."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from common.errors import UsageError
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep every other run out of the folder for as long as this one lasts, however it ends.
+    """Hold an exclusive lock on the folder inside the context; raises UsageError if another run holds it.
 
-    The folder itself is locked, so that nothing is left behind; and Linux lets go when the process is gone, so that a
-    killed run keeps nobody out. Raises UsageError where another run has it. A folder that is not there needs no lock.
+    The lock is on the folder itself, so no lock file remains, and Linux releases it even if the run is killed. A folder
+    that does not exist needs no lock.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -28,7 +28,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     except BlockingIOError:
         os.close(descriptor)
         raise UsageError(f"{folder}: another run is writing there; wait for it, or choose another --out") from None
-    except OSError:  # a file system without locks
+    except OSError:  # this file system has no locks
         pass
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the user asked for, checked before anything is started."""
+"""Checks of the user's settings, data and network, before anything is started."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from ladder.machine.environment import missing
 from ladder.records.run import ProblemRecord, Settings
 from stages.registry import Entry
 
-ORACLE_BYTES = 56  # for a parameter: it and its gradient in float64, their origin, and those of three first updates
-CONTEXT_MIB = 600  # what CUDA and its libraries hold before a stage has asked for anything
-MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
+# Per parameter in float64: value, gradient and initial value, and the results of three verified first updates.
+ORACLE_BYTES = 56
+CONTEXT_MIB = 600  # GPU memory of CUDA and its libraries, before a stage allocates any
+MAX_RUNS = 450  # limit for timed runs and for warm-ups in a process: run numbers have room for 900 together
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise UsageError for settings that no run can have."""
+    """Raise UsageError for settings out of range, or that contradict each other."""
     for name, value, least in (
         ("rounds", settings.rounds, 1),
         ("repeats", settings.repeats, 1),
@@ -34,15 +35,15 @@ def check_settings(settings: Settings) -> None:
         raise UsageError(f"lock clocks {settings.lock_clocks_mhz}: must be 1 MHz or more, such as 1500")
     if settings.precision is not None and not 0 < settings.precision < 1:
         raise UsageError(f"precision {settings.precision:g}: must be a share above 0% and below 100%, such as 1%")
-    of_times = {
+    timing_options = {
         "--precision": settings.precision,
         "--profile": ",".join(settings.profile),
         "--lock-clocks": settings.lock_clocks_mhz,
     }
-    for option, asked in of_times.items():
+    for option, asked in timing_options.items():
         if settings.at_once > 1 and asked:
             raise UsageError(
-                f"at once {settings.at_once}: {option} is for times, and side by side there are none; leave one out"
+                f"at once {settings.at_once}: {option} needs times, and stages side by side get none; leave one out"
             )
     seconds_of = {"budget": settings.budget_s, "timeout": settings.timeout_s, "time cap": settings.time_cap_s}
     for name, seconds in seconds_of.items():
@@ -51,15 +52,15 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_time_cap(seconds: float | None, precision: float | None) -> None:
-    """Raise UsageError for a cap on what nobody asked for."""
+    """Raise UsageError for a time cap without the precision that it limits."""
     if seconds is not None and precision is None:
-        raise UsageError(f"--time-cap {seconds:g}: ends what --precision asks for; give that, too")
+        raise UsageError(f"--time-cap {seconds:g}: limits the rounds that --precision adds; give --precision, too")
 
 
 def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:
-    """The data of epochs of so many steps at most; no more images to test with, either, since float64 looks at them.
+    """The images of `max_steps` steps per epoch, and at most as many test images; None cuts nothing.
 
-    Raises UsageError where that is none.
+    Test images are cut as well because float64 evaluates them. Raises UsageError for less than one step.
     """
     if max_steps is None:
         return dataset
@@ -70,7 +71,7 @@ def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:
 
 
 def check_needs(own: Iterable[Entry]) -> None:
-    """Raise UsageError for a stage of the user's that needs what nobody has heard of."""
+    """Raise UsageError for a user's stage with an unknown need."""
     for entry in own:
         try:
             missing(entry.stage.needs)
@@ -79,7 +80,7 @@ def check_needs(own: Iterable[Entry]) -> None:
 
 
 def check_fits(problem: Problem, dataset: Dataset) -> None:
-    """Raise UsageError when the data has not even one full batch, or the network no room in memory."""
+    """Raise UsageError if the data has less than one batch, or the oracle needs more than the host's memory."""
     images = len(dataset.train.images)
     if problem.batch_size > images:
         raise UsageError(
@@ -89,15 +90,15 @@ def check_fits(problem: Problem, dataset: Dataset) -> None:
     parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
     if parameters * ORACLE_BYTES > memory:
         raise UsageError(
-            f"hidden {','.join(map(str, problem.hidden))}: {parameters:,} parameters, for which the float64 oracle has "
-            f"no room in {memory >> 30} GiB of memory; choose smaller layers"
+            f"hidden {','.join(map(str, problem.hidden))}: the float64 oracle of {parameters:,} parameters does not "
+            f"fit into {memory >> 30} GiB of memory; choose smaller layers"
         )
 
 
 def gpu_has_no_room(problem: Problem, images: int, memory_mib: float | None) -> str | None:
-    """Why a stage on a GPU with so much memory would find no room, as estimated; None where it will, or nobody knows.
+    """Why a stage will not fit into the GPU's memory, by estimate; None if it fits or the memory is unknown.
 
-    What all stages hold: images and parameters with their gradients, and what goes forward and back through the layers.
+    Every stage holds the images, the parameters with their gradients, and the activations with theirs.
     """
     parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
     units = sum(layer.fan_out for layer in problem.layers)
@@ -112,7 +113,7 @@ def gpu_has_no_room(problem: Problem, images: int, memory_mib: float | None) -> 
 
 
 def describe_problem(problem: Problem, dataset: Dataset, max_steps: int | None = None) -> ProblemRecord:
-    """The problem and its data, as the results file keeps them."""
+    """The problem and its data, as the results file records them."""
     return ProblemRecord(
         dataset=dataset.name,
         is_mnist=dataset.is_mnist,

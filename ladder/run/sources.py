@@ -1,9 +1,9 @@
-"""Which code a stage is made of, as hashes, so that a reader of two runs knows whether a stage is still the same one.
+"""Hashes the code of a stage, so that `compare` can tell whether it is the same in two runs.
 
-Files are read, nothing is imported: the stage's module and what it imports, directly or not, of `stages/` and
-`common/`, or of what lies beside a user's file; then the CUDA and C++ files that these name as text, with the headers
-that those include. A module may have more than one stage needs, so the same hash means the same code, and another one
-that it may have changed. Libraries are in the run's environment, and the harness in its commit.
+Files are read, not imported: the stage's module, all modules of `stages/` and `common/` that it imports directly or
+indirectly (for a user's file, the modules beside it), the CUDA and C++ files that these name in strings, and the
+headers that those include. Equal hashes mean equal code; different hashes mean that the code may differ, since a
+module can contain more than one stage uses. Libraries are recorded in the environment, the harness by its commit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "stages" / "kernels"
 OURS = ("stages", "common")
 COMPILED = (".cu", ".cpp", ".cc", ".c")
-SCHEME = 2  # 1, in runs before version 0.2, hashed bytes and paths
+SCHEME = 2  # runs before version 0.2 have scheme 1, which hashed bytes and paths
 
 
 @dataclass(frozen=True)
 class Module:
-    """A Python file: what of ours it imports, and the files to compile that it names, with their headers."""
+    """A Python file: the project's modules that it imports, and the compiled sources that it names, with headers."""
 
     imports: tuple[Path, ...]
     kernels: tuple[Path, ...]
@@ -35,7 +35,7 @@ class Module:
 
 @cache
 def code_of(source: str) -> StageCode:
-    """The hashes of a stage, given as `module:attribute` or `/file.py:STAGE`; raises OSError where a file is gone."""
+    """The hashes of a stage, given as `module:attribute` or `/file.py:STAGE`; raises OSError if a file is missing."""
     name = source.rpartition(":")[0]
     first = Path(name) if "/" in name else _file_of(ROOT, name)
     found: dict[Path, Module] = {}
@@ -66,12 +66,12 @@ def _read(path: Path) -> Module:
 
 
 def _imported(importer: Path, name: str) -> Path | None:
-    """The file of a module that another one imports: ours by its package, a user's own beside it, None for any else."""
+    """The file of an imported module: of the project, or beside a user's file; None for any other module."""
     name = EARLIER.get(name, name)
     return _file_of(ROOT if name.partition(".")[0] in OURS else importer.parent, name)
 
 
 def _file_of(folder: Path, name: str) -> Path | None:
-    """The file of a module by its dotted name; None where there is none in this folder."""
+    """The file of a dotted module name below this folder; None if there is none."""
     path = folder.joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)

@@ -1,4 +1,4 @@
-"""A row while it is being measured: what the processes of one stage have brought so far."""
+"""One stage during a run: collects the results of its processes, and becomes its entry in `results.json`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stages.registry import Entry
 
 
 class StageRun:
-    """One stage's row; begins empty, or where an earlier run stopped."""
+    """The state of one stage in a run; starts empty, or from the stage's entry in a resumed run."""
 
     def __init__(self, entry: Entry, steps_per_epoch: int, known: StageResult | None = None) -> None:
         self.entry = entry
@@ -34,7 +34,7 @@ class StageRun:
         self.set_aside: list[Process] = []
         self._code = code_of(entry.source)
         self._steps = steps_per_epoch
-        self._report = JobResult()
+        self._latest = JobResult()
         self._checks: list[Check] = []
         self._metrics: Metrics | None = None
         self._profiles: dict[Tool, Profile] = {}
@@ -43,21 +43,22 @@ class StageRun:
         self._shortened = False
         self._curve: Curve | None = None
         self._no_curve = ""
-        self._before: tuple[list[Check], Status | None, str | None] = ([], None, None)  # the latest process
-        # Whatever became of the row: a second time there would be nothing left to compile.
+        # Checks, status and reason before the latest process was added.
+        self._before_latest: tuple[list[Check], Status | None, str | None] = ([], None, None)
+        # Kept whatever the status: compiling again would find everything in the cache.
         self.compiled_s = known.compiled_s if known is not None else None
         self._crashed_before = ""
         if known is not None:
             self._crashed_before = (known.reason or "") if known.status == "crashed" else known.crashed_before
             if known.status != "skipped" and known.processes:
-                self._take_up(known)
+                self._resume_from(known)
 
-    def _take_up(self, known: StageResult) -> None:
-        """Go on from there: what failed a check has failed for good, and what crashed lacks the rounds since alone."""
+    def _resume_from(self, known: StageResult) -> None:
+        """Continue from an earlier run: a failed stage stays failed, a crashed one repeats only the missing rounds."""
         first, timing = known.processes[0], known.timing
         epochs = timing.epochs if timing is not None else first.epochs
         if known.status == "crashed" and epochs is None:
-            return  # as it was measured by an older version, which does not say how long each run was
+            return  # results of an older version do not say how many epochs each run had: start anew
         self.status = "failed" if known.status == "failed" else "passed"
         self.reason = known.reason if self.status == "failed" else None
         if epochs is not None:
@@ -65,7 +66,7 @@ class StageRun:
         self._shortened = timing is not None and timing.shortened
         self.processes = list(known.processes)
         self.set_aside = list(known.set_aside)
-        self._report = JobResult(detail=known.detail, device=known.device)
+        self._latest = JobResult(detail=known.detail, device=known.device)
         self._checks = list(known.checks)
         self._metrics = known.metrics
         self._profiles = {profile.tool: profile for profile in known.profiles}
@@ -73,125 +74,131 @@ class StageRun:
         self._floor = known.floor
         self._curve, self._no_curve = known.curve, known.no_curve
 
-    def wants(self, round_: int) -> bool:
-        """Whether this round is still to be measured."""
+    @property
+    def name(self) -> str:
+        """The stage's id."""
+        return self.entry.stage.name
+
+    def needs_round(self, round_: int) -> bool:
+        """Whether this round still has to be measured."""
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
 
     @property
-    def wants_compiling(self) -> bool:
-        """Whether it compiles for long, and nothing has been compiled for it yet."""
+    def needs_compiling(self) -> bool:
+        """Whether the stage takes long to compile, and has neither been compiled nor measured yet."""
         stage = self.entry.stage
         compiles = stage.compiles_within is not None or stage.first_updates_within is not None
         return compiles and self.compiled_s is None and self.status is None and not self.processes
 
-    def disturbed_rounds(self, most: int) -> list[int]:
-        """The rounds that something else took part in, and that were not yet measured again so often."""
-        seen = [process.round for process in self.set_aside]
-        found = (process.round for process in self.processes if process.disturbed)
-        return [round_ for round_ in found if self.status == "passed" and seen.count(round_) < most]
+    def rounds_to_repeat(self, limit: int) -> list[int]:
+        """The rounds whose process was disturbed, if repeated fewer than `limit` times so far."""
+        repeated = [process.round for process in self.set_aside]
+        disturbed = (process.round for process in self.processes if process.disturbed)
+        return [round_ for round_ in disturbed if self.status == "passed" and repeated.count(round_) < limit]
 
-    def in_doubt(self, round_: int, most: int) -> bool:
-        """Whether it failed in this round by the timer alone, while something else took part, which may be the reason.
+    def should_repeat_timer_failure(self, round_: int, limit: int) -> bool:
+        """Whether the stage failed only the timer check, in a disturbed process of this round.
 
-        Not where it was measured again so often already: who works outside of the timer does so every time.
+        The disturbance may be the cause. After `limit` repetitions the failure counts: a stage that works outside of
+        the timer does so every time.
         """
         failed = [one.what for one in self._checks if not one.passed]
         disturbed = any(process.round == round_ and process.disturbed for process in self.processes)
-        often = [process.round for process in self.set_aside].count(round_)
-        return self.status == "failed" and failed == [TIMER] and disturbed and often < most
+        repeated = [process.round for process in self.set_aside].count(round_)
+        return self.status == "failed" and failed == [TIMER] and disturbed and repeated < limit
 
-    def put_aside(self, round_: int) -> list[str]:
-        """Take a round's process, where it has been measured, out of the times; returns what disturbed it."""
-        if self.status == "failed":  # in doubt
-            self._checks, self.status, self.reason = self._before
-        found = [process for process in self.processes if process.round == round_]
+    def set_round_aside(self, round_: int) -> list[str]:
+        """Exclude a round's process from the times, if it was measured; returns what disturbed it."""
+        if self.status == "failed":  # by the timer check of this process, whose verdict is withdrawn
+            self._checks, self.status, self.reason = self._before_latest
+        removed = [process for process in self.processes if process.round == round_]
         self.processes = [process for process in self.processes if process.round != round_]
-        self.set_aside += found
-        return [why for process in found for why in process.disturbed]
+        self.set_aside += removed
+        return [reason for process in removed for reason in process.disturbed]
 
     def interval(self) -> Interval | None:
-        """The median of its processes' times, and between what it lies; None for a stage that has not passed."""
+        """The median of its processes' times with its confidence interval; None unless the stage has passed."""
         if self.status != "passed" or not self.processes:
             return None
         return median_interval([statistics.median(process.runs_s) for process in self.processes])
 
-    def judge_speed(self, floor: Floor | None) -> None:
-        """Compare its time with what the GPU can do at best: below what the problem takes, it cannot be true."""
+    def check_speed(self, floor: Floor | None) -> None:
+        """Record the floor, and fail the stage if its time lies below the problem's physical floor."""
         self._floor = floor
         timing = self._timing()
         if floor is not None and timing is not None:
-            self._judge([verify_speed(floor.physical_us, timing.step_us)])
+            self._add_checks([verify_speed(floor.physical_us, timing.step_us)])
 
     @property
     def profile(self) -> Profile | None:
-        """What CUPTI saw, or else nsys."""
+        """The profile by CUPTI, or else by nsys."""
         return self._profiles.get("cupti") or self._profiles.get("nsys")
 
     @property
     def profile_s(self) -> float:
-        """What being profiled has taken a process of this stage so far, at most."""
+        """The longest time in seconds that profiling has taken in one of its processes."""
         return max((process.took_s.get(PROFILING, 0.0) for process in self.processes), default=0.0)
 
-    def wants_watching(self, tool: Tool) -> bool:
-        """Whether a profiler from outside has still to see it: all that ran on the GPU, once they are measured."""
-        return self.status == "passed" and self._report.device == "gpu" and tool not in self._profiles
+    def needs_profile(self, tool: Tool) -> bool:
+        """Whether a separate process should profile the stage: it passed on the GPU and has no such profile yet."""
+        return self.status == "passed" and self._latest.device == "gpu" and tool not in self._profiles
 
-    def watched(self, profile: Profile) -> None:
-        """Take in what a profiler saw."""
+    def add_profile(self, profile: Profile) -> None:
+        """Add or replace the profile of one tool."""
         self._profiles[profile.tool] = profile
         self._unprofiled.pop(profile.tool, None)
 
-    def not_watched(self, tool: Tool, reason: str) -> None:
-        """Say why it did not; the row stays what it is."""
+    def set_unprofiled(self, tool: Tool, reason: str) -> None:
+        """Record why a tool produced no profile; the status does not change."""
         self._unprofiled[tool] = reason
 
     def skip(self, reason: str) -> None:
-        """It cannot run here."""
+        """Record why the stage cannot run here."""
         self.status, self.reason = "skipped", reason
 
     def crash(self, reason: str) -> None:
-        """Its process did not come to a good end; what earlier rounds measured is kept, but is no result."""
+        """Record why a process crashed; the stage keeps its earlier processes but gets no time."""
         self.status, self.reason = "crashed", reason
 
-    def add(self, report: JobResult, checks: list[Check], accuracy: float, *, shortened: bool) -> None:
-        """Take in what one process measured and how it was judged."""
-        assert report.plan is not None
-        assert report.process is not None
-        self._before = self._checks, self.status, self.reason
-        self._report = report
-        self.plan = report.plan
+    def add_process(self, result: JobResult, checks: list[Check], accuracy: float, *, shortened: bool) -> None:
+        """Add the result of one process and its checks; `accuracy` is on the test images, by the harness."""
+        assert result.plan is not None
+        assert result.process is not None
+        self._before_latest = self._checks, self.status, self.reason
+        self._latest = result
+        self.plan = result.plan
         self._shortened = shortened
-        seen, process = report.profile, report.process
+        seen, process = result.profile, result.process
         if seen is not None:
             process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
         everyone = sorted([*self.processes, process], key=lambda one: one.round)
-        self.processes = with_disturbances(everyone, self.set_aside, on_gpu=report.device == "gpu")
+        self.processes = with_disturbances(everyone, self.set_aside, on_gpu=result.device == "gpu")
         if seen is not None:
-            self.watched(averaged(self._profiles.get("cupti", seen), self.processes))
-        elif report.unprofiled and "cupti" not in self._profiles:
-            self._unprofiled["cupti"] = report.unprofiled
-        if report.curve is not None or report.no_curve:
-            self._curve, self._no_curve = report.curve, report.no_curve
-        curve = _points(report.metrics)
+            self.add_profile(averaged(self._profiles.get("cupti", seen), self.processes))
+        elif result.unprofiled and "cupti" not in self._profiles:
+            self._unprofiled["cupti"] = result.unprofiled
+        if result.curve is not None or result.no_curve:
+            self._curve, self._no_curve = result.curve, result.no_curve
+        curve = _points(result.metrics)
         self._metrics = Metrics(
-            _finite(accuracy), curve[-1].loss if curve else None, curve, _points(report.validations)
+            _finite(accuracy), curve[-1].loss if curve else None, curve, _points(result.validations)
         )
-        self._judge(checks)
+        self._add_checks(checks)
 
-    def _judge(self, checks: list[Check]) -> None:
-        """Take in checks; the row has passed as long as all of them have."""
+    def _add_checks(self, checks: list[Check]) -> None:
+        """Add checks; the stage has passed if all of them have."""
         self._checks = worst_of([*self._checks, *checks])
         failed = [one for one in self._checks if not one.passed]
         if failed:
-            worst = failed[0]
-            size = "not a number" if worst.error is None else f"{worst.error:.1e}"
+            first = failed[0]
+            size = "not a number" if first.error is None else f"{first.error:.1e}"
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            self.status, self.reason = "failed", f"{worst.what}: error {size}, limit {worst.limit:.1e}{more}"
+            self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}"
         else:
             self.status = "passed"
 
     def summary(self) -> str:
-        """One line for whoever watches."""
+        """The state in one line, for the progress display."""
         timing = self._timing()
         if self.status == "passed" and timing is None:
             return "not timed"
@@ -199,13 +206,13 @@ class StageRun:
 
     @property
     def step_us(self) -> float:
-        """What a step takes; the row has passed."""
+        """The time of a step in us; only for a stage that has passed."""
         timing = self._timing()
         assert timing is not None
         return timing.step_us
 
     def _timing(self) -> Timing | None:
-        """None for what has not passed, and for what was measured beside others, which would be anybody's time."""
+        """The stage's times; None unless it passed, and None if any process ran beside others."""
         if self.status != "passed" or self.plan is None or any(process.beside for process in self.processes):
             return None
         return Timing.of(
@@ -217,7 +224,7 @@ class StageRun:
         )
 
     def result(self) -> StageResult:
-        """The row as the results file keeps it; a stage that has not begun says so."""
+        """The stage's entry in the results file; a stage without any process is skipped for now."""
         stage, doc = self.entry.stage, self.entry.doc
         return StageResult(
             name=stage.name,
@@ -227,9 +234,9 @@ class StageRun:
             changed=stage.changed,
             precision=stage.precision,
             status=self.status or "skipped",
-            reason=self.reason if self.status else "not measured yet; go on with --resume",
-            device=self._report.device,
-            detail=self._report.detail,
+            reason=self.reason if self.status else "not measured yet; continue with --resume",
+            device=self._latest.device,
+            detail=self._latest.detail,
             doc=StageDoc(doc.why, doc.change, doc.expect, doc.found),
             code=self._code,
             timing=self._timing(),

@@ -1,4 +1,4 @@
-"""Profiling a stage from outside: a process of its own under nsys, whose report stays in the run's folder."""
+"""Profiles a stage in a separate process under nsys, and keeps nsys's report in the run's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ladder.profile.trace import ProfileError
 from ladder.records.profile import Profile
 
 
-def watch(
+def profile_under_nsys(
     tool: Path,
     job: Job,
     stage: str,
@@ -23,24 +23,25 @@ def watch(
     step_us: float,
     *,
     scratch: Path,
-    kept: Path,
+    profiles: Path,
     log: Path,
     timeout_s: float,
 ) -> Profile:
-    """Run the job under this nsys; `kept` gets the report, to be opened in Nsight Systems, and a trace.
+    """Run the job under this nsys; its report (for Nsight Systems) and a trace go to the folder `profiles`.
 
-    An epoch has so many `steps`, of which one takes `step_us` without nsys. The process has `scratch` and `log` to
-    itself. Raises ProfileError with the reason, in a line, when there is no profile.
+    An epoch has `steps` steps; a step takes `step_us` without nsys. The process uses `scratch` and `log` alone.
+    Raises ProfileError with a one-line reason.
     """
-    kept.mkdir(exist_ok=True)
-    (kept / f"{stage}.nsys-rep").unlink(missing_ok=True)  # an older run's, which would pass for this one's
-    report = run_job(job, scratch, log, timeout_s, partial(nsys.command, tool, kept / f"{stage}.nsys-rep"))
-    if report.error is not None:
-        raise ProfileError(report.error)
-    nsys.export(tool, kept / f"{stage}.nsys-rep", scratch / "nsys.sqlite")
+    profiles.mkdir(exist_ok=True)
+    report = profiles / f"{stage}.nsys-rep"
+    report.unlink(missing_ok=True)  # an earlier run's report must not pass for this one's
+    result = run_job(job, scratch, log, timeout_s, partial(nsys.command, tool, report))
+    if result.error is not None:
+        raise ProfileError(result.error)
+    nsys.export(tool, report, scratch / "nsys.sqlite")
     trace = nsys_export.read(scratch / "nsys.sqlite")
     sample = sample_of(job.problem, job.wanted.epochs)
     if [window.epoch for window in trace.windows] != list(sample.epochs):
-        raise ProfileError(f"nsys saw {len(trace.windows)} whole epochs instead of {len(sample.epochs)}")
-    chrome.write(kept / f"{stage}.nsys.{TRACE}", trace, stage, steps)
+        raise ProfileError(f"nsys recorded {len(trace.windows)} whole epochs instead of {len(sample.epochs)}")
+    chrome.write(profiles / f"{stage}.nsys.{TRACE}", trace, stage, steps)
     return summarise(trace, sample.weights, steps, "nsys", step_us, multiprocessor())

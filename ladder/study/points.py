@@ -90,14 +90,14 @@ def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float
         shutil.rmtree(left, ignore_errors=True)
     # Resolved, since the processes run in another folder.
     with TemporaryDirectory(prefix=SCRATCH, dir=folder.resolve()) as name:
-        jobs = {point: runner.to_compile(Path(name) / point) for point, runner in runners.items()}
+        jobs = {point: runner.compile_jobs(Path(name) / point) for point, runner in runners.items()}
         by_both = {f"{point}.{stage}": job for point, of in jobs.items() for stage, job in of.items()}
         with Compilers(by_both, Path(name), folder / "logs", timeout_s) as compilers:
             if compilers.names:
                 observer.step(f"compiling {len(by_both)} stages of {sum(map(bool, jobs.values()))} points")
                 took_s = compilers.wait()
                 for point, runner in runners.items():
-                    runner.compiled({stage: took_s[f"{point}.{stage}"] for stage in jobs[point]})
+                    runner.record_compile_times({stage: took_s[f"{point}.{stage}"] for stage in jobs[point]})
 
 
 def _noted(study: Study, index: int, status: PointStatus, folder: Path, reason: str | None = None) -> Study:

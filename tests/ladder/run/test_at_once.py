@@ -1,4 +1,4 @@
-"""Stages side by side: checked as ever, timed never."""
+"""Stages side by side: verified as usual, never timed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.ladder.run.test_runner import FAULTS
 
 
 @pytest.mark.parametrize("at_once", [2, 3])
-def test_so_many_run_side_by_side_and_none_is_timed(
+def test_stages_run_side_by_side_and_none_is_timed(
     at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compilers, "cores_usable", lambda: 1)  # which leaves compiling to the stages
+    monkeypatch.setattr(compilers, "cores_usable", lambda: 1)  # so that the stages compile themselves
     (tmp_path / "compiled").mkdir()
     monkeypatch.setenv("COMPILED", str(tmp_path / "compiled"))
     watcher = Watcher()
@@ -40,12 +40,12 @@ def test_so_many_run_side_by_side_and_none_is_timed(
     assert load(tmp_path) == results
 
 
-def test_no_budget_cuts_their_runs(tmp_path: Path) -> None:
+def test_the_budget_does_not_cut_untimed_runs(tmp_path: Path) -> None:
     (stage,) = prepare(tmp_path, NUMPY, at_once=2, repeats=3, budget_s=1e-6).run(Watcher()).stages
     assert (stage.status, [len(process.runs_s) for process in stage.processes]) == ("passed", [3])
 
 
-def test_each_has_its_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_has_its_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, seen = blas_threads(), list[int | None]()
     monkeypatch.setattr(runner, "cores_usable", lambda: 3)
 
@@ -55,12 +55,12 @@ def test_each_has_its_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.Mon
             seen.append(blas_threads())
 
     stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", at_once=2).run(Sees()).stages
-    assert all(stage.detail.endswith("1 thread") for stage in stages)  # what the second has not chosen itself
+    assert all(stage.detail.endswith("1 thread") for stage in stages)  # not chosen by the stages themselves
     assert seen == [1, 1]
     assert blas_threads() == before
 
 
-def test_faults_and_cheats_are_seen_side_by_side(tmp_path: Path) -> None:
+def test_faults_and_wrong_gradients_are_caught_side_by_side(tmp_path: Path) -> None:
     sources = [f"tests.planted:{name}" for name in FAULTS]
     stages = prepare(tmp_path, *sources, "tests.cheats.defects:GRADIENT", NUMPY, at_once=4).run(Watcher()).stages
     assert [stage.reason for stage in stages[: len(FAULTS)]] == list(FAULTS.values())
@@ -68,12 +68,12 @@ def test_faults_and_cheats_are_seen_side_by_side(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("scratch-*"))
 
 
-def test_who_hangs_is_ended_while_others_go_on(tmp_path: Path) -> None:
+def test_a_hanging_stage_is_killed_while_others_continue(tmp_path: Path) -> None:
     stages = prepare(tmp_path, "tests.planted:HANGS", NUMPY, at_once=2, timeout_s=8.0).run(Watcher()).stages
     assert [stage.reason for stage in stages] == ["no answer within 8 s (--timeout)", None]
 
 
-def test_a_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     first.mkdir()
     again.mkdir()
@@ -101,9 +101,9 @@ def test_leaving_the_pool_kills_running_workers(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"at_once": 0}, "at once 0: must be from 1 to 450"),
-        ({"at_once": 2, "precision": 0.01}, "at once 2: --precision is for times, and side by side"),
-        ({"at_once": 2, "profile": ["cupti"]}, "at once 2: --profile is for times"),
-        ({"at_once": 2, "lock_clocks_mhz": 1500}, "at once 2: --lock-clocks is for times"),
+        ({"at_once": 2, "precision": 0.01}, "at once 2: --precision needs times, and stages side by side"),
+        ({"at_once": 2, "profile": ["cupti"]}, "at once 2: --profile needs times"),
+        ({"at_once": 2, "lock_clocks_mhz": 1500}, "at once 2: --lock-clocks needs times"),
     ],
 )
 def test_contradicting_settings_are_refused(settings: dict[str, object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Two runs in one folder: the second is refused, and a killed one keeps nobody out."""
+"""Two runs in one folder: the second is refused, and a killed run releases its lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOLDER = "import sys, time\nfrom pathlib import Path\nfrom ladder.run.lock impor
 
 @pytest.fixture
 def holder(tmp_path: Path) -> subprocess.Popen[str]:
-    """Another process that has the lock of the folder."""
+    """Another process that holds the lock of the folder."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -30,7 +30,7 @@ def holder(tmp_path: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_run_is_refused_and_a_killed_one_keeps_nobody_out(
+def test_a_second_run_is_refused_and_a_killed_one_releases_the_lock(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     with pytest.raises(UsageError) as refused, alone_in(tmp_path):
@@ -42,12 +42,12 @@ def test_a_second_run_is_refused_and_a_killed_one_keeps_nobody_out(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_not_created(tmp_path: Path) -> None:
     with alone_in(tmp_path / "gone"):
         assert not (tmp_path / "gone").exists()
 
 
-def test_the_lock_is_let_go_when_the_run_fails(tmp_path: Path) -> None:
+def test_a_failing_run_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), alone_in(tmp_path):
         raise RuntimeError
     with alone_in(tmp_path):

@@ -11,7 +11,7 @@ from ladder.run.preflight import cut, gpu_has_no_room
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 
 
-def test_an_epoch_is_cut_to_so_many_steps() -> None:
+def test_max_steps_cuts_the_epoch() -> None:
     dataset = small_dataset()
     assert cut(dataset, 32, None) is dataset
     few = cut(dataset, 32, 3)
@@ -23,7 +23,7 @@ def test_an_epoch_is_cut_to_so_many_steps() -> None:
         cut(dataset, 32, 0)
 
 
-def test_what_a_gpu_has_no_room_for_is_told_by_an_estimate() -> None:
+def test_an_estimate_finds_networks_that_do_not_fit_into_gpu_memory() -> None:
     small = Problem(inputs=784, classes=10, hidden=(256,))
     large = Problem(inputs=784, classes=10, hidden=(65536,) * 3)  # 8.6 G parameters twice in float32: 64 GiB
     assert gpu_has_no_room(small, 60000, 8000.0) is None
@@ -31,10 +31,10 @@ def test_what_a_gpu_has_no_room_for_is_told_by_an_estimate() -> None:
     assert gpu_has_no_room(large, 60000, None) is None
     reason = gpu_has_no_room(large, 60000, 60_000.0)
     assert reason == "needs about 65 GiB of GPU memory, this GPU has 59 GiB; choose smaller layers"
-    assert gpu_has_no_room(small, 10_000_000, 24_000.0) is not None  # images count, too
+    assert gpu_has_no_room(small, 10_000_000, 24_000.0) is not None  # the images take memory, too
 
 
-def test_a_stage_on_a_gpu_without_room_is_skipped_before_it_is_tried(
+def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ladder.run.runner.missing", lambda needs: None)

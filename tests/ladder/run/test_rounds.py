@@ -1,4 +1,4 @@
-"""When a process is measured again, and when rounds are added; the times are made up, and nothing is run."""
+"""Which processes are repeated and which rounds are added; a script replaces the processes and makes up their times."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 OTHER = "tests.planted:PRINTS"
-Measure = Callable[[str, int, int], tuple[float, bool]]  # stage, round, attempt: the time, and whether disturbed
+Measure = Callable[[str, int, int], tuple[float, bool]]  # stage, round, attempt -> time in s, is it disturbed
 
 
 class Script:
-    """Stands in for processes: what they would measure, and in which order they were asked for."""
+    """Replaces processes: returns made-up results and records the order of the requests."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Script:
             process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2)
             return JobResult(device="cpu", plan=Plan(2, 1, 0), process=process)
 
-        def judge(self: Runner, row: StageRun, job: Job, report: JobResult, folder: Path) -> None:
-            attempt = script.asked.count((row.entry.stage.name, job.round)) - 1
-            row.add(report, checks(job.round, attempt), 0.9, shortened=False)
+        def judge(self: Runner, stage_run: StageRun, job: Job, report: JobResult, folder: Path) -> None:
+            attempt = script.asked.count((stage_run.name, job.round)) - 1
+            stage_run.add_process(report, checks(job.round, attempt), 0.9, shortened=False)
 
         def oracles(
             problem: object, dataset: object, runs: list[int | None], budget_s: float, curve_steps: int
@@ -62,8 +62,8 @@ class Script:
 
         monkeypatch.setattr(runner, "run_job", run_job)
         monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: self)
-        monkeypatch.setattr(Runner, "_judge", judge)
-        monkeypatch.setattr(Runner, "_note_oracle", lambda self, oracle: None)
+        monkeypatch.setattr(Runner, "_verify", judge)
+        monkeypatch.setattr(Runner, "_record_oracle", lambda self, oracle: None)
         monkeypatch.setattr(runner, "compute_all", oracles)
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
 
@@ -91,7 +91,7 @@ def half_width(stage: StageResult) -> float:
     return median_interval([process.runs_s[0] for process in stage.processes]).half_width
 
 
-def test_what_was_disturbed_is_measured_again_and_kept_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(
         monkeypatch, lambda name, round_, attempt: (1.0 + attempt, (name, round_, attempt) == ("numpy", 1, 0))
     )
@@ -104,11 +104,11 @@ def test_what_was_disturbed_is_measured_again_and_kept_beside(tmp_path: Path, mo
     assert numpy.set_aside[0].disturbed == ["waited for a busy core for 100% of the time"]
     assert numpy.timing is not None
     assert numpy.timing.runs_s == [1.0, 2.0, 1.0]
-    assert watcher.notes == ["numpy, round 2, is measured again: waited for a busy core for 100% of the time"]
+    assert watcher.notes == ["numpy: measuring round 2 again: waited for a busy core for 100% of the time"]
     assert load(tmp_path).stages[0] == numpy
 
 
-def test_what_stays_disturbed_is_kept_after_the_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_attempt_counts_even_if_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + attempt, True))
     results = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher())
     (stage,) = results.stages
@@ -117,10 +117,10 @@ def test_what_stays_disturbed_is_kept_after_the_last_attempt(tmp_path: Path, mon
     assert [process.runs_s for process in stage.set_aside] == [[1.0], [1.0], [2.0], [2.0]]
     assert all(process.disturbed for process in stage.processes)
     prepare(tmp_path, NUMPY, known=results).run(Watcher())
-    assert len(script.asked) == 6  # a finished run is not begun anew
+    assert len(script.asked) == 6  # resuming a finished run measures nothing
 
 
-def test_who_fails_by_the_timer_alone_while_disturbed_is_measured_again_at_once(
+def test_a_disturbed_process_that_fails_only_the_timer_check_is_repeated_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Script(
@@ -135,7 +135,7 @@ def test_who_fails_by_the_timer_alone_while_disturbed_is_measured_again_at_once(
     assert stage.checks == [verify_timer(0.0)]
 
 
-def test_who_fails_by_the_timer_every_time_or_undisturbed_or_by_more_stays_failed(
+def test_a_timer_failure_counts_if_undisturbed_or_repeated_or_not_the_only_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for disturbed, more, remeasure, attempts in [
@@ -151,39 +151,37 @@ def test_who_fails_by_the_timer_every_time_or_undisturbed_or_by_more_stays_faile
         assert (stage.reason or "").startswith("work outside of the timer")
 
 
-def test_nothing_is_measured_again_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_remeasure_nothing_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, True))
     (stage,) = prepare(tmp_path, NUMPY, rounds=2).run(Watcher()).stages
     assert (len(script.asked), len(stage.processes), stage.set_aside) == (2, 2, [])
 
 
 def scattered(name: str, round_: int, attempt: int) -> tuple[float, bool]:
-    """Numpy hardly differs between rounds, the other by up to 10 %."""
+    """Numpy varies little between rounds, the other stage by up to 10 %."""
     return 1.0 + (0.0001 if name == "numpy" else 0.1) * (round_ * 0.618 % 1), False
 
 
 def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered)
     numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.02).run(Watcher()).stages
-    assert rounds(numpy) == list(range(8))  # less than eight can never be told to be narrow
+    assert rounds(numpy) == list(range(8))  # fewer than eight never have a narrow interval
     assert len(rounds(other)) > 8
     assert rounds(other) == list(range(len(rounds(other))))
     assert script.asked[:16] == [(name, round_) for round_ in range(8) for name in ("numpy", "prints")]
-    assert script.oracles[1:] == [1000 * round_ for round_ in rounds(other)]  # each once, before it is needed
+    assert script.oracles[1:] == [1000 * round_ for round_ in rounds(other)]  # each once
     assert half_width(numpy) < half_width(other) <= 0.02
     earlier = msgspec.structs.replace(other, processes=other.processes[:-1])
-    assert half_width(earlier) > 0.02  # and not one round more than it took
+    assert half_width(earlier) > 0.02  # one round fewer was not enough
 
 
 def test_rounds_end_when_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered, seconds_each=10.0)
     prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.001, time_cap_s=85.0).run(Watcher())
-    assert len(script.asked) == 9  # the one that was begun at 80 s is brought to its end, and none after it
+    assert len(script.asked) == 9  # the one started at 80 s finishes, and no other starts
 
 
-def test_the_first_rounds_are_made_however_little_time_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_requested_rounds_are_made_even_without_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered, seconds_each=10.0)
     prepare(tmp_path, NUMPY, OTHER, rounds=3, precision=0.001, time_cap_s=1.0).run(Watcher())
     assert len(script.asked) == 6
@@ -207,12 +205,12 @@ def test_a_resumed_run_adds_what_its_precision_still_lacks(tmp_path: Path, monke
 
 
 def crashed(stage: StageResult, rounds: int) -> StageResult:
-    """The stage as a run leaves it whose process of the round after these was killed."""
+    """The stage of a run that was killed after this many rounds."""
     processes = stage.processes[:rounds]
     return msgspec.structs.replace(stage, status="crashed", reason="killed", processes=processes, timing=None)
 
 
-def test_what_a_crashed_stage_has_measured_is_kept_and_the_crash_is_not_forgotten(
+def test_a_resumed_crashed_stage_keeps_its_processes_and_records_the_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Script(monkeypatch, scattered)
@@ -238,7 +236,7 @@ def test_a_crashed_stage_of_an_older_version_is_measured_anew(tmp_path: Path, mo
     assert (again.stages[0].status, again.stages[0].crashed_before) == ("passed", "killed")
 
 
-def test_what_has_failed_a_check_is_not_tried_until_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_does_not_retry_a_failed_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered)
     whole = prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
     wrong = msgspec.structs.replace(whole.stages[0], status="failed", reason="first update", timing=None)
@@ -247,7 +245,7 @@ def test_what_has_failed_a_check_is_not_tried_until_it_passes(tmp_path: Path, mo
     assert (script.asked, again.stages) == ([], [wrong])
 
 
-def test_nothing_is_measured_again_once_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_repeated_after_the_time_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + 0.1 * round_, round_ > 1), seconds_each=1.0)
     prepare(tmp_path, NUMPY, rounds=2, precision=0.001, time_cap_s=3.0, remeasure=2).run(Watcher())
     assert script.asked == [("numpy", 0), ("numpy", 1), ("numpy", 2)]

@@ -1,4 +1,4 @@
-"""The scheduler: rounds, faults, and going on after a kill."""
+"""The scheduler: interleaved rounds, faulty stages, and resuming a killed run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAULTS = {
     "LEAVES": "exit code 7 and no result; see logs/leaves.1.log",
     "OUT_OF_MEMORY": "out of memory: Unable to allocate 9 TiB",
     "RAISES": "RuntimeError: the kernel said no",
-    "SHAPES": "its process left no whole parameters (parameters of shapes (4, 36) and (4,))",
+    "SHAPES": "its process left unusable parameters (parameters of shapes (4, 36) and (4,))",
 }
 
 
@@ -38,17 +38,19 @@ def after_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, St
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_leaves_a_row_with_its_reason(after_faults: tuple[dict[str, StageResult], Path], name: str) -> None:
+def test_a_faulty_stage_is_recorded_with_its_reason(
+    after_faults: tuple[dict[str, StageResult], Path], name: str
+) -> None:
     stage = after_faults[0][name]
     assert (stage.status, stage.reason, stage.timing) == ("crashed", FAULTS[name], None)
 
 
-def test_a_stage_that_hangs_is_ended_and_leaves_a_row_with_its_reason(tmp_path: Path) -> None:
+def test_a_hanging_stage_is_killed_and_recorded_with_its_reason(tmp_path: Path) -> None:
     (stage,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=2.0).run(Watcher()).stages
     assert (stage.status, stage.reason, stage.timing) == ("crashed", "no answer within 2 s (--timeout)", None)
 
 
-def test_the_ladder_goes_on_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
+def test_the_run_continues_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
     stages, folder = after_faults
     assert stages["NUMPY"].status == "passed"
     assert stages["PRINTS"].status == "passed"
@@ -57,14 +59,14 @@ def test_the_ladder_goes_on_after_faults(after_faults: tuple[dict[str, StageResu
     assert load(folder).stages == list(stages.values())
 
 
-def test_what_a_run_took_is_told_by_what_was_done(after_faults: tuple[dict[str, StageResult], Path]) -> None:
+def test_the_runs_time_is_recorded_by_activity(after_faults: tuple[dict[str, StageResult], Path]) -> None:
     results = load(after_faults[1])
     assert {"training the oracle", "importing libraries", "stages' processes", "checking"} == set(results.took_s)
     assert all(seconds > 0 for seconds in results.took_s.values())
-    assert sum(results.took_s.values()) < results.seconds  # nothing counts twice
+    assert sum(results.took_s.values()) < results.seconds  # no time is counted twice
 
 
-def test_rounds_are_interleaved_processes_of_their_own(tmp_path: Path) -> None:
+def test_rounds_are_interleaved_and_every_one_has_its_own_processes(tmp_path: Path) -> None:
     watcher = Watcher()
     results = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", rounds=2, repeats=3).run(watcher)
     assert [name for name, _, _ in watcher.finished] == ["numpy", "prints", "numpy", "prints"]
@@ -76,7 +78,7 @@ def test_rounds_are_interleaved_processes_of_their_own(tmp_path: Path) -> None:
     assert [process.round for process in results.stages[0].processes] == [0, 1]
 
 
-def test_the_oracle_makes_the_first_updates_once_for_all_stages(
+def test_the_oracle_computes_the_first_updates_once_for_all_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
@@ -92,14 +94,14 @@ def test_the_oracle_makes_the_first_updates_once_for_all_stages(
     assert made == [1, 3, 16]  # an epoch has sixteen steps
 
 
-def test_a_slow_stage_is_measured_over_fewer_epochs_and_says_so(tmp_path: Path) -> None:
+def test_a_slow_stage_is_measured_over_fewer_epochs_and_marked_as_shortened(tmp_path: Path) -> None:
     problem = small_problem(epochs=6, metrics_every=1)
     results = prepare(tmp_path, "tests.planted:SLOW", problem=problem, rounds=2, budget_s=2.0).run(Watcher())
     (stage,) = results.stages
     assert stage.status == "passed"
     assert stage.timing is not None
     assert stage.timing.shortened
-    assert 2 <= stage.timing.epochs < 6  # 1 s for each of two processes, over 0.2 s an epoch or somewhat more
+    assert 2 <= stage.timing.epochs < 6  # each of two processes has 1 s, an epoch takes 0.2 s or more
     assert {len(process.runs_s) for process in stage.processes} == {1}
 
 
@@ -109,7 +111,7 @@ def test_a_failed_stage_is_not_measured_again(tmp_path: Path) -> None:
     assert len(watcher.finished) == 1
 
 
-def test_only_what_is_missing_is_measured_when_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_resumed_run_measures_only_missing_rounds(tmp_path: Path) -> None:
     whole = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", rounds=2).run(Watcher())
     numpy, prints = whole.stages
     cut = msgspec.structs.replace(
@@ -135,7 +137,7 @@ if __name__ == "__main__":
 """
 
 
-def test_killed_halfway_the_results_are_whole_and_the_rest_can_be_measured(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_whole_results_and_can_be_resumed(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(SCRIPT)
     runner = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -155,14 +157,14 @@ def test_killed_halfway_the_results_are_whole_and_the_rest_can_be_measured(tmp_p
     assert watcher.jobs == 6 - sum(measured.values())
     assert [len(stage.processes) for stage in again.stages] == [3, 3]
     first, was = again.stages[0].processes[0], left.stages[0].processes[0]
-    assert msgspec.structs.replace(first, disturbed=was.disturbed) == was  # which the later ones may have a say in
+    assert msgspec.structs.replace(first, disturbed=was.disturbed) == was  # depends on the later processes as well
     assert all(stage.status == "passed" for stage in again.stages)
 
 
-def test_a_stage_that_the_problem_does_not_fit_is_skipped_with_what_to_try(
+def test_a_stage_that_does_not_fit_the_problem_is_skipped_with_an_alternative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "missing", lambda needs: None)  # a machine that has all that it needs
+    monkeypatch.setattr(runner, "missing", lambda needs: None)  # a machine that lacks nothing
     deep = small_problem(hidden=(8,) * 5)
     (stage,) = prepare(tmp_path, "stages.persistent.r1_persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
     assert stage.status == "skipped"
@@ -182,7 +184,9 @@ def test_a_rung_for_newer_gpus_is_skipped_with_the_rung_below(
     assert (stage.status, stage.reason) == ("skipped", f"{too_old}; try {instead}")
 
 
-def test_a_rung_that_lacks_a_package_as_well_says_that_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rung_that_also_lacks_a_package_names_only_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runner, "missing", lambda needs: "CuPy is not installed" if "cuda" in needs else None)
     (stage,) = prepare(tmp_path, "stages.tiles.r3_dependent_launch:STAGE").run(Watcher()).stages
     assert stage.reason == "CuPy is not installed"

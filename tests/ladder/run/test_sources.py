@@ -1,4 +1,4 @@
-"""A stage's hashes change with what it is made of, and with nothing else."""
+"""A stage's hashes change with the code that it uses, and with nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRID = "stages.persistent.r1_persistent_grid:STAGE"
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of our sources to change."""
+    """A copy of the sources, to be changed."""
     for folder in ("stages", "common"):
         shutil.copytree(sources.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(sources, "ROOT", tmp_path)
@@ -44,18 +44,20 @@ def forget() -> None:
     ("file", "source", "changed"),
     [
         ("stages/classic/r1_naive.py", NAIVE, ["sources"]),
-        ("stages/classic/r1_naive.py", "stages.classic.r6_cuda_graph:STAGE", ["sources"]),  # which climbs from it
+        ("stages/classic/r1_naive.py", "stages.classic.r6_cuda_graph:STAGE", ["sources"]),  # a rung that imports it
         ("stages/classic/r1_naive.py", NUMPY, []),
         ("stages/classic/r3_cublas.py", NAIVE, []),
         ("common/cuda/gpu.py", NAIVE, ["sources"]),
         ("common/oracle.py", NAIVE, []),
         ("stages/kernels/plain/gemm.cu", NAIVE, ["kernels"]),
-        ("stages/kernels/grid/grid.cuh", GRID, ["kernels"]),  # which its kernel includes
+        ("stages/kernels/grid/grid.cuh", GRID, ["kernels"]),  # a header of its kernel
         ("stages/kernels/grid/grid.cuh", NAIVE, []),
         ("stages/kernels/tiles/tile_tf32.cu", "stages.tiles.r3_tf32:STAGE", ["kernels"]),
     ],
 )
-def test_what_a_stage_is_made_of_is_in_its_hashes(tree: Path, file: str, source: str, changed: list[str]) -> None:
+def test_changed_code_changes_the_hashes_of_the_stages_that_use_it(
+    tree: Path, file: str, source: str, changed: list[str]
+) -> None:
     before = fresh(source)
     with (tree / file).open("a") as text:
         text.write(PLANTED.get(Path(file).suffix, PLANTED[".cu"]))
@@ -63,7 +65,7 @@ def test_what_a_stage_is_made_of_is_in_its_hashes(tree: Path, file: str, source:
     assert [name for name in ("sources", "kernels") if getattr(before, name) != getattr(after, name)] == changed
 
 
-def test_a_tree_somewhere_else_has_the_same_hashes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_in_another_folder_has_the_same_hashes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = fresh(NAIVE)
     monkeypatch.undo()
     assert fresh(NAIVE) == there
@@ -88,7 +90,7 @@ def test_every_stage_with_kernels_has_their_hash() -> None:
     assert all(source.startswith("stages.references.") for source in without)
 
 
-def test_a_user_s_file_counts_with_what_lies_beside_it(tmp_path: Path) -> None:
+def test_a_users_file_is_hashed_with_the_modules_beside_it(tmp_path: Path) -> None:
     module = NAIVE.partition(":")[0]
     for name, text in {
         "mine.py": f"from {module} import STAGE\nimport helper\nSOURCE = __file__.replace('.py', '.cpp')\n",

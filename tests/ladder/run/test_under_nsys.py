@@ -1,4 +1,4 @@
-"""A stage watched from outside, with a stand-in for nsys: what is kept, and what a failure costs."""
+"""Profiling a stage under nsys, with a fake nsys: which files are profiles, and what a failure costs."""
 
 from __future__ import annotations
 
@@ -26,27 +26,35 @@ JOB = Job(
     profile="nsys",
     budget_s=None,
 )
-Watch = Callable[[Trace, JobResult], Profile]
+Profiler = Callable[[Trace, JobResult], Profile]
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
-    """Watches a process that reports, and of which nsys has this trace."""
-    kept = tmp_path / "profiles"
+def profile_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiler:
+    """Profiles a process that returns the given result, with the given trace in nsys's report."""
+    profiles = tmp_path / "profiles"
 
-    def run(trace: Trace, report: JobResult) -> Profile:
+    def run(trace: Trace, result: JobResult) -> Profile:
         def run_job(
             job: Job, folder: Path, log: Path, timeout_s: float, wrap: Callable[[Sequence[str]], list[str]]
         ) -> JobResult:
-            assert wrap(["python"])[-3:] == ["-o", str(kept / "naive"), "python"]
-            assert not (kept / "naive.nsys-rep").exists()
-            return report
+            assert wrap(["python"])[-3:] == ["-o", str(profiles / "naive"), "python"]
+            assert not (profiles / "naive.nsys-rep").exists()
+            return result
 
         monkeypatch.setattr(under_nsys, "run_job", run_job)
         monkeypatch.setattr(nsys, "export", lambda *_: None)
         monkeypatch.setattr(nsys_export, "read", lambda _: trace)
-        return under_nsys.watch(
-            Path("nsys"), JOB, "naive", STEPS, 9.0, scratch=tmp_path, kept=kept, log=tmp_path / "log", timeout_s=1
+        return under_nsys.profile_under_nsys(
+            Path("nsys"),
+            JOB,
+            "naive",
+            STEPS,
+            9.0,
+            scratch=tmp_path,
+            profiles=profiles,
+            log=tmp_path / "log",
+            timeout_s=1,
         )
 
     return run
@@ -62,19 +70,19 @@ def two_epochs() -> Trace:
     )
 
 
-def test_a_watched_stage_has_a_profile_and_a_trace(watch: Watch, tmp_path: Path) -> None:
+def test_profiling_writes_a_profile_and_a_trace(profile_trace: Profiler, tmp_path: Path) -> None:
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "naive.nsys-rep").write_text("an older run's")
-    profile = watch(two_epochs(), JobResult())
+    profile = profile_trace(two_epochs(), JobResult())
     assert (profile.tool, profile.kernels_per_step, profile.plain_step_us) == ("nsys", 2, 9.0)
     assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["naive.nsys.trace.json.gz"]
 
 
-def test_a_process_that_failed_costs_the_profile(watch: Watch) -> None:
+def test_a_failed_process_leaves_no_profile(profile_trace: Profiler) -> None:
     with pytest.raises(ProfileError, match="killed by SIGSEGV"):
-        watch(two_epochs(), JobResult(error="killed by SIGSEGV"))
+        profile_trace(two_epochs(), JobResult(error="killed by SIGSEGV"))
 
 
-def test_a_trace_that_lacks_an_epoch_is_none(watch: Watch) -> None:
-    with pytest.raises(ProfileError, match="nsys saw 1 whole epochs instead of 2"):
-        watch(epoch_of(8, 0, totals=False), JobResult())
+def test_a_trace_without_all_epochs_is_refused(profile_trace: Profiler) -> None:
+    with pytest.raises(ProfileError, match="nsys recorded 1 whole epochs instead of 2"):
+        profile_trace(epoch_of(8, 0, totals=False), JobResult())

@@ -1,4 +1,4 @@
-"""Rows whose processes are profiled once they are timed: what a profiler brings, and all that it may cost."""
+"""Profiling stages after their timed runs: what the results record, and what a failing profiler costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def own_step_us(stage: StageResult, process: Process) -> float:
     return statistics.median(process.runs_s) / stage.timing.epochs / stage.timing.steps_per_epoch * 1e6
 
 
-def test_every_process_is_split_by_its_own_profile_and_the_row_is_their_mean(tmp_path: Path) -> None:
+def test_each_process_has_its_own_split_and_the_stage_has_their_mean(tmp_path: Path) -> None:
     stage = run(tmp_path, "PROFILED", rounds=3)
     assert (stage.status, stage.unprofiled) == ("passed", {})
     splits = []
@@ -49,10 +49,8 @@ def test_every_process_is_split_by_its_own_profile_and_the_row_is_their_mean(tmp
     assert load(tmp_path).stages == [stage]
 
 
-def test_a_profile_that_takes_long_is_taken_of_the_first_process_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "PROFILE_S", 0.0)
+def test_slow_profiling_covers_only_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "PROFILE_LIMIT_S", 0.0)
     stage = run(tmp_path, "PROFILED", rounds=3)
     assert [process.seen is None for process in stage.processes] == [False, True, True]
     assert stage.unprofiled == {}
@@ -60,7 +58,7 @@ def test_a_profile_that_takes_long_is_taken_of_the_first_process_alone(
     assert stage.profile.processes == 1
 
 
-def test_a_run_that_goes_on_takes_up_the_profiles_of_its_first_rounds(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_profiles_of_its_first_rounds(tmp_path: Path) -> None:
     whole = prepare(tmp_path, "tests.planted:PROFILED", profile=["cupti"], rounds=2).run(Watcher())
     (stage,) = whole.stages
     cut = msgspec.structs.replace(whole, stages=[msgspec.structs.replace(stage, processes=stage.processes[:1])])
@@ -80,7 +78,7 @@ def test_a_run_that_goes_on_takes_up_the_profiles_of_its_first_rounds(tmp_path: 
         ("PROFILER_HANGS", "CUPTI: no answer within 4 s (--timeout)"),
     ],
 )
-def test_a_profiler_that_fails_costs_the_profile_and_nothing_else(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_failing_profiler_costs_only_the_profile(tmp_path: Path, name: str, reason: str) -> None:
     stage = run(tmp_path, name, timeout_s=4.0 if "HANGS" in name else 60.0)
     assert (stage.status, stage.reason, stage.profile) == ("passed", None, None)
     assert stage.unprofiled == {"cupti": reason}
@@ -93,14 +91,14 @@ def test_a_stage_that_dies_after_its_profile_has_crashed(tmp_path: Path) -> None
     assert (stage.status, stage.reason) == ("crashed", "killed by SIGSEGV")
 
 
-def test_nsys_sees_the_stages_that_it_was_asked_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nsys_profiles_only_the_requested_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def watch(tool: Path, job: Job, name: str, *_: object, **__: object) -> Profile:
+    def profile_under_nsys(tool: Path, job: Job, name: str, *_: object, **__: object) -> Profile:
         asked.append(name)
         raise ProfileError("there is no nsys")
 
-    monkeypatch.setattr(runner, "watch", watch)
+    monkeypatch.setattr(runner, "profile_under_nsys", profile_under_nsys)
     monkeypatch.setattr("ladder.profile.nsys.find", lambda: Path("nsys"))
     both = [f"tests.planted:{name}" for name in ("PROFILED", "PROFILER_REFUSES")]
     wanted = ["profiler-refuses"]

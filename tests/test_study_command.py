@@ -246,7 +246,7 @@ def test_points_are_measured_apart_and_the_rest_when_it_is_resumed(here: Path) -
 def test_a_study_of_another_machine_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", write(here, TWO), "--out", "out"]) == 0
     for path in (here / "out").glob("*/results.json"):
-        path.write_text(path.read_text().replace('"model": "', '"model": "another '))
+        path.write_text(path.read_text().replace('"model":"', '"model":"another '))
     assert main(["study", "--resume", "out"]) == 2
     assert "out: was measured with another cpu than there is now" in capsys.readouterr().err
 

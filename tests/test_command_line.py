@@ -194,7 +194,7 @@ def test_an_out_that_holds_results_is_refused(refused: Refused) -> None:
 @pytest.mark.parametrize("command", ["report", "--resume"])
 def test_files_that_are_no_results_are_refused(refused: Refused, here: Path, command: str) -> None:
     raw = (here / "earlier" / "results.json").read_bytes()
-    later = raw.replace(b'"schema_version": ', b'"schema_version": 9')
+    later = raw.replace(b'"schema_version":', b'"schema_version":9')
     files = {"half.json": raw.rstrip()[:-1], "list.json": b"[1]", "other.json": b'{"a": 1}', "later.json": later}
     for name, content in files.items():
         (here / name).write_bytes(content)
@@ -237,7 +237,7 @@ def test_a_run_on_other_data_or_of_another_version_is_not_resumed(refused: Refus
     assert "earlier: was measured on digits, found here is other; give its --data-dir" in line
 
     file = here / "earlier" / "results.json"
-    file.write_text(file.read_text().replace('"name": "numpy"', '"name": "gone"'))
+    file.write_text(file.read_text().replace('"name":"numpy"', '"name":"gone"'))
     line = refused("--resume", "earlier")
     assert "earlier: measured gone, which this version does not have; start anew, or give its --stage-file" in line
 

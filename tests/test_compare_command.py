@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "empty.json": "",
         "foreign.json": '{"results": [{"command": "sleep 1"}]}',
         "list.json": "[1, 2]",
-        "later.json": whole.replace('"schema_version": 1', '"schema_version": 9'),
+        "later.json": whole.replace('"schema_version":1', '"schema_version":9'),
     }.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")

@@ -366,7 +366,7 @@ def readme(argv: list[str]) -> int:
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
     reference = ROOT / "results" / "reference"
     changed = update_readme(ROOT / "README.md", reference)
-    changed |= update_published(ROOT / "README.md", reference, plans)
+    changed |= update_published(ROOT / "docs" / "studies.md", reference, plans)
     changed |= update_limits(ROOT / "docs" / "method.md", ROOT / "README.md", reference)
     documents = "README.md and docs/method.md"
     print(f"{documents} are now up to date" if changed else f"{documents} were up to date")

@@ -22,6 +22,7 @@ from reports.facts.summary import heading
 from reports.facts.warnings import notices
 from reports.markdown.tables import cell, code, figure_links, notice_blocks, table
 
+PICTURE = ("<!-- picture:begin -->", "<!-- picture:end -->")
 LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
 NETWORKS = ("<!-- networks:begin -->", "<!-- networks:end -->")
 MOST_RUNGS = 15  # rows of a table that fits on a screen
@@ -31,6 +32,12 @@ Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to th
 
 class ReadmeError(Exception):
     """A page without the markers that a table belongs between: one line with the file, the reason and the way out."""
+
+
+def picture_block(runs: Runs) -> str:
+    """The picture of the first run with a timed rung; empty without one."""
+    timed = [folder for folder, run in runs if headline_rungs(run, MOST_RUNGS)]
+    return "".join(figure_links(["epoch_time.svg"], f"{timed[0]}/figures")) if timed else ""
 
 
 def ladder_block(runs: Runs) -> str:
@@ -43,7 +50,11 @@ def networks_block(runs: Runs) -> str:
     return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu))
 
 
-BLOCKS: dict[tuple[str, str], Callable[[Runs], str]] = {LADDER: ladder_block, NETWORKS: networks_block}
+BLOCKS: dict[tuple[str, str], Callable[[Runs], str]] = {
+    PICTURE: picture_block,
+    LADDER: ladder_block,
+    NETWORKS: networks_block,
+}
 
 
 def recorded_runs(page: Path, reference: Path) -> list[tuple[str, Results]]:
@@ -148,7 +159,6 @@ def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
     if not shown:
         yield f"No rung was timed in this run; its {report} says why."
         return
-    yield from figure_links(["epoch_time.svg"], f"{folder}/figures")
     stages = {stage.name: stage for stage in shown}
     yield table(
         ("Rung", "From", "What changes", "us/step", "x of from"),

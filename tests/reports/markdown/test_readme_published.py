@@ -39,8 +39,8 @@ def ours(one: Published) -> str:
     return line.split(" | ")[-1].removesuffix(" |")
 
 
-def test_the_readme_of_this_project_shows_the_published_numbers() -> None:
-    readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
+def test_the_studies_page_shows_the_published_numbers() -> None:
+    readme, reference = ROOT / "docs" / "studies.md", ROOT / "results" / "reference"
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
     assert published_is_current(readme, reference, plans), "`python run_ladder.py readme` writes it again"
     for plan in plans:

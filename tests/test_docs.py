@@ -1,0 +1,106 @@
+"""Documents: every relative link and anchor leads somewhere, and README stays short."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[1]
+README_WORDS, CHANGELOG_WORDS = 1100, 700
+ELSEWHERE = {".venv", "runs", "golden", "node_modules"}  # golden files render runs that have no folder
+PAGES = sorted(page for page in ROOT.rglob("*.md") if not ELSEWHERE & set(page.relative_to(ROOT).parts))
+CODE = [path for suffix in ("py", "cu", "cuh", "sh", "toml") for path in ROOT.rglob(f"*.{suffix}")]
+NAMED = re.compile(r"\b(?:docs|stages|tools)/[\w/.-]+\.md\b")  # a page as comments and docstrings name it
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tokens(page: Path) -> list[Token]:
+    parsed = MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
+    return [inner for token in parsed for inner in (token, *(token.children or ()))]
+
+
+def links(page: Path) -> Iterator[str]:
+    """The addresses of a page's links and images that are no web address."""
+    for token in tokens(page):
+        address = str(token.attrs.get("href") or token.attrs.get("src") or "")
+        if address and not re.match(r"[a-z]+:", address):
+            yield unquote(address)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors that a code host gives to a page's headings."""
+    found: set[str] = set()
+    for opening, inline in zip(tokens(page), tokens(page)[1:], strict=False):
+        if opening.type == "heading_open":
+            text = "".join(child.content for child in inline.children or ()).lower()
+            slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+            found.add(next(name for name in (slug, *(f"{slug}-{n}" for n in range(1, 99))) if name not in found))
+    return found
+
+
+def dead(page: Path, address: str) -> bool:
+    path, _, anchor = address.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists():
+        return True
+    return bool(anchor) and target.suffix == ".md" and anchor not in anchors(target)
+
+
+def words(page: Path) -> int:
+    """The words that a reader sees: no markup, no addresses."""
+    text = re.sub(r"<!--.*?-->|\]\([^)]*\)", " ", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_leads_to_a_file_and_to_a_heading(page: Path) -> None:
+    assert [address for address in links(page) if dead(page, address)] == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Of `a-b`, twice\n\n# Of `a-b`, twice\n\n[a](#of-a-b-twice-1) ![b](b.svg) [c](page.md#d)\n")
+    assert anchors(page) == {"of-a-b-twice", "of-a-b-twice-1"}
+    assert [address for address in links(page) if dead(page, address)] == ["b.svg", "page.md#d"]
+
+
+def test_every_page_that_code_names_exists() -> None:
+    here = [path for path in CODE if not ELSEWHERE & set(path.relative_to(ROOT).parts) and path != Path(__file__)]
+    named = {(name_of(path), page) for path in here for page in NAMED.findall(path.read_text(encoding="utf-8"))}
+    assert named
+    assert {(file, page) for file, page in named if not (ROOT / page).is_file()} == set()
+
+
+def test_readme_and_changelog_are_short() -> None:
+    assert words(ROOT / "README.md") <= README_WORDS
+    assert words(ROOT / "CHANGELOG.md") <= CHANGELOG_WORDS
+
+
+def test_every_page_of_the_notebook_is_in_its_index() -> None:
+    folder = ROOT / "docs" / "notebook"
+    assert {page.name for page in folder.glob("*.md")} - {"README.md"} == set(links(folder / "README.md")) & {
+        page.name for page in folder.glob("*.md")
+    }
+
+
+def test_every_page_of_docs_can_be_reached_from_readme() -> None:
+    seen, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        seen.add(page)
+        targets = {(page.parent / address.partition("#")[0]).resolve() for address in links(page)}
+        waiting += [target for target in targets if target.suffix == ".md" and target.is_file() and target not in seen]
+    moved = {ROOT / "docs" / "notes.md"}  # the name of the notebook in recorded reports
+    assert set((ROOT / "docs").rglob("*.md")) - moved <= seen

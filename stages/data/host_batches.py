@@ -1,4 +1,4 @@
-"""Batches in the host's memory, each in one piece, so that one copy brings it: its images, then its labels."""
+"""Batches in host memory, each contiguous for a single copy: its images, then its labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stages.engine.workspace import Array
 
 
 def packed(problem: Problem, train: Split) -> NDArray[np.float32]:
-    """Every full batch as a row (steps, B * I + B): images (B, I) float32, and the bits of labels (B,) int32."""
+    """All full batches as rows (steps, B * I + B): images (B, I) float32, then the bits of labels (B,) int32."""
     batch, steps = problem.batch_size, problem.steps(len(train.images))
     used = train.first(steps * batch)
     rows = np.empty((steps, batch * (problem.inputs + 1)), np.float32)

@@ -1,1 +1,1 @@
-"""Ablation: where the memory of a step's tensors comes from."""
+"""Ablation: the source of memory for a step's tensors."""

@@ -1,14 +1,17 @@
-"""cudaMallocAsync: memory is taken and given back in the order of the stream, without waiting for the device.
+"""cudaMallocAsync: memory is allocated and freed in stream order, without waiting for the device.
 
-Why: cudaFree has to be sure that no kernel uses the memory any more, and waits for all of them. The stream knows the
-order: what is freed after a kernel may be given to the next one, though none of them has run yet.
+Why: cudaFree must be sure that no kernel uses the memory any more, and waits for all of them. A stream knows the
+order: memory freed after one kernel can serve the next one before either has run.
 
-Change: memory. The same calls at the same places, cudaMallocAsync and cudaFreeAsync on the stream of the kernels. They
-take from a pool of the driver's, which gives back to the device what is unused at a synchronisation, as it does
-unless told otherwise.
+Change: memory. The same calls at the same places, cudaMallocAsync and cudaFreeAsync on the kernels' stream. They use
+a pool of the driver, which by default returns unused memory to the device at every synchronisation.
 
-Expect: no wait, so that launches and kernels overlap again; four calls of each at about 1 us, and so 8 to 10 us a step
-more than the ladder's rung without any: 55 us for softmax regression. cudaMalloc itself is called no more.
+Expect: no wait, so launches and kernels overlap again; four calls of each at about 1 us, so 8 to 10 us a step more
+than without allocation: 55 us for softmax regression. cudaMalloc itself is not called any more.
+
+Found: recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048 and 8,192: 111, 123, 175 and 177 us,
+against 132, 273, 882 and 539 with cudaMalloc. Against `sparse-metrics` that is -1, 17, 65 and 0 us more. Why 2,048
+costs that much is not explained; its runs range from 172 to 395 us.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from stages.memory.step_memory import PerStep
 
 
 class StreamOrdered(PerStep):
-    """cudaMallocAsync and cudaFreeAsync."""
+    """Memory by cudaMallocAsync and cudaFreeAsync."""
 
     allocator = "cudaMallocAsync"
 

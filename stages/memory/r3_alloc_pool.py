@@ -1,17 +1,17 @@
-"""A caching pool: what a step gives back is kept by the process, and handed out again to the next.
+"""Caching pool: the process keeps freed memory and reuses it in the next step.
 
-Why: even in the order of the stream each of a step's calls goes to the driver, only to be given the same memory again.
+Why: even in stream order each call goes to the driver, only to receive the same memory again.
 
-Change: memory. CuPy's pool, as CuPy uses for its arrays: it asks cudaMalloc for memory that it has none of, and never
-gives back. After the first step every request is a look into a list of free blocks of that size.
+Change: memory. CuPy's pool, the one behind CuPy's arrays: it calls cudaMalloc for memory that it lacks and never
+frees. After the first step every request is a look into a list of free blocks of that size.
 
-Expect: no call to CUDA after the first step. What remains is the pool's own work in the host's program, about
-0.5 us for a tensor: 47 us for softmax regression, where the host is the bound, and nothing to be seen where the kernels
-are.
+Expect: no call to CUDA after the first step. The pool's own work in the host's program remains, about 0.5 us a
+tensor: 47 us for softmax regression, where the host is the bottleneck, and no difference where the kernels are.
 
-Found: no call to CUDA after the preparation, but nothing cheap about it: 62 us in the one run of a trial, and under
-CUPTI 78.9 us a step, against 78.2 in the order of the stream and 71.6 without any. To its own code, a tensor costs the
-pool about as much as two calls cost the driver.
+Found: no call to CUDA after preparation, but not cheap: 62 us for softmax regression in one run of a trial, and under
+CUPTI 78.9 us a step, against 78.2 in stream order and 71.6 without allocation. The pool's own code costs about as
+much for a tensor as two calls into the driver. Recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048
+and 8,192: 112, 110, 125 and 175 us, against 112, 105, 110 and 178 for `sparse-metrics`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stages.memory.step_memory import PerStep
 
 
 class CachingPool(PerStep):
-    """CuPy's pool."""
+    """Memory from CuPy's pool."""
 
     allocator = "pool"
 

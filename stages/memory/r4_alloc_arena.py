@@ -1,12 +1,16 @@
-"""All allocated once: what every rung of the ladder does, as the last of the ways to get memory.
+"""Allocate once: memory is allocated during preparation, as in every rung of the ladder.
 
-Why: a pool finds out in every step what it found in the step before. The tensors of a step are known beforehand.
+Why: a pool finds in every step what it found in the step before. The tensors of a step are known beforehand.
 
-Change: memory. All tensors have theirs from the preparation to the end. It is `sparse-metrics` again in every part, for
+Change: memory. All tensors keep theirs from preparation to the end. Every part equals `sparse-metrics`, for
 comparison with the rungs below.
 
-Expect: 1 to 2 us a step less than from the pool where the host is the bound, else the same, and the same as
-`sparse-metrics`: what these two differ by is noise. No call to any allocator in any epoch.
+Expect: 1 to 2 us a step less than from the pool where the host is the bottleneck, else the same. Differences from
+`sparse-metrics` are noise. No call to any allocator in any epoch.
+
+Found: recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048 and 8,192: 103, 133, 159 and 175 us,
+against 112, 105, 110 and 178 for `sparse-metrics`, which does the same work. So noise of the host in this recording
+reaches 49 us, and differences below that say nothing.
 """
 
 from __future__ import annotations

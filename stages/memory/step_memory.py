@@ -1,4 +1,4 @@
-"""Memory for the tensors of a step that is taken before it and given back after it."""
+"""Memory for a step's tensors, acquired before the step and released after it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from stages.engine.workspace import Array
 
 
 class PerStep(Memory):
-    """Each tensor of a step by a call of its own to an allocator; subclasses say to which."""
+    """One allocator call for each tensor of a step; a subclass names the allocator."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
-    allocator: ClassVar[str]  # as common.cuda.step_memory knows it
+    allocator: ClassVar[str]  # a name in common.cuda.gpu.ALLOCATORS
 
     def __init__(self, device: Any) -> None:
         self._step_allocator = device.step_allocator(self.allocator)
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """A tensor that has memory during a step only."""
+        """A tensor with memory during a step only."""
         tensor: Array = self._step_allocator.empty(shape, dtype)
         return tensor
 
     def zero(self, array: Array) -> None:
-        """Nothing: it would not last."""
+        """Does nothing: the memory does not outlive a step."""
 
     def around(self, step: RunStep) -> RunStep:
-        """The step between taking and giving back."""
+        """The step between acquire and release."""
         acquire, release = self._step_allocator.acquire, self._step_allocator.release
 
         def between(images: Array, labels: Array, with_totals: bool) -> None:

@@ -1,9 +1,9 @@
-"""How one cluster of blocks trains a network with hidden layers: what lies where, and what does not fit.
+"""The memory plan of a cluster that trains a network with hidden layers, and its limits.
 
-persistent-cluster hands problems with hidden layers to this part. Everything is counted in chunks of eight units, eight
-images and sixteen features, padded with zeros, which train to zeros: chunk c of a hidden layer belongs to block c % 16,
-which keeps the weights into the next layer from its own units, and everything else about them. The first layer is
-wider than the others, so that `split` blocks share the features of what their units see, as few blocks as will do.
+persistent-cluster uses it for all problems with hidden layers. Everything is counted in chunks of eight units, eight
+images and sixteen features, padded with zeros, which train to zeros. Chunk c of a hidden layer belongs to block c %
+16, which keeps everything about it, including the weights from its units to the next layer. The first layer is wider
+than the others: `split` blocks share the features of their units, as few blocks as fit.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ BLOCKS, WARPS, LANES = 16, 16, 32  # mlp_plan.cuh
 THREADS = LANES * WARPS
 SPLITS = (1, 2, 4, 8, 16)
 MOST_LAYERS = 5
-MOST_SHARED_BYTES = 227 * 1024 - 512  # of a block on sm_90, less what the kernel declares by itself
-MOST_IMAGES, MOST_CLASSES = 128, 16  # eight images for each block's softmax; two chunks of classes
+MOST_SHARED_BYTES = 227 * 1024 - 512  # of a block on sm_90, without the kernel's static memory
+MOST_IMAGES, MOST_CLASSES = 128, 16  # eight images a block in the softmax; two chunks of classes
 EDGE, CHUNK = 16, 8
 TILE_BYTES = EDGE * EDGE * 2  # of pixels
 WEIGHT_BYTES = CHUNK * CHUNK * 4  # of a chunk by a chunk, float32
-HALF_BYTES = CHUNK * CHUNK * 2  # of such a matrix, float16; a number is the sum of so many of them:
+HALF_BYTES = CHUNK * CHUNK * 2  # of a float16 matrix; a number is the sum of this many:
 EXACT, ROUNDED = 2, 1
 
 
 class ClusterMlp:
-    """An epoch of a network with hidden layers by one cluster, for problems without a misfit."""
+    """An epoch of a network with hidden layers by one cluster; the problem must fit."""
 
     def __init__(self, setup: Setup, halves: int = EXACT) -> None:
         problem, tensors = setup.problem, setup.tensors
@@ -54,64 +54,64 @@ class ClusterMlp:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a block keeps what in its shared memory; sizes in chunks, tiles and pairs of chunks, offsets in bytes."""
+    """Layout of a block's shared memory; sizes in chunks, tiles and pairs of chunks, offsets in bytes."""
 
     problem: Problem
-    split: int  # blocks among which the features of a unit are divided
-    ways: int  # warps among which the features of a block are divided
-    halves: int = EXACT  # float16 that are added up to a number: two to a float32, or one
-    shares: bool = False  # logits lie where the first layer's exchange does, and have no memory of their own
+    split: int  # blocks that share the features of a unit
+    ways: int  # warps that share the features of a block
+    halves: int = EXACT  # float16 summands of a number: two for float32's class, or one
+    shares: bool = False  # logits use the memory of the first layer's exchange
 
     @property
     def pairs(self) -> int:
-        """Of chunks of eight images, in a batch."""
+        """Pairs of chunks of eight images in a batch."""
         return -(-self.problem.batch_size // EDGE)
 
     @property
     def slice_tiles(self) -> int:
-        """Of sixteen features, in one block."""
+        """Tiles of sixteen features in a block."""
         return -(-self.problem.inputs // (EDGE * self.split))
 
     @property
     def tiles(self) -> int:
-        """Of sixteen features, in a batch as it is uploaded."""
+        """Tiles of sixteen features in an uploaded batch."""
         return self.slice_tiles * self.split
 
     @property
     def slots(self) -> list[int]:
-        """How many chunks of each hidden layer a block has."""
+        """Chunks of each hidden layer in a block."""
         return [-(-width // (CHUNK * BLOCKS)) for width in self.problem.hidden]
 
     @property
     def chunks(self) -> list[int]:
-        """Of all layers."""
+        """Chunks of every layer."""
         return [*(slots * BLOCKS for slots in self.slots), MOST_CLASSES // CHUNK]
 
     @property
     def hops(self) -> int:
-        """Exchanges of a step that follow each other: a layer's, one each way; the first one's only if it is split."""
+        """Dependent exchanges of a step: one each way a layer; the first layer's only if it is split."""
         return 2 * (len(self.problem.hidden) + (self.split > 1))
 
     @property
     def can_share(self) -> bool:
-        """Whether the first layer's exchange has room for logits, and is idle while they come and are read.
+        """Whether the first layer's exchange has room for logits and is idle while they arrive and are read.
 
-        With one hidden layer it is not: a block may send logits while another still waits for the first layer's parts.
+        With one hidden layer it is not idle: a block may send logits while another still waits for the first layer.
         """
         return len(self.problem.hidden) > 1 and self._logits_bytes <= self._sections()["exchanges"][0]
 
     @property
     def shared_bytes(self) -> int:
-        """Of each block."""
+        """Dynamic shared memory of a block, in bytes."""
         return sum(sum(sizes) for sizes in self._sections().values())
 
     def macros(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> tuple[tuple[str, str], ...]:
-        """What the kernel is compiled with; where parameters begin as of `ParameterMemory`."""
+        """The kernel's macros; the begins of parameters are those of `ParameterMemory`."""
         numbers = self.numbers(weight_begins, bias_begins)
         return (("PLAN", ",".join(map(str, numbers))), ("FACTOR_HALVES", str(self.halves)))
 
     def numbers(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> list[int]:
-        """What struct Plan of mlp_plan.cuh has; where parameters begin as of `ParameterMemory`."""
+        """The fields of struct Plan in mlp_plan.cuh; the begins of parameters are those of `ParameterMemory`."""
         offsets, end = {}, 0
         for name, sizes in self._sections().items():
             offsets[name] = [end + before for before in itertools.accumulate(sizes[:-1], initial=0)]
@@ -129,14 +129,14 @@ class Plan:
 
     @property
     def _logits_bytes(self) -> int:
-        """Of what all senders add to the logits of a block's eight images."""
-        part = 2 * self.halves * HALF_BYTES  # of a sender, both chunks of classes
-        return BLOCKS * (part + part // LANES)  # a lane's more, for the sake of shared memory's banks
+        """Bytes of all senders' parts of the logits of a block's eight images."""
+        part = 2 * self.halves * HALF_BYTES  # one sender's, both chunks of classes
+        return BLOCKS * (part + part // LANES)  # one lane's padding avoids bank conflicts
 
     def _sections(self) -> dict[str, list[int]]:
-        """Sizes in bytes of what a block keeps in shared memory, in this order."""
+        """Sizes in bytes of the sections of a block's shared memory, in order."""
         first, matrix = self.slots[0], self.halves * HALF_BYTES
-        part = 2 * matrix  # of a chunk by a pair, as it is sent to be added up: float32, or rounded too
+        part = 2 * matrix  # a partial sum of a chunk by a pair: float32, or float16
         parts = [first * self.split * self.ways, *self.chunks[1:]]
         between = zip(self.slots, self.chunks[1:], strict=True)
         return {
@@ -153,19 +153,19 @@ class Plan:
 
 
 def plan_for(problem: Problem, halves: int = EXACT) -> Plan | None:
-    """How a problem's networks fit the cluster; None if never."""
+    """The best plan that fits the cluster; None if none does."""
     return next((plan for plan in plans(problem, halves) if plan.shared_bytes <= MOST_SHARED_BYTES), None)
 
 
 def plans(problem: Problem, halves: int = EXACT) -> Iterator[Plan]:
-    """Those to choose from, the best first: the features of a unit in as few blocks as will do.
+    """Candidate plans, best first: features of a unit in as few blocks as possible.
 
-    Then those whose logits have no memory of their own, also with fewer ways than there are warps for.
+    Plans whose logits share memory come last, also with fewer warps than there are.
     """
     for shares, split in itertools.product((False, True), SPLITS):
         plan = Plan(problem, split, 1, halves, shares)
         chunks, strips = plan.slots[0] * split, -(-plan.pairs // 2)
-        tasks = (chunks // 2 if chunks % 2 == 0 else chunks) * strips  # of the first layer
+        tasks = (chunks // 2 if chunks % 2 == 0 else chunks) * strips  # of the first layer's products
         ways = [ways for ways in SPLITS if ways == 1 or (ways * tasks <= WARPS and ways <= plan.slice_tiles)]
         if shares:
             fewer = (replace(plan, ways=number) for number in reversed(ways))
@@ -175,25 +175,25 @@ def plans(problem: Problem, halves: int = EXACT) -> Iterator[Plan]:
 
 
 def misfit(problem: Problem, steps: int, halves: int = EXACT) -> str:
-    """Why a problem with hidden layers does not fit the cluster; empty if it does."""
+    """Why a problem with hidden layers does not fit the cluster, as a sentence; empty if it fits."""
     hidden = ",".join(map(str, problem.hidden))
     if len(problem.layers) > MOST_LAYERS:
-        return f"hidden layers of {hidden}: it takes {MOST_LAYERS - 1} at most"
+        return f"{len(problem.hidden)} hidden layers ({hidden}) exceed the limit of {MOST_LAYERS - 1}."
     if problem.batch_size > MOST_IMAGES:
-        return f"batch size {problem.batch_size}: it takes {MOST_IMAGES} at most"
+        return f"Batch size {problem.batch_size} exceeds the limit of {MOST_IMAGES}."
     if problem.classes > MOST_CLASSES:
-        return f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
+        return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
     plan = plan_for(problem, halves)
     if plan is None:
-        return f"hidden layers of {hidden} with batches of {problem.batch_size}: too much for {BLOCKS} multiprocessors"
+        return f"Hidden layers {hidden} at batch size {problem.batch_size} do not fit {BLOCKS} multiprocessors."
     most = steps * plan.tiles * plan.pairs * EDGE * EDGE
-    return f"{steps:,} steps: its memory reaches {MOST_ELEMENTS:,} numbers" if most > MOST_ELEMENTS else ""
+    return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if most > MOST_ELEMENTS else ""
 
 
 def matrices(device: Device, batches: Sequence[Array], tiles: int) -> Array:
-    """Batches of images (B, I) as matrices of 8 images by 8 features, those of the same features side by side.
+    """Batches of images (B, I) as matrices of 8 images by 8 features, all images of the same features together.
 
-    Returns float16 (steps, 2 tiles, 2 pairs, 8, 8); zeros where there is no image or no feature.
+    Returns float16 (steps, 2 * tiles, 2 * pairs, 8, 8), padded with zeros.
     """
     steps, (batch, inputs) = len(batches), batches[0].shape
     pairs = -(-batch // EDGE)

@@ -1,7 +1,7 @@
-"""How persistent-grid divides a network among blocks: which layers are cut into tiles, how large, and where all lies.
+"""The division of a network among the blocks of persistent-grid: tiles of layers, and the place of everything.
 
-Counts are of float32 numbers unless said; a number's parts in a tile are half as large (kernels/tile_product.cuh). The
-arithmetic of `_tile_cycles` is a rough one, made to rank tiles.
+Counts are of float32 numbers unless said; a number's part in a tile is half as large (kernels/tile_product.cuh). The
+cycles are rough estimates that rank tiles.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from common.problem import Problem
 from stages.engine.workspace import MOST_ELEMENTS
 
 THREADS, WARPS = 512, 16  # persistent_grid.cu
-EDGE, TILE = 16, 8  # rows of a fragment of a product, and what is added up at once; its columns
-ALL_PARTS = 3  # bfloat16 that a float32 is the sum of
-RUN = 16  # numbers of 16 bits, in an odd count of which a tile's rows come
-TASK = 32  # outputs or inputs of what no block owns
-MOST_K, MOST_N = 512, 256  # inputs and outputs of a tile
-CHUNK = 64  # rows of a batch in shared memory where not all of them fit
-STEP = 1 << 5  # outputs, at which rows of a tensor are cut
-LINE = 32  # where copies to shared memory begin: 16 bytes further on, each would need two writes
+EDGE, TILE = 16, 8  # a fragment's rows, also its k; its columns
+ALL_PARTS = 3  # bfloat16 summands of a float32
+RUN = 16  # 16-bit numbers; a tile's row is an odd number of runs
+TASK = 32  # outputs or inputs of a task: a tile of weights that no block owns
+MOST_K, MOST_N = 512, 256  # limits of a tile's inputs and outputs
+CHUNK = 64  # rows of a batch in shared memory if the whole batch does not fit
+STEP = 1 << 5  # outputs; tensors' rows are padded to a multiple
+LINE = 32  # alignment of copies to shared memory: 16 bytes further, each needs two writes
 
 BARRIER_CYCLES = 1_900
-L2_BYTES_PER_CYCLE = 40  # of one block's reads, when all blocks read
+L2_BYTES_PER_CYCLE = 40  # one block's reads, when all blocks read
 ALL_L2_BYTES_PER_CYCLE = 2_700
-SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.42, 0.36, 0.3)  # of shared memory, for a layer's tiles: tried until all fits
-PRODUCT_CYCLES = 6.5  # of an instruction, for one of four tensor cores
-TASK_CYCLES = 2_000  # of a tile of what no block owns
-STEP_CYCLES = 100  # of sixteen k, until their loads and products have followed each other
+SHARES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.42, 0.36, 0.3)  # of shared memory for a layer's tiles, tried in turn
+PRODUCT_CYCLES = 6.5  # of an instruction on one of four tensor cores
+TASK_CYCLES = 2_000  # of a task
+STEP_CYCLES = 100  # of sixteen k: loads and dependent products
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class LayerPlan:
 
     @property
     def tiles(self) -> int:
-        """How many tiles the weights are cut into."""
+        """Number of tiles of the weights."""
         return self.slices * self.columns
 
 
 @dataclass(frozen=True)
 class GridPlan:
-    """A division: what the kernel is told, and what it needs."""
+    """A division: the kernel's parameters and its memory."""
 
     steps: int
     sizes: Sizes
@@ -89,18 +89,18 @@ class GridPlan:
 
     @property
     def barriers(self) -> int:
-        """Of all blocks, in a step."""
+        """Grid barriers of a step."""
         return 4 * self.sizes.wide - 2
 
     @property
     def images_shape(self) -> tuple[int, int, int, int]:
-        """(steps, slices, rows, tile_k): the images as the first layer's tiles take them."""
+        """(steps, slices, rows, tile_k): the images in the order of the first layer's tiles."""
         first = self.layers[0]
         return self.steps, first.slices, self.sizes.rows, first.tile_k
 
     @property
     def macros(self) -> tuple[tuple[str, str], ...]:
-        """What the kernel is compiled with."""
+        """The kernel's macros."""
         layers = itertools.chain(*map(astuple, self.layers))
         plan, of_layers = (",".join(map(str, numbers)) for numbers in (astuple(self.sizes), layers))
         return ("PARTS", str(self.parts)), ("PLAN", plan), ("LAYERS", of_layers)
@@ -115,9 +115,9 @@ def make_plan(
     shared_bytes: int,
     parts: int = ALL_PARTS,
 ) -> GridPlan | None:
-    """The division for so many blocks, each with so much shared memory; None where not even small tiles fit.
+    """The division among `blocks` blocks with `shared_bytes` each; None if not even small tiles fit.
 
-    `weights` and `biases` say where the layers' parameters begin, `parts` how many of a float32's products take.
+    `weights` and `biases` are the begins of the layers' parameters, `parts` the bfloat16 parts of a factor.
     """
     layers = [
         LayerPlan(layer.fan_in, layer.fan_out, weight, bias)
@@ -143,7 +143,7 @@ def make_plan(
 
 
 def _ways(problem: Problem, rows: int, blocks: int) -> Iterator[tuple[int, bool, bool]]:
-    """How many layers are wide, whether tiles are held and the tail's weights kept; the best that fits is the first."""
+    """(wide layers, tiles held in shared memory, the small layers' weights kept there), best first."""
     last = len(problem.layers) - 1
     wides = []
     for wide in range(1, max(last, 1) + 1):
@@ -156,14 +156,14 @@ def _ways(problem: Problem, rows: int, blocks: int) -> Iterator[tuple[int, bool,
 
 
 def _tail_cycles(inputs: int, outputs: int, rows: int, blocks: int) -> float:
-    """What a layer of the tail takes about in a step."""
+    """Approximate cycles of a small last layer in a step."""
     size = inputs * outputs
     busy = min(rows, blocks)
     return max(4 * size / L2_BYTES_PER_CYCLE, 4 * size * busy / ALL_L2_BYTES_PER_CYCLE) + -(-rows // blocks) * size / 16
 
 
 def _helpers(first: LayerPlan, tasks: int, blocks: int, cycles: float) -> tuple[float, int]:
-    """What tasks add to the cycles of the first layer's tiles, and by how many blocks: those without a tile, or all."""
+    """Cycles that tasks add to the first layer's, and the blocks that do them: those without a tile, or all."""
     idle = blocks - first.tiles
     by_all = TASK_CYCLES * -(-tasks // blocks), blocks
     return min(by_all, (max(0.0, TASK_CYCLES * -(-tasks // idle) - cycles), idle)) if idle > 0 else by_all
@@ -182,9 +182,9 @@ def _cut(
     *,
     is_first: bool,
 ) -> LayerPlan | None:
-    """The layer in the tiles that take least time; None where none fits."""
+    """The layer cut into the fastest tiles; None if none fit."""
     best: tuple[float, LayerPlan] | None = None
-    outputs = TILE if is_first else EDGE  # what they come in: others are added up on the way back
+    outputs = TILE if is_first else EDGE  # granularity: other layers' outputs are also summed over in the backward pass
     for tile_k in range(EDGE, min(_up(layer.inputs, EDGE), MOST_K) + 1, EDGE):
         for tile_n in range(outputs, min(_up(layer.outputs, outputs), MOST_N) + 1, outputs):
             slices, columns = -(-layer.inputs // tile_k), -(-layer.outputs // tile_n)
@@ -203,16 +203,16 @@ def _cut(
 
 
 def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, parts: int, *, is_first: bool) -> float:
-    """What the layer's products take about in a step."""
+    """Approximate cycles of the layer's products in a step."""
     rounds = -(-layer.tiles // blocks)
-    of_inputs = 1 if is_first else parts  # one holds a pixel exactly
+    of_inputs = 1 if is_first else parts  # a pixel is exact in one part
 
     def product(m: int, n: int, k: int, of_left: int) -> float:
         down, across = -(-m // EDGE), n // TILE
         beside = 4 if down * across > 2 * WARPS else 2 if down * across > WARPS else 1
         rounds = -(-down * -(-across // beside) // WARPS)
         products = sum(left + right < parts for left in range(of_left) for right in range(parts))
-        loads = WARPS * (4 * of_left + 2 * parts * beside)  # of 128 bytes of shared memory, one a cycle
+        loads = WARPS * (4 * of_left + 2 * parts * beside)  # 128 bytes of shared memory a cycle
         return rounds * (k // EDGE) * max(4 * beside * products * PRODUCT_CYCLES, loads, STEP_CYCLES)
 
     forward = product(rows, layer.tile_n, layer.tile_k, of_inputs)
@@ -239,14 +239,14 @@ def _place(
     parts: int,
     helpers: int,
 ) -> GridPlan:
-    """Everything gets its place."""
+    """The plan with all offsets."""
     placed, space = [], 0
     strides = [
         max(_up(layer.outputs, STEP), layer.columns * layer.tile_n, above.slices * above.tile_k)
         for layer, above in zip(layers, [*layers[1:], layers[-1]], strict=True)
     ]
     for index, layer in enumerate(layers):
-        stride = max(strides[:wide]) if index < wide else strides[index]  # what is alike is as far apart
+        stride = max(strides[:wide]) if index < wide else strides[index]  # equal layers get equal strides
         size = rows * stride // (2 if parts == 1 else 1)  # of Passed, in kernels/tile_product.cuh
         placed.append(replace(layer, output=space, doutput=space + size, stride=stride))
         space += 2 * size
@@ -287,7 +287,7 @@ def _place(
 
 
 def floats_of(rows: int, cols: int, parts: int = 1) -> int:
-    """What a tile of so many parts, of 16 bits each, takes in shared memory; rows are as far apart as in the kernel."""
+    """Float32 numbers of shared memory for a tile of `parts` 16-bit parts, with the kernel's row padding."""
     return parts * rows * (-(-cols // RUN) | 1) * RUN // 2
 
 

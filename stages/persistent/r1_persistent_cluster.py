@@ -1,24 +1,23 @@
-"""A persistent cluster: one launch trains a whole epoch, and the weights never leave the chip meanwhile.
+"""Persistent cluster: one launch on 16 multiprocessors trains an epoch; weights stay on the chip.
 
-Why: in a graph a step is still eight kernels, each with about 1 us from the one before it, and each fetches from
-memory what the one before left there. Softmax regression has 31 KB of weights, and 2 MFLOP to do in a step.
+Why: in a graph a step is still eight kernels, about 1 us apart, and each fetches its predecessor's results from
+memory. Softmax regression has only 31 KB of weights, and 2 MFLOP a step.
 
 Change: launch. One thread-block cluster of sixteen multiprocessors trains an epoch: weights in registers, logits and
-their gradients through distributed shared memory. It absorbs gemm, epilogue, head and update. A second kernel, on the
-rest of the chip, multiplies each batch with the one before it, which lets most of a step overlap with the step before;
-in every epoch anew, and while the epoch before it is trained.
-Networks of one to four hidden layers, as far as shared memory takes them, go to a kernel of their own
-(cluster_plan.py).
+their gradients through distributed shared memory. It absorbs gemm, epilogue, head and update. A second kernel on the
+rest of the chip multiplies each batch with the one before it, so that most of a step overlaps with the step before.
+It does so anew in every epoch, while the previous epoch is trained. Networks of one to four hidden layers, if shared
+memory can hold them, use another kernel (cluster_plan.py).
 
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
 times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, 6.9 us for
 784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
 
-Found: 1.18 us on an H200, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24 us with earlier kernels.
-What holds it back are the warps that multiply, and the exchange as much; docs/notes.md has what was measured and tried.
-784-128-128-128-10 takes 6.56 us, since messages take twice what was expected; 784-256-10 6.14, after 8.68 with a kernel
-that split the first layer's weights in every step; and 784-256-256-256-10 11.7, after 13.2 with messages that did not
-come in turns.
+Found: recorded on an H200: 1.18 us for 784-10, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24 us
+with earlier kernels. Two loops limit it equally: the warps that multiply, and the exchange (docs/notes.md).
+784-128x3-10 takes 6.51 us, since messages take twice the expected time. 784-256-10 takes 6.09, below the estimate,
+after 8.68 with a kernel that split the first layer's weights in every step. 784-256x3-10 takes 11.9 in the study of
+hidden sizes, after 13.2 when messages did not come in turns.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ from stages.persistent import cluster_plan
 
 BLOCKS, THREADS, SHARED_BYTES = 16, 576, 212 * 1024  # persistent_cluster.cu
 GRAM_THREADS, GRAM_BYTES = 256, 192 * 1024  # neighbour_grams.cu
-EDGE, TILE = 16, 8  # images or features of a fragment, and of a matrix in it
+EDGE, TILE = 16, 8  # images or features: of a fragment, of a matrix in it
 LANES = 32
-MOST_IMAGES = 128  # of a batch: eight for each block
-MOST_FEATURES = 1024  # the bias among them: 64 for each block
+MOST_IMAGES = 128  # of a batch: eight a block
+MOST_FEATURES = 1024  # including the bias: 64 a block
 MOST_CLASSES = 16
 
 
 class ClusterEpoch(Launch):
-    """An epoch by one cluster of blocks; raises ValueError for a problem that does not fit it."""
+    """An epoch by one cluster of blocks; ValueError for a problem that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    rung: ClassVar[str] = "persistent-cluster"  # which messages begin with
-    halves: ClassVar[int] = cluster_plan.EXACT  # float16 that a factor is the sum of, with hidden layers
+    rung: ClassVar[str] = "persistent-cluster"  # prefix of error messages
+    halves: ClassVar[int] = cluster_plan.EXACT  # float16 summands of a factor in networks with hidden layers
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
@@ -60,20 +59,20 @@ class ClusterEpoch(Launch):
 
     @classmethod
     def for_validation(cls) -> type[Launch]:
-        """A captured graph of the parts that the training kernel absorbs."""
+        """A captured graph of the parts that training absorbs."""
         return r6_cuda_graph.GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem of so many steps an epoch does not fit the cluster, and what to try; empty if it does."""
+        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
         reason = cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else _misfit(problem, steps)
-        return f"{reason}; try persistent-grid" if reason else ""
+        return f"{reason} Closest rung here: `persistent-grid`." if reason else ""
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
-        """The hops of a step, one after the other, whatever the GPU.
+        """Dependent cluster hops of a step, the same on every GPU.
 
-        Softmax regression exchanges twice in each step, but one step ahead, so that a step waits for one of them.
+        Softmax regression exchanges twice in a step but works one step ahead, so a step waits for one exchange.
         """
         plan = cluster_plan.plan_for(problem, cls.halves) if problem.hidden else None
         return Exchanges(cluster_hops=plan.hops if plan else 1)
@@ -84,7 +83,7 @@ class ClusterEpoch(Launch):
 
 
 class ClusterRegression:
-    """An epoch of softmax regression by one cluster of blocks."""
+    """An epoch of softmax regression by one cluster."""
 
     def __init__(self, setup: Setup) -> None:
         problem, tensors = setup.problem, setup.tensors
@@ -94,28 +93,28 @@ class ClusterRegression:
         self._learning_rate = float32(problem.learning_rate)
         self._train = setup.kernel("cluster/persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
         self._multiply_neighbours = setup.kernel("cluster/neighbour_grams.cu", "neighbour_grams", BLOCKS, GRAM_BYTES)
-        # The products run beside trainings where there is room for both; elsewhere a training waits for its own.
+        # Products of neighbouring batches run beside the training if the GPU has room for both, else before it.
         self._device, self._others = setup.device, self._multiply_neighbours.clusters_at_once(GRAM_THREADS) - 1
         self._images = fragments(setup.device, [images for images, _ in tensors.batches])
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
             own[...] = labels
         shape = (max(self._steps - 1, 1), 2 * self._pairs, self._pairs, LANES, 8)
-        # By an epoch's parity: products with a flag for each step, and when they may be made.
+        # By an epoch's parity: products with a flag a step, and the event that frees their memory.
         empty = setup.device.empty
         self._products = [(empty(shape, np.float16), empty(shape[:1], np.int32)) for _ in range(2)]
         self._free = [setup.device.event() for _ in range(2)]
         for (_, ready), free in zip(self._products, self._free, strict=True):
             setup.device.zero(ready)
-            free.record(setup.device.stream)  # once all is set up, for which a second stream would not wait by itself
+            free.record(setup.device.stream)  # after set-up, for which the second stream does not wait by itself
         self._epochs = 0
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order.
 
-        The products wait for the training two epochs ago alone. Since the host is epochs ahead of the GPU, unless it
-        has waited for totals, they are made while the last epoch is trained. The training waits for the flag of each
-        step, and so ends after they were made: nothing has to join the streams.
+        The products wait only for the training two epochs ago. The host runs epochs ahead of the GPU, unless it has
+        waited for totals, so they run beside the previous epoch's training. The training waits for the flag of each
+        step and ends after all products: the streams need no join.
         """
         self._epochs += 1
         number, parity = np.int32(self._epochs), self._epochs % 2
@@ -129,27 +128,27 @@ class ClusterRegression:
 
 
 def _misfit(problem: Problem, steps: int) -> str:
-    """Why softmax regression does not fit the cluster; empty if it does."""
+    """Why softmax regression does not fit the cluster, as a sentence; empty if it fits."""
     if problem.batch_size % EDGE or problem.batch_size > MOST_IMAGES:
-        return f"batch size {problem.batch_size}: it takes multiples of {EDGE} up to {MOST_IMAGES}"
+        return f"Batch size {problem.batch_size} is not a multiple of {EDGE} up to {MOST_IMAGES}."
     if problem.inputs >= MOST_FEATURES:
-        return f"{problem.inputs} inputs: it takes {MOST_FEATURES - 1} at most"
+        return f"{problem.inputs} inputs exceed the limit of {MOST_FEATURES - 1}."
     if problem.classes > MOST_CLASSES:
-        return f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
+        return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
     pairs, tiles = fragment_counts(problem)
     most = steps * pairs * max(tiles, 2 * pairs) * EDGE * EDGE
-    return f"{steps:,} steps: its memory reaches {MOST_ELEMENTS:,} numbers" if most > MOST_ELEMENTS else ""
+    return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if most > MOST_ELEMENTS else ""
 
 
 def fragment_counts(problem: Problem) -> tuple[int, int]:
-    """How many fragments of sixteen a batch has, and the features with the bias."""
+    """Numbers of fragments of sixteen: of a batch's images, and of the features with the bias."""
     return problem.batch_size // EDGE, -(-(problem.inputs + 1) // EDGE)
 
 
 def fragments(device: Device, batches: Sequence[Array]) -> Array:
     """Batches of images (B, I) as matrices of 16 images by 16 features, each as four of 8 by 8.
 
-    Returns float16 (steps, tiles, B / 16, 2, 2, 8, 8). A pixel of 1, the bias's, follows the last feature, then zeros
+    Returns float16 (steps, tiles, B / 16, 2, 2, 8, 8). After the last feature come the bias's pixel, 1, and zeros to
     fill the last tile.
     """
     steps, (batch, inputs) = len(batches), batches[0].shape

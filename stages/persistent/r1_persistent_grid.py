@@ -1,22 +1,25 @@
-"""A persistent grid: one cooperative launch trains a whole epoch, on every multiprocessor, whatever the layers.
+"""Persistent grid: one launch on all multiprocessors trains a whole epoch, for any network.
 
-Why: in a graph a step is still a dozen kernels, each with about 1 us from the one before it; each fetches its weights
-from memory, and many of them leave most of the chip idle.
+Why: in a graph a step is still a dozen kernels, about 1 us apart. Each fetches its weights from memory, and many
+leave most of the chip idle.
 
-Change: launch. One block a multiprocessor stays for the epoch. Blocks own tiles of the weights and keep them in shared
-memory, so that no weight travels and its update waits for nobody; only activations, gradients and parts of sums do,
-through the L2 cache, with a barrier of all blocks after each phase: two a step for one hidden layer. Last layers that
-are small are one phase: a block takes a row of the batch through all of them, to the loss and back. It absorbs gemm,
-epilogue, head and update. Products are on tensor cores, in three bfloat16 parts a factor, which keeps float32's class.
+Change: launch. One block a multiprocessor stays for the epoch. Blocks own tiles of the weights and keep them in
+shared memory, so weights do not travel and an update needs no wait. Activations, gradients and partial sums go
+through the L2 cache, with a barrier of all blocks after each phase: two a step for one hidden layer. Small last
+layers form one phase: a block takes a row of the batch through all of them, to the loss and back. The launch absorbs
+gemm, epilogue, head and update. Products use tensor cores, with three bfloat16 parts a factor, which keeps float32's
+class.
 
-Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference takes 25: two barriers of 0.9 us, about
-0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with batches
-of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
+Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference takes 25: two barriers of 0.9 us,
+about 0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with
+batches of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 
-Found: 12.4 us for 784-1024-10 on an H200, 6.5, 9.0 and 48.4 for the others; 14, 29, 25 and 87 us with the first
-version of the kernel. Factors in tf32 parts took twice the cycles that they should have, and copies that began 16 bytes
-after where memory's sectors do up to a fifth of a step. What is left above the estimate are rows, and waiting for parts
-of sums (docs/notes.md).
+Found: recorded on an H200: 6.50 us for 784-256-10, 12.3 for 784-1024-10, 8.96 for 784-128x3-10, 48.2 for
+784-784x4-10, and 4.56 for 784-10; the first version took 14, 29, 25 and 87 us for the first four. Factors in tf32
+parts took twice the expected cycles. Copies that began 16 bytes past a sector of memory cost up to a fifth of a step.
+The rows, and waits for partial sums, still exceed the estimate (docs/notes.md). It loses to `cuda-graph` where
+weights do not fit on the chip, 495 against 453 us for 784-4096x3-10, and with large batches: 784-256-10 in the study
+of batch sizes takes 122 against 97.9 us at 2,048.
 """
 
 from __future__ import annotations
@@ -34,15 +37,15 @@ from stages.engine.recipe import Launch, Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 from stages.persistent.grid_plan import ALL_PARTS, THREADS, GridPlan, make_plan
 
-SMALLEST_SHARED_BYTES = 64 << 10  # that a block can have, of all GPUs from sm_75 on
+SMALLEST_SHARED_BYTES = 64 << 10  # a block's maximum on the smallest GPU, sm_75
 
 
 class GridEpoch(Launch):
-    """An epoch by one cooperative launch; raises ValueError for a problem that does not fit."""
+    """An epoch by one cooperative launch; ValueError for a problem that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
     rung: ClassVar[str] = "persistent-grid"
-    parts: ClassVar[int] = ALL_PARTS  # of a number, that products take
+    parts: ClassVar[int] = ALL_PARTS  # bfloat16 parts of a factor
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors, device = setup.tensors, setup.device
@@ -71,18 +74,18 @@ class GridEpoch(Launch):
 
     @classmethod
     def for_validation(cls) -> type[Launch]:
-        """A captured graph of the parts that the training kernel absorbs."""
+        """A captured graph of the parts that training absorbs."""
         return r6_cuda_graph.GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem of so many steps an epoch does not fit every GPU, and what to try; empty if it does."""
+        """Why a problem with `steps` steps an epoch does not fit every GPU, and the closest rung; empty if it fits."""
         reason = _misfit(problem, steps, cls.parts)
-        return f"{reason}; try {r6_cuda_graph.STAGE.name}" if reason else ""
+        return f"{reason} Closest rung here: `{r6_cuda_graph.STAGE.name}`." if reason else ""
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
-        """The barriers of a step; as few as there can be where no plan fits what is known of the GPU."""
+        """Grid barriers of a step; the minimum, two, if no plan fits this GPU."""
         places = [0] * len(problem.layers)
         plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes, cls.parts)
         return Exchanges(grid_barriers=plan.barriers if plan else 2)
@@ -94,7 +97,7 @@ class GridEpoch(Launch):
 
 
 def plan_for(setup: Setup, parts: int) -> GridPlan:
-    """The division of the workspace's problem among the device's multiprocessors."""
+    """The plan for the set-up's problem on its device."""
     parameters = setup.tensors.parameters
     plan = make_plan(
         setup.problem,
@@ -105,26 +108,26 @@ def plan_for(setup: Setup, parts: int) -> GridPlan:
         setup.device.block_shared_bytes,
         parts,
     )
-    assert plan is not None, "misfit() has tried it for the smallest GPU"
+    assert plan is not None, "misfit() accepted the smallest GPU"
     return plan
 
 
 def _misfit(problem: Problem, steps: int, parts: int) -> str:
-    """Why a problem does not fit; empty if it does."""
+    """Why a problem does not fit, as a sentence; empty if it fits."""
     places = [0] * len(problem.layers)
     if make_plan(problem, steps, places, places, 1, SMALLEST_SHARED_BYTES, parts):
         return ""
     numbers = problem.batch_size * max(steps * problem.inputs, 4 * sum(problem.hidden))
     if numbers < MOST_ELEMENTS // 2:
         units = f"{problem.layers[-1].fan_in:,} and {problem.classes:,} units"
-        return f"a row of {units} takes more than {SMALLEST_SHARED_BYTES >> 10} KiB of shared memory"
-    return f"{steps:,} steps of {problem.batch_size:,} images: its memory reaches {MOST_ELEMENTS:,} numbers"
+        return f"A row of {units} needs more than {SMALLEST_SHARED_BYTES >> 10} KiB of shared memory."
+    return f"{steps:,} steps of {problem.batch_size:,} images exceed the limit of {MOST_ELEMENTS:,} numbers."
 
 
 def slices_of(device: Device, batches: Sequence[Array], plan: GridPlan) -> Array:
-    """The batches (B, I) as the first layer's tiles take them: (steps, slices, rows, tile_k), zeros around them.
+    """The batches (B, I) in the order of the first layer's tiles: (steps, slices, rows, tile_k), padded with zeros.
 
-    In bfloat16, which is a float32's first half: 256ths lose nothing.
+    They are bfloat16, a float32's upper half, in which 256ths are exact.
     """
     images = device.empty(plan.images_shape, np.uint16)
     device.zero(images)

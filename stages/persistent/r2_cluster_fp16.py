@@ -1,17 +1,17 @@
-"""A persistent cluster, in float16: factors are rounded to one float16 where persistent-cluster has two.
+"""Persistent cluster, float16: each factor is one float16 instead of the sum of two.
 
-Why: as for persistent-cluster. Two halves to a factor keep float32's class, and cost twice the instructions of the
-first layer's passes, twice the bytes of every message, and their splitting, in every phase between two messages.
+Why: two halves a factor keep float32's class. They double the instructions of the first layer's passes and the bytes
+of every message, and have to be split in every phase.
 
-Change: launch. The same kernel, compiled for one half: a fragment's sixteen rows are units, which were eight in two
-halves, and parts of sums travel as float16. Weights and sums stay float32. Not bfloat16, since images are float16
-already, exactly, and three more bits are free: numbers of these networks keep far from where float16 ends. Networks
-with hidden layers only.
+Change: launch. The same kernel, compiled for one half a factor. A fragment's sixteen rows hold sixteen units instead
+of eight in two halves, and partial sums travel as float16. Weights and sums stay float32. float16 has three bits more
+than bfloat16 at no cost here: images are exact in it, and these networks' numbers stay far below its limit. For
+networks with hidden layers only.
 
 Expect: 5 us a step for 784-256-10 with batches of 128, 5.8 us for 784-128-128-128-10 with batches of 32.
 
-Found: 4.20 and 5.12 us on an H200, where persistent-cluster takes 6.14 and 6.56: 16 and 12 % less than expected,
-since the update and the exchange gain as much as the products do (docs/notes.md).
+Found: recorded on an H200: 4.17 us for 784-256-10 and 5.11 for 784-128x3-10, where persistent-cluster takes 6.09 and
+6.51. That is 17 and 12 % below the estimates, since update and exchange gain as much as the products (docs/notes.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stages.persistent.r1_persistent_cluster import ClusterEpoch
 
 
 class Float16Cluster(ClusterEpoch):
-    """An epoch by one cluster of blocks, for networks with hidden layers."""
+    """An epoch by one cluster of blocks in float16, for networks with hidden layers."""
 
     precision: ClassVar[Precision] = "float16"
     rung: ClassVar[str] = "cluster-fp16"
@@ -33,9 +33,9 @@ class Float16Cluster(ClusterEpoch):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem of so many steps an epoch does not fit, and what to try; empty if it does."""
+        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
         if not problem.hidden:
-            return f"no hidden layers: it takes networks that have some; try {r1_persistent_cluster.STAGE.name}"
+            return f"Needs at least one hidden layer. Closest rung here: `{r1_persistent_cluster.STAGE.name}`."
         return super().misfit(problem, steps)
 
 

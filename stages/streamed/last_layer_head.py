@@ -1,4 +1,4 @@
-"""The head of a network together with its last layer: one kernel in one cluster of blocks."""
+"""The head together with the last layer: one kernel in one cluster of blocks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MOST_BYTES = 224 * 1024  # of shared memory a block
 
 
 class LastLayerHead(Head):
-    """The head, and all that is to be done for the layer before it."""
+    """The head and everything of the last layer: forward, backward and update."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     includes_last_layer: ClassVar[bool] = True
-    rung: ClassVar[str]  # which messages begin with
-    below: ClassVar[str]  # which takes any network
+    rung: ClassVar[str]  # prefix of error messages
+    below: ClassVar[str]  # the closest rung for any network
 
     def __init__(self, setup: Setup) -> None:
         problem, tensors = setup.problem, setup.tensors
@@ -37,32 +37,32 @@ class LastLayerHead(Head):
 
     @classmethod
     def for_validation(cls) -> type[Head]:
-        """A head that updates nothing."""
+        """A head without an update."""
         return FusedHead
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
-        """Why a problem does not fit the cluster, and what to try; empty if it does."""
+        """Why a problem does not fit the cluster, and the closest rung; empty if it fits."""
         fan_in, needed, reason = problem.layers[-1].fan_in, shared_bytes(problem), ""
         if not problem.hidden:
-            reason = "no hidden layer: it takes one at least"
+            reason = "Needs at least one hidden layer."
         elif problem.classes > MOST_CLASSES:
-            reason = f"{problem.classes} classes: it takes {MOST_CLASSES} at most"
+            reason = f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
         elif fan_in % 4:
-            reason = f"{fan_in} units before the classes: it takes multiples of 4"
+            reason = f"{fan_in} units before the classes are not a multiple of 4."
         elif fan_in > BLOCKS * 2 * THREADS or needed > MOST_BYTES:
-            what = f"batch size {problem.batch_size:,}, {fan_in:,} units before the classes"
-            most = f"{MOST_BYTES:,} bytes a block, {BLOCKS * 2 * THREADS:,} units"
-            reason = f"{what}: {needed:,} bytes a block; it takes {most} at most"
-        return f"{reason}; try {cls.below}" if reason else ""
+            what = f"Batch size {problem.batch_size:,} with {fan_in:,} units before the classes"
+            most = f"{MOST_BYTES:,} bytes a block and {BLOCKS * 2 * THREADS:,} units"
+            reason = f"{what} needs {needed:,} bytes a block; the limits are {most}."
+        return f"{reason} Closest rung here: `{cls.below}`." if reason else ""
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
-        """Labels (B,) and the last hidden layer's output to its gradient; updates the last layer."""
+        """Compute the last hidden layer's gradient from its output and labels (B,); update the last layer."""
         self._kernel(1, THREADS, *self._read, labels, *self._written, *self._sizes, int32(with_totals), self._rate)
 
 
 def shared_bytes(problem: Problem, cluster: int = BLOCKS) -> int:
-    """What each block of the cluster needs."""
+    """Shared memory of each block, in bytes."""
     batch, own = problem.batch_size, 4 * blocks(problem.layers[-1].fan_in, 4 * cluster)
     of_threads = THREADS * (2 * problem.classes | 1)
     return 4 * (batch * (own | 4) + (own + 2 * batch) * problem.classes + of_threads + 2 * batch)

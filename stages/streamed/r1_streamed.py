@@ -1,21 +1,22 @@
-"""Streamed: on the way back the weights of a wide layer are read and written once, and copied ahead.
+"""Streamed: wide layers' weights are copied ahead; going back, each is read and written once.
 
-Why: for three hidden layers of 4,096 a step is bound by memory, 147 MB of weights, of which no cache holds much. On the
-way back they are read for the gradient of the layer's inputs, and at once read again, to be updated and written: 192 MB
-for a layer where 128 would do, and the warps ask for their next numbers when they begin to multiply the last.
+Why: with three hidden layers of 4,096 memory is the bottleneck: 147 MB of weights, of which caches hold little. The
+backward pass reads them for the gradient of the layer's inputs, then reads them again to update and write them: 192
+MB for a layer instead of 128. Warps ask for their next numbers only when they begin to multiply the last.
 
-Change: gemm. The product of a gradient with weights is held back until the next call, which asks for the update of the
-same weights: both become one kernel, which keeps its weights in registers from the one product to the other. There,
-forward and in the first layer's update, asynchronous copies bring what comes next, 256 bytes of a row at once. L2 keeps
-the same share of the weights from pass to pass. The rung below's kernels stay where they measure faster, or where a
-size does not fit: more than 32 rows, say.
+Change: gemm. The gemm withholds the product of a gradient with weights until the next call, which asks for the update
+of the same weights. One kernel then does both and keeps the weights in registers in between. There, forward, and in
+the first layer's update, asynchronous copies fetch the next weights, 256 bytes of a row at once. L2 keeps the same
+share of the weights from pass to pass. The rung below's kernels stay where they measure faster, or where a size does
+not fit, for example more than 32 rows.
 
-Expect: for 784-4096x3-10, batch 32, 50 us for a layer's way back where two kernels take 97, and 28 forward instead of
-33: in all 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notes.md). After a fourth one took
-218, 200 by what L2 keeps, and by a first layer's update that leaves out a gradient nobody reads.
+Expect: for 784-4096x3-10, batch 32, 50 us for a layer's backward pass where two kernels take 97, and 28 forward
+instead of 33: 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notes.md). After a fourth took
+218: 200, by L2's share, and by a first layer's update without the unused gradient of the images.
 
-Found: 201 us on an H200, where the rung below takes 304. Before L2 kept anything a layer's way back took 53 us; forward
-the kernel was as fast as the rung below's, 32 us. Twice as many warps made a step 3 % faster (docs/notes.md).
+Found: recorded on an H200: 201 us for 784-4096x3-10 where the rung below takes 304. In the five narrower networks the
+two differ by less than 2 %. Before L2 kept anything, a layer's backward pass took 53 us; forward the kernel was as
+fast as the rung below's, 32 us. Twice as many warps made a step 3 % faster (docs/notes.md).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from stages.tiles.r3_exact_u8 import ExactGemm
 
 
 class ExactStreamed(StreamedGemm, ExactGemm):
-    """In two tf32 parts of each factor."""
+    """Streamed products with two tf32 parts a factor."""
 
     streamed: ClassVar[tuple[str, str, str]] = (
         "streamed/streamed_split.cu",

@@ -1,16 +1,18 @@
-"""Streamed, in bfloat16: the weights of a wide layer are copied ahead, and on the way back read and written once.
+"""Streamed bfloat16: as in streamed, wide layers' weights are copied ahead; products in bfloat16.
 
-Why: as for streamed; and with one product in place of three, the copies are what takes the time.
+Why: as for streamed. With one product in place of three, the copies take most of the time.
 
 Change: gemm. As in streamed, on top of bf16.
 
-Expect: for 784-4096x3-10, batch 32, 36 us for a layer's way back instead of 70, and 20 forward instead of 23: 152 us a
-step, where three earlier versions took 210, 188 and 180. After a fourth one took 167, 150 by what L2 keeps.
+Expect: for 784-4096x3-10, batch 32, 36 us for a layer's backward pass instead of 70, and 20 forward instead of 23:
+152 us a step, where three earlier versions took 210, 188 and 180. After a fourth took 167: 150, by the weights that
+L2 keeps.
 
-Found: 157 us on an H200, where the rung below takes 235, and 165 where its tiles are chosen forward, which measure as
-fast by themselves. Before L2 kept anything a layer's way back took 42.5 us, at 3.2 TB/s, with as many warps and copies
-under way as one likes: what bounds it, it seems, is memory that is read and written at once, whose rate for a plain
-copy is 4.2. Forward was 22.5 us, the rung below's 23.4 (docs/notes.md).
+Found: recorded on an H200: 157 us for 784-4096x3-10 where the rung below takes 235. In the study of hidden sizes, 166
+us: tiles were chosen forward there, which measure as fast by themselves. Before L2 kept anything, a layer's backward
+pass took 42.5 us at 3.2 TB/s, however many warps and copies were under way. Memory that is read and written at once
+seems to be the limit; a plain copy reaches 4.2 TB/s. Forward took 22.5 us, the rung below's kernel 23.4
+(docs/notes.md).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from stages.tiles.r3_bf16 import BFloat16Gemm
 
 
 class BFloat16Streamed(StreamedGemm, BFloat16Gemm):
-    """In bfloat16."""
+    """Streamed products in bfloat16."""
 
     streamed: ClassVar[tuple[str, str, str]] = (
         "streamed/streamed_bf16.cu",

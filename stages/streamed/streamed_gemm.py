@@ -1,4 +1,4 @@
-"""A layer's weights streamed through blocks: forward, and back in one pass over them; each where it measures faster."""
+"""Products that stream a layer's weights through blocks, forward and backward, where they measure faster."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ WIDTH = 64
 PITCH, WIDER = WIDTH + 8, WIDTH + 16
 DEPTH = 64
 INPUTS_PITCH = DEPTH + 8
-MOST_ROWS = 32  # of a batch
+MOST_ROWS = 32  # images of a batch
 BACK_PIECES = 3
-PARTS = WIDTH // STEP  # of a piece, each a warp's
-HELD = 8  # bytes for an input, which is there in as many parts as products take
+PARTS = WIDTH // STEP  # of a piece, one a warp
+HELD = 8  # bytes of an input, with all of its parts
 FORWARD_PIECES = 4
-PATCHES = 16  # of weights, some of which stay in L2
-KEPT_SHARE = 0.4  # of L2, at most, for those; docs/notes.md has what was tried
+PATCHES = 16  # groups of weights; some stay in L2
+KEPT_SHARE = 0.4  # of L2 at most, for weights that stay; docs/notes.md has the trials
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
-Product = tuple[Array, Array, Array, ProductSpec]  # two factors, the product, and what else is to be done
-WayBack = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs, and its update
+Product = tuple[Array, Array, Array, ProductSpec]  # two factors, the output, the options
+WayBack = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs and its update
 
 
 class StreamedGemm(TileGemm):
-    """The rung below's products, or with streamed weights where that measures faster; a layer's way back as one."""
+    """The rung below's products, or streamed ones where faster; a layer's backward pass in one kernel."""
 
     streamed: ClassVar[tuple[str, str, str]]
-    """A file, and its kernels: forward and back."""
+    """A file and its two kernels: forward, backward."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -57,7 +57,7 @@ class StreamedGemm(TileGemm):
         self._withheld: Product | None = None
 
     def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: ProductSpec) -> Candidate:
-        """The rung below's way, or one of ours."""
+        """The rung below's product, or a streamed one."""
         below = super()._fastest(tiles, a, left, b, out, how)
         own = [*self.ways_forward(a, b, how), *self.ways_to_update(a, b, how)]
         if not own:
@@ -70,7 +70,7 @@ class StreamedGemm(TileGemm):
         return ways[fastest]
 
     def ways_forward(self, a: Array, b: Array, how: ProductSpec) -> list[Callable[..., None]]:
-        """All ways to multiply inputs (B, I) with weights (I, O) where a bias is added; none for other products."""
+        """Streamed candidates for inputs (B, I) @ weights (I, O) with a bias; none for other products."""
         (rows, inputs), outputs = a.shape, b.shape[-1]
         if how[:4] != (False, False, 1.0, 0.0) or how.kind not in ("bias", "relu_bias"):
             return []
@@ -82,7 +82,7 @@ class StreamedGemm(TileGemm):
         ]
 
     def ways_to_update(self, a: Array, b: Array, how: ProductSpec) -> list[Callable[..., None]]:
-        """All ways to update weights by inputs (B, I) and a gradient (B, O) alone: back, for inputs that need none."""
+        """Streamed candidates for an update alone, from inputs (B, I) and a gradient (B, O)."""
         if how.kind != "bias_row" or how.beta != 1.0 or not (cuts := self._cuts_back(b, a.shape[1])):
             return []
         unneeded, no_byte = self._empty((1,), np.float32), self._empty((1, 0), np.uint8)
@@ -94,7 +94,7 @@ class StreamedGemm(TileGemm):
         return [partial(update, cut) for cut in cuts]
 
     def _splits(self, tiles: int, pieces: int) -> list[int]:
-        """Blocks of a cluster, each with a piece at least; more than one only where tiles are few."""
+        """Candidate cluster sizes in blocks, each block with work; more than one only for few tiles."""
         most = MOST_SPLIT_BLOCKS // tiles if self._with_clusters else 1
         return [split for split in CLUSTERS if split == 1 or split <= min(pieces, most)]
 
@@ -132,7 +132,7 @@ class StreamedGemm(TileGemm):
         way(back, update)
 
     def _fastest_way_back(self, back: Product, update: Product) -> WayBack:
-        """What measures fastest, on copies of what it writes."""
+        """The fastest candidate, timed on copies of the output."""
         doutputs, weights, dinputs, how_back = back
         scratch = weights.copy()
         trial = (doutputs, scratch, dinputs, how_back), (update[0], doutputs, scratch, update[3].for_trial())
@@ -145,14 +145,14 @@ class StreamedGemm(TileGemm):
         return ways[fastest]
 
     def ways_back(self, doutputs: Array, weights: Array) -> list[WayBack]:
-        """All ways for a gradient (B, O) and weights (I, O), two kernels first."""
+        """Candidates for a gradient (B, O) and weights (I, O); two separate kernels come first."""
         return [
             self._two_kernels,
             *(partial(self._one_kernel, *cut) for cut in self._cuts_back(doutputs, weights.shape[0])),
         ]
 
     def _cuts_back(self, doutputs: Array, inputs: int) -> list[tuple[int, int]]:
-        """Blocks of a cluster, and groups of a block; no block without a piece."""
+        """Candidate (blocks of a cluster, groups of a block); every block has work."""
         rows, outputs = doutputs.shape
         if rows > MOST_ROWS or outputs % STEP:
             return []
@@ -182,9 +182,9 @@ class StreamedGemm(TileGemm):
 
 
 def back_bytes(groups: int) -> int:
-    """What a block with so many groups of inputs needs: its inputs, and pieces of what is copied."""
+    """Shared memory of a block with `groups` groups of inputs, in bytes: inputs and copied pieces."""
     return HELD * MOST_ROWS * OWN * groups + 4 * BACK_PIECES * (MOST_ROWS * PITCH + groups * OWN * WIDER)
 
 
 FORWARD_BYTES = 4 * FORWARD_PIECES * (MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH)
-"""What a block needs."""
+"""Shared memory of a forward block."""

@@ -1,23 +1,23 @@
-"""Skinny GEMM: our own kernel for products that leave a library's idle, wherever it measures faster.
+"""Skinny GEMM: our own kernel multiplies matrices too narrow for the library's tiles.
 
-Why: a GPU has 132 multiprocessors, and a library cuts a product into tiles of 64 or 128 outputs a side for them. Those
-of 10 columns or 32 rows are one or two tiles: with softmax regression cuBLASLt takes 5 to 6 us for each of its two, one
-kernel that splits k and one more that adds up the parts, where a node of a graph takes 0.9 to 1.4 us.
+Why: a GPU has 132 multiprocessors, and a library cuts a product into tiles of 64 or 128 outputs a side for them. A
+product of 10 columns or 32 rows is one or two tiles. For softmax regression cuBLASLt takes 5 to 6 us for each of its
+two products, one kernel that splits k and one that adds up the parts, where a node of a graph takes 0.9 to 1.4 us.
 
-Change: gemm. Small tiles, and k split over the warps of a block and the blocks of a cluster, which add up what they
-have in a fixed order before they leave, with bias, ReLU, its mask or the weight update on the way: one kernel for each
-product. Every way to cut a product, and the library, are timed while preparing; the fastest is kept on disk.
+Change: gemm. Tiles are small, and k is split over the warps of a block and the blocks of a cluster. They add up their
+parts in a fixed order, with bias, ReLU, its mask or the weight update in the same kernel. Preparation times every way
+to cut a product, and the library; the fastest is kept on disk.
 
-Expect: about 2 us for each of the products of softmax regression, 9 us a step instead of 16. 784-256-10, batch 128:
-3.5 us for the two large products, which are 50 MFLOP each, 2 for the others, 18 us instead of 34. 784-1024-10: those
-are four times as large, and the library is good at that size: little less than it took. 784-128x3-10, batch 32: eleven
-products of 1.6 us and five other kernels, 25 us. 784-784x4-10, batch 64: 70 MFLOP a product, 80 us. 784-4096x3-10,
-batch 32: nothing, since reading the weights is the bound.
+Expect: about 2 us for each product of softmax regression, 9 us a step instead of 16. 784-256-10, batch 128: 3.5 us
+for the two large products, of 50 MFLOP each, 2 for the others, 18 us instead of 34. 784-1024-10: those are four times
+as large, a size at which the library is good: little gain. 784-128x3-10, batch 32: eleven products of 1.6 us and five
+other kernels, 25 us. 784-784x4-10, batch 64: 70 MFLOP a product, 80 us. 784-4096x3-10, batch 32: nothing, since
+reading the weights is the bottleneck.
 
-Found: in a trial, not among the recorded runs, 10.8 us for softmax regression, where the rung below took 15.7 in the
-same process; 28.0 and 37.4 for 784-256-10, 38.3 and 47.9 for 784-1024-10, 40.2 and 64.7 for 784-128x3-10, 97 and 118
-for 784-784x4-10, 335 and 365 for 784-4096x3-10. Less was won with small models than expected, since the smallest
-product takes 2.3 us and not 1.6, and more with wide ones; updates of wide layers stay with the library (docs/notes.md).
+Found: recorded on an H200: 10.6 us instead of 16.2 for 784-10, 26.1 instead of 33.9 for 784-256-10, 36.1 instead of
+44.6 for 784-1024-10, 35.8 instead of 58.0 for 784-128x3-10, 97.3 instead of 118 for 784-784x4-10, 330 instead of 358
+for 784-4096x3-10. Small networks gain less than expected, since the smallest product takes 2.3 us and not 1.6; wide
+ones gain more. Updates of wide layers stay with the library (docs/notes.md).
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
-"""Dependent launch: a kernel's blocks are in place before the kernel in front of it has ended.
+"""Dependent launch: a kernel's blocks take their place before the previous kernel ends.
 
-Why: what is left of a small step is nodes. From one to the next the GPU waits until every block has ended and what
-they wrote is flushed, and only then hands out blocks, which fetch their code and arguments: 0.86 us on an H200 for
-kernels of one block, 1.41 for a block on every multiprocessor. Only the flush has to do with what they compute.
+Why: a small step is mostly time between nodes. The GPU waits until every block has ended and its writes are flushed,
+and only then starts new blocks, which fetch code and arguments: 0.86 us on an H200 for kernels of one block, 1.41 for
+a block on every multiprocessor. Only the flush is needed for a correct result.
 
-Change: launch. The kernels of a step are compiled with two instructions more and captured with CUDA's programmatic
-stream serialization, which makes the edges between them programmatic: each lets the next one start at once, and waits
-itself until the one before is complete. Products of cuBLASLt keep ordinary edges on both sides.
+Change: launch. The kernels of a step are compiled with two more instructions and captured with CUDA's programmatic
+stream serialization, which makes the edges between them programmatic. Each kernel lets the next one start at once,
+and itself waits until the previous one is complete. Products of cuBLASLt keep ordinary edges on both sides.
 
-Expect: such a node of one block takes 0.51 us, 0.35 less, in `run_ladder.py limits`; with as many blocks as products
-have it should save more, up to 0.9 of the 1.41. Softmax regression has three nodes a step: 1.0 to 2.0 us less than the
-8.6 of fused-bias. 784-256-10 has six, if none of its products is the library's: 2 to 4 us of 24.3. 784-128x3-10 with
-batches of 32 has twelve, all ours and small: 4 to 6 us of 34.0. Nothing where products take tens of us each.
+Expect: such a node of one block takes 0.51 us, 0.35 less, in `run_ladder.py limits`. With as many blocks as products
+have, it should save more, up to 0.9 of the 1.41. Softmax regression has three nodes a step: 1.0 to 2.0 us less than
+the 8.6 of fused-bias. 784-256-10 has six, if none of its products is the library's: 2 to 4 us of 24.3. 784-128x3-10
+with batches of 32 has twelve, all ours and small: 4 to 6 us of 34.0. Nothing where products take tens of us each.
 
-Found: 0.3 us less on an H200 for softmax regression, 8.44, and slower with a hidden layer: 26.5 us instead of 23.1 for
-784-256-10, 40.9 instead of 34.9 for 784-1024-10. It seems that blocks which are in place early hinder those that still
-compute; docs/notes.md has what could be tried.
+Found: recorded on an H200: 8.39 us instead of 9.28 for 784-10 and 27.3 instead of 30.7 for 784-128x3-10, 0.9 and 3.4
+less, just below the estimates. The other networks get slower: 27.4 instead of 23.4 for 784-256-10, 40.9 instead of
+34.9 for 784-1024-10, 110 instead of 95.9 for 784-784x4-10, 341 instead of 329 for 784-4096x3-10. Inferred, not
+measured: blocks that are in place early hinder those that still compute, if a product has as many blocks as there are
+multiprocessors (docs/notes.md).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from stages.tiles import r2_fused_bias
 
 
 class DependentEpoch(GraphEpoch):
-    """A captured epoch whose kernels start early and wait by themselves."""
+    """A captured epoch of kernels that start early and wait for their predecessor."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     are_dependents: ClassVar[bool] = True  # its kernels, so that less than a node lies between them
@@ -37,7 +39,7 @@ class DependentEpoch(GraphEpoch):
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         with setup.device.dependent():
             images, labels = next(iter(setup.tensors.batches))
-            step(images, labels, with_totals=True)  # loads the kernels that wait, outside of any capture
+            step(images, labels, with_totals=True)  # loads the waiting kernels before the capture
             super().__init__(setup, step, metrics)
 
 

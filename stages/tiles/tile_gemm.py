@@ -1,4 +1,4 @@
-"""Products by our own tiles or by cuBLASLt, whichever measured faster for their shapes."""
+"""Products by our tiles or by cuBLASLt, whichever measured faster for their shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stages.tiles.tile_kernels import TileProducts
 
 
 class ProductSpec(NamedTuple):
-    """What is to be done with two factors."""
+    """A product's options besides its factors."""
 
     trans_a: bool
     trans_b: bool
@@ -29,42 +29,42 @@ class ProductSpec(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Of its fusion."""
+        """The fusion's kind; empty without one."""
         return self.fusion.kind if self.fusion else ""
 
     def for_trial(self) -> ProductSpec:
-        """The same with a copy of what it would spoil when repeated."""
+        """The same with a copy of the bias, which a trial would change."""
         if self.fusion is None or self.kind != "bias_row":
             return self
         return self._replace(fusion=Fusion("bias_row", self.fusion.bias.copy()))
 
 
 def tile_source_hash(kernels: str, *modules: str) -> str:
-    """A hash of what decides which ways there are, and how fast each is: kernels by a pattern, and their launchers."""
+    """A hash of all code that affects the candidates: kernels by a pattern, and their launching modules."""
     sources = (file for kernel in sorted(KERNELS.glob(kernels)) for file in local_sources(kernel))
     files = dict.fromkeys([*sources, *map(Path, modules)])
     return source_hash(files)[:16]
 
 
 Key = tuple[tuple[int, ...], tuple[int, ...], bool, ProductSpec]
-Candidate = tuple[Callable[..., None], bool]  # what enqueues a product, and whether it is ours
+Candidate = tuple[Callable[..., None], bool]  # a function that enqueues a product, and whether it is ours
 
 
 class TileGemm(FusingGemm):
-    """Our tiles or cuBLASLt, in float32; a subclass names another precision and its kernel."""
+    """Our tiles or cuBLASLt, in float32; subclasses set another precision and kernel."""
 
     precision: ClassVar[Precision] = "float32"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas")
     kernel: ClassVar[tuple[str, str]] = ("tiles/tile_f32.cu", "tile_product_f32")
 
     def __init__(self, setup: Setup) -> None:
-        from common.cuda.cublas import Matmul  # here, since a machine without cuBLAS lists its rungs too
+        from common.cuda.cublas import Matmul  # imported late: a machine without cuBLAS still lists the rungs
 
         scale = gradient_scale(setup.problem.batch_size) if self.precision == "float16" else 1.0
         self._tiles = TileProducts(setup, *self.kernel, scale)
         self._library = Matmul(setup.device, self.precision)
         self._bias_update = setup.kernel("plain/layer.cu", "bias_update")
-        # A choice is a number, which means something else wherever there are other ways to choose from.
+        # A choice is an index, valid only for the same candidates: the hash is part of its subject.
         made = tile_source_hash("tiles/tile_*.cu", tile_kernels.__file__, __file__)
         self._made = f"{self.kernel[1]} {made} or cuBLASLt {self._library.version}"
         self._trials = setup.device.trials(self._made)
@@ -100,7 +100,7 @@ class TileGemm(FusingGemm):
         self._multiply(a, b, out, ProductSpec(trans_a, trans_b, alpha, beta, fusion))
 
     def own(self, a: Array) -> tuple[TileProducts, Array]:
-        """Our kernel for products with this left factor, and the factor as that kernel takes it."""
+        """Our kernel for products with this left factor, and the factor in that kernel's format."""
         return self._tiles, a
 
     def _multiply(self, a: Array, b: Array, out: Array, how: ProductSpec) -> None:
@@ -113,14 +113,14 @@ class TileGemm(FusingGemm):
         enqueue(left if ours else a, b, out, *how)
 
     def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: ProductSpec) -> Candidate:
-        """What measures fastest of our cuts and the library, on a copy of what it writes."""
+        """The fastest of our cuts and the library, timed on a copy of the output."""
         scratch, trial = out.copy(), how.for_trial()
         ways: list[Candidate] = [
             (partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])
         ]
-        if self.precision != "float16":  # there it scales no gradients
-            with suppress(RuntimeError):  # it has no algorithm
-                self._by_library(a, b, scratch, *trial)  # which looks for its fastest
+        if self.precision != "float16":  # the library cannot scale gradients
+            with suppress(RuntimeError):  # the library has no algorithm
+                self._by_library(a, b, scratch, *trial)  # also chooses its algorithm
                 ways.append((self._by_library, False))
         candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
         for candidate in candidates:
@@ -140,7 +140,7 @@ class TileGemm(FusingGemm):
         beta: float,
         fusion: Fusion | None,
     ) -> None:
-        """It knows no row of bias, which takes a kernel of its own then."""
+        """The library's product; a `bias_row`, which it lacks, takes another kernel."""
         if fusion is None or fusion.kind != "bias_row":
             self._library(a, b, out, trans_a, trans_b, alpha, beta, fusion)
             return
@@ -151,9 +151,9 @@ class TileGemm(FusingGemm):
 
 
 def gradient_scale(batch: int) -> float:
-    """A power of two by which gradients, means over a batch, are far from the least that a float16 holds.
+    """A power of two that moves gradients, means over a batch, away from float16's smallest numbers.
 
-    No logit's gradient is more than 1 / batch, so that it becomes 256 to 512 at most, and those of hidden layers are
-    sums of these by the weights: 65,504 is far away. What is lost, numbers below 6e-5, is 2e-7 of the largest.
+    A logit's gradient is at most 1 / batch and becomes at most 256 to 512; hidden layers sum these by the weights, far
+    below 65,504. Lost numbers, below 6e-5, are 2e-7 of the largest.
     """
     return 256.0 * 2.0 ** (batch - 1).bit_length()

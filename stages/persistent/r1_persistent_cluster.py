@@ -9,15 +9,15 @@ rest of the chip multiplies each batch with the one before it, so that most of a
 It does so anew in every epoch, while the previous epoch is trained. Networks of one to four hidden layers, if shared
 memory can hold them, use another kernel (cluster_plan.py).
 
-Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notes.md has the cycles), some sixteen
-times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with batches of 32, 6.9 us for
-784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
+Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notebook/persistent-cluster-softmax.md
+has the cycles), some sixteen times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with
+batches of 32, 6.9 us for 784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
 
 Found: recorded on an H200: 1.18 us for 784-10, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24 us
-with earlier kernels. Two loops limit it equally: the warps that multiply, and the exchange (docs/notes.md).
-784-128x3-10 takes 6.51 us, since messages take twice the expected time. 784-256-10 takes 6.09, below the estimate,
-after 8.68 with a kernel that split the first layer's weights in every step. 784-256x3-10 takes 11.9 in the study of
-hidden sizes, after 13.2 when messages did not come in turns.
+with earlier kernels. Two loops limit it equally: the warps that multiply, and the exchange
+(docs/notebook/persistent-cluster-softmax.md). 784-128x3-10 takes 6.51 us, since messages take twice the expected
+time. 784-256-10 takes 6.09, below the estimate, after 8.68 with a kernel that split the first layer's weights in
+every step. 784-256x3-10 takes 11.9 in the study of hidden sizes, after 13.2 when messages did not come in turns.
 """
 
 from __future__ import annotations

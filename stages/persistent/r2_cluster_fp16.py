@@ -11,7 +11,8 @@ networks with hidden layers only.
 Expect: 5 us a step for 784-256-10 with batches of 128, 5.8 us for 784-128-128-128-10 with batches of 32.
 
 Found: recorded on an H200: 4.17 us for 784-256-10 and 5.11 for 784-128x3-10, where persistent-cluster takes 6.09 and
-6.51. That is 17 and 12 % below the estimates, since update and exchange gain as much as the products (docs/notes.md).
+6.51. That is 17 and 12 % below the estimates, since update and exchange gain as much as the products
+(docs/notebook/persistent-cluster-hidden.md).
 """
 
 from __future__ import annotations

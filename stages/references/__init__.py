@@ -1,1 +1,1 @@
-"""What a user would pick instead: stages without a recipe, held to the same work and the same gates."""
+"""What a user would choose instead: stages without a recipe, with the same work and the same checks."""

@@ -1,14 +1,13 @@
-"""What PyTorch's compiler chooses by timing it on the GPU, kept from being kept.
+"""Keeps PyTorch's compiler from caching choices that it timed on a busy GPU.
 
-Where several compile side by side, as they do before anything is measured, a time says little, and a reference must not
-lose because it was compiled beside others. There are two such choices in the modes that are used here. Which of a few
-block sizes a fused kernel has is measured when it first runs, and the fastest is kept in a file of its own
-(`.best_config`): without that file, the first process that runs alone measures anew, with all of them compiled already.
-Whether a matrix product is padded is measured while compiling, and becomes part of what is kept: there is no leaving
-out, so compiling is given up, and the stage compiles when it is measured.
+Before measurements, stages compile side by side. Timings taken then say little, and a reference must not lose because
+of them. The modes used here make two timed choices. First, a fused kernel's block size: measured on its first run and
+cached in a file of its own (`.best_config`). Without that file, the first process that runs alone measures again,
+with all variants already compiled. Second, whether to pad a matrix product: measured while compiling and part of the
+cached code. It cannot be left out, so compilation is abandoned here and happens when the stage is measured.
 
-`torch._inductor.config.autotune_local_cache`, PyTorch's own switch for the first of them, will not do: it is written
-into the kernels' source, which is kept, so that no process after that would keep what it chooses.
+PyTorch's own switch for the first choice, `torch._inductor.config.autotune_local_cache`, is written into the cached
+kernels' source; no later process would then cache its choice.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from contextlib import contextmanager
 
 
 class ChoosesByTimeError(Exception):
-    """What is compiled would depend on a time that is worth nothing."""
+    """The compiled code would depend on an unreliable timing."""
 
 
 @contextmanager
 def no_choice_kept() -> Iterator[None]:
-    """Within, PyTorch's compiler keeps nothing on disk that it chose by timing.
+    """Inside, PyTorch's compiler stores no timed choice on disk.
 
-    Compiling raises ChoosesByTimeError where it cannot do without. AttributeError means a PyTorch that has these parts
-    elsewhere.
+    Compiling raises ChoosesByTimeError if it depends on one. AttributeError means a PyTorch version with other
+    internals.
     """
     import torch._inductor.fx_passes.pad_mm as padding
     from torch._inductor.runtime.autotune_cache import AutotuneCache
 
     def save(*_: object, **__: object) -> None:
-        """Keep nothing. Kernels are kept with a reference to that method by its name, which is why it is called so."""
+        """Store nothing. Cached kernels refer to this method by name, hence `save`."""
 
     timed = AutotuneCache.save, padding.get_do_bench
     AutotuneCache.save, padding.get_do_bench = save, lambda: _refuse

@@ -1,7 +1,7 @@
-"""What all references in PyTorch share: the network, the resident batches, the totals, and the trainer around them.
+"""Shared parts of all PyTorch references: network, resident batches, totals, and their trainer.
 
-A reference is one function that prepares from a `TorchSetup` and gives back how an epoch is run. So its file holds what
-it does with PyTorch, and nothing that every one of them does alike.
+A reference is one function that prepares from a `TorchSetup` and returns a function that runs an epoch. Its file
+holds its own use of PyTorch and nothing that all references share.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ Tensor = Any
 Batch = tuple[Tensor, Tensor]
 """Images (B, I) and labels (B,)."""
 RunEpoch = Callable[[bool], None]
-"""Train on every full batch once, in order; add to the totals when the flag says that metrics are due."""
+"""Train on every full batch once, in order; the flag adds to the totals."""
 Evaluate = Callable[[], None]
-"""Add all test images to the totals, each image's loss and not their mean: batches may differ in size."""
-TURNED_ROWS = 512  # of a weight at once, so that no second copy of it has to fit on the device
+"""Add all test images to the totals, by summed losses: batches may differ in size."""
+TRANSPOSED_ROWS = 512  # of a weight at once, so that the device needs no second copy of it
 
 
 class Totals:
-    """Loss and right answers of an epoch so far, on the device, so that no step waits for the host."""
+    """Running loss and correct answers of an epoch, on the device, so that no step waits for the host."""
 
     def __init__(self, device: Any) -> None:
         import torch
 
-        # Of shape (1,), since torch.compile takes a float64 tensor of shape () for a number, and drops what is added.
+        # Shape (1,): torch.compile treats a float64 tensor of shape () as a number and drops additions to it.
         self.loss_sum = torch.zeros(1, device=device, dtype=torch.float64)
         self.correct = torch.zeros(1, device=device, dtype=torch.int64)
 
     def clear(self) -> None:
-        """Begin an epoch."""
+        """Set to zero."""
         self.loss_sum.zero_()
         self.correct.zero_()
 
     def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Add one batch: its mean loss (), its logits (B, C) and its labels (B,)."""
+        """Add one batch: mean loss (), logits (B, C), labels (B,)."""
         self.loss_sum.add_(loss)
         self.correct.add_((logits.argmax(dim=1) == labels).sum())
 
 
 class TorchSetup:
-    """What a reference prepares from: a network on the device, with ReLU between its layers, and the batches."""
+    """Input of a reference: a network on the device, with ReLU between layers, and the batches."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
-        import torch  # here, since a machine without PyTorch lists the stages too
+        import torch  # imported late: a machine without PyTorch still lists the stages
 
         torch.set_float32_matmul_precision("highest")  # no TF32
         self.problem = problem
@@ -63,13 +63,13 @@ class TorchSetup:
             layers += [torch.nn.Linear(layer.fan_in, layer.fan_out), torch.nn.ReLU()]
         self.model = torch.nn.Sequential(*layers[:-1]).to(self.device)
         self.linears = [module for module in self.model if isinstance(module, torch.nn.Linear)]
-        # Detached, they share memory with the model's own and are no business of autograd's.
+        # Detached views share memory with the model's parameters, outside of autograd.
         self.layers = [(linear.weight.detach(), linear.bias.detach()) for linear in self.linears]
         self.totals = Totals(self.device)
         self._train = train.first(self.steps * problem.batch_size)
 
     def host_tensors(self, split: Split | None = None) -> tuple[Tensor, Tensor]:
-        """Images (N, I), float32, and labels (N,), int64, in the host's memory: by default of all full batches."""
+        """Images (N, I) float32 and labels (N,) int64 in host memory, by default of all full batches."""
         import torch
 
         split = split or self._train
@@ -80,14 +80,14 @@ class TorchSetup:
         images, labels = self.host_tensors(split)
         batch = self.problem.batch_size
         return [
-            # Tensors of their own, since a slice need not begin where a compiled kernel's wide loads can.
+            # Separate tensors: a slice may be misaligned for a compiled kernel's wide loads.
             (i.to(device=self.device, dtype=dtype, copy=True), la.to(device=self.device, copy=True))
             for i, la in zip(images.split(batch), labels.split(batch), strict=True)
         ]
 
 
 def evaluate_eagerly(setup: TorchSetup, test: Split) -> Evaluate:
-    """The model over batches on the device, without gradients."""
+    """Run the model over batches on the device, without gradients."""
     import torch
 
     batches = setup.resident_batches(split=test)
@@ -102,14 +102,14 @@ def evaluate_eagerly(setup: TorchSetup, test: Split) -> Evaluate:
     return evaluate
 
 
-def _turned_at_once(weight: NDArray[np.float32]) -> Iterator[slice]:
-    """Rows of a weight (I, O) that are turned together, on the device: a host takes seconds for a wide layer."""
-    for begin in range(0, len(weight), TURNED_ROWS):
-        yield slice(begin, begin + TURNED_ROWS)
+def _row_slices(weight: NDArray[np.float32]) -> Iterator[slice]:
+    """Slices of a weight (I, O), to transpose on the device: a host needs seconds for a wide layer."""
+    for begin in range(0, len(weight), TRANSPOSED_ROWS):
+        yield slice(begin, begin + TRANSPOSED_ROWS)
 
 
 class TorchTrainer:
-    """Trains and validates by whatever these make of the set-up; on the CPU where PyTorch sees no GPU."""
+    """Trains and validates by the functions from `prepare` and `prepare_evaluation`; on the CPU without a GPU."""
 
     def __init__(
         self,
@@ -132,12 +132,12 @@ class TorchTrainer:
         self._last: EpochMetrics | None = None
 
     def load_params(self, params: Params) -> None:
-        """Start from these parameters; PyTorch keeps a weight as (O, I)."""
+        """Start from these parameters; PyTorch stores weights as (O, I)."""
         import torch
 
         with torch.no_grad():
             for linear, weight, bias in zip(self._setup.linears, params.weights, params.biases, strict=True):
-                for rows in _turned_at_once(weight):
+                for rows in _row_slices(weight):
                     linear.weight[:, rows].copy_(torch.from_numpy(weight[rows]).to(linear.weight.device).T)
                 linear.bias.copy_(torch.from_numpy(bias))
 
@@ -154,7 +154,7 @@ class TorchTrainer:
             self._last = EpochMetrics(totals.loss_sum.item() / steps, totals.correct.item() / seen)
 
     def last_metrics(self) -> EpochMetrics | None:
-        """The metrics of the last epoch, if it was due."""
+        """Metrics of the last epoch, if due."""
         return self._last
 
     def prepare_validation(self, test: Split) -> None:
@@ -163,23 +163,23 @@ class TorchTrainer:
 
     def validate(self) -> EpochMetrics:
         """Loss and accuracy on the test images."""
-        assert self._evaluate is not None, "prepare_validation() comes before"
+        assert self._evaluate is not None, "call prepare_validation() first"
         totals, seen = self._setup.totals, self._test_images
         totals.clear()
         self._evaluate()
         return EpochMetrics(totals.loss_sum.item() / seen, totals.correct.item() / seen)
 
     def read_params(self) -> Params:
-        """The parameters as they are now, turned to (I, O)."""
+        """The current parameters, transposed to (I, O)."""
         import torch
 
         linears = self._setup.linears
         weights = tuple(np.empty((linear.in_features, linear.out_features), np.float32) for linear in linears)
         for linear, weight in zip(linears, weights, strict=True):
-            for rows in _turned_at_once(weight):
+            for rows in _row_slices(weight):
                 torch.from_numpy(weight[rows]).copy_(linear.weight.detach()[:, rows].T.contiguous())
         return Params(weights, tuple(linear.bias.detach().cpu().numpy().copy() for linear in linears))
 
     def close(self) -> None:
-        """Let go of the model, its data and whatever was captured."""
+        """Release the model, its data and its graphs."""
         del self._run_epoch, self._evaluate, self._setup

@@ -1,14 +1,16 @@
-"""PyTorch, eager mode, with a data loader.
+"""PyTorch with a data loader: eager mode, as in the tutorials.
 
-Why: it is what most people write, and what most speed-ups are quoted against. A good part of it is no training at all.
+Why: most people write this, and most speed-ups are quoted against it. Much of its time is not training.
 
-Change: none; it is a reference, not a rung. A `DataLoader` over tensors in the host's memory, with its default of no
-worker processes and with pinned memory on a GPU; each batch travels to the device with `non_blocking=True`; loss and
-accuracy are added up on the device and read once after every epoch. It does not shuffle, since the images were shuffled
-once by the seed for everyone. Not timed apart: its row includes its data loader.
+Change: none; it is a reference, not a rung. A `DataLoader` over tensors in host memory, with the default of no
+workers and with pinned memory on a GPU. Each batch is copied with `non_blocking=True`. Loss and accuracy are added up
+on the device and read after every epoch. The loader does not shuffle: the seed shuffled the images once for all
+stages. The row includes the loader's time.
 
-Expect: 800 to 1,500 us a step at a batch of 128, mostly the loader indexing and stacking images one by one; so the
-time follows the batch and hardly the model.
+Expect: 800 to 1,500 us a step at a batch of 128. The loader indexes and stacks images one by one, so the time depends
+on the batch and hardly on the model.
+
+Found: recorded on an H200: 1,402 us for 784-10 and 1,354 for 784-256-10, as expected.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, Torch
 
 
 def prepare(setup: TorchSetup) -> RunEpoch:
-    """The training loop of the tutorials."""
+    """The tutorials' training loop."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -48,7 +50,7 @@ def prepare(setup: TorchSetup) -> RunEpoch:
 
 
 def prepare_evaluation(setup: TorchSetup, test: Split) -> Evaluate:
-    """The validation loop of the tutorials, with a data loader of its own."""
+    """The tutorials' validation loop, with a separate data loader."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -68,7 +70,7 @@ def prepare_evaluation(setup: TorchSetup, test: Split) -> Evaluate:
 
 
 def build(problem: Problem, train: Split) -> Trainer:
-    """A trainer that looks at loss and accuracy after every epoch, as most do."""
+    """A trainer with loss and accuracy after every epoch, as usual."""
     return TorchTrainer(replace(problem, metrics_every=1), train, prepare, prepare_evaluation)
 
 

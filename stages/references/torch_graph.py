@@ -1,27 +1,24 @@
-"""PyTorch as fast as it goes: a compiled step, and the whole epoch captured in one CUDA graph.
+"""PyTorch in a CUDA graph: a compiled step, and one captured graph for a whole epoch.
 
-Why: it is the strongest thing that PyTorch's own tools give for a network this small, where the host's part of a step
-takes far longer than the GPU's. A rung that beats eager mode alone has beaten the host; this row is the one to beat.
+Why: for a network this small, the host's part of a step takes far longer than the GPU's. This is the strongest use of
+PyTorch's own tools. A rung that beats only eager mode has beaten the host; this is the reference to beat.
 
-Change: none; it is a reference, not a rung. Forward, loss, gradients and update are compiled as one function, a few
-steps at a time; the product of a layer with few outputs is written as a sum of products, which the compiler fuses with
-its neighbours; every batch is on the device in a tensor of its own, so the graph needs no copy; an epoch is one launch.
-All of PyTorch's work is on one stream, also what is none of an epoch's. Epochs with metrics have a graph of their own.
-Float32 without TF32; the second row multiplies in bfloat16 (autocast, with parameters in float32), on images that are
-kept in bfloat16, where they are exact.
+Change: none; it is a reference, not a rung. Forward, loss, gradients and update are compiled as one function, several
+steps at a time. A layer with few outputs is written as a sum of products, which the compiler fuses with its
+neighbours. Every batch has a tensor of its own on the device, so the graph needs no copy; an epoch is one launch. All
+of PyTorch's work uses one stream. Epochs with metrics have a graph of their own. Float32 is without TF32. The second
+stage multiplies in bfloat16 (autocast, parameters in float32), on images kept in bfloat16, where they are exact.
 
-Expect: for softmax regression on an H200 41 us a step or less in float32 and 29 with bfloat16, 70 us with a hidden
+Expect: at most 41 us a step for softmax regression on an H200 in float32 and 29 with bfloat16, 70 us with a hidden
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
 
-Found: 10.5 us in float32 and 9.8 with bfloat16 for softmax regression, a quarter of what was expected, and 34.9 and
-23.1 with the hidden layer. As a matrix product, the layer of 10 outputs made that 18 to 33 us with autotuning, as luck
-would have it, and 36.5 without; as a sum of products autotuning took 13.6 and four times as long to prepare, so there
-is none. What the compiler fuses, it does not round to bfloat16 in between: softmax regression is as exact in the
-second row as in the first. With three hidden layers of 128 and a batch of 32 it is 67.1 us in float32; whether
-autotuning, which was not done preparing after 90 s, would choose better for matrix products so small has not been
-measured. It was seen at two speeds once, 10.0 and 11.7 us for softmax regression in float32: with parameters
-loaded on the default stream, and graphs captured on another, each node took 0.3 us longer after the first run. On one
-stream it stays fast; docs/notes.md has both.
+Found: recorded on an H200: 10.6 us in float32 and 10.2 with bfloat16 for 784-10, a quarter of the estimate, and 38.3
+and 23.0 for 784-256-10. As a matrix product, the layer of 10 outputs made 784-10 take 18 to 33 us with autotuning and
+36.5 without. As a sum, autotuning gave 13.6 and prepared four times as long, so it is off. Fused operations are not
+rounded to bfloat16 in between, so softmax regression is as exact in the second stage as in the first. 784-128x3-10 in
+batches of 32 takes 66.4 us in float32; autotuning had not finished after 90 s, so its effect there is unknown.
+Earlier versions ran at two speeds, 10.0 and 11.7 us for 784-10: kernels on a second stream make every node of a graph
+0.3 us slower for the rest of the process. On one stream it stays fast (docs/notebook/torch-graph-speeds.md).
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup
 from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
 
 UNROLL = 8  # steps compiled together; measured with tools/tune_references.py
-COMPILER: Mapping[str, Any] = {}  # its default mode: neither autotuning nor graphs of its own; measured likewise
+COMPILER: Mapping[str, Any] = {}  # default mode: no autotuning, no graphs of its own; measured likewise
 
 
 def prepare(
@@ -69,17 +66,17 @@ def prepare(
 
 
 def _replay(graphs: Mapping[bool, Any], groups: Sequence[list[Batch]], due: bool) -> None:  # noqa: ARG001
-    """Run an epoch; the groups are here to be kept alive, since a graph knows addresses only."""
+    """Run an epoch. The arguments keep the batches alive: a graph stores addresses only."""
     graphs[due].replay()
 
 
 def captured(run: Callable[[], None]) -> Any:
-    """A graph of what is run on the current stream."""
+    """Run once, then capture on the current stream; returns the graph."""
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's, on choices of its own
-        run()  # compiles, and makes whatever libraries make when first called: none of it can be captured
+        warnings.simplefilter("ignore")  # about the compiler's own choices
+        run()  # compiles and initialises libraries, which a capture forbids
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         run()
@@ -87,7 +84,7 @@ def captured(run: Callable[[], None]) -> Any:
 
 
 def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate:
-    """Compile the forward pass, for full batches and for the rest, and capture it over all of them."""
+    """Compile the forward pass for full batches and the rest, and capture it over all of them."""
     import torch
 
     steps = compile_steps(evaluation_steps(setup, amp=amp), COMPILER)
@@ -102,9 +99,9 @@ def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate
 
 
 def use_one_stream() -> None:
-    """Have this process launch all that is PyTorch's on one stream, which a graph can be captured on.
+    """Make PyTorch use one capturable stream in this process.
 
-    Once there were a few kernels on each of two streams, every node of a graph takes longer, for good.
+    After a few kernels on each of two streams, every node of a graph is slower for the rest of the process.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""The complete training step as one function, written for `torch.compile` to take whole.
+"""The complete training step as one function for `torch.compile`.
 
-Forward, loss, gradients and update are one graph to the compiler, so that it fuses across them; `torch.func` gives the
-gradients inside that graph, where `loss.backward()` would end it. A product with few columns is written as a sum, which
-the compiler fuses with all around it, while a matrix product is a kernel of its own that cannot fill the chip.
+The compiler sees forward, loss, gradients and update as one graph and fuses across them. `torch.func` computes
+gradients inside that graph; `loss.backward()` would end it. A product with few columns is written as a sum, which
+fuses with its neighbours; a matrix product would be a separate kernel that cannot fill the chip.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any, TypeVar
 
 from stages.references.torch_common import Batch, Tensor, TorchSetup
 
-FEW_OUTPUTS = 16
+MAX_SUM_OUTPUTS = 16  # of a layer written as a sum
 Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Inputs (B, I), weight (O, I) and bias (O,) to outputs (B, O)."""
 TrainSteps = Callable[[list[Batch], bool], None]
-"""Train on these batches, in order; add to the totals when the flag says so."""
+"""Train on these batches, in order; the flag adds to the totals."""
 EvaluationSteps = Callable[[list[Batch]], None]
 """Add each image of these batches to the totals."""
 Steps = TypeVar("Steps", bound=Callable[..., None])
 
 
 def linear_or_sum(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`torch.nn.functional.linear`, or for a layer with few outputs the sum of products that it stands for."""
+    """`torch.nn.functional.linear`, or the equivalent sum of products for a layer with few outputs."""
     import torch
 
-    if weight.shape[0] > FEW_OUTPUTS:
+    if weight.shape[0] > MAX_SUM_OUTPUTS:
         return torch.nn.functional.linear(inputs, weight, bias)
-    # Autocast leaves products of elements alone, so the weight is cast here: a row that says bfloat16 multiplies in it.
+    # Autocast ignores elementwise products, so the cast is explicit: a bfloat16 stage multiplies in bfloat16.
     return (inputs[:, None, :] * weight.to(inputs.dtype)).sum(dim=2) + bias
 
 
@@ -43,7 +43,7 @@ def forward(layers: list[tuple[Tensor, Tensor]], images: Tensor, linear: Linear)
 
 
 def evaluation_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum) -> EvaluationSteps:
-    """The forward pass of `train_steps`, not yet compiled either."""
+    """The forward pass of `train_steps`, not compiled."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -59,10 +59,10 @@ def evaluation_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or
 
 
 def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum) -> TrainSteps:
-    """The step over the set-up's own parameters, not yet compiled; with `amp`, products are in bfloat16.
+    """The step over the set-up's parameters, not compiled; `amp` multiplies in bfloat16.
 
-    Parameters stay in float32 and are updated in place. It takes several batches at once so that the compiler can fuse
-    the update of one step with the beginning of the next.
+    Parameters stay float32 and are updated in place. Several batches a call let the compiler fuse one step's update
+    with the next step's begin.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -76,7 +76,7 @@ def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum)
 
     def steps(batches: list[Batch], with_totals: bool) -> None:
         for images, labels in batches:
-            # The cache would keep casts of parameters that are about to change.
+            # Autocast's cache would keep casts of parameters that change.
             with torch.autocast(device_type, torch.bfloat16, enabled=amp, cache_enabled=False):
                 gradients, (loss, logits) = torch.func.grad_and_value(loss_and_logits, has_aux=True)(
                     layers, images, labels
@@ -91,10 +91,10 @@ def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum)
 
 
 def compile_steps(steps: Steps, compiler: Mapping[str, Any]) -> Steps:
-    """Compile for the shapes at hand with these arguments of `torch.compile`; it happens when first called."""
+    """Wrap in `torch.compile` with these arguments; compilation happens on the first call, for its shapes."""
     import torch
 
-    # It counts the sizes that this function is compiled for, and past its limit gives up on compiling.
+    # PyTorch stops compiling past a limit on the number of sizes; raise it.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.accumulated_recompile_limit = 1024
     compiled: Steps = torch.compile(steps, fullgraph=True, dynamic=False, **compiler)

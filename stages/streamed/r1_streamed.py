@@ -11,12 +11,12 @@ share of the weights from pass to pass. The rung below's kernels stay where they
 not fit, for example more than 32 rows.
 
 Expect: for 784-4096x3-10, batch 32, 50 us for a layer's backward pass where two kernels take 97, and 28 forward
-instead of 33: 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notes.md). After a fourth took
-218: 200, by L2's share, and by a first layer's update without the unused gradient of the images.
+instead of 33: 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notebook/streamed.md). After a
+fourth took 218: 200, by L2's share, and by a first layer's update without the unused gradient of the images.
 
 Found: recorded on an H200: 201 us for 784-4096x3-10 where the rung below takes 304. In the five narrower networks the
 two differ by less than 2 %. Before L2 kept anything, a layer's backward pass took 53 us; forward the kernel was as
-fast as the rung below's, 32 us. Twice as many warps made a step 3 % faster (docs/notes.md).
+fast as the rung below's, 32 us. Twice as many warps made a step 3 % faster (docs/notebook/streamed.md).
 """
 
 from __future__ import annotations

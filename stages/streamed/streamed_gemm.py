@@ -26,7 +26,7 @@ PARTS = WIDTH // STEP  # of a piece, one a warp
 HELD = 8  # bytes of an input, with all of its parts
 FORWARD_PIECES = 4
 PATCHES = 16  # groups of weights; some stay in L2
-KEPT_SHARE = 0.4  # of L2 at most, for weights that stay; docs/notes.md has the trials
+KEPT_SHARE = 0.4  # of L2 at most, for weights that stay; trials: docs/notebook/streamed.md
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
 Product = tuple[Array, Array, Array, ProductSpec]  # two factors, the output, the options

@@ -17,7 +17,7 @@ Found: recorded on an H200: 8.39 us instead of 9.28 for 784-10 and 27.3 instead 
 less, just below the estimates. The other networks get slower: 27.4 instead of 23.4 for 784-256-10, 40.9 instead of
 34.9 for 784-1024-10, 110 instead of 95.9 for 784-784x4-10, 341 instead of 329 for 784-4096x3-10. Inferred, not
 measured: blocks that are in place early hinder those that still compute, if a product has as many blocks as there are
-multiprocessors (docs/notes.md).
+multiprocessors (docs/notebook/dependent-launch.md).
 """
 
 from __future__ import annotations

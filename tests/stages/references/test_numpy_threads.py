@@ -39,7 +39,7 @@ def test_the_number_that_was_quickest_is_what_all_trainers_have(quickest: int, m
     trainer = numpy_cpu.STAGE.build(small_problem(), small_dataset().train)
     assert tried[0] == 1
     assert tried[-1] == MOST
-    assert tried == sorted(set(tried), key=lambda count: count or 0) * numpy_cpu.TURNS
+    assert tried == sorted(set(tried), key=lambda count: count or 0) * numpy_cpu.TRIAL_TURNS
     assert blas_threads() == quickest
     assert f", {quickest} thread" in trainer.detail
     count = len(tried)

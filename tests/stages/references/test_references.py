@@ -15,7 +15,7 @@ from common.trainer import Trainer
 from ladder.records.run import Precision
 from ladder.verify.gates import FirstBatches, verify_first_update
 from stages.references import jax_scan, torch_dataloader, torch_eager, torch_graph
-from stages.references.torch_common import TURNED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_common import TRANSPOSED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
 from tests.stages.engine.test_step import assert_validates, random_split
 
@@ -58,7 +58,7 @@ def test_pytorch_with_and_without_a_data_loader(stage, hidden: tuple[int, ...], 
 
 @pytest.mark.torch
 def test_pytorch_gives_back_the_parameters_that_it_was_given() -> None:
-    problem = Problem(inputs=TURNED_ROWS + 3, classes=2, hidden=(1, 2 * TURNED_ROWS, 5), batch_size=4)
+    problem = Problem(inputs=TRANSPOSED_ROWS + 3, classes=2, hidden=(1, 2 * TRANSPOSED_ROWS, 5), batch_size=4)
     trainer = TorchTrainer(problem, random_split(8, problem.inputs, 2), lambda _: lambda _: None)
     for run in range(2):
         initial = initial_params(problem, run)

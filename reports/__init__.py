@@ -1,1 +1,1 @@
-"""Renderings of one `results.json`: terminal, markdown, figures, README. Reads `ladder.records` and nothing else."""
+"""Renderings of `results.json`: terminal, markdown, figures, README. They import `ladder.records` and no other room."""

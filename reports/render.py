@@ -1,4 +1,4 @@
-"""Everything that is drawn or written from a run, put beside its `results.json`."""
+"""Writes the report and the figures of a run or a study beside its results."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ from pathlib import Path
 
 from ladder.records.files import atomic_write
 from ladder.records.run import Results
-from reports.facts.ablations import FIGURES, side
+from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import PICTURE
-from reports.facts.study import (
-    StudyResults,
-    load_results,
-    value_text,
-)
-from reports.figures.ablation_figures import side_figure
+from reports.facts.study import StudyResults, load_results, value_text
+from reports.figures.ablation_figures import ablation_figure
 from reports.figures.curves import curves_csv
 from reports.figures.run_figures import figures
 from reports.figures.study_figures import seeds_of, study_figures
 from reports.figures.style import svg
 from reports.markdown.run_report import report
-from reports.markdown.study_report import side_figure_name, study_csv, study_report
+from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
 
 
 def render_all(results: Results, folder: Path) -> None:
-    """Write `report.md` and `figures/*.svg` into the folder; OSError where it cannot be written to."""
+    """Write `report.md` and `figures/*.svg` into the folder; OSError if it is not writable."""
     drawn = figures(results)
     figure_folder = folder / "figures"
     figure_folder.mkdir(exist_ok=True)
@@ -32,17 +28,17 @@ def render_all(results: Results, folder: Path) -> None:
         atomic_write(figure_folder / name, text)
     older = {*(figure_folder / name for name in FIGURE_TITLES), *figure_folder.glob(f"{PICTURE}*.svg")}
     for path in older - {figure_folder / name for name in drawn}:
-        path.unlink(missing_ok=True)  # an older rendering's, which the report no longer shows
+        path.unlink(missing_ok=True)  # left over from an older rendering
     atomic_write(folder / "report.md", report(results, drawn.keys()))
 
 
 def render_study(folder: Path) -> StudyResults:
-    """Write `report.md` and `figures/` into a study's folder, and return what is in it.
+    """Write `report.md` and `figures/` into a study's folder, and return the study's results.
 
-    ResultsError where a file cannot be read, OSError where the folder cannot be written to.
+    Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
     """
     results = load_results(folder)
-    drawn = study_figures(results) | _side_figures(results)
+    drawn = study_figures(results) | _ablation_figures(results)
     figures = folder / "figures"
     figures.mkdir(exist_ok=True)
     if seeds_of(results):
@@ -50,7 +46,7 @@ def render_study(folder: Path) -> StudyResults:
         header = results.study.varied
         drawn["curves.csv"] = curves_csv({key: results.runs[point.name] for key, point in runs.items()}, header)
     for older in {*figures.glob("*.svg"), *figures.glob("*.csv")} - {figures / name for name in drawn}:
-        older.unlink()  # an earlier rendering's, which the report no longer shows
+        older.unlink()  # left over from an older rendering
     for name, text in drawn.items():
         atomic_write(figures / name, text)
     atomic_write(figures / "study.csv", study_csv(results))
@@ -58,11 +54,11 @@ def render_study(folder: Path) -> StudyResults:
     return results
 
 
-def _side_figures(results: StudyResults) -> dict[str, str]:
-    """A figure for each point and side group that has profiles there."""
+def _ablation_figures(results: StudyResults) -> dict[str, str]:
+    """A figure for each point and ablation with profiles."""
     return {
-        side_figure_name(group, name): svg(side_figure(run, group))
+        ablation_figure_name(group, name): svg(ablation_figure(run, group))
         for name, run in results.runs.items()
         for group in FIGURES
-        if side(run, group)
+        if ablation(run, group)
     }

@@ -66,7 +66,7 @@ def of_batch(size: int) -> Results:
         ("base scattered --strict", 2, "naive may hide one."),
         ("base slower --strict", 1, "Regression beyond 2%: naive."),
         ("base same --strict", 0, "No regression beyond 2% found: 1 SAME."),
-        ("base same slower", 0, "No two rungs certainly change order."),
+        ("base same slower", 0, "No pair of rungs certainly changes order."),
     ],
 )
 def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
         ("base other", "base and other: no stage was timed in both; name runs that share one"),
         ("base wide", "base and wide: have different batch sizes (128, 256); name runs of one problem"),
         ("base same wide", "base and wide: have different batch sizes (128, 256); name runs of one problem"),
-        ("base", "compare base: with what? name a second run, such as reference:h200"),
+        ("base", "compare base: only one run; name a second one, such as reference:h200"),
         ("base reference:h0", "reference:h0: no such recorded run; there are "),
         ("base same --threshold x", "--threshold: 'x': must be a share such as 1%; see --help"),
         ("base same --threshold -1%", "--threshold: expected one argument; see --help"),

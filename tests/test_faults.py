@@ -104,7 +104,7 @@ def test_a_measured_point_whose_results_are_gone_waits(here: Path, capsys: pytes
     assert main(["study", "plan.toml", "--out", "study"]) == 0
     (here / "study" / "hidden-3" / "results.json").unlink()
     assert main(["report", "study"]) == 0
-    assert "hidden 3: not measured to its end yet" in " ".join(capsys.readouterr().out.split())
+    assert "hidden 3: not complete yet" in " ".join(capsys.readouterr().out.split())
     assert main(["study", "--resume", "study"]) == 0
     assert (here / "study" / "hidden-3" / "results.json").exists()
 

@@ -1,4 +1,4 @@
-"""What two runs differ in beside their times: the problem, the machine, the libraries, the code."""
+"""The differences of two runs apart from their times: problem, machine, libraries, code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reports.facts.numbers import line
 from reports.facts.provenance import COMMIT_DIGITS
 from reports.facts.summary import dataset_name
 
-# What is compared of an environment: the words for it, and the path of its value.
+# The compared parts of an environment: name, and path of the value.
 MACHINE = (
     ("GPU", ("gpu", "name")),
     ("driver", ("gpu", "driver")),
@@ -25,18 +25,18 @@ PROBLEM = ("learning_rate", "epochs", "seed", "metrics_every", "validate_every",
 
 
 def cannot_compare(base: Results, new: Results) -> str:
-    """Why no ratio of their times would say anything; empty where it does."""
-    for what, then, now in (
+    """Why a ratio of their times would mean nothing; empty if it means something."""
+    for quantity, then, now in (
         ("networks", base.problem.network, new.problem.network),
         ("batch sizes", base.problem.batch_size, new.problem.batch_size),
     ):
         if then != now:
-            return f"have different {what} ({then}, {now}); name runs of one problem"
+            return f"have different {quantity} ({then}, {now}); name runs of one problem"
     return ""
 
 
 def differences(base: Results, new: Results) -> list[str]:
-    """One sentence for each thing that may be behind a difference in time, though no stage changed."""
+    """One sentence for each difference that may change times although no stage changed."""
     return [*_problem(base, new), *_machine(base, new), *_clocks(base, new), *_libraries(base, new), *_code(base, new)]
 
 
@@ -65,7 +65,7 @@ def _clocks(base: Results, new: Results) -> Iterator[str]:
         yield f"The GPU's clock differs: {', '.join(words)}."
     given = [_at(run.environment, ("gpu_clocks", "application_sm_mhz")) for run in (base, new)]
     if None not in given and given[0] != given[1]:
-        yield f"The clock that the GPU gives applications differs: {_word(given[0])}, {_word(given[1])} MHz."
+        yield f"The GPU's application clock differs: {_word(given[0])}, {_word(given[1])} MHz."
 
 
 def _libraries(base: Results, new: Results) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The same stages in several runs, on several machines mostly, and which rungs are faster than which on each."""
+"""The same stages in several runs, mostly on several machines, and the rungs whose order differs between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reports.facts.summary import table_order
 
 
 class MachineCell(msgspec.Struct, frozen=True):
-    """A stage in one run; the ratio, of its time to that in the first run, is None where one of them has none."""
+    """A stage in one run; `ratio` is its time by that of the first run, None if either has no time."""
 
     step_us: float | None = None
     ratio: float | None = None
@@ -33,7 +33,7 @@ class MachineRow(msgspec.Struct, frozen=True):
 
 
 class OrderChange(msgspec.Struct, frozen=True):
-    """Two rungs of which the higher one is faster in some runs, and slower in others."""
+    """Two rungs of which the higher one is faster in some runs and slower in others."""
 
     higher: str
     lower: str
@@ -44,15 +44,15 @@ class OrderChange(msgspec.Struct, frozen=True):
 class Machines(msgspec.Struct, frozen=True):
     """Several runs, stage by stage."""
 
-    runs: list[str]  # as the user named them; the first is what the others are compared with
+    runs: list[str]  # as the user named them; the others are compared with the first
     machines: list[str]
     rows: list[MachineRow]
     order_changes: list[OrderChange]
-    within_noise: int  # pairs of rungs whose medians change order, but whose intervals do not
+    within_noise: int  # pairs of rungs whose medians change order, within the noise
 
 
 def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
-    """One row for every stage that any run has; raises CannotCompareError."""
+    """A row for every stage of any run; raises CannotCompareError."""
     first = runs[0]
     for name, run in runs[1:]:
         if obstacle := cannot_compare(first[1], run):
@@ -83,7 +83,7 @@ def _cells(stages: Sequence[StageResult | None], alike: Sequence[bool]) -> list[
 
 
 def _order_changes(runs: Sequence[tuple[str, Results]]) -> tuple[list[OrderChange], int]:
-    """The pairs of rungs that change order for certain, and how many others do so by their medians alone."""
+    """The pairs of rungs that certainly change order, and the number of pairs whose medians alone do."""
     rungs = list(dict.fromkeys(s.name for _, run in runs for s in run.stages if s.group != "reference"))
     times = {(name, stage.name): step_times_us(stage) for name, run in runs for stage in run.stages}
     changes, within_noise = [], 0

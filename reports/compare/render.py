@@ -1,4 +1,4 @@
-"""Comparisons of runs as people and programs read them: for the terminal, in markdown, as JSON."""
+"""Comparisons of runs as text for the terminal, as markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from reports.terminal.tables import plain_table, wide_enough
 Form = Literal["text", "markdown", "json"]
 STYLES: dict[Verdict, str] = {"FASTER": "green", "SLOWER": "red", "SAME": "", "AMBIGUOUS": "yellow"}
 HEADER = ("stage", "verdict", "new / base", "interval", "base us/step", "new us/step", "processes")
-IN_BRACKETS = "In brackets: its time by that in the first run, above 1 is slower, and the verdict on it."
+IN_BRACKETS = "In brackets: its time divided by its time in the first run (above 1 is slower), and the verdict."
 
 
 def print_comparison(found: Comparison | Machines, form: Form, console: Console | None = None) -> None:
-    """Print two runs with their verdicts, or several side by side."""
+    """Print the comparison of two runs, or of several side by side."""
     if form == "json":
         console = console or Console(highlight=False)
         raw = msgspec.json.format(msgspec.json.encode(found), indent=2)
@@ -41,7 +41,7 @@ def print_comparison(found: Comparison | Machines, form: Form, console: Console 
 
 
 def markdown_of_two(found: Comparison) -> str:
-    """A comment for a code host: what became of the stages, and what to read it with."""
+    """Two runs as a comment for a code host: conclusion, table, warnings and notes."""
     lines = [[cell(text) for text in _words(stage)] for stage in found.stages if stage.verdict]
     told = [*found.warnings, *notes(found)]
     parts = [
@@ -55,7 +55,7 @@ def markdown_of_two(found: Comparison) -> str:
 
 
 def markdown_of_many(found: Machines) -> str:
-    """The same of several runs."""
+    """Several runs in markdown: table and changes of order."""
     header, lines = _table_of_many(found)
     cells = [[cell(text) for text in words] for words in lines]
     parts = (table([cell(name) for name in header], cells, right=_right(header)), IN_BRACKETS, bullets(orders(found)))
@@ -63,7 +63,7 @@ def markdown_of_many(found: Machines) -> str:
 
 
 def conclusion(found: Comparison) -> str:
-    """The one sentence that a gate would log."""
+    """The conclusion in one line, for the log of a gate."""
     threshold = numbers.share(found.threshold)
     if found.regressions:
         return f"Regression beyond {threshold}: {numbers.listing(found.regressions)}."
@@ -75,7 +75,7 @@ def conclusion(found: Comparison) -> str:
 
 
 def notes(found: Comparison) -> list[str]:
-    """What must be known of single stages, one sentence for all that share it."""
+    """The remarks on stages, one sentence for all stages that share one."""
     stages_of: dict[str, list[str]] = {}
     for stage in found.stages:
         for remark in stage.remarks:
@@ -84,32 +84,36 @@ def notes(found: Comparison) -> list[str]:
 
 
 def how_to_read(found: Comparison) -> str:
-    """What the words of the table mean."""
+    """The meaning of the table's columns and verdicts."""
     text = (
-        f"new / base: of the times, above 1 is slower, with its {VERDICT_CONFIDENCE:.1%} interval over fresh "
-        f"processes. SLOWER and FASTER: all of it is on one side of 1, and the ratio more than {RESOLUTION:.1%} away; "
-        f"SAME: otherwise, and all of it within {numbers.share(found.threshold)}; AMBIGUOUS: neither."
+        f"new / base: the ratio of the times, above 1 is slower; interval: its {VERDICT_CONFIDENCE:.1%} interval over "
+        "fresh processes. SLOWER, FASTER: the interval lies on one side of 1, and the ratio is more than "
+        f"{RESOLUTION:.1%} from 1. SAME: otherwise, if the interval is within {numbers.share(found.threshold)} of 1. "
+        "AMBIGUOUS: neither."
     )
     if found.named("AMBIGUOUS"):
-        text += f" Record both runs with --precision 1%, or more --rounds ({BOOTSTRAP_PROCESSES} at least), to tell."
+        text += (
+            f" To decide those, record both runs with --precision 1% or more --rounds (at least {BOOTSTRAP_PROCESSES})."
+        )
     return text
 
 
 def orders(found: Machines) -> list[str]:
-    """A sentence for each pair of rungs that changes order, and one on those that may."""
+    """A sentence for each pair of rungs that changes order, and one for the pairs within the noise."""
     told = [
         f"{change.higher} is faster than {change.lower} in {numbers.listing(change.faster_in)}, "
         f"slower in {numbers.listing(change.slower_in)}."
         for change in found.order_changes
-    ] or ["No two rungs certainly change order."]
+    ] or ["No pair of rungs certainly changes order."]
     if found.within_noise:
         pairs = numbers.count(found.within_noise, "pair")
-        told.append(f"{pairs} of rungs would by the medians, but not beyond what their processes scatter by.")
+        change = "changes" if found.within_noise == 1 else "change"
+        told.append(f"{pairs} of rungs {change} order by the medians, but within the noise.")
     return told
 
 
 def _words(stage: StageVerdict) -> Sequence[str]:
-    """A row of `HEADER`, of a stage that has a verdict."""
+    """A row under `HEADER`, for a stage with a verdict."""
     return (
         stage.name,
         stage.verdict or "",
@@ -154,7 +158,7 @@ def _print_many(found: Machines, console: Console) -> None:
 
 
 def _table_of_many(found: Machines) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: us a step, and how many times that of the first run it is."""
+    """Header and rows: microseconds a step, with the ratio to the first run."""
     header = ["us/step"] + [f"{run} ({machine})" for run, machine in zip(found.runs, found.machines, strict=True)]
     return header, [[row.name, *(_of_machine(one) for one in row.cells)] for row in found.rows]
 

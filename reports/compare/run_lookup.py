@@ -1,4 +1,4 @@
-"""The runs that a comparison names: results files, their folders, and recorded runs such as `reference:h200`."""
+"""Finds the runs that a comparison names: results files, their folders, and recorded runs like `reference:h200`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PREFIX = "reference:"
 
 
 def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results]]:
-    """Each run as (name, results); a recorded one without a problem is of the problem that the others have.
+    """Each run as (name, results); a recorded run named without a problem is the one of the others' problem.
 
     Raises CannotCompareError, and ResultsError for a file that cannot be read.
     """
     if len(names) < 2:
-        raise CannotCompareError(f"compare {names[0]}: with what? name a second run, such as reference:h200")
+        raise CannotCompareError(f"compare {names[0]}: only one run; name a second one, such as reference:h200")
     candidates = [_candidates(name, reference) for name in names]
     for _, base in candidates[0]:  # the first problem that all of them have
         fitting = [next((one for one in found if not cannot_compare(base, one[1])), None) for found in candidates]
@@ -28,11 +28,11 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
         if len(found) > 1:
             problems = ", ".join(label.rpartition("/")[2] for label, _ in found)
             raise CannotCompareError(f"{name}: has no run of the others' problem, only of {problems}")
-    return [found[0] for found in candidates]  # whoever compares them says what is in the way
+    return [found[0] for found in candidates]  # the comparison itself reports the obstacle
 
 
 def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
-    """The runs that a name may stand for; there is at least one."""
+    """The runs that a name may stand for, at least one."""
     if not name.startswith(PREFIX):
         return [(name, load(Path(name)))]
     gpu, _, problem = name.removeprefix(PREFIX).partition("/")

@@ -1,13 +1,12 @@
-"""Whether a stage became faster or slower between two runs, or whether nobody can tell.
+"""Whether a stage became faster or slower between two runs.
 
-A verdict is drawn from the interval of the ratio of the two medians (`ladder.records.statistics`), never from the ratio
-alone. FASTER and SLOWER: the whole interval is on one side of 1, and the ratio further from it than two recordings of
-the same thing may differ by. SAME: otherwise, and all of it is within the threshold, so that there is no difference
-that anybody has to care about. Anything else is AMBIGUOUS.
+A verdict comes from the interval of the ratio of the two medians (`ladder.records.statistics`), never from the ratio
+alone. FASTER and SLOWER: the interval lies on one side of 1, and the ratio is further from 1 than two recordings of one
+machine differ. SAME: otherwise, if the interval is within the threshold. AMBIGUOUS: neither.
 
-On the CPU the host may have been faster beside one run than beside the other (`ladder.machine.cpu_speed`); there
-the interval reaches from that of the times to where it were if the hosts' median paces explained what they may: a
-verdict has to hold for both. Medians, since a process beside busy cores may find their pace many times slower.
+For stages on the CPU, the host may be faster during one run than during the other (`ladder.machine.cpu_speed`). The
+interval is then widened by the difference in median CPU speed, so that a verdict holds with and without it. Medians are
+used because a probe beside busy cores may be many times slower.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ from reports.facts.baselines import step_times_us
 from reports.facts.summary import reason, table_order
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
-RESOLUTION = 0.005  # less than that, two recordings of one machine may differ by, whatever their processes say
-THRESHOLD = 0.02
+RESOLUTION = 0.005  # share; two recordings of one machine may differ by less, whatever their intervals say
+THRESHOLD = 0.02  # share; a smaller regression is tolerated
 NO_REGRESSION, REGRESSION, CANNOT_COMPARE = 0, 1, 2
 
 
 class Side(NamedTuple):
     """A stage's processes in one run."""
 
-    times: list[float]  # a step of each in us
-    paces_s: list[float]  # of the host's cores, beside each: see `ladder.machine.cpu_speed`; or empty
+    times: list[float]  # microseconds a step of each process
+    paces_s: list[float]  # the host's CPU speed probe beside each, see `ladder.machine.cpu_speed`; or empty
 
 
 class StageVerdict(msgspec.Struct, frozen=True):
-    """One stage in two runs; without a verdict where it has no times in one of them, which a remark explains."""
+    """One stage in two runs; without times in one of them there is no verdict, and a remark says why."""
 
     name: str
     verdict: Verdict | None = None
-    ratio: float | None = None  # of its times, new by base: above 1 is slower
-    low: float | None = None  # the ends of the ratio's interval
+    ratio: float | None = None  # new time by base time: above 1 is slower
+    low: float | None = None  # ends of the ratio's interval
     high: float | None = None
-    base_us: float | None = None  # a step, the median of the processes' medians
+    base_us: float | None = None  # a step: median of the processes' medians
     new_us: float | None = None
     base_processes: int = 0
     new_processes: int = 0
-    regression: bool = False  # slower by more than the threshold, or passed no more
-    lost: Literal["", "skipped", "absent"] = ""  # how it comes that only the base has times, and nobody broke it
+    regression: bool = False  # slower by more than the threshold, or no longer passing
+    lost: Literal["", "skipped", "absent"] = ""  # why only the base has times, though the stage did not break
     remarks: list[str] = []
 
 
@@ -61,7 +60,7 @@ class Comparison(msgspec.Struct, frozen=True):
     base: str  # as the user named them
     new: str
     threshold: float
-    exit_code: int  # 0: no regression, 1: a regression, 2: it cannot be told; see `compare`
+    exit_code: int  # 0: no regression, 1: a regression, 2: undecided; see `compare`
     warnings: list[str]
     stages: list[StageVerdict]
 
@@ -71,22 +70,22 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def regressions(self) -> list[str]:
-        """The stages that became worse."""
+        """The stages with a regression."""
         return [stage.name for stage in self.stages if stage.regression]
 
     @property
     def lost(self) -> list[str]:
-        """The stages of the base that were not measured again."""
+        """The stages of the base that the new run did not measure."""
         return [stage.name for stage in self.stages if stage.lost]
 
     @property
     def undecided(self) -> list[str]:
-        """The stages whose interval holds no difference as well as one beyond the threshold."""
+        """The stages whose interval holds 1 as well as a regression."""
         return _undecided(self.stages, self.threshold)
 
 
 class CannotCompareError(Exception):
-    """Two runs that no ratio can be made of: one line with what is in the way."""
+    """Two runs without a comparable stage: one line with the obstacle."""
 
 
 def compare(
@@ -94,9 +93,9 @@ def compare(
 ) -> Comparison:
     """The verdicts on all stages of both runs; raises CannotCompareError.
 
-    The exit code is 1 for a regression. Otherwise it is 2 where a stage of the base was skipped in the new run, since a
-    machine that lost its GPU must pass no gate; and, with `strict`, where a stage of the base is absent, which may be
-    what the user asked for, or where an interval holds no difference as well as a regression.
+    The exit code is 1 for a regression. Otherwise it is 2 if the new run skipped a stage of the base: a machine that
+    has lost its GPU must not pass the gate. With `strict` it is also 2 if a stage of the base is absent, or if an
+    interval holds 1 as well as a regression.
     """
     if obstacle := cannot_compare(base, new):
         raise CannotCompareError(f"{names[0]} and {names[1]}: {obstacle}")
@@ -121,7 +120,7 @@ def _undecided(stages: list[StageVerdict], threshold: float) -> list[str]:
 
 
 def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
-    """What the interval of a ratio of times says."""
+    """The verdict that the interval of a ratio of times allows."""
     if interval.low > 1 and interval.value > 1 + RESOLUTION:
         return "SLOWER"
     if interval.high < 1 and interval.value < 1 / (1 + RESOLUTION):
@@ -131,19 +130,19 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
 
 
 def same_cpu(base: Results, new: Results) -> bool:
-    """Whether their hosts may be expected to be as fast; of another CPU the pace is part of the answer."""
+    """Whether both hosts have the same CPU; the speed of a different CPU is part of the result."""
     return base.environment.get("cpu") == new.environment.get("cpu")
 
 
 def side_of(stage: StageResult | None, *, with_paces: bool = True) -> Side:
-    """Its processes; without times where it has none to compare, and without paces unless all have one."""
+    """A stage's times in one run, empty unless it passed; its paces, empty unless every process has one."""
     times, processes = step_times_us(stage), stage.processes if stage and with_paces else []
     paces_s = [process.pace_s for process in processes if process.pace_s is not None and process.runs_s]
     return Side(times, paces_s if len(paces_s) == len(times) else [])
 
 
 def interval_between(base: Side, new: Side) -> Interval:
-    """That of the ratio of their times; where the host's paces are known, and as far beyond as their medians differ."""
+    """The interval of the ratio of their times, widened by the difference in CPU speed when known."""
     interval = ratio_interval(base.times, new.times)
     if not base.paces_s or not new.paces_s:
         return interval
@@ -173,12 +172,12 @@ def _stage(
     by_times = ratio_interval(base, new)
     sides = [side_of(stage, with_paces=same_cpu) for stage in (before, after)]
     interval = interval_between(*sides)
-    unheld = ["the host's pace is known in one of the runs only"] * (len({bool(side.paces_s) for side in sides}) > 1)
+    one_paced = ["only one run recorded the host's CPU speed"] * (len({bool(side.paces_s) for side in sides}) > 1)
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
-    may_be_host = [f"{alone} by its times alone, for which the host's pace may be the reason"] * (verdict != alone)
+    may_be_host = [f"{alone} by its times alone, which the host's CPU speed may explain"] * (verdict != alone)
     return replace(
         known,
-        remarks=[*known.remarks, *unheld, *may_be_host],
+        remarks=[*known.remarks, *one_paced, *may_be_host],
         verdict=verdict,
         ratio=interval.value,
         low=interval.low,
@@ -188,27 +187,27 @@ def _stage(
 
 
 def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:
-    """What a reader must know about a stage's verdict, or about why it has none."""
+    """Remarks on a stage's verdict, or on why it has none."""
     if before.code and after.code and before.code.scheme == after.code.scheme and before.code != after.code:
         pairs = {
             "sources": (before.code.sources, after.code.sources),
             "kernels": (before.code.kernels, after.code.kernels),
         }
-        yield f"its {' and '.join(what for what, (then, now) in pairs.items() if then != now)} differ"
+        yield f"its {' and '.join(part for part, (then, now) in pairs.items() if then != now)} differ"
     for stage, times, which in ((before, base, "first"), (after, new, "new")):
         if not times:
             yield f"{stage.status} in the {which} run" + (
-                ", which has not the times of its processes" if stage.status == "passed" else f" ({reason(stage)})"
+                ", without the times of its processes" if stage.status == "passed" else f" ({reason(stage)})"
             )
     if not base or not new:
         return
     if min(base, new) < BOOTSTRAP_PROCESSES:
-        yield f"fewer than {BOOTSTRAP_PROCESSES} processes in a run tell large differences only"
+        yield f"fewer than {BOOTSTRAP_PROCESSES} processes in a run show only large differences"
     if before.timing and after.timing and before.timing.epochs != after.timing.epochs:
         yield f"runs of {before.timing.epochs} and {after.timing.epochs} epochs"
     if before.precision != after.precision:
-        yield f"its precision was {before.precision}, is {after.precision}"
+        yield f"its precision changed from {before.precision} to {after.precision}"
     if before.device != after.device:
-        yield f"it ran on the {before.device}, runs on the {after.device}"
+        yield f"its device changed from {before.device} to {after.device}"
     if disturbed := sum(bool(process.disturbed) for stage in (before, after) for process in stage.processes):
         yield f"{disturbed} of {base + new} processes were disturbed"

@@ -1,1 +1,1 @@
-"""Words and numbers taken from results; no rendering."""
+"""The facts that renderings show, taken from results; no rendering."""

@@ -1,4 +1,4 @@
-"""What the profiles of ablations counted: calls to allocators, and copies to the GPU."""
+"""What the profiles of ablations counted: allocator calls, and copies to the GPU."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from reports.facts import numbers
 from reports.facts.time_breakdown import Profiled, all_profiled
 
 FIGURES: dict[Group, str] = {"memory": "memory.svg", "data": "data_path.svg"}
-MOST = 0.5  # of the time of copies: more than that hides them
+MOSTLY_HIDDEN = 0.5  # share of the copies' time; from here on the report calls them hidden
 
 
-def side(results: Results, group: Group) -> list[Profiled]:
-    """The profiled rungs of a side group, after the rung that the first climbs from; none where there are none."""
+def ablation(results: Results, group: Group) -> list[Profiled]:
+    """The profiled rungs of one ablation, led by the rung that its first one climbs from; empty without profiles."""
     profiled = all_profiled(results)
     rungs = [one for one in profiled if one.stage.group == group]
     return [one for one in profiled if rungs and one.stage.name == rungs[0].stage.below] + rungs
 
 
 def overlap(one: Profiled) -> str:
-    """A sentence on how much of its copies a rung hides, and why not more; empty where they take turns with kernels."""
+    """A sentence on how much of its copies a rung hides behind kernels, and why not more; empty without overlap."""
     copied, parts = uploads(one.profile), one.profile.split
     share = hidden_share(copied) if copied else None
     if copied is None or not share:
         return ""
-    bare, idle = copied.us_per_step - copied.hidden_us_per_step, parts.launching_us + parts.waiting_us
-    if share >= MOST:
-        why = "they are hidden"
-    elif idle > bare:
+    exposed, idle = copied.us_per_step - copied.hidden_us_per_step, parts.launching_us + parts.waiting_us
+    if share >= MOSTLY_HIDDEN:
+        why = "most of that time is hidden"
+    elif idle > exposed:
         why = (
-            f"the GPU idles for {_us(idle)} us more, until the host has launched the next kernel, so that there is "
-            "little to hide behind, and little to be won by it"
+            f"the GPU idles for another {_us(idle)} us until the host launches the next kernel, so there is little to "
+            "hide the copies behind and little to gain"
         )
     else:
-        why = f"kernels take {_us(parts.kernels_us)} us, too short to hide them all"
+        why = f"kernels take {_us(parts.kernels_us)} us, too short to hide all copies"
     took = f"{numbers.share(share)} of the {_us(copied.us_per_step)} us that the copies of a step take"
-    return f"{one.stage.name} copies beside kernels for {took}: {why}."
+    return f"`{one.stage.name}` runs kernels during {took}: {why}."
 
 
 def _us(value: float) -> str:
@@ -45,12 +45,12 @@ def _us(value: float) -> str:
 
 
 def uploads(profile: Profile) -> CopyUse | None:
-    """The copies from the host to the GPU; None where there are none."""
+    """The copies from the host to the GPU; None without any."""
     return next((copy for copy in profile.copies if copy.direction == "host to device" and copy.per_epoch), None)
 
 
 def hidden_share(copy: CopyUse) -> float | None:
-    """The share of a copy's time in which a kernel ran as well."""
+    """The share of a copy's time during which a kernel ran too."""
     return copy.hidden_us_per_step / copy.us_per_step if copy.us_per_step else None
 
 
@@ -60,5 +60,5 @@ def calls_in_words(calls: Mapping[str, float]) -> str:
 
 
 def host_us(profile: Profile, names: Collection[str]) -> float:
-    """The host's time a step in calls to these functions."""
+    """Microseconds a step that the host spends in calls to these functions."""
     return sum(call.us_per_step for call in profile.calls if call.name in names)

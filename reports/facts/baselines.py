@@ -1,7 +1,7 @@
-"""What a row may be compared with: rows of its own class of precision, on its own kind of device.
+"""The rows that a row is compared with: those of its own class of precision, on its own kind of device.
 
-Half the bits are twice the speed on the same hardware, so that a ratio across classes would praise the format instead
-of the code. A row on a GPU is compared with the CPU only in a run where no candidate at all ran on a GPU.
+Half the bits run at twice the speed on the same hardware, so a ratio across classes would praise the format instead of
+the code. A row on a GPU is compared with a CPU only if no candidate ran on a GPU.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 
 from ladder.records.run import Precision, Results, StageResult
 
-# bfloat16 and float16 share a class: both are what automatic mixed precision uses, at the same rate.
+# bfloat16 and float16 share a class: automatic mixed precision uses either, and both run at the same rate.
 CLASSES: dict[Precision, str] = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
 
 
 def precision_class(stage: StageResult) -> str:
-    """The class that a stage competes in: `float32`, `tf32` or `bf16/fp16`."""
+    """A stage's class of precision: `float32`, `tf32` or `bf16/fp16`."""
     return CLASSES[stage.precision]
 
 
 def torch_stages(results: Results) -> list[StageResult]:
-    """PyTorch in all its forms: what somebody without a ladder would have used."""
+    """Every PyTorch reference."""
     return [stage for stage in results.stages if stage.name.startswith("torch-")]
 
 
 def references(results: Results) -> list[StageResult]:
-    """Every stage that is no rung."""
+    """Every stage that is not a rung."""
     return [stage for stage in results.stages if stage.group == "reference"]
 
 
 def fastest_peer(stage: StageResult, candidates: Iterable[StageResult]) -> StageResult | None:
-    """The fastest candidate that passed and that the stage may be compared with, which may be itself."""
+    """The fastest passed candidate of the stage's class and device; it may be the stage itself."""
     timed = [(seconds, one) for one in candidates if (seconds := epoch_s(one)) is not None]
     on_gpu = stage.device == "gpu" and any(one.device == "gpu" for _, one in timed)
     peers = [
@@ -46,7 +46,7 @@ def fastest_peer(stage: StageResult, candidates: Iterable[StageResult]) -> Stage
 
 @dataclass(frozen=True)
 class Winner:
-    """The fastest rung of a class of precision, and the fastest reference that it may be compared with."""
+    """The fastest rung of a class of precision, and the fastest reference of that class."""
 
     precision: str
     rung: StageResult
@@ -55,7 +55,7 @@ class Winner:
 
 
 def winners(results: Results) -> Iterator[Winner]:
-    """Of every class of precision that has both."""
+    """One winner for each class of precision with both a timed rung and a timed reference."""
     rungs = [stage for stage in results.stages if stage.group != "reference" and epoch_s(stage) is not None]
     for precision in dict.fromkeys(CLASSES.values()):
         peers = [rung for rung in rungs if precision_class(rung) == precision]
@@ -67,7 +67,7 @@ def winners(results: Results) -> Iterator[Winner]:
 
 
 def epoch_s(stage: StageResult | None) -> float | None:
-    """The median seconds of an epoch; None unless the stage passed and the time can be divided by."""
+    """The median seconds of an epoch; None unless the stage passed with a positive, finite time."""
     if stage is None or stage.status != "passed" or stage.timing is None:
         return None
     seconds = stage.timing.epoch_s.median
@@ -75,13 +75,13 @@ def epoch_s(stage: StageResult | None) -> float | None:
 
 
 def ratio(base: StageResult | None, own: StageResult) -> float | None:
-    """How many times faster than the base a stage is; None where one of them has no time."""
+    """How many times as fast as the base a stage is; None if either has no time."""
     base_s, own_s = epoch_s(base), epoch_s(own)
     return None if base_s is None or own_s is None else base_s / own_s
 
 
 def step_times_us(stage: StageResult | None) -> list[float]:
-    """What a step took in each of a stage's processes, by the median of its runs; empty unless the stage passed."""
+    """Microseconds a step in each of a stage's processes, the median of its runs; empty unless the stage passed."""
     if stage is None or stage.status != "passed" or stage.timing is None:
         return []
     steps = stage.timing.epochs * stage.timing.steps_per_epoch
@@ -92,7 +92,7 @@ def step_times_us(stage: StageResult | None) -> list[float]:
 
 
 def sm_mhz(stage: StageResult) -> float | None:
-    """The GPU's SM clock after the timed runs, the median over all of them; None without one, or where NVML kept it."""
+    """The median SM clock in MHz after the timed runs; None without a GPU, or if NVML reported no clock."""
     if stage.status != "passed" or stage.device != "gpu":
         return None
     clocks = [state.sm_mhz for process in stage.processes for state in process.gpu_states[-len(process.runs_s) :]]
@@ -100,6 +100,6 @@ def sm_mhz(stage: StageResult) -> float | None:
 
 
 def step_cycles(stage: StageResult) -> float | None:
-    """What a step takes in cycles of that clock, which GPUs of one kind at different clocks may be compared by."""
+    """Cycles of that clock a step, which compares GPUs of one kind at different clocks."""
     clock = sm_mhz(stage)
     return stage.timing.step_us * clock if stage.timing is not None and clock is not None else None

@@ -1,4 +1,4 @@
-"""The one next thing that holds a stage back, by a rule: the largest part of its step says what to look at."""
+"""The next thing to try on a stage, by rule: the largest part of its step chooses the advice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from reports.facts import numbers
 from reports.facts.profiles import kernel_name, launch_us, overlap
 from reports.facts.time_breakdown import Profiled
 
-FEW_BLOCKS = 64  # a block runs on one multiprocessor, of which a V100 has 80, an A100 108 and an H100 132
-LOW_OCCUPANCY = 0.25  # with fewer warps than that, there is often none to run while the others wait for memory
+IDLE_BELOW_BLOCKS = 64  # a block runs on one multiprocessor; a V100 has 80, an A100 108 and an H100 132
+LOW_OCCUPANCY = 0.25  # share of a multiprocessor's warps; with fewer, none may be ready while others wait for memory
 
 
 def next_step(one: Profiled) -> str:
-    """What costs most in a step, why as far as the profile tells, and what to try."""
+    """The largest part of a step, its likely cause, and what to try."""
     parts = one.parts_us
     name, us = max(parts.items(), key=lambda part: part[1])
     total = sum(parts.values())
@@ -24,7 +24,7 @@ def next_step(one: Profiled) -> str:
 
 def _kernels(profile: Profile, share: str) -> str:
     if not profile.kernels:
-        return f"Kernels take {share}, but the profile does not name them."
+        return f"Kernels take {share}. The profile does not name them."
     slowest = max(profile.kernels, key=lambda kernel: kernel.us_per_step)
     return (
         f"Kernels take {share}. The slowest is {kernel_name(slowest.name)} with "
@@ -33,11 +33,11 @@ def _kernels(profile: Profile, share: str) -> str:
 
 
 def _of_several(profile: Profile) -> str:
-    return " (others run beside it, and it may only wait for them)" if overlap(profile) else ""
+    return " (kernels overlap here, so it may only wait for another one)" if overlap(profile) else ""
 
 
 def _why_slow(kernel: KernelUse) -> str:
-    if kernel.blocks < FEW_BLOCKS:
+    if kernel.blocks < IDLE_BELOW_BLOCKS:
         return (
             f"its {numbers.count(kernel.blocks, 'block')} keep at most "
             f"{numbers.count(kernel.blocks, 'multiprocessor')} busy. Split its work over more blocks."
@@ -45,20 +45,21 @@ def _why_slow(kernel: KernelUse) -> str:
     if kernel.occupancy is not None and kernel.occupancy < LOW_OCCUPANCY:
         return (
             f"{kernel.registers} registers a thread and {numbers.size(kernel.shared_bytes)} of shared memory a block "
-            f"leave room for {numbers.share(kernel.occupancy)} of a multiprocessor's warps. Use less of them."
+            f"leave room for {numbers.share(kernel.occupancy)} of a multiprocessor's warps. Use fewer registers or "
+            "less shared memory."
         )
     if kernel.bytes is not None:
         return (
-            f"it has blocks and warps enough, and moves {numbers.size(kernel.bytes)} at "
-            f"{numbers.bandwidth(kernel.bytes, kernel.us_each)}. If that is near what the memory gives, fuse it with a "
-            "neighbour so that less is moved; if not, its arithmetic or its access pattern is what to change."
+            f"it has enough blocks and warps, and moves {numbers.size(kernel.bytes)} at "
+            f"{numbers.bandwidth(kernel.bytes, kernel.us_each)}. Near the memory's own rate, fuse it with a neighbour "
+            "to move less; far below it, change its arithmetic or its access pattern."
         )
-    return "it has blocks and warps enough. Try another algorithm for it, or fuse it with a neighbour."
+    return "it has enough blocks and warps. Try another algorithm, or fuse it with a neighbour."
 
 
 def _copies(profile: Profile, share: str) -> str:
     if not profile.copies:
-        return f"Copies take {share}, but the profile does not name them."
+        return f"Copies take {share}. The profile does not name them."
     longest = max(profile.copies, key=lambda copy: copy.us_per_step)
     what = "fills" if longest.direction == "fill" else f"copies, {longest.direction}"
     return (
@@ -71,21 +72,21 @@ def _queued(profile: Profile, share: str) -> str:
     kernels = profile.kernels_per_step
     each = profile.split.queued_us / kernels if kernels else None
     return (
-        f"Between kernels that were handed over already, the GPU idles {share}: {numbers.per_step(kernels)} kernels a "
-        f"step with {numbers.microseconds(each)} us before each. Fuse kernels, so that there are fewer gaps."
+        f"The GPU idles {share} between kernels that are already queued: {numbers.per_step(kernels)} kernels a step, "
+        f"with {numbers.microseconds(each)} us before each. Fuse kernels to have fewer gaps."
     )
 
 
 def _launching(profile: Profile, share: str) -> str:
     launches = profile.launches_per_step
-    each = f" of {numbers.microseconds(launch_us(profile) / launches)} us of the host's time each" if launches else ""
+    each = f", {numbers.microseconds(launch_us(profile) / launches)} us of host time each" if launches else ""
     advice = (
         "Put more steps into one graph."
         if profile.graph_launches_per_epoch
-        else "Capture the steps in a CUDA graph, so that one launch hands over many."
+        else "Capture the steps in a CUDA graph: one launch then queues many kernels."
     )
     return (
-        f"The GPU idles {share} because the host has not handed over the next kernel yet: "
+        f"The GPU idles {share} because the host has not launched the next kernel yet: "
         f"{numbers.per_step(launches)} launches a step{each}. {advice}"
     )
 
@@ -93,12 +94,12 @@ def _launching(profile: Profile, share: str) -> str:
 def _waiting(profile: Profile, share: str) -> str:
     if profile.syncs_per_epoch < 1:
         return (
-            f"The GPU idles {share} because the host waits for it, though only at the end of an epoch. Launch the next "
-            "epoch before the last one is over."
+            f"The GPU idles {share} because the host waits at the end of each epoch. Launch the next epoch before the "
+            "last one ends."
         )
     return (
-        f"The GPU idles {share} because the host waits for it: {numbers.per_step(profile.syncs_per_epoch)} "
-        "synchronisations an epoch. Read results back less often."
+        f"The GPU idles {share} because the host waits for its results: {numbers.per_step(profile.syncs_per_epoch)} "
+        "synchronisations an epoch. Read results less often."
     )
 
 

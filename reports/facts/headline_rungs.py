@@ -6,7 +6,7 @@ import math
 
 from ladder.records.run import Results, StageResult
 from reports.facts.baselines import epoch_s, ratio
-from reports.facts.summary import SIDES, table_order
+from reports.facts.summary import ABLATIONS, table_order
 
 
 def headline_rungs(results: Results, most: int) -> list[StageResult]:
@@ -17,7 +17,7 @@ def headline_rungs(results: Results, most: int) -> list[StageResult]:
     timed = {
         stage.name: stage
         for stage in table_order(results)
-        if stage.group not in ("reference", *SIDES) and epoch_s(stage) is not None
+        if stage.group not in ("reference", *ABLATIONS) and epoch_s(stage) is not None
     }
     chosen: set[str] = set()
     for name in sorted(timed, key=lambda name: -_effect(timed, name)):

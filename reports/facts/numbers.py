@@ -1,7 +1,6 @@
-"""Numbers as people read them: the only place that rounds.
+"""Numbers as text: the only module that rounds.
 
-Three significant digits say all that a timing is good for; a number that is missing or not finite is a dash, so that
-no rendering has to ask first.
+A timing is shown with three significant digits. A missing or non-finite number is a dash, so no rendering has to check.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ MISSING = "-"
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Seconds as milliseconds without the unit: `17.2`."""
+    """Seconds in milliseconds, without the unit: `17.2`."""
     return MISSING if seconds is None else _digits(seconds * 1e3)
 
 
 def spread_ends(spread: Spread) -> str:
-    """The ends of a spread of seconds in milliseconds, with as many decimals as its middle: `17.1-17.9`."""
+    """The ends of a spread of seconds in milliseconds, with the decimals of its median: `17.1-17.9`."""
     ends = (spread.min * 1e3, spread.max * 1e3)
     if not all(math.isfinite(end) for end in ends):
         return MISSING
@@ -40,14 +39,14 @@ def microseconds(value: float | None) -> str:
 
 
 def cycles(value: float | None) -> str:
-    """Cycles of a clock, which is known to a MHz or so: `71,300`."""
+    """Clock cycles to three significant digits, as the clock is known to about 1 MHz: `71,300`."""
     if value is None or not math.isfinite(value):
         return MISSING
     return _digits(float(f"{value:.3g}"))
 
 
 def aligned(value: float, beside: float) -> str:
-    """A number with as many decimals as another, so that a column adds up: `0.6` beside 17.4."""
+    """A number with the decimals of another, so that a column adds up: `0.6` beside 17.4."""
     if not (math.isfinite(value) and math.isfinite(beside)):
         return MISSING
     text = f"{value:,.{_decimals(beside)}f}"
@@ -55,42 +54,42 @@ def aligned(value: float, beside: float) -> str:
 
 
 def change(value: float, beside: float) -> str:
-    """The same for a difference: `+0.6`, `-17.3`, `0.0`."""
+    """A difference with the decimals of another number: `+0.6`, `-17.3`, `0.0`."""
     text = aligned(value, beside)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def share(value: float | None) -> str:
-    """A share that is no accuracy: `71%`, `1.6%`."""
+    """A share with at most one decimal: `71%`, `1.6%`."""
     return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f}".removesuffix(".0") + "%"
 
 
 def rough_share(value: float) -> str:
-    """A share that may be far from all, or below zero: `96%`, `-738%`."""
+    """A share in whole per cent, which may be below 0 or far above 1: `96%`, `-738%`."""
     return f"{value * 100:,.0f}%" if math.isfinite(value) else MISSING
 
 
 def bandwidth(octets: float, us: float) -> str:
-    """Bytes moved in so many us, per second: `812 GB/s`."""
+    """The rate of moving so many bytes in so many microseconds: `812 GB/s`."""
     return f"{_digits(octets / us / 1e3)} GB/s" if us > 0 else MISSING
 
 
 def ratio(value: float | None) -> str:
-    """How many times, with two digits where it is below one: `2.14x`, `0.066x`."""
+    """A factor with three significant digits, or two below one: `2.14x`, `0.066x`."""
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{_digits(value, 3 if value >= 0.995 else 2)}x"
 
 
 def per_step(value: float | None) -> str:
-    """How many of something in a step: `9`, `9.5`, and `0.002` for one in an epoch."""
+    """A count a step: `9`, `9.5`, and `0.002` for one an epoch."""
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:,.1f}".removesuffix(".0") if value >= 0.1 else f"{value:.{_decimals(value, 1)}f}"
 
 
 def mean_count(value: float) -> str:
-    """A mean that ought to be compared exactly: `8`, `5.385`."""
+    """A mean with up to three decimals, to be compared exactly: `8`, `5.385`."""
     return f"{value:,.3f}".rstrip("0").removesuffix(".") if math.isfinite(value) else MISSING
 
 
@@ -112,7 +111,7 @@ def percent(share: float | None) -> str:
 
 
 def error(value: float | None) -> str:
-    """A relative error or its limit: `3.4e-07`; results write null where it was not a finite number."""
+    """A relative error or its limit: `3.4e-07`; results store a non-finite number as null."""
     return "not finite" if value is None or not math.isfinite(value) else f"{value:.1e}"
 
 
@@ -122,7 +121,7 @@ def loss(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time in seconds, however long, to be compared with others: `0.31 s`, `42 s`, `185 s`."""
+    """A time in seconds, however long: `0.31 s`, `42 s`, `185 s`."""
     if value is None or not math.isfinite(value):
         return MISSING
     if value < 9.95:
@@ -131,7 +130,7 @@ def seconds(value: float | None) -> str:
 
 
 def duration(value: float | None) -> str:
-    """A time for humans, in seconds: `0.31 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    """A time in the units that people use: `0.31 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
     if value is None or not math.isfinite(value) or value < 59.5:
         return seconds(value)
     minutes, whole = divmod(round(value), 60)
@@ -149,7 +148,7 @@ def size(octets: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """So many of something: `1 run`, `3 runs`."""
+    """A number with its noun: `1 run`, `3 runs`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -160,12 +159,12 @@ def listing(words: Iterable[str]) -> str:
 
 
 def _digits(value: float, digits: int = 3) -> str:
-    """So many significant digits, but never fewer than the whole number: `0.123`, `1.23`, `12.3`, `1,234`."""
+    """A number with so many significant digits and its whole part complete: `0.123`, `1.23`, `12.3`, `1,234`."""
     return f"{value:,.{_decimals(value, digits)}f}" if math.isfinite(value) else MISSING
 
 
 def _decimals(value: float, digits: int = 3) -> int:
-    """Decimals that make so many significant digits of the value as it is rounded; six at the most."""
+    """The decimals that give a rounded value so many significant digits, at most six."""
     if value == 0 or not math.isfinite(value):
         return digits - 1
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
@@ -173,5 +172,5 @@ def _decimals(value: float, digits: int = 3) -> int:
 
 
 def line(text: str) -> str:
-    """Text that is not ours on one line, with nothing in it, code apart, that would be taken for HTML."""
+    """Foreign text on one line, with `<` escaped outside of code so that markdown does not read it as HTML."""
     return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", " ".join(text.split()))

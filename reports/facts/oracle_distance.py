@@ -1,4 +1,4 @@
-"""How near the curves of a run's stages come to the oracle's, beside the limit that verification holds them to."""
+"""The distance of each stage's training curve from the oracle's, beside the limit that verification sets."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ladder.records.run import Curve, OracleRecord, Results, StageResult
 
 @dataclass(frozen=True)
 class OracleDistance:
-    """A stage's largest distance to the oracle in training loss, by the oracle's loss in its first epoch."""
+    """A stage's largest distance from the oracle in training loss, relative to the oracle's loss in its first epoch."""
 
     stage: StageResult
     worst: float
-    limit: float | None  # None where verification judged no loss
+    limit: float | None  # None if verification checked no loss curve
 
     @property
     def within(self) -> bool | None:
-        """Whether it keeps to the limit."""
+        """Whether the distance is within the limit; None without a limit."""
         return None if self.limit is None else self.worst <= self.limit
 
 
 def oracle_distances(runs: Sequence[Results]) -> list[OracleDistance]:
-    """The worst over these runs, for every stage that has a curve in one of them, in the order of the table."""
+    """The largest distance over these runs, for every stage with a curve in one of them, in the run's order."""
     found: dict[str, OracleDistance] = {}
     for run in runs:
         if run.oracle is None or run.oracle.curve is None:
@@ -38,7 +38,7 @@ def oracle_distances(runs: Sequence[Results]) -> list[OracleDistance]:
 
 
 def _distance(curve: Curve | None, oracle: OracleRecord) -> float | None:
-    """The largest over all points of training; None without a curve, infinite for a loss that is no number."""
+    """The largest distance over all training points; None without a curve, infinite for a non-finite loss."""
     first = next((seen.loss for seen in oracle.loss_curve), None)
     if curve is None or oracle.curve is None or not first:
         return None
@@ -52,5 +52,5 @@ def _distance(curve: Curve | None, oracle: OracleRecord) -> float | None:
 
 
 def _limit(stage: StageResult) -> float | None:
-    """What verification allows the mean losses of epochs, for this stage's precision and kind of network."""
+    """The limit that verification sets on the mean losses of epochs, for this stage's precision and network."""
     return next((check.limit for check in stage.checks if check.what == "loss curve"), None)

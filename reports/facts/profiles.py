@@ -1,4 +1,4 @@
-"""A profile in words and cells: its kernels, what the host did, and whether two tools saw the same."""
+"""A profile in words and cells: its kernels, the host's work, and whether two tools agree."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ladder.records.run import StageResult
 from reports.facts import numbers
 
 TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI"}
-OVERLAP = 0.05  # of the time in which any kernel runs; less is not worth a word
-BUSY_DISAGREEMENT = 0.05  # of the time that the device was busy in a step
+OVERLAP = 0.05  # share of the time in which any kernel runs; less overlap is not reported
+BUSY_DISAGREEMENT = 0.05  # share of the longer busy time a step; tools that differ more disagree
 ELLIPSIS = "…"
-PICTURE = "timeline-"  # what the files of single stages begin with
+PICTURE = "timeline-"  # prefix of the file names of single stages' timelines
 
 
 def kernel_name(name: str, limit: int = 36) -> str:
-    """A name that fits: a library's may have a hundred letters, of which the first say what it does."""
+    """A name cut to the limit; the first letters of a library's long name say what it does."""
     if len(name) <= limit:
         return name
     cut = name[: limit - len(ELLIPSIS)]
@@ -27,7 +27,7 @@ def kernel_name(name: str, limit: int = 36) -> str:
 
 
 def kernel_names(names: Iterable[str], limit: int = 36) -> dict[str, str]:
-    """Names that fit, by the whole ones; where several would read the same, each shows the words that differ."""
+    """Shortened names by full name; names that would read the same show the words in which they differ."""
     short = {name: kernel_name(name, limit) for name in names}
     for by_word in (True, False):
         for alike in _alike(short):
@@ -41,7 +41,7 @@ def kernel_names(names: Iterable[str], limit: int = 36) -> dict[str, str]:
 
 
 def _alike(short: dict[str, str]) -> list[list[str]]:
-    """The names that are shortened to the same text, in groups of two or more."""
+    """Groups of two or more names that are shortened to the same text."""
     groups: dict[str, list[str]] = {}
     for name, text in short.items():
         groups.setdefault(text, []).append(name)
@@ -55,18 +55,18 @@ def grid(kernel: KernelUse) -> str:
 
 
 def seen_by(profile: Profile) -> str:
-    """The tool, and what it cost: `CUPTI in 2 processes, under which a step takes 12% longer`."""
+    """The tool and its cost: `CUPTI in 2 processes, under which a step takes 12% longer`."""
     where = f" in {profile.processes} processes" if profile.processes > 1 else ""
     longer = f"{numbers.share(profile.slowdown)} longer" if profile.slowdown >= 0.005 else "no longer"
     return f"{TOOLS[profile.tool]}{where}, under which a step takes {longer}"
 
 
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
-    """What the host did, as (what, how much)."""
+    """The host's work in an epoch, as (activity, amount)."""
     yield (
         "Launches",
         f"{numbers.per_step(profile.launches_per_step)} a step, "
-        f"{numbers.microseconds(launch_us(profile))} us of the host's time",
+        f"{numbers.microseconds(launch_us(profile))} us of host time",
     )
     if profile.graph_launches_per_epoch:
         yield "Graph launches", f"{numbers.per_step(profile.graph_launches_per_epoch)} an epoch"
@@ -74,44 +74,44 @@ def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "Synchronisations", _synchronisations(profile)
     for copy in profile.copies:
         what = "Fills" if copy.direction == "fill" else f"Copies, {copy.direction}"
-        yield what, f"{numbers.per_step(copy.per_epoch)} an epoch, {numbers.size(copy.bytes_per_epoch)} together"
+        yield what, f"{numbers.per_step(copy.per_epoch)} an epoch, {numbers.size(copy.bytes_per_epoch)} in all"
     calls = [f"{name} {numbers.per_step(number)}" for name, number in profile.allocations_per_epoch.items() if number]
     yield "Allocations", f"{', '.join(calls)} an epoch" if calls else "none"
     yield "GPU busy", f"{numbers.share(profile.busy_share)} of the time under the tool"
 
 
 def overlap(profile: Profile) -> str:
-    """That kernels overlap, if they do, as the end of a sentence: their times are then more than a step's together."""
+    """The end of a sentence on how much kernels overlap, so that their times exceed the step's; empty without."""
     if profile.overlap_us <= OVERLAP * profile.seen.kernels_us:
         return ""
     return (
-        f", which overlap by {numbers.microseconds(profile.overlap_us)} us; one that starts early is seen to run while "
-        "it waits"
+        f", which overlap by {numbers.microseconds(profile.overlap_us)} us; a kernel that starts early counts as "
+        "running while it waits"
     )
 
 
 def launch_us(profile: Profile) -> float:
-    """The host's time in launches, a step."""
+    """The host's microseconds a step in launches."""
     return sum(call.us_per_step for call in profile.calls if "Launch" in call.name)
 
 
 def busy_us(profile: Profile) -> float:
-    """How long the device works on a step."""
+    """The device's microseconds of work a step."""
     return profile.seen.work_us
 
 
 def agree(one: Profile, other: Profile) -> bool:
-    """Whether two tools saw the same kernels, and the device busy for as long."""
+    """Whether two tools counted the same kernels and nearly the same busy time."""
     return _same(one.kernels_per_step, other.kernels_per_step) and _busy_apart(one, other) <= BUSY_DISAGREEMENT
 
 
 def _same(one: float, other: float) -> bool:
-    """Whether two means are of the same counts."""
+    """Whether two means are equal up to rounding."""
     return math.isclose(one, other, rel_tol=1e-9)
 
 
 def agreement(stage: StageResult) -> str:
-    """One line on whether the tools agree; empty unless there are two."""
+    """One line on whether the two tools agree; empty with fewer than two."""
     if len(stage.profiles) < 2:
         return ""
     one, other = sorted(stage.profiles, key=lambda profile: list(TOOLS).index(profile.tool))[:2]
@@ -128,9 +128,9 @@ def agreement(stage: StageResult) -> str:
 
 def _synchronisations(profile: Profile) -> str:
     if not profile.syncs_per_epoch:
-        return "none but the one that ends an epoch"
+        return "only the one that ends an epoch"
     host = numbers.microseconds(profile.sync_us_per_step)
-    return f"{numbers.per_step(profile.syncs_per_epoch)} an epoch beside the last, {host} us of the host's time a step"
+    return f"{numbers.per_step(profile.syncs_per_epoch)} an epoch besides the last one, {host} us of host time a step"
 
 
 def _busy_apart(one: Profile, other: Profile) -> float:
@@ -139,5 +139,5 @@ def _busy_apart(one: Profile, other: Profile) -> float:
 
 
 def timeline_name(stage: StageResult) -> str:
-    """The file that the timeline of one stage lies in."""
+    """The file name of one stage's timeline."""
     return f"{PICTURE}{stage.name}.svg"

@@ -1,4 +1,4 @@
-"""Where a run's numbers come from, in a line: the GPU and its driver, the date, the commit, the libraries."""
+"""A run's origin in one line: GPU and driver, date, commit, libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ladder.records.run import Results
 from reports.facts.numbers import line
 
-# A library's name, the packages that it comes as, and how the names of the stages begin that use it: "" is any rung.
+# A library's name, its packages, and the prefix of the stages that use it; "" stands for every rung.
 LIBRARIES = (
     ("CUDA", ("cuda-toolkit",), ""),
     ("NVRTC", ("NVRTC",), ""),
@@ -20,16 +20,16 @@ COMMIT_DIGITS = 10
 
 
 def provenance(results: Results) -> str:
-    """Such as `NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789; CUDA 13.0.2, PyTorch 2.11.0`.
+    """A line like `NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789; CUDA 13.0.2, PyTorch 2.11.0`.
 
-    Only libraries that a stage of the run used are named; what was not recorded is left out.
+    It names only libraries that a passed stage used, and leaves out what the run did not record.
     """
     ((origin, _),) = origins([results])
     return origin
 
 
 def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
-    """The same for several runs, and which it is of: those of one kind of GPU, driver, day and commit together."""
+    """Each origin with its runs; runs of one kind of GPU, driver, day and commit share one."""
     together: dict[str, list[Results]] = {}
     for run in runs:
         together.setdefault("; ".join(filter(None, (_machine(run), _when(run)))), []).append(run)
@@ -56,7 +56,7 @@ def _when(results: Results) -> str:
 
 
 def gpu_name(results: Results) -> str:
-    """The GPU's name as its driver gives it; empty where there was none."""
+    """The GPU's name as its driver reports it; empty without a GPU."""
     return str(_part(results.environment, "gpu").get("name") or "")
 
 

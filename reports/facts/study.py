@@ -1,4 +1,4 @@
-"""What the renderings of a study show: every stage at every point, and which rung and which reference are fastest."""
+"""A study's facts: every stage at every point, and the fastest rung and reference of each point."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from reports.facts.summary import table_order
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study with the results of those points that have any."""
+    """A study with the results of its measured points."""
 
     study: Study
-    runs: Mapping[str, Results]  # by the name of the point
+    runs: Mapping[str, Results]  # by name of the point
 
     @property
     def broken(self) -> bool:
-        """Whether a stage failed a check or crashed anywhere."""
+        """Whether a stage failed a check or crashed at any point."""
         return any(stage.status in ("failed", "crashed") for run in self.runs.values() for stage in run.stages)
 
     @property
@@ -32,31 +32,31 @@ class StudyResults:
         return [point for point in self.study.points if point.name in self.runs]
 
     def stages(self) -> list[StageResult]:
-        """Every stage once, as it was at the first point that has it: the rungs from the lowest up, then references."""
+        """Every stage once, from the first point that has it: the rungs in ladder order, then the references."""
         found: dict[str, StageResult] = {}
         for run in self.runs.values():
             for stage in table_order(run):
                 known = found.setdefault(stage.name, stage)
                 if known.device is None and stage.device is not None:
-                    found[stage.name] = stage  # in place, since it ran here and its label says where
+                    found[stage.name] = stage  # this one ran, so it knows its device
         return sorted(found.values(), key=lambda stage: stage.group == "reference")
 
     def at(self, point: Point, name: str) -> StageResult | None:
-        """A stage at a point; None where the point has no results or another choice of stages."""
+        """A stage at a point; None if the point has no results or was measured without that stage."""
         run = self.runs.get(point.name)
         return next((stage for stage in run.stages if stage.name == name), None) if run else None
 
 
 def load_results(folder: Path) -> StudyResults:
-    """A study and what was measured of it; ResultsError where a file cannot be read."""
+    """A study with its measured points; ResultsError for a file that cannot be read."""
     study = as_found(load_study(folder), folder)
-    # A point whose turn has not come may have results all the same, of what was compiled for it.
+    # A waiting point may already have a results file, from compiling ahead.
     paths = {point.name: folder / point.name for point in study.points if point.status != "waiting"}
     return StudyResults(study, {name: load(path) for name, path in paths.items() if (path / "results.json").exists()})
 
 
 def step_us(stage: StageResult | None) -> Spread | None:
-    """The time of a step in us over all runs; None unless the stage passed."""
+    """Microseconds a step over all runs; None unless the stage passed."""
     if stage is None or stage.status != "passed" or stage.timing is None:
         return None
     steps = stage.timing.steps_per_epoch / 1e6
@@ -65,7 +65,7 @@ def step_us(stage: StageResult | None) -> Spread | None:
 
 
 def spread_text(spread: Spread | None) -> str:
-    """A spread of us: `12.3 (12.1-12.9)`."""
+    """A spread of microseconds: `12.3 (12.1-12.9)`."""
     if spread is None:
         return numbers.MISSING
     ends = "-".join(numbers.aligned(end, spread.median) for end in (spread.min, spread.max))
@@ -73,24 +73,24 @@ def spread_text(spread: Spread | None) -> str:
 
 
 def speedup(run: Results, stage: StageResult) -> float | None:
-    """How many times faster than the fastest reference of its class a rung is; None without one, and for references."""
+    """How many times as fast as the fastest reference of its class a rung is; None without one, and for references."""
     if stage.group == "reference":
         return None
     return ratio(fastest_peer(stage, references(run)), stage)
 
 
 def lead(run: Results, reference: StageResult | None) -> float | None:
-    """How many times as fast as a reference the fastest rung of its class is; None where one of them has no time."""
+    """How many times as fast as a reference the fastest rung of its class is; None if either has no time."""
     if reference is None or reference.group != "reference":
         return None
     rung = fastest_peer(reference, [stage for stage in run.stages if stage.group != "reference"])
     return ratio(reference, rung) if rung else None
 
 
-def races(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
-    """Of every point and class of precision that has both, the fastest rung and the fastest reference.
+def point_winners(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
+    """The fastest rung and the fastest reference, for every point and class of precision that has both.
 
-    Not where only a weak reference was asked for: one that another beats at every point that has both.
+    A point is left out if its only timed reference is weak: another one beats it wherever both have a time.
     """
     for point in results.measured:
         for winner in winners(results.runs[point.name]):
@@ -99,7 +99,7 @@ def races(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
 
 
 def is_weak(results: StudyResults, point: Point, reference: StageResult) -> bool:
-    """Whether a reference without a time at this point is faster wherever both have one."""
+    """Whether another reference, which has no time at this point, is faster wherever both have one."""
 
     def time(where: Point, name: str) -> float | None:
         spread = step_us(results.at(where, name))
@@ -117,22 +117,22 @@ def is_weak(results: StudyResults, point: Point, reference: StageResult) -> bool
 
 
 def setting(key: str) -> str:
-    """A setting in words: `batch size`."""
+    """A setting's name in words: `batch size`."""
     return key.replace("_", " ")
 
 
 def value_text(value: Any) -> str:
-    """A value in words: `64`, `128-128-128`, and `none` for no layers."""
+    """A setting's value: `64`, `128-128-128`, and `none` for no layers."""
     return ("-".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 
 def point_text(point: Point) -> str:
-    """A point in words: `hidden 64, seed 1`; `the run` where nothing is varied."""
+    """A point in words: `hidden 64, seed 1`; `the run` if nothing is varied."""
     return ", ".join(f"{setting(key)} {value_text(value)}" for key, value in point.values.items()) or "the run"
 
 
 def not_passed(results: StudyResults) -> list[str]:
-    """A line for each reason why stages have no time, with the stages and the points; and for points that have none."""
+    """A line for each reason for a missing time, with its stages and points, and for each point without results."""
     said: dict[tuple[str, str], dict[str, list[str]]] = {}
     for point in results.measured:
         for stage in results.runs[point.name].stages:
@@ -152,7 +152,7 @@ def not_passed(results: StudyResults) -> list[str]:
         if point.status == "skipped":
             lines.append(f"{point_text(point)} skipped: {point.reason}")
         elif point.status != "measured":
-            lines.append(f"{point_text(point)}: not measured to its end yet; go on with study --resume")
+            lines.append(f"{point_text(point)}: not complete yet; continue with study --resume")
     return lines
 
 
@@ -161,8 +161,3 @@ def _grouped(pairs: Iterable[tuple[tuple[str, ...], str]]) -> Iterable[tuple[tup
     for key, name in pairs:
         found.setdefault(key, []).append(name)
     return found.items()
-
-
-def name_of(stage: StageResult) -> str:
-    """A stage's title, and whether it ran on the CPU; a study has no room for more."""
-    return f"{stage.title} (CPU)" if stage.device == "cpu" else stage.title

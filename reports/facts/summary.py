@@ -1,6 +1,6 @@
-"""What every rendering shows of a run: its rows, what they are compared with, and how to read them.
+"""The rows that every rendering of a run shows, the rows that they are compared with, and how to read them.
 
-Numbers stay numbers here (seconds, shares, ratios); `format` turns them into words.
+Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into text.
 """
 
 from __future__ import annotations
@@ -11,61 +11,59 @@ from ladder.records.run import Group, Precision, Results, Spread, StageResult, S
 from reports.facts import numbers
 from reports.facts.baselines import fastest_peer, precision_class, ratio, step_cycles, torch_stages
 
-SLOWER = 1.02  # times the rung below: less than that is within what two recordings of one stage differ by
+SLOWER = 1.02  # times the parent's time; two recordings of one stage may differ by less
 
-# The blocks of a table, with their headings, in order: first the ladder itself, which needs none. In those of side
-# rungs each is compared with the one before it, as in the first.
+# The blocks of a table below the ladder, in order, with their headings.
 BLOCKS: dict[Group, str] = {
     "reference": "References",
-    "memory": "Side rungs: memory",
-    "data": "Side rungs: data path",
-    "shapes": "Side rungs: launch shapes",
+    "memory": "Ablations: memory",
+    "data": "Ablations: data path",
+    "shapes": "Ablations: launch shapes",
 }
-SIDES: tuple[Group, ...] = ("memory", "data", "shapes")
+ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 
-HOW_TO_READ = (
-    "Launches: what the host hands to the GPU a step, kernels or graphs. "
-    "vs: how many times faster than that row (above 1x is faster, below 1x slower); "
-    "vs naive only in naive's own precision."
-)
-CYCLES = "Cycles/step: of the SM clock, as NVML read it after the timed runs."
+X_OF_FROM = "x of from: how many times as fast as the rung that it climbs from; below 1x it is slower."
+LAUNCHES = "Launches: kernels or graphs that the host launches a step."
+CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
 FLOORS = (
-    "x own floor: its time as a multiple of what its own launches, kernels, exchanges and waits take at least on this "
-    "GPU; x physical floor: of what the problem takes at least, however it is written."
+    "x own floor: the time as a multiple of the least that the stage's own launches, kernels, exchanges and waits take "
+    "on this GPU. x physical floor: the time as a multiple of the least that any program for this problem takes."
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One stage as a table shows it; the times and ratios of a stage that is not `passed` are None."""
+    """One stage as a table shows it; the times and ratios of a stage that did not pass are None."""
 
     name: str
-    label: str  # the title, and where it ran
-    changed: str  # the one choice that differs from the rung below; empty for the first rung and the references
+    shown_name: str  # with `(CPU)` if it ran there
+    title: str  # with its device for a reference
+    device: str  # that device alone: `CPU, 2 BLAS threads`; empty for a rung on the GPU
+    parent: str  # the rung that it climbs from; empty for the first rung and the references
     precision: Precision
     is_reference: bool
-    block: str  # the heading that it stands under; empty for the ladder itself
+    block: str  # its heading in the table; empty for the ladder itself
     status: Status
     verdict: str  # `passed`, or `failed: ` and the reason
     epoch_s: Spread | None
     step_us: float | None
-    step_cycles: float | None  # of the SM clock that was read after the timed runs
-    launches_per_step: float | None  # what the host hands to the GPU, kernels or graphs
-    times_own_floor: float | None  # its time as a multiple of what its own launches, kernels and waits take at least
-    times_physical_floor: float | None  # and of what the problem takes at least, whatever the stage
-    versus_below: float | None  # above 1: faster than the rung below
+    step_cycles: float | None  # of the SM clock after the timed runs
+    launches_per_step: float | None  # kernels or graphs that the host launches
+    times_own_floor: float | None  # the time divided by the stage's own floor
+    times_physical_floor: float | None  # the time divided by the problem's floor
+    versus_parent: float | None  # above 1: faster than the rung that it climbs from
     versus_naive: float | None  # only in the same class of precision
-    versus_torch: float | None  # the fastest PyTorch that it may be compared with
+    versus_torch: float | None  # against the fastest PyTorch of its class and device
     gpu_memory_mib: float | None
     prepare_s: float | None
     test_accuracy: float | None  # share of 0 to 1
-    fewer_epochs: int | None  # those that it trained, where the problem has more
-    shortened: str  # `2 runs of 3 epochs` where the budget was short, otherwise empty
+    fewer_epochs: int | None  # the epochs that it trained, if fewer than the problem's
+    shortened: str  # `2 runs of 3 epochs` if the budget was short, otherwise empty
     throttled: bool
 
     @property
     def times(self) -> str:
-        """Milliseconds an epoch with what a reader must know about them: `17.2 (17.1-17.9), throttled`."""
+        """Milliseconds an epoch with remarks: `17.2 (17.1-17.9), throttled`."""
         remarks = [self.shortened] if self.shortened else []
         if self.throttled:
             remarks.append("throttled")
@@ -73,20 +71,20 @@ class Row:
 
     @property
     def accuracy(self) -> str:
-        """The test accuracy, with the epochs where they are not the problem's: `96.93% (10 epochs)`."""
+        """The test accuracy, with the epochs if they are fewer than the problem's: `96.93% (10 epochs)`."""
         text = numbers.percent(self.test_accuracy)
         return text if self.fewer_epochs is None else f"{text} ({numbers.count(self.fewer_epochs, 'epoch')})"
 
 
 def rows(results: Results) -> list[Row]:
-    """A row for every stage, never in the order of their speed."""
+    """A row for every stage, in ladder order and never sorted by speed."""
     passed = {stage.name: stage for stage in results.stages if stage.status == "passed"}
     torch = torch_stages(results)
     return [
         _row(
             stage,
             results.problem.epochs,
-            below=passed.get(stage.below or ""),
+            parent=passed.get(stage.below or ""),
             naive=passed.get("naive"),
             torch=fastest_peer(stage, torch),
         )
@@ -95,35 +93,46 @@ def rows(results: Results) -> list[Row]:
 
 
 def table_order(results: Results) -> list[StageResult]:
-    """The stages as every rendering lists them: the rungs from the lowest up, the references, then the side rungs."""
+    """The stages as every rendering lists them: the rungs in ladder order, the references, then the ablations."""
     order = ["", *BLOCKS.values()]
     return sorted(results.stages, key=lambda stage: order.index(BLOCKS.get(stage.group, "")))
 
 
-def label(stage: StageResult) -> str:
-    """A stage's title, and in brackets where it ran: a reference may run on either, a rung tells only a CPU."""
+def name_of(stage: StageResult) -> str:
+    """A stage's name, with `(CPU)` if it ran there and the name does not say so."""
+    return f"{stage.name} (CPU)" if stage.device == "cpu" and "cpu" not in stage.name else stage.name
+
+
+def title_of(stage: StageResult) -> str:
+    """A stage's title, with its device in brackets: `NumPy (CPU, 2 BLAS threads)`."""
+    where = device_of(stage)
+    return f"{stage.title} ({where})" if where else stage.title
+
+
+def device_of(stage: StageResult) -> str:
+    """The device that a reference ran on, with its detail; for a rung only a CPU. Parts of the title are left out."""
     where = [stage.detail] if stage.detail else []
     if stage.device is not None and (stage.device == "cpu" or stage.group == "reference"):
         device = stage.device.upper()
         if device not in f"{stage.title} {stage.detail}":
             where.insert(0, device)
-    return f"{stage.title} ({', '.join(where)})" if where else stage.title
+    return ", ".join(where)
 
 
 def reason(stage: StageResult) -> str:
-    """Why a stage did not pass, in one line."""
+    """The reason why a stage did not pass, in one line."""
     return " ".join((stage.reason or "no reason was recorded").split())
 
 
 def measured_runs(timing: Timing) -> str:
-    """What a time was taken over: `6 runs of 20 epochs`."""
+    """The runs behind a time: `6 runs of 20 epochs`."""
     return f"{numbers.count(len(timing.runs_s), 'run')} of {numbers.count(timing.epochs, 'epoch')}"
 
 
 def heading(results: Results) -> str:
-    """The problem in a line: `784-256-10 on MNIST, batch 128, learning rate 0.1, 20 epochs, seed 0`."""
+    """The problem in one line: `784-256-10 on MNIST, batch 128, learning rate 0.1, 20 epochs, seed 0`."""
     problem = results.problem
-    steps = "" if problem.max_steps is None else f" of {numbers.count(problem.max_steps, 'step')} at most"
+    steps = "" if problem.max_steps is None else f" of at most {numbers.count(problem.max_steps, 'step')}"
     return (
         f"{problem.network} on {dataset_name(results)}, batch {problem.batch_size}, "
         f"learning rate {problem.learning_rate:g}, {numbers.count(problem.epochs, 'epoch')}"
@@ -132,28 +141,29 @@ def heading(results: Results) -> str:
 
 
 def validated(results: Results) -> str:
-    """When stages looked at the test images within their time: `validation after every epoch`."""
+    """How often the timed runs validate on the test images: `validation after every epoch`."""
     every = results.problem.validate_every
     return f"validation after every {'epoch' if every == 1 else f'{every} epochs'}"
 
 
 def dataset_name(results: Results) -> str:
-    """The data's name, which never lets anything else pass for MNIST."""
+    """The data's name, marked if it is not MNIST."""
     problem = results.problem
     return problem.dataset if problem.is_mnist else f"{problem.dataset} (not MNIST)"
 
 
-def caption(results: Results) -> str:
-    """How to read a table with every column."""
-    inside = f"The {validated(results)} is inside the times. " if results.problem.validate_every else ""
+def caption(results: Results, *, with_naive: bool = True) -> str:
+    """How to read the table of a run, with or without the column `x of naive`."""
+    inside = f"The times include {validated(results)}. " if results.problem.validate_every else ""
+    naive = "x of naive: the same against naive, in naive's precision only. " if with_naive else ""
     return (
-        "ms/epoch is the median of all runs, with the fastest and the slowest; prepare comes before and is not in it. "
-        f"{inside}{HOW_TO_READ} {yardsticks(results)}"
+        "ms/epoch: the median of all runs, with the fastest and the slowest; preparation is not included. "
+        f"{inside}{LAUNCHES} {X_OF_FROM} {naive}{yardsticks(results)}"
     )
 
 
 def yardsticks(results: Results) -> str:
-    """The sentence that says which PyTorch the rows of each class of precision are compared with."""
+    """The sentence that names the PyTorch reference of each class of precision."""
     torch = torch_stages(results)
     used: dict[str, None] = {}  # in the order of the table
     classes = set()
@@ -165,23 +175,23 @@ def yardsticks(results: Results) -> str:
     if not used:
         return "No PyTorch was timed in this run."
     return (
-        f"PyTorch is the fastest that passed in the row's own precision: {', '.join(used)}; "
-        f"a dash where there is none to compare with.{_lost_yardsticks(torch, classes)}"
+        f"x of PyTorch: against the fastest PyTorch that passed in the row's precision: {', '.join(used)}."
+        f"{_lost_yardsticks(torch, classes)}"
     )
 
 
 def _lost_yardsticks(torch: list[StageResult], classes: set[str]) -> str:
-    """A sentence on the PyTorch that broke, in classes where another is compared with; empty where none did."""
+    """A sentence on PyTorch references that broke while another of their class is shown; empty if none did."""
     lost = [
         f"{numbers.listing(names)} {status}"
         for status in ("failed", "crashed")
         if (names := [one.name for one in torch if one.status == status and precision_class(one) in classes])
     ]
-    return f" {numbers.listing(lost)}, so that PyTorch's best may be faster." if lost else ""
+    return f" {numbers.listing(lost)}, so PyTorch's best may be faster." if lost else ""
 
 
 def setbacks(results: Results) -> list[str]:
-    """A sentence for each rung that is slower than the one below by more than 2 %."""
+    """A sentence for each rung that is more than 2 % slower than the rung it climbs from."""
     stages = {stage.name: stage for stage in results.stages}
     told = []
     for stage in results.stages:
@@ -189,8 +199,8 @@ def setbacks(results: Results) -> list[str]:
         if factor is not None and factor < 1 / SLOWER:
             where = "Found" if stage.doc is not None and stage.doc.found else "Expect and Measured"
             told.append(
-                f"{stage.name} is slower than {stage.below} here ({numbers.ratio(factor)} its speed); "
-                f"see {where} in its section."
+                f"`{stage.name}` is slower than `{stage.below}`, which it climbs from: {numbers.ratio(factor)} its "
+                f"speed. See {where} in its section."
             )
     return told
 
@@ -199,7 +209,7 @@ def _row(
     stage: StageResult,
     epochs: int,
     *,
-    below: StageResult | None,
+    parent: StageResult | None,
     naive: StageResult | None,
     torch: StageResult | None,
 ) -> Row:
@@ -209,8 +219,10 @@ def _row(
     same_precision = naive is not None and precision_class(naive) == precision_class(stage)
     return Row(
         name=stage.name,
-        label=label(stage),
-        changed=stage.changed or "",
+        shown_name=name_of(stage),
+        title=title_of(stage),
+        device=device_of(stage),
+        parent=stage.below or "",
         precision=stage.precision,
         is_reference=stage.group == "reference",
         block=BLOCKS.get(stage.group, ""),
@@ -222,7 +234,7 @@ def _row(
         launches_per_step=profile.launches_per_step if profile else None,
         times_own_floor=_times(timing, floor.design_us if floor else None),
         times_physical_floor=_times(timing, floor.physical_us if floor else None),
-        versus_below=ratio(below, stage),
+        versus_parent=ratio(parent, stage),
         versus_naive=ratio(naive, stage) if same_precision else None,
         versus_torch=ratio(torch, stage),
         gpu_memory_mib=timing.gpu_memory_mib if timing else None,

@@ -1,4 +1,4 @@
-"""What must be said about a run beside its table: other data, missing rows, measurements to be read with care."""
+"""The notices beside a run's table: other data, missing rows, times to be read with care."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from reports.facts import numbers
 from reports.facts.baselines import sm_mhz, step_times_us
 from reports.facts.summary import measured_runs, reason
 
-DISAGREEMENT = 0.05  # between a stage's processes; placement and clocks make them differ by a few per cent anyway
-MOST_NAMED = 6  # stages in one notice, when every one may be concerned
-OFF_THE_LOCK = 0.03  # of the clock that was asked for: a power cap wins over it, and so does whoever sets it after us
+DISAGREEMENT = 0.05  # share; placement and clocks make a stage's processes differ by a few per cent anyway
+NAMED_STAGES = 6  # a notice about more stages gives their number instead
+CLOCK_TOLERANCE = 0.03  # share of the locked clock; a power cap or another user may override the lock
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something a reader must not miss; a loud one comes before everything else."""
+    """A sentence about a run; a loud one stands before everything else."""
 
     text: str
     loud: bool = False
 
 
 def notices(results: Results) -> list[Notice]:
-    """What must be said about a run, the loud ones first."""
+    """Every notice about a run, the loud ones first."""
     return [
         *_data_notices(results),
         *_gpu_notices(results),
@@ -43,116 +43,120 @@ def _data_notices(results: Results) -> Iterable[Notice]:
     if problem.is_mnist:
         return
     if problem.dataset_source.startswith("drawn by seed"):
-        yield Notice(f"The data is {problem.dataset}: this is NOT MNIST; accuracies say nothing about it.", loud=True)
-    else:  # whoever brought data of their own knows that it is
+        yield Notice(f"The data is {problem.dataset}, NOT MNIST; accuracies say nothing about MNIST.", loud=True)
+    else:  # users who bring their own data know it
         yield Notice(f"The data is {problem.dataset} ({problem.dataset_source}), not MNIST.")
 
 
 def _gpu_notices(results: Results) -> Iterable[Notice]:
     if not any(stage.device == "gpu" for stage in results.stages):
-        yield Notice("No stage of this run was measured on a GPU.")
+        yield Notice("This run measured no stage on a GPU.")
     if (locked := results.settings.lock_clocks_mhz) is not None:
         read = {stage.name: mhz for stage in results.stages if (mhz := sm_mhz(stage)) is not None}
-        others = [f"{name} at {mhz:,.0f} MHz" for name, mhz in read.items() if abs(mhz / locked - 1) > OFF_THE_LOCK]
-        ran = f", and yet {numbers.listing(others)} ran otherwise" if others else ""
+        others = [
+            f"{name} ran at {mhz:,.0f} MHz" for name, mhz in read.items() if abs(mhz / locked - 1) > CLOCK_TOLERANCE
+        ]
+        ran = f", but {numbers.listing(others)}" if others else ""
         yield Notice(f"The GPU's SM clock was locked at {locked:,} MHz (--lock-clocks){ran}.")
 
 
 def _row_notices(results: Results) -> Iterable[Notice]:
-    """One notice a reason, since on a machine without a GPU most rows share theirs."""
+    """One notice a reason: without a GPU, most rows share theirs."""
     for status in ("failed", "crashed", "skipped"):
         named = ((reason(stage), stage.name) for stage in results.stages if stage.status == status)
         for why, names in _grouped(named):
             yield Notice(f"{numbers.listing(names)} {status}: {why}")
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
     for why, names in _grouped(crashed):
-        yield Notice(f"{numbers.listing(names)} crashed once, and went on by --resume: {why}")
+        yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
 
 
 def _profile_notices(results: Results) -> Iterable[Notice]:
-    """What was to be profiled and could not be; one notice a tool and reason."""
+    """The profiles and limits that are missing, one notice a tool and reason."""
     for tool in results.settings.profile:
         named = ((stage.unprofiled[tool], stage.name) for stage in results.stages if tool in stage.unprofiled)
         for why, names in _grouped(named):
             yield Notice(f"{numbers.listing(names)} not profiled with {tool}: {why}")
     if results.limits is None and results.settings.at_once == 1 and any(one.device == "gpu" for one in results.stages):
-        yield Notice("The GPU's limits were not measured, so there are no floors; logs/limits.log says why.")
+        yield Notice("The GPU's limits were not measured, so there are no floors. See logs/limits.log.")
     if results.limits is not None and SHARED in results.limits.skipped.values():
-        yield Notice(f"The GPU's limits were not all measured, so there are no floors: {SHARED}.")
+        yield Notice(f"Some of the GPU's limits were not measured, so there are no floors: {SHARED}.")
 
 
 def _timing_notices(results: Results) -> Iterable[Notice]:
     settings = results.settings
     if settings.at_once > 1:
-        yield Notice(
-            f"Up to {settings.at_once} stages ran side by side (--at-once): what ran was checked, nothing was timed."
-        )
+        yield Notice(f"Up to {settings.at_once} stages ran side by side (--at-once): they were checked, but not timed.")
     timed = [(stage, stage.timing) for stage in results.stages if stage.status == "passed" and stage.timing]
     asked = numbers.count(settings.rounds * settings.repeats, "run")
     for runs, names in _grouped((measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened):
         yield Notice(
             f"{numbers.listing(names)} {'was' if len(names) == 1 else 'were'} measured over {runs} instead of {asked} "
-            f"of {numbers.count(results.problem.epochs, 'epoch')}, to keep to {numbers.duration(settings.budget_s)} "
-            "a stage (--budget)."
+            f"of {numbers.count(results.problem.epochs, 'epoch')}, to stay within "
+            f"{numbers.duration(settings.budget_s)} a stage (--budget)."
         )
     for stage, timing in timed:
         if timing.throttled:
             states = [state for process in stage.processes for state in process.gpu_states]
             reasons = sorted({why for state in states for why in state.throttle_reasons})
             because = f" ({', '.join(reasons)})" if reasons else ""
-            yield Notice(f"{stage.name}: the GPU slowed itself down{because} while it was measured.")
+            yield Notice(f"{stage.name}: the GPU slowed itself down{because} during its timed runs.")
     yield from _disturbance_notices([stage for stage, _ in timed])
     yield from _precision_notices(results, [stage for stage, _ in timed])
     for stage, _ in timed:
         details = Counter(process.detail for process in stage.processes if process.detail)
         if len(details) > 1:
             counted = [f"{detail} ({count})" for detail, count in details.items()]
-            yield Notice(f"{stage.name}: its processes differ: {'; '.join(counted)}.")
+            yield Notice(f"The processes of {stage.name} differ: {'; '.join(counted)}.")
     gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
     if gaps:
         yield Notice(
-            f"{', '.join(gaps)}: their processes differ by up to {max(gaps.values()):.0%}; "
-            "ratios smaller than that say nothing."
+            f"The processes of {numbers.listing(gaps)} differ by up to {max(gaps.values()):.0%}; smaller differences "
+            "from other rows mean nothing."
         )
 
 
 def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
-    """What else took part in the times, one notice for each fate."""
-    for fate in ("measured again", "kept all the same"):
+    """The processes that other work or falling clocks disturbed: those measured again, then those that were kept."""
+    for kept in (False, True):
         disturbed: dict[str, int] = {}
         reasons: list[str] = []
         for stage in stages:
-            processes = stage.set_aside if fate == "measured again" else stage.processes
+            processes = stage.processes if kept else stage.set_aside
             found = [process.disturbed[0] for process in processes if process.disturbed]
             if found:
                 disturbed[stage.name] = len(found)
                 reasons += found
         if disturbed:
-            named = [f"{name} ({count})" for name, count in disturbed.items()]
-            whose = numbers.listing(named) if len(named) <= MOST_NAMED else f"{len(named)} of {len(stages)} stages"
-            among = "" if len(reasons) == 1 else "the first "
-            yield Notice(f"Processes disturbed and {fate}: {len(reasons)}, of {whose} ({among}{reasons[0]}).")
+            named = [f"{count} of {name}" for name, count in disturbed.items()]
+            whose = numbers.listing(named) if len(named) <= NAMED_STAGES else f"{len(named)} of {len(stages)} stages"
+            one = len(reasons) == 1
+            processes_were = f"{len(reasons)} {'process' if one else 'processes'} ({whose}) {'was' if one else 'were'}"
+            outcome = f"; {'its' if one else 'their'} times are included" if kept else " and measured again"
+            yield Notice(f"{processes_were} disturbed{outcome}. {'Reason' if one else 'First'}: {reasons[0]}.")
 
 
 def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Iterable[Notice]:
-    """Which stages were to be known better than they are."""
+    """The stages whose interval is still wider than `--precision` asked for."""
     wanted = results.settings.precision
     times_of = {stage.name: times for stage in stages if (times := step_times_us(stage))}
     reached = {name: median_interval(times).half_width for name, times in times_of.items()}
     wide = [name for name, share in reached.items() if wanted is not None and share > wanted]
     if wide:
-        known = f"known to {numbers.share(wanted)} (--precision) when the time was up (--time-cap)"
-        yield Notice(f"{numbers.listing(wide)}: not {known}.")
+        yield Notice(
+            f"{numbers.listing(wide)}: not known to {numbers.share(wanted)} (--precision) when the time was up "
+            "(--time-cap)."
+        )
 
 
 def _disagreement(stage: StageResult) -> float:
-    """How much longer, as a share, a run takes in the slowest of a stage's processes than in the fastest."""
+    """By which share a run of a stage's slowest process takes longer than one of its fastest process."""
     medians = [statistics.median(process.runs_s) for process in stage.processes if process.runs_s]
     return max(medians) / min(medians) - 1 if medians and min(medians) > 0 else 0.0
 
 
 def _grouped(named: Iterable[tuple[str, str]]) -> Iterable[tuple[str, list[str]]]:
-    """The names behind each text, of (text, name) pairs, both in the order of their first appearance."""
+    """Each text with its names, from (text, name) pairs, in order of first appearance."""
     names_of: dict[str, list[str]] = {}
     for text, name in named:
         names_of.setdefault(text, []).append(name)

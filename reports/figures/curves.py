@@ -1,6 +1,6 @@
-"""Loss and accuracy over a training run: every stage on one axis, with the oracle; mean and band where there are seeds.
+"""Loss and accuracy over a training run, of every stage and the oracle; several seeds become a mean and a band.
 
-The curves of correct stages lie on each other, so one panel shows how far each is from the oracle's.
+The curves of correct stages coincide, so one panel shows each one's distance from the oracle's.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ladder.records.run import Curve, CurvePoint, Results, StageResult
-from reports.figures.style import BACKGROUND, PALETTE, STYLE, WIDTH, log_y, tidy, title
+from reports.facts.summary import name_of
+from reports.figures.style import BACKGROUND, NEAREST, ORACLE, PALETTE, STYLE, WIDTH, log_y, tidy, title
 
-EXACT = 1e-10  # relative distances of less are drawn here, since a log axis has no zero
-ORACLE = "#c8c8c8"
 Value = Callable[[CurvePoint], float | None]
 PANELS: tuple[tuple[str, str, Value], ...] = (
     ("training", "training loss", lambda seen: seen.loss),
@@ -32,7 +31,7 @@ PANELS: tuple[tuple[str, str, Value], ...] = (
 
 @dataclass(frozen=True)
 class Band:
-    """A line with the ends of what it is the mean of: by epoch, which may be a fraction."""
+    """The mean, least and largest of several curves, by epoch, which may be a fraction."""
 
     epochs: list[float]
     means: list[float]
@@ -41,12 +40,12 @@ class Band:
 
 
 def has_curves(run: Results) -> bool:
-    """Whether a run recorded any."""
+    """Whether a run recorded curves."""
     return any(stage.curve for stage in run.stages)
 
 
 def curves(runs: Sequence[Results]) -> Figure:
-    """The curves of runs that differ in nothing but their seeds; one at least must have some."""
+    """The curves of runs that differ only in their seeds; at least one run must have curves."""
     stages = list({stage.name: stage for run in runs for stage in run.stages if stage.curve}.values())
     stages.sort(key=lambda stage: stage.group == "reference")
     rows = -(-(len(stages) + 1) // 3)
@@ -54,19 +53,19 @@ def curves(runs: Sequence[Results]) -> Figure:
         figure = Figure(figsize=(WIDTH, 8.6 + 0.23 * rows), layout="constrained", facecolor=BACKGROUND)
         training, distance, *validation = figure.subplots(4, sharex=True, height_ratios=[1.3, 1, 1, 1])
         panels = [training, *validation]
-        for axes, (kind, what, value) in zip(panels, PANELS, strict=True):
+        for axes, (kind, text, value) in zip(panels, PANELS, strict=True):
             _draw(axes, band(runs, "", kind, value), "float64 oracle", color=ORACLE, linewidth=6, alpha=0.35)
             for index, stage in enumerate(stages):
-                _draw(axes, band(runs, stage.name, kind, value), stage.title, **_look(index, stage))
-            axes.set_ylabel(what)
+                _draw(axes, band(runs, stage.name, kind, value), name_of(stage), **_look(index, stage))
+            axes.set_ylabel(text)
         for index, stage in enumerate(stages):
-            _draw(distance, distances(runs, stage.name), stage.title, **_look(index, stage))
+            _draw(distance, distances(runs, stage.name), name_of(stage), **_look(index, stage))
         log_y(training)
         distance.set_yscale("log")
-        distance.set_ylabel("relative distance of\nthe training loss\nto the oracle's")
+        distance.set_ylabel("relative distance of\nthe training loss\nfrom the oracle's")
         for axes in (training, distance, *validation):
             tidy(axes, "both")
-        validation[-1].set_xlabel("epoch" + (f"; mean and reach of {len(runs)} seeds" if len(runs) > 1 else ""))
+        validation[-1].set_xlabel("epoch" + (f"; mean and range of {len(runs)} seeds" if len(runs) > 1 else ""))
         validation[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         figure.legend(*training.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
         title(figure, "Training and validation", runs[0])
@@ -74,7 +73,7 @@ def curves(runs: Sequence[Results]) -> Figure:
 
 
 def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -> str:
-    """Every point of every curve, the oracle's among them; the runs by what their lines begin with."""
+    """Every point of every curve, the oracle's included; each run's lines begin with the values of its key."""
     with io.StringIO(newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*header, "stage", "kind", "step", "epoch", "loss", "accuracy"])
@@ -89,19 +88,19 @@ def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -
 
 
 def band(runs: Sequence[Results], name: str, kind: str, value: Value) -> Band:
-    """The mean of a stage's curve over the runs, and its ends, where all of them have a number; "" is the oracle."""
+    """The band of a stage's curves over the runs, at the steps that all of them have; "" is the oracle."""
     found = [_numbers(run, name, kind, value) for run in runs if _curve(run, name) is not None]
     return _band(found, _steps(runs[0]))
 
 
 def distances(runs: Sequence[Results], name: str) -> Band:
-    """How far a stage's training loss is from the oracle's of the same run, relative to that."""
+    """The relative distance of a stage's training loss from the oracle's of the same run."""
     found = []
     for run in runs:
         own, oracle = (_numbers(run, who, "training", lambda seen: seen.loss) for who in (name, ""))
         if own and oracle:
             both = [step for step in own if oracle.get(step)]
-            found.append({step: max(abs(own[step] / oracle[step] - 1), EXACT) for step in both})
+            found.append({step: max(abs(own[step] / oracle[step] - 1), NEAREST) for step in both})
     return _band(found, _steps(runs[0]))
 
 
@@ -145,7 +144,7 @@ def _look(index: int, stage: StageResult) -> dict[str, Any]:
 
 
 def _draw(axes: Axes, line: Band, name: str, *, alpha: float, **look: Any) -> None:
-    """A line, and the band around it where it is wider than the line."""
+    """A line, with the band around it if its ends differ."""
     if not line.epochs:
         return
     single = "." if len(line.epochs) == 1 else None

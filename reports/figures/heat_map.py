@@ -1,4 +1,4 @@
-"""The heat map of a tuning: for every kernel and size, the time of each launch shape."""
+"""The heat map of `tune`: the time of each launch shape, for every kernel and size."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ladder.records.tuning import TriedShape, TunedKernel, TuningRecord
 from reports.facts import numbers
 from reports.figures.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH
 
-# Times the fastest of a panel up to which a colour goes, from dark to pale, and what stands on it.
+# The colours from dark to pale, each up to this multiple of a panel's fastest time.
 STEPS = ((1.05, "#08306b"), (1.25, "#2171b5"), (1.5, "#6baed6"), (2.0, "#9ecae1"), (4.0, "#d0e1f2"))
 SLOWEST, LEFT_OUT = "#f3f6fa", "#e4e4e4"
 WHITE_ON = ("#08306b", "#2171b5")
 WINNER = PALETTE[1]
 ROW, AROUND = 0.2, 0.95  # inches: a line of cells, and a panel's title and labels
-WIDE = 5  # cells across: more than that take half of the width, fewer a third
+WIDE = 5  # cells across; a panel with more takes half of the width, others a third
 
 
 def heat_map(record: TuningRecord) -> Figure:
-    """A panel for each kernel and size, wide ones first: block down, tile across, us in each cell.
+    """A panel for each kernel and size, wide ones first: block down, tile across, microseconds in each cell.
 
-    The frame is around the chosen shape, the broken one around that without any measurement.
+    A solid frame marks the chosen shape, a broken one the fixed shape.
     """
     rows = list(_rows(record.kernels))
     heights = [AROUND + ROW * max(len(_labels(kernel)[0]) for kernel in row) for row in rows]
@@ -41,8 +41,8 @@ def heat_map(record: TuningRecord) -> Figure:
         figure.legend(
             handles=list(_keys()), loc="outside lower center", ncols=5, frameon=False, fontsize=8, handlelength=1.6
         )
-        what = (f"{record.network}, batch {record.batch_size}", record.gpu)
-        text = textwrap.fill(f"us of a launch by its shape: {', '.join(filter(None, what))}", 80)
+        subject = (f"{record.network}, batch {record.batch_size}", record.gpu)
+        text = textwrap.fill(f"us of a launch by its shape: {', '.join(filter(None, subject))}", 80)
         figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
     return figure
 
@@ -52,7 +52,7 @@ def _is_wide(kernel: TunedKernel) -> bool:
 
 
 def _rows(kernels: Sequence[TunedKernel]) -> Iterator[list[TunedKernel]]:
-    """Two wide panels in a row, then three of the others."""
+    """Rows of two wide panels, then rows of three others."""
     for is_wide, count in ((True, 2), (False, 3)):
         some = [kernel for kernel in kernels if _is_wide(kernel) == is_wide]
         for begin in range(0, len(some), count):
@@ -60,7 +60,7 @@ def _rows(kernels: Sequence[TunedKernel]) -> Iterator[list[TunedKernel]]:
 
 
 def _labels(kernel: TunedKernel) -> tuple[list[str], list[str]]:
-    """What stands down and across, each by its numbers."""
+    """The labels down and across, sorted by their numbers."""
     down, across = {shape.down for shape in kernel.tried}, {shape.across for shape in kernel.tried}
     return sorted(down, key=_numbers), sorted(across, key=_numbers)
 
@@ -95,7 +95,7 @@ def _panel(axes: Axes, kernel: TunedKernel) -> None:
 
 
 def _colour(shape: TriedShape, fastest: float) -> tuple[str, str | None]:
-    """A cell's colour, and its hatch where it has no time."""
+    """A cell's colour, and a hatch if it has no time."""
     if shape.time_us is None:
         return LEFT_OUT, "////"
     times = shape.time_us.median / fastest
@@ -117,7 +117,7 @@ def _frame(at: tuple[float, float], *, chosen: bool) -> Rectangle:
 
 
 def _keys() -> Iterator[Patch]:
-    """What colours and frames mean."""
+    """The legend of colours and frames."""
     for limit, colour in STEPS:
         yield Patch(facecolor=colour, label=f"up to {limit:g}x the fastest")
     yield Patch(facecolor=SLOWEST, edgecolor=FAINT, linewidth=0.5, label="slower")

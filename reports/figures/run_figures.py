@@ -1,9 +1,8 @@
-"""The figures of a run as SVG: which there are, how long an epoch takes stage by stage, and how the loss falls."""
+"""The figures of a run as SVG: the list of them, the time of an epoch by stage, and the fall of the loss."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
@@ -16,33 +15,44 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from ladder.records.run import LossPoint, OracleRecord, ProblemRecord, Results
 from reports.facts import numbers
-from reports.facts.ablations import FIGURES as SIDES
-from reports.facts.ablations import side
+from reports.facts.ablations import FIGURES, ablation
 from reports.facts.baselines import CLASSES
 from reports.facts.profiles import timeline_name
-from reports.facts.summary import Row, label, rows, table_order
+from reports.facts.summary import Row, name_of, rows, table_order
 from reports.facts.time_breakdown import chain
-from reports.figures.ablation_figures import side_figure
+from reports.figures.ablation_figures import ablation_figure
 from reports.figures.curves import curves, has_curves
-from reports.figures.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, svg, tidy, title
+from reports.figures.style import (
+    BACKGROUND,
+    FAINT,
+    INK,
+    NEAREST,
+    ORACLE,
+    PALETTE,
+    REFERENCE,
+    RUNG,
+    STYLE,
+    WIDTH,
+    svg,
+    tidy,
+    title,
+)
 from reports.figures.timeline import stage_timeline, timelines, with_timeline
 from reports.figures.waterfall import waterfall
 
-RUNG, REFERENCE = "#0072b2", "#e69f00"
 HATCHES = {"tf32": "---", "bf16/fp16": "///"}  # by class of precision; float32 is plain
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-EXACT = 1e-10  # relative distances of less are drawn here: that of an equal curve is zero, which a log axis has not
 
 Curve = tuple[str, Sequence[LossPoint]]
 
 
 def figures(results: Results) -> dict[str, str]:
-    """Every figure that this run has numbers for, as SVG text by file name; none where nothing passed."""
+    """Every figure that this run has numbers for, as SVG text by file name; empty if no stage passed."""
     return {name: svg(draw()) for name, draw in drawings(results).items()}
 
 
 def drawings(results: Results) -> dict[str, Callable[[], Figure]]:
-    """How to draw each of them, by file name."""
+    """Every figure's drawing function by file name."""
     found: dict[str, Callable[[], Figure]] = {}
     if any(row.epoch_s is not None for row in rows(results)):
         found["epoch_time.svg"] = partial(epoch_time, results)
@@ -52,7 +62,8 @@ def drawings(results: Results) -> dict[str, Callable[[], Figure]]:
         found["curves.svg"] = partial(curves, [results])
     if chain(results):
         found["waterfall.svg"] = partial(waterfall, results)
-    found |= {name: partial(side_figure, results, group) for group, name in SIDES.items() if side(results, group)}
+    ablations = {group: name for group, name in FIGURES.items() if ablation(results, group)}
+    found |= {name: partial(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)
     if drawn:
         found["timelines.svg"] = partial(timelines, results)
@@ -60,7 +71,7 @@ def drawings(results: Results) -> dict[str, Callable[[], Figure]]:
 
 
 def epoch_time(results: Results) -> Figure:
-    """Bars of milliseconds an epoch on a log axis, in the order of the table; at least one stage must have a time."""
+    """Bars of milliseconds an epoch on a log axis, in table order; at least one stage must have a time."""
     found = rows(results)
     spreads = [row.epoch_s for row in found if row.epoch_s is not None]
     slowest = max(spread.max for spread in spreads) * 1e3
@@ -73,7 +84,7 @@ def epoch_time(results: Results) -> Figure:
         axes.set_xscale("log")
         axes.set_xlim(left, slowest * 10 ** (0.13 * decades + 0.1))  # room for the number beside the longest bar
         axes.set_ylim(places[-1] + 0.6, -0.6)
-        axes.set_yticks(places, [textwrap.fill(row.label, 30) for row in found])
+        axes.set_yticks(places, [row.shown_name for row in found])
         for place, row in zip(places, found, strict=True):
             _bar(axes, place, row, left)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,)))
@@ -87,11 +98,10 @@ def epoch_time(results: Results) -> Figure:
 
 
 def loss_curves(results: Results) -> Figure:
-    """The loss of every epoch, and below it how far each curve is from the oracle's; at least one curve must be there.
+    """The loss of every epoch, and below it each curve's distance from the oracle's; at least one curve is needed.
 
-    The curves of correct stages lie on each other. So the markers are hollow and shrink from stage to stage, and the
-    lower panel shows what the upper one cannot. There the stages with sparse metrics, which meet in a few epochs, stand
-    side by side.
+    The curves of correct stages coincide, so the markers are hollow and shrink from stage to stage. In the lower panel,
+    stages with sparse metrics share a few epochs and stand side by side around them.
     """
     curves = _curves(results)
     oracle = _oracle_losses(results.oracle)
@@ -103,13 +113,13 @@ def loss_curves(results: Results) -> Figure:
         panels = figure.subplots(2 if oracle else 1, sharex=True, squeeze=False)[:, 0]
         upper, lower = panels[0], panels[-1]
         if oracle:
-            upper.plot(*zip(*oracle.items(), strict=True), color="#c8c8c8", linewidth=7, label="float64 oracle")
+            upper.plot(*zip(*oracle.items(), strict=True), color=ORACLE, linewidth=7, label="float64 oracle")
         for index, ((name, points), shift) in enumerate(zip(curves, shifts, strict=True)):
             look = _look(index, len(curves), points)
             losses = {point.epoch: point.loss for point in points if point.loss is not None}
             upper.plot(list(losses), list(losses.values()), label=name, **look)
             distances = {
-                epoch: max(abs(loss - oracle[epoch]) / oracle[epoch], EXACT)
+                epoch: max(abs(loss - oracle[epoch]) / oracle[epoch], NEAREST)
                 for epoch, loss in losses.items()
                 if oracle.get(epoch)
             }
@@ -119,10 +129,10 @@ def loss_curves(results: Results) -> Figure:
         upper.set_ylabel("mean training loss")
         if oracle:
             lower.set_yscale("log")
-            lower.set_ylabel(f"relative distance to the oracle\n({EXACT:.0e} or less at the bottom)")
+            lower.set_ylabel(f"relative distance from the oracle\n({NEAREST:.0e} or less at the bottom)")
         for axes in panels:
             tidy(axes, "both")
-        lower.set_xlabel("epoch" + (" (below, sparse metrics stand side by side around theirs)" if any(shifts) else ""))
+        lower.set_xlabel("epoch" + (" (below, sparse metrics are drawn side by side)" if any(shifts) else ""))
         lower.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         figure.legend(loc="outside lower center", ncols=columns, frameon=False)
         title(figure, "Training loss", results)
@@ -142,7 +152,7 @@ def _bar(axes: Axes, place: float, row: Row, left: float) -> None:
 
 
 def _keys(found: Sequence[Row]) -> list[Patch]:
-    """The legend: the two colours, and the hatches of those reduced precisions that the figure shows."""
+    """The legend: the two colours, and the hatches of the reduced precisions in the figure."""
     classes = {CLASSES[row.precision] for row in found if row.epoch_s is not None}
     hatched = [
         Patch(facecolor=FAINT, edgecolor=BACKGROUND, linewidth=0, hatch=hatch, label=name)
@@ -153,15 +163,15 @@ def _keys(found: Sequence[Row]) -> list[Patch]:
 
 
 def _places(found: Sequence[Row]) -> list[float]:
-    """Where each bar goes: one below the other, with a gap between two blocks."""
+    """The place of each bar: one below the other, with a gap between blocks."""
     ends = list(accumulate((above.block != row.block for above, row in pairwise(found)), initial=0))
     return [index + 0.4 * blocks for index, blocks in enumerate(ends)]
 
 
 def _curves(results: Results) -> list[Curve]:
-    """The loss curves of the stages that passed, in the order of the table."""
+    """The loss curves of the stages that passed, in table order."""
     return [
-        (label(stage), stage.metrics.loss_curve)
+        (name_of(stage), stage.metrics.loss_curve)
         for stage in table_order(results)
         if stage.status == "passed"
         and stage.metrics is not None
@@ -181,7 +191,7 @@ def _look(index: int, curves: int, points: Sequence[LossPoint]) -> dict[str, obj
         "markersize": 13 - 8 * shrink,
         "markerfacecolor": "none",
         "markeredgewidth": 1.1,
-        "linestyle": "none" if _is_sparse(points) else "-",  # a line over epochs without metrics would make a loss up
+        "linestyle": "none" if _is_sparse(points) else "-",  # a line over epochs without metrics would invent losses
         "linewidth": 0.8,
     }
 
@@ -191,9 +201,9 @@ def _is_sparse(points: Sequence[LossPoint]) -> bool:
 
 
 def _shifts(curves: Sequence[Curve], problem: ProblemRecord) -> list[float]:
-    """How many epochs to the right each curve is drawn: the sparse ones side by side, every other in its place."""
+    """The shift of each curve in epochs: sparse ones stand side by side, others at their place."""
     sparse = [index for index, (_, points) in enumerate(curves) if _is_sparse(points)]
-    step = min(0.015 * problem.epochs, 0.8 * problem.metrics_every / max(len(sparse), 1))  # about a marker's width
+    step = min(0.015 * problem.epochs, 0.8 * problem.metrics_every / max(len(sparse), 1))  # about the width of a marker
     shifts = [0.0] * len(curves)
     for place, index in enumerate(sparse):
         shifts[index] = (place - (len(sparse) - 1) / 2) * step

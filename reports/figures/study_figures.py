@@ -1,4 +1,4 @@
-"""The figures of a study as SVG: the time of a step over what is varied, and below it how far ahead the rungs are."""
+"""The figures of a study as SVG: the time of a step over the varied setting, and below it the rungs' lead."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
-from reports.facts.study import StudyResults, lead, name_of, setting, step_us, value_text
-from reports.facts.summary import dataset_name
+from reports.facts.study import StudyResults, lead, setting, step_us, value_text
+from reports.facts.summary import dataset_name, name_of
 from reports.figures.curves import curves, has_curves
 from reports.figures.run_figures import epoch_time
 from reports.figures.style import BACKGROUND, FAINT, PALETTE, STYLE, WIDTH, log_y, svg, tidy
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
-WIDE_RANGE = 8.0  # the largest by the smallest value from which on the axis is logarithmic
+WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What stands along the bottom: a setting, and where each of its values is."""
+    """The horizontal axis: a setting and the place of each of its values."""
 
     key: str
-    places: dict[str, float]  # by the value in words, in the order in which they are drawn
+    places: dict[str, float]  # by value in words, in drawing order
     is_log: bool
 
     def place(self, point: Point) -> float:
-        """Where a point of the study is."""
+        """The place of a study's point."""
         return self.places[value_text(point.values[self.key])]
 
 
 def study_figures(results: StudyResults) -> dict[str, str]:
-    """Every figure that there are numbers for, as SVG text by file name."""
+    """Every figure that the study has numbers for, as SVG text by file name."""
     return {name: svg(figure) for name, figure in _drawings(results)}
 
 
 def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
-    """The points with curves, those that differ in their seed alone together, by what they have in common in words."""
+    """The points with curves, grouped by their settings in words; points of a group differ only in their seed."""
     found: dict[str, list[Point]] = {}
     for point in results.measured:
         if has_curves(results.runs[point.name]):
@@ -62,11 +62,11 @@ def _drawings(results: StudyResults) -> Iterator[tuple[str, Figure]]:
         for name, points in seeded.items():
             runs = [results.runs[point.name] for point in points]
             yield f"curves{'-' if name else ''}{name}.svg", curves(runs)
-        return  # times, where there are any, are those of short runs, and not what it is about
+        return  # a study of curves times short runs only
     timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
     if not timed:
         return
-    if len(timed) == 1:  # nothing to draw a line through
+    if len(timed) == 1:  # one point makes no line
         yield "epoch_time.svg", epoch_time(results.runs[timed[0].name])
         return
     axis = axis_of(results.study.varied, timed)
@@ -75,7 +75,7 @@ def _drawings(results: StudyResults) -> Iterator[tuple[str, Figure]]:
 
 
 def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:
-    """The axis of a study: the varied setting with the most numbers, by value where they are numbers."""
+    """The axis of a study: the varied setting with the most values, placed by value if they are numbers."""
     key = max(varied, key=lambda name: len({value_text(point.values[name]) for point in points}))
     values = {value_text(point.values[key]): _number(point.values[key]) for point in points}
     numbers = [number for number in values.values() if number is not None]
@@ -86,14 +86,14 @@ def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:
 
 
 def _number(value: object) -> float | None:
-    """A value as a number; of hidden layers their size where all have one."""
+    """A value as a number: for hidden layers their common size; None for words or different sizes."""
     if isinstance(value, list):
         return float(value[0]) if len(set(value)) == 1 else None
     return float(value) if isinstance(value, int | float) else None
 
 
 def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Iterator[tuple[str, str, list[Point]]]:
-    """The points of each figure, with its name and what it shows: one figure for each value of the other setting."""
+    """The points of each figure, with its name and title part: one figure for each value of the other setting."""
     others = [key for key in varied if key != axis.key]
     if not others:
         yield "", "", list(points)
@@ -105,10 +105,10 @@ def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Itera
 
 
 def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Figure:
-    """us/step of every stage over the axis, and below it how far the fastest rung is ahead of each reference.
+    """Microseconds a step of every stage over the axis, and below it the fastest rung's lead over each reference.
 
-    Rungs are whole lines with full markers, references broken lines with hollow ones. Bars reach from the fastest to
-    the slowest run. A point without a time interrupts its line; where a stage was not asked for, the line goes on.
+    Rungs have solid lines and full markers, references broken lines and hollow markers. Bars reach from the fastest to
+    the slowest run. A missing time interrupts the line; a point that was measured without the stage does not.
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     leads = {
@@ -139,7 +139,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         panels[0].set_ylabel("us/step, log scale")
         if ahead:
             panels[1].axhline(1.0, color=FAINT, linewidth=1.2)
-            panels[1].set_ylabel("fastest rung: times the speed\nof a reference, log scale")
+            panels[1].set_ylabel("fastest rung: times as fast\nas a reference, log scale")
         for panel in panels:
             log_y(panel)
             tidy(panel, "both")
@@ -150,7 +150,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
 
 
 def _look(index: int, stage: StageResult) -> dict[str, Any]:
-    """The line of one stage: every one has a colour or a marker of its own."""
+    """The style of one stage's line: each has its own colour or marker."""
     reference = stage.group == "reference"
     return {
         "color": PALETTE[index % len(PALETTE)],
@@ -163,12 +163,12 @@ def _look(index: int, stage: StageResult) -> dict[str, Any]:
 
 
 def _line(axes: Axes, places: Sequence[float], values: Sequence[float | None], name: str, **look: Any) -> None:
-    """A line through the values that are there; NaN interrupts it."""
+    """A line through the values; a missing one interrupts it."""
     axes.plot(places, [float("nan") if value is None else value for value in values], label=name or None, **look)
 
 
 def _bottom(axes: Axes, axis: Axis) -> None:
-    """The axis with a label at every value, unless they would touch each other."""
+    """Label the axis at every value, slanted if the labels would touch."""
     if axis.is_log:
         axes.set_xscale("log")
     places, texts = list(axis.places.values()), list(axis.places)
@@ -179,7 +179,7 @@ def _bottom(axes: Axes, axis: Axis) -> None:
 
 
 def _crowded(axis: Axis) -> bool:
-    """Whether two neighbouring labels would touch; a character is about a hundredth of the axis wide."""
+    """Whether two neighbouring labels would touch; a character takes about a hundredth of the axis."""
     at = [math.log(place) if axis.is_log else place for place in axis.places.values()]
     reach = max(at) - min(at)
     texts = list(axis.places)
@@ -190,14 +190,14 @@ def _crowded(axis: Axis) -> bool:
 
 
 def _title(figure: Figure, results: StudyResults, run: Results, where: str) -> None:
-    """The study's title, and what it was measured on."""
+    """Set the study's title, with its fixed settings, data and GPU."""
     parts = (where, _fixed(results, run), dataset_name(run), gpu_name(run))
     text = f"{results.study.title}\n" + textwrap.fill(", ".join(part for part in parts if part), 90)
     figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
 
 
 def _fixed(results: StudyResults, run: Results) -> str:
-    """Of network and batch size what is not varied."""
+    """The network and batch size, as far as they are fixed."""
     varied = results.study.varied
     problem = run.problem
     parts = [] if {"hidden", "depth"} & set(varied) else [problem.network]

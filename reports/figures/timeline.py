@@ -1,9 +1,10 @@
-"""Three steps in a row as pictures: what the host calls above, what the GPU does below, for one stage and for all.
+"""Timelines of three steps, for one stage and for all: the host's calls above, the GPU's work below.
 
-Of a kernel that runs many steps, no step can be seen: it is a hatched bar as long as three steps are when timed.
+A profile cannot see the steps inside a kernel that runs many. Such a kernel is a hatched bar as long as three timed
+steps.
 
-The places of the axes are fixed instead of being left to matplotlib, because only then is it known before drawing how
-wide a bar will be, and so whether a name has room in it.
+The axes have fixed places, not matplotlib's layout, so that the width of a bar is known before drawing, and with it
+whether a name fits inside.
 """
 
 from __future__ import annotations
@@ -24,45 +25,45 @@ from ladder.records.profile import Kind, Span
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
-from reports.facts.summary import BLOCKS, label, table_order
+from reports.facts.summary import BLOCKS, name_of, table_order
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
-from reports.figures.style import BACKGROUND, FAINT, INK, STYLE, WIDTH, tidy, title
+from reports.figures.style import BACKGROUND, FAINT, INK, KIND_COLOURS, STYLE, WIDTH, tidy, title
 
-KINDS: dict[Kind, tuple[str, str]] = {  # the colour and what the legend says
-    "gemm": ("#0072b2", "matrix product"),
-    "layer": ("#56b4e9", "bias, ReLU"),
-    "softmax": ("#cc79a7", "softmax, loss"),
-    "update": ("#009e73", "update"),
-    "fused": ("#6a3d9a", "several in one"),
-    "copy": ("#222222", "copy or fill"),
-    "launch": ("#e8a33d", "host: launch"),
-    "wait": ("#f3cdb5", "host: wait"),
-    "other": ("#9a9a9a", "other"),
+LEGEND: dict[Kind, str] = {
+    "gemm": "matrix product",
+    "layer": "bias, ReLU",
+    "softmax": "softmax, loss",
+    "update": "update",
+    "fused": "several in one",
+    "copy": "copy or fill",
+    "launch": "host: launch",
+    "wait": "host: wait",
+    "other": "other",
 }
-LIGHT = {"layer", "launch", "wait", "other", "softmax"}  # on which dark letters can be read
+LIGHT = {"layer", "launch", "wait", "other", "softmax"}  # kinds whose colours need dark text
 IDLE = "#efefef"
 LETTERS = 7.0  # points
 STEPS = 3
-HATCH, HATCHED = "////", "#6a3d9a"
+HATCH, HATCHED = "////", KIND_COLOURS["fused"]
 
 
 def with_timeline(results: Results) -> list[StageResult]:
-    """The stages that have a timeline, in the order of the table."""
+    """The stages with a timeline, in table order."""
     return [one.stage for one in all_profiled(results) if _runs_many_steps(one) or one.profile.timeline_us > 0]
 
 
 def left_out(results: Results) -> list[str]:
-    """The stages that passed and have none, each with the reason."""
+    """The passed stages without a timeline, each with the reason."""
     drawn = [stage.name for stage in with_timeline(results)]
     return [
-        f"{stage.title} ({_why_left_out(stage)})"
+        f"{stage.name} ({_why_left_out(stage)})"
         for stage in table_order(results)
         if stage.status == "passed" and stage.name not in drawn
     ]
 
 
 def stage_timeline(stage: StageResult, results: Results) -> Figure:
-    """Three steps of a stage that has a timeline, with the names of what is wide enough for them."""
+    """Three steps of a stage with a timeline; bars that are wide enough carry their names."""
     shown = _shown(stage)
     end = _length_us(shown)
     left, right, height = 0.65, 0.15, 2.75
@@ -87,19 +88,18 @@ def stage_timeline(stage: StageResult, results: Results) -> Figure:
                 name, (0, top + thick / 2), (-8, 0), textcoords="offset points", ha="right", va="center",
                 annotation_clip=False,
             )  # fmt: skip
-        seen = f"us, as seen by {seen_by(shown.profile)}"
-        timed = "us, as timed: nobody sees the steps of such a kernel"
+        seen = f"us, profiled by {seen_by(shown.profile)}"
+        timed = "us, as timed: a profile cannot see the steps inside this kernel"
         axes.set_xlabel(timed if _runs_many_steps(shown) else seen, fontsize=9, color=FAINT)
         _legend(figure, [shown])
-        what = f"Three steps of {label(stage)}, {numbers.microseconds(shown.step_us)} us/step"
-        title(figure, what, results)
+        title(figure, f"Three steps of {name_of(stage)}, {numbers.microseconds(shown.step_us)} us/step", results)
     return figure
 
 
 def timelines(results: Results) -> Figure:
-    """Three steps of every stage that has a timeline, on one time scale; there must be one at least.
+    """Three steps of every stage with a timeline, at least one, on one time scale.
 
-    The scale ends where the slowest rung does, for a reference may take ten times as long: its rows are cut off there.
+    The scale ends with the slowest rung. A reference may take ten times as long, so its rows are cut there.
     """
     found = [_shown(stage) for stage in with_timeline(results)]
     rungs = [one for one in found if one.stage.group != "reference"]
@@ -107,9 +107,9 @@ def timelines(results: Results) -> Figure:
     gap = 0.35
     begins = [index for index, (above, one) in enumerate(pairwise(found), 1) if _block(above) != _block(one)]
     places = [index + gap * sum(begin <= index for begin in begins) for index in range(len(found))]
-    notes = f"us; above the host's calls, below the GPU, as seen by {_tools(found)}; us/step is timed without"
+    notes = f"us; the host's calls above, the GPU below, profiled by {_tools(found)}; us/step is timed without the tool"
     if absent := left_out(results):
-        notes += "\n" + textwrap.fill(f"not here: {', '.join(absent)}", 100)
+        notes += "\n" + textwrap.fill(f"no timeline: {', '.join(absent)}", 100)
     bottom = 1.05 + 0.16 * notes.count("\n")
     height = 0.7 + bottom + 0.5 * (places[-1] + 1)
     with mpl.rc_context(STYLE):
@@ -134,41 +134,41 @@ def timelines(results: Results) -> Figure:
 
 
 def _block(one: Profiled) -> str:
-    """The heading that a stage stands under in a table."""
+    """The heading of a stage's block in a table."""
     return BLOCKS.get(one.stage.group, "")
 
 
 def _runs_many_steps(one: Profiled) -> bool:
-    """Whether a kernel runs more than a step, as those that run an epoch."""
+    """Whether a kernel runs several steps, such as a whole epoch."""
     return 0 < one.profile.kernels_per_step < 1
 
 
 def _many_steps(one: Profiled) -> str:
-    """What stands at such a kernel's bar."""
+    """The text on the bar of a kernel that runs many steps."""
     return (
         f"{_an_epoch(one, one.profile.kernels_per_step, 'kernel', 's')}: {numbers.microseconds(one.step_us)} us a step"
     )
 
 
-def _an_epoch(one: Profiled, per_step: float, what: str, plural: str) -> str:
-    """So many of something that is rarer than steps are: `one kernel an epoch`."""
+def _an_epoch(one: Profiled, per_step: float, noun: str, plural: str) -> str:
+    """The number of something an epoch: `one kernel an epoch`, `2 kernels an epoch`."""
     count = round(per_step * one.stage.timing.steps_per_epoch) if one.stage.timing else 1
-    return f"one {what} an epoch" if count <= 1 else f"{count:,} {what}{plural} an epoch"
+    return f"one {noun} an epoch" if count <= 1 else f"{count:,} {noun}{plural} an epoch"
 
 
 def _length_us(one: Profiled) -> float:
-    """How long its three steps are in the picture."""
+    """The drawn length of a stage's three steps."""
     return STEPS * one.step_us if _runs_many_steps(one) else one.profile.timeline_us
 
 
 def _why_left_out(stage: StageResult) -> str:
     if stage.device == "cpu":
         return "on the CPU"
-    return "nothing of a step was seen" if stage.profiles else next(iter(stage.unprofiled.values()), "no profile")
+    return "the profile saw no step" if stage.profiles else next(iter(stage.unprofiled.values()), "no profile")
 
 
 def _pair(axes: Axes, one: Profiled, place: float, end: float) -> None:
-    """The two rows of a stage, its name to the left and its time to the right."""
+    """The two rows of a stage, with its name on the left and its time on the right."""
     length = _length_us(one)
     for row, top, thick in (("host", place + 0.12, 0.2), ("gpu", place + 0.36, 0.5)):
         if not _runs_many_steps(one):
@@ -180,20 +180,21 @@ def _pair(axes: Axes, one: Profiled, place: float, end: float) -> None:
     where: dict[str, Any] = {
         "xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False,
     }  # fmt: skip
-    name = textwrap.fill(label(one.stage), 26)
-    axes.annotate(name, (0, place + 0.5), (-8, 0), ha="right", va="center", fontsize=9, linespacing=1.0, **where)
+    axes.annotate(
+        name_of(one.stage), (0, place + 0.5), (-8, 0), ha="right", va="center", fontsize=9, linespacing=1.0, **where
+    )
     more = " ▸" if length > end else ""
     time = numbers.microseconds(one.step_us) + more
     axes.annotate(time, (1, place + 0.55), (10, 0), ha="left", va="center", fontweight="bold", **where)
 
 
 def _hatched(axes: Axes, length: float, top: float, thick: float) -> None:
-    """The bar of a kernel whose steps cannot be seen."""
+    """The bar of a kernel that runs many steps."""
     axes.broken_barh([(0, length)], (top, thick), facecolor=BACKGROUND, edgecolor=HATCHED, hatch=HATCH, linewidth=0.8)
 
 
 def _say(axes: Axes, text: str, length: float, end: float, middle: float) -> None:
-    """Write beside a hatched bar that begins at 0, or into it where that leaves no room on the axis up to its end."""
+    """Write beside a hatched bar that begins at 0, or into it if there is no room beside it."""
     points = axes.get_window_extent().width * 72 / axes.figure.dpi
     if length / end * points + _width(text) * (LETTERS + 1) / LETTERS + 8 < points:
         offset: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "color": FAINT}
@@ -211,7 +212,7 @@ def _shown(stage: StageResult) -> Profiled:
 
 
 def _axes(figure: Figure, left: float, right: float, top: float, bottom: float) -> Axes:
-    """Axes with these margins in inches, with nothing but a time axis."""
+    """Axes with these margins in inches and only a time axis."""
     width, height = figure.get_size_inches()
     axes = figure.add_axes((left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height))
     tidy(axes, "x")
@@ -224,14 +225,14 @@ def _bars(axes: Axes, spans: Sequence[Span], top: float, thick: float) -> None:
     axes.broken_barh(
         [(span.start_us, span.duration_us) for span in spans],
         (top, thick),
-        facecolors=[KINDS[span.kind][0] for span in spans],
+        facecolors=[KIND_COLOURS[span.kind] for span in spans],
         edgecolor=BACKGROUND,
         linewidth=0.25,
     )
 
 
 def _names(axes: Axes, spans: Sequence[Span], middle: float, points_per_us: float) -> None:
-    """Write into each bar what it is, where that has room; of bars inside each other into the outer one."""
+    """Write the name into each bar with room for it; of nested bars, only into the outer one."""
     named_until = 0.0
     shortened = [kernel_names((span.name for span in spans), limit) for limit in (32, 16, 10, 8)]
     for span in sorted(spans, key=lambda span: (span.start_us, -span.duration_us)):
@@ -246,17 +247,17 @@ def _names(axes: Axes, spans: Sequence[Span], middle: float, points_per_us: floa
 
 @cache
 def _width(text: str) -> float:
-    """How wide a text is in points."""
+    """The width of a text in points."""
     return float(TextPath((0, 0), text.replace("$", "S"), size=LETTERS).get_extents().width)
 
 
 def _legend(figure: Figure, found: Sequence[Profiled]) -> None:
     kinds = {span.kind for one in found if not _runs_many_steps(one) for span in one.profile.timeline}
-    keys = [Patch(color=colour, label=text) for kind, (colour, text) in KINDS.items() if kind in kinds]
+    keys = [Patch(color=KIND_COLOURS[kind], label=text) for kind, text in LEGEND.items() if kind in kinds]
     if any(map(_runs_many_steps, found)):
         keys.append(Patch(facecolor=BACKGROUND, edgecolor=HATCHED, hatch=HATCH, label="many steps in one kernel"))
     if kinds:
-        keys.append(Patch(color=IDLE, label="idle; host: its own code"))
+        keys.append(Patch(color=IDLE, label="idle; host: own code"))
     columns = len(keys) if len(keys) <= 8 else (len(keys) + 1) // 2
     figure.legend(
         handles=keys, loc="lower center", ncols=columns, frameon=False, fontsize=8, handlelength=1.0,

@@ -1,4 +1,4 @@
-"""From the first rung's time down to the last's: what each rung changed, part by part."""
+"""A waterfall from the first rung's time to the last one's: the change of each rung, part by part."""
 
 from __future__ import annotations
 
@@ -12,37 +12,28 @@ from matplotlib.figure import Figure
 
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.summary import label
 from reports.facts.time_breakdown import Change, chain
-from reports.figures.style import BACKGROUND, FAINT, INK, STYLE, WIDTH, tidy, title
+from reports.figures.style import BACKGROUND, FAINT, INK, PART_COLOURS, STYLE, WIDTH, tidy, title
 
-WHOLE = "#c3ccd6"
-REST = "rest"  # beside the parts
-COLOURS = {
-    "kernels": "#0072b2",
-    "copies": "#222222",
-    "between queued kernels": "#56b4e9",
-    "host launching": "#e8a33d",
-    "host waiting": "#d55e00",
-    REST: BACKGROUND,
-}
+WHOLE_STEP = "#c3ccd6"
+REST = "rest"  # the difference that no part accounts for
 
 
 @dataclass(frozen=True)
 class Bar:
-    """From one time to another, in us a step; a whole step begins at 0."""
+    """A bar from one time to another, in microseconds a step; a whole step begins at 0."""
 
     name: str
     begin: float
     end: float
-    is_step: bool = False  # a rung's whole step and not one part's change
+    is_step: bool = False  # a rung's whole step, not the change of one part
 
 
 def waterfall(results: Results) -> Figure:
-    """The way up the ladder as bars on which one walks from time to time; one change at least must be known."""
+    """The way up the ladder as bars from time to time; at least one change must be known."""
     way = chain(results)
     found = list(bars(way))
-    slowest = way[0].below.step_us
+    slowest = way[0].parent.step_us
     height = [0.34 if bar.is_step else 0.23 for bar in found]
     tops = [sum(height[:index]) for index in range(len(height))]
     middles = [top + thick / 2 for top, thick in zip(tops, height, strict=True)]
@@ -62,33 +53,34 @@ def waterfall(results: Results) -> Figure:
             axes.plot([bar.end] * 2, [top + 0.02, below + 0.2], color=FAINT, linewidth=0.7, zorder=0.5)
         tidy(axes, "x")
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("us/step; between two rungs what each part, fitted to the timed step, lost or gained")
-        title(figure, "What each rung changed", results)
+        axes.set_xlabel("us/step; between two rungs, the change of each part, fitted to the timed steps")
+        title(figure, "The change of each rung", results)
     return figure
 
 
 def bars(way: list[Change]) -> Iterator[Bar]:
-    """The bars from top to bottom; of the changes those that are not zero as they are rounded."""
-    first = way[0].below
-    yield Bar(label(first.stage), 0.0, first.step_us, is_step=True)
+    """The bars from top to bottom; changes that round to zero are left out."""
+    first = way[0].parent
+    yield Bar(first.stage.name, 0.0, first.step_us, is_step=True)
     for change in way:
-        at = change.below.step_us
+        at = change.parent.step_us
         for name, us in {**change.parts_us, REST: change.rest_us}.items():
             if numbers.change(us, first.step_us).strip("0.") != "":
                 yield Bar(name, at, at + us)
             at += us
-        yield Bar(label(change.rung.stage), 0.0, change.rung.step_us, is_step=True)
+        yield Bar(change.rung.stage.name, 0.0, change.rung.step_us, is_step=True)
 
 
 def _draw(axes: Axes, bar: Bar, middle: float, thick: float, slowest: float) -> None:
-    """A bar with its number: the time of a step, or the change with as many decimals as the slowest step."""
+    """A bar with its number: a step's time, or a change with the decimals of the slowest step."""
     is_rest = bar.name == REST and not bar.is_step
+    part = BACKGROUND if is_rest else PART_COLOURS.get(bar.name, WHOLE_STEP)
     axes.barh(
         middle,
         abs(bar.end - bar.begin),
         thick,
         min(bar.begin, bar.end),
-        facecolor=WHOLE if bar.is_step else COLOURS[bar.name],
+        facecolor=WHOLE_STEP if bar.is_step else part,
         edgecolor=FAINT if is_rest else "none",
         hatch="////" if is_rest else None,
         linewidth=0.6,

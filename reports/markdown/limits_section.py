@@ -1,4 +1,4 @@
-"""What the GPU can do at best, and the floors that follow: on the terminal, and in a report."""
+"""The GPU's measured limits, and the floors that follow from them, on the terminal and in a report."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from rich.text import Text
 from ladder.records.limits import Floor, Limit, LimitsRecord
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.summary import label, table_order
-from reports.markdown.tables import bullets, cell, table
+from reports.facts.summary import table_order
+from reports.markdown.tables import bullets, cell, code, table
 
 CAPTION = (
-    "Median of some samples, with the smallest and the largest; what a launch costs is the host's time in Python, the "
-    "other times are differences of two counts of the same on the device."
+    "The median of several samples, with the smallest and the largest. A launch costs host time in Python; the other "
+    "times are differences between two repetition counts on the device."
 )
 HOW_FLOORS_ARE_MADE = """\
-Floors are made of the best sample of each primitive. *A stage's own*: the longer of what its launches cost the host and
-what its kernels take the GPU, and on top of it the host's waits. A kernel takes at least what the next node of a graph
-takes, what its bytes take from L2 or from memory, and what its arithmetic takes; one that runs whole steps also what
-its exchanges take, hops of a cluster or barriers of the grid, that follow each other in a step. *Physical*: the batch's
-pixels read once, or the arithmetic at the GPU's highest rate, whichever is longer, and one exchange between
-multiprocessors, or one multiprocessor without any; all of it less a third, lest a luckier machine be called a liar. A
-stage that is faster than that has failed. References have no floor of their own, since they fuse operations that nobody
-has counted."""
+Floors use the best sample of each primitive. *Own floor*: the longer of the host's time in launches and the GPU's time
+in kernels, plus the host's waits. A kernel takes at least the time of the next node of a graph, of its bytes from L2 or
+memory, and of its arithmetic. A kernel that runs whole steps also takes its successive exchanges: hops of a cluster or
+barriers of the grid. *Physical floor*: reading the batch's pixels once or its arithmetic at the GPU's highest rate,
+whichever is longer, plus one exchange between multiprocessors, or all of it on one multiprocessor without any. A third
+is subtracted as a margin for faster machines. A stage that is faster than the physical floor fails. References have no
+own floor, because their fused operations are not counted."""
 
 
 def limits_blocks(results: Results) -> Iterator[str]:
-    """The report's section; nothing where no limits were measured."""
+    """The report's section; nothing without measured limits."""
     record = results.limits
     if record is None:
         return
-    yield "## What this GPU can do at best"
+    yield "## Limits of this GPU"
     if record.limits:
         yield table(
             ("Primitive", "Median", "Min", "Max", ""),
@@ -46,12 +45,12 @@ def limits_blocks(results: Results) -> Iterator[str]:
         yield bullets(_not_measured(record))
     yield CAPTION
     yield " ".join(HOW_FLOORS_ARE_MADE.split())
-    floors = [(label(stage), stage.floor) for stage in table_order(results) if stage.floor and stage.floor.design]
+    floors = [(stage.name, stage.floor) for stage in table_order(results) if stage.floor and stage.floor.design]
     if floors:
         yield table(
             ("Rung", "Launching", "Kernels", "Exchanging", "Waiting", "Own floor, us/step", "Physical floor, us/step"),
             [
-                (cell(name), *map(numbers.microseconds, _parts(floor)), numbers.microseconds(floor.physical_us))
+                (code(name), *map(numbers.microseconds, _parts(floor)), numbers.microseconds(floor.physical_us))
                 for name, floor in floors
             ],
             right=[False] + [True] * 6,
@@ -59,7 +58,7 @@ def limits_blocks(results: Results) -> Iterator[str]:
 
 
 def print_limits(record: LimitsRecord, console: Console | None = None) -> None:
-    """Print every primitive with its spread, then those that were left out with the reason."""
+    """Print every primitive with its spread, then the primitives that were not measured, with the reason."""
     console = console or Console(highlight=False)
     console.print()
     console.print(_table(record.limits))
@@ -70,7 +69,7 @@ def print_limits(record: LimitsRecord, console: Console | None = None) -> None:
 
 
 def _not_measured(record: LimitsRecord) -> Iterator[str]:
-    """A line for each reason."""
+    """A line for each reason, with its primitives."""
     for reason in dict.fromkeys(record.skipped.values()):
         titles = [title for title, why in record.skipped.items() if why == reason]
         yield f"not measured: {'; '.join(titles)}: {reason}"
@@ -93,7 +92,7 @@ def _numbers(limit: Limit) -> list[str]:
 
 
 def _parts(floor: Floor) -> list[float | None]:
-    """What a stage's own floor is made of, and the floor."""
+    """The parts of a stage's own floor, then the floor itself."""
     design = floor.design
     if design is None:
         return []

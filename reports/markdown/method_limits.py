@@ -1,7 +1,7 @@
-"""What `limits` measured on an H200 in each recorded run, beside an earlier measurement: a table of docs/method.md.
+"""A table for docs/method.md: the H200's limits in each recorded run, beside an earlier measurement.
 
-The earlier times come from programs of their own, with raw driver calls, on another H200; they are typed here once,
-and whatever is held against them comes out of recorded runs.
+The earlier times come from separate programs with raw driver calls, on another H200. They are typed here once; the
+times beside them come from recorded runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reports.markdown.readme import between, recorded_runs
 from reports.markdown.tables import cell, table
 
 MARKERS = ("<!-- limits:begin -->", "<!-- limits:end -->")
-GPU = "h200"  # the folder of its recorded runs
+GPU = "h200"  # folder of its recorded runs
 EARLIER_US = {
     "launch": 3.6,
     "launch_and_wait": 7.4,
@@ -37,7 +37,7 @@ NEAR_EACH_OTHER = 0.05
 def update_limits(document: Path, readme: Path, reference: Path) -> bool:
     """Put the table between the document's markers; whether that changed it.
 
-    Raises as `reports.markdown.readme` does.
+    Raises ReadmeError, ResultsError or OSError.
     """
     old = document.read_text(encoding="utf-8")
     new = _updated(old, document, readme, reference)
@@ -47,13 +47,13 @@ def update_limits(document: Path, readme: Path, reference: Path) -> bool:
 
 
 def limits_are_current(document: Path, readme: Path, reference: Path) -> bool:
-    """Whether the document shows just what the recorded runs say. Raises as `update_limits` does."""
+    """Whether the document shows the recorded runs as they are. Raises as `update_limits` does."""
     text = document.read_text(encoding="utf-8")
     return _updated(text, document, readme, reference) == text
 
 
 def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
-    """The table and its verdict, of records by the name of their run; there is one at least."""
+    """The table and its verdict, from at least one (run, record)."""
     rows, far, apart = [], [], []
     for name, earlier in EARLIER_US.items():
         found = [limit.median if (limit := record.get(name)) else None for _, record in runs]
@@ -73,13 +73,13 @@ def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
         )
     names = [cell(name) for name, _ in runs]
     shown = table(
-        ("Primitive, us", "Earlier", *names, "Furthest from it", "Runs differ by"),
+        ("Primitive, us", "Earlier", *names, "Furthest from earlier", "Runs differ by"),
         rows,
         right=[False] + [True] * (len(runs) + 3),
     )
     told = [
-        _sentence(f"Further than {numbers.share(NEAR_EARLIER)} from the earlier value in some run", far),
-        _sentence(f"More than {numbers.share(NEAR_EACH_OTHER)} apart from run to run", apart),
+        _sentence(f"More than {numbers.share(NEAR_EARLIER)} from the earlier value in at least one run", far),
+        _sentence(f"More than {numbers.share(NEAR_EACH_OTHER)} apart between runs", apart),
     ]
     return f"{shown}\n\n{' '.join(told)}"
 
@@ -93,8 +93,8 @@ def _updated(text: str, document: Path, readme: Path, reference: Path) -> str:
     return between(text, document, MARKERS, limits_table(runs) if runs else "No run is recorded.")
 
 
-def _sentence(what: str, which: list[str]) -> str:
-    return f"{what}: {numbers.listing(which)}." if which else f"{what}: none."
+def _sentence(text: str, primitives: list[str]) -> str:
+    return f"{text}: {numbers.listing(primitives)}." if primitives else f"{text}: none."
 
 
 def _signed(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What a report says of the profiles of a run: where a step's time goes, what each rung changed, the step in detail."""
+"""A report's sections on profiles: where a step's time goes, the change of each rung, and each stage's step."""
 
 from __future__ import annotations
 
@@ -8,34 +8,32 @@ from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by, timeline_name
-from reports.facts.summary import label
 from reports.facts.time_breakdown import PARTS, Change, Profiled, all_profiled, changes, profiled, verdict
-from reports.markdown.tables import cell, figure_links, table
+from reports.markdown.tables import cell, code, figure_links, table
 
-MOST_KERNELS = 20  # rows of a stage's table; a library may launch a hundred
+MOST_KERNELS = 20  # rows of a stage's table; a library may launch a hundred kernels
 HOW_TO_READ_PARTS = """\
-All numbers are us a step. *Kernels*: the GPU runs at least one. *Copies*: it copies or fills memory, and runs none.
-The other parts are idle time, by the work that ended it: *between queued kernels*, that work had been handed over
-already; *host launching*, the host had not handed it over yet; *host waiting*, it could not, since it was waiting for
-the GPU itself. The parts come from epochs that were profiled and not timed, and are fitted: what a process took longer
-under the tool is taken out of its idle parts in proportion, so that they add up to *sum*, what a step took in its own
-timed runs, on average over the processes. Where the GPU alone was seen to work longer than the timed step takes, its
-work is scaled down, and what was seen stands beside it in brackets. *Timed* is what the table above shows, over all
-processes. *Under the tool* is how much longer a step took in the profile."""
+All numbers are microseconds a step. *Kernels*: the GPU runs at least one kernel. *Copies*: it copies or fills memory
+and runs no kernel. The other parts are idle time, named by the work that ends it. *Between queued kernels*: that work
+was already queued. *Host launching*: the host had not launched it yet. *Host waiting*: the host waited for the GPU.
+Profiled epochs are not timed. The parts are fitted to the process's timed runs: the tool's extra time is taken from the
+idle parts in proportion, so that they add up to *sum*, the mean of the processes' timed steps. If the profile saw more
+GPU work than the timed step takes, the work is scaled down, with the seen time in brackets. *Timed*: the time in the
+table of stages. *Under the tool*: how much longer a step takes in the profile."""
 HOW_TO_READ_CHANGES = """\
-Each row is a rung less the rung below it, in us a step: below zero it became faster. Since the parts of each process
-are fitted to its own time, they add up to the difference whatever was seen, and that they do proves nothing: *rest* is
-only how far the median of all runs lies from the mean of the processes' own medians."""
+Each row is a rung minus the rung it climbs from, in microseconds a step; a negative number is faster. The parts are
+fitted to each process's time, so they always add up to the difference, which proves nothing. *Rest*: the difference
+between the median of all runs and the mean of the processes' medians."""
 HOW_TO_READ_SEEN = """\
-The same differences in the profiles themselves, of which nothing was fitted. *Whole step*: all of a step under the
-tool, with what the tool costs; of several processes also the least and the most that one round saw. *GPU's work*: its
-kernels and copies alone, which a tool stretches by a few per cent. A star marks the one that is held against the timed
-difference: the whole step, or the GPU's work where neither rung hands over a launch in every step, so that all idling
-is of the tool's making. *Within noise*: less than 2% of a step, or what processes of one stage differ by."""
+The same differences in the profiles before fitting. *Whole step*: a step under the tool, with the tool's cost; with
+several processes also the least and the most of a round. *GPU's work*: kernels and copies alone, which a tool stretches
+by a few per cent. A star marks the share that is compared with the timed difference: the whole step, or the GPU's work
+if neither rung launches in every step, because the idle time is then the tool's. *Within noise*: less than 2% of a
+step, or no more than processes of one stage differ by."""
 
 
 def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
-    """The section on all profiles; nothing in a run that has none."""
+    """The sections on all profiles; nothing without profiles."""
     found = all_profiled(results)
     if not found:
         return
@@ -48,30 +46,30 @@ def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
     yield _paragraph(HOW_TO_READ_PARTS)
     yield from figure_links({"timelines.svg"} & set(figures), "figures")
     if any(timeline_name(one.stage) in figures for one in found):
-        yield "`figures/timeline-STAGE.svg` draws three steps of one stage on a scale of their own."
+        yield "`figures/timeline-STAGE.svg` shows three steps of one stage on a scale of its own."
     differences = changes(results)
     if not differences:
         return
     yield "## What each rung changed"
     yield table(
-        ("Rung", "Below", "Timed", *map(str.capitalize, PARTS), "Rest"),
+        ("Rung", "From", "Timed", *map(str.capitalize, PARTS), "Rest"),
         map(_change_row, differences),
         right=[False, False] + [True] * (len(PARTS) + 2),
     )
     yield _paragraph(HOW_TO_READ_CHANGES)
     yield from figure_links({"waterfall.svg"} & set(figures), "figures")
-    yield "### What the profiles saw of it"
+    yield "### What the profiles saw of each change"
     yield table(
-        ("Rung", "Timed", "Whole step", "Of timed", "GPU's work", "Of timed", "Under the tool"),
+        ("Rung", "From", "Timed", "Whole step", "Of timed", "GPU's work", "Of timed", "Under the tool"),
         map(_seen_row, differences),
-        right=[False] + [True] * 6,
+        right=[False, False] + [True] * 6,
     )
     yield _paragraph(HOW_TO_READ_SEEN)
     yield verdict(results)
 
 
 def stage_profile_blocks(stage: StageResult) -> Iterator[str]:
-    """What the profile of one stage saw, step and host; nothing where it has none."""
+    """A stage's profile, its kernels and the host's work; nothing without a profile."""
     found = profiled(stage)
     if found is None:
         return
@@ -80,8 +78,8 @@ def stage_profile_blocks(stage: StageResult) -> Iterator[str]:
         yield _kernel_table(profile.kernels)
     if (more := len(profile.kernels) - MOST_KERNELS) > 0:
         yield f"and {more} more."
-    yield table(("What the host did", ""), [(what, cell(how_much)) for what, how_much in host_lines(profile)])
-    told = [f"Seen by {seen_by(profile)}."]
+    yield table(("Host", ""), [(activity, cell(amount)) for activity, amount in host_lines(profile)])
+    told = [f"Profiled by {seen_by(profile)}."]
     if compared := agreement(stage):
         told.append(f"{compared}.")
     yield " ".join(told)
@@ -93,7 +91,7 @@ def _parts_row(one: Profiled) -> list[str]:
     kernels, *others = (numbers.aligned(time_us, one.step_us) for time_us in times_us)
     if one.is_scaled_down:
         kernels += f" (seen {numbers.aligned(one.profile.seen.kernels_us, one.step_us)})"
-    return [cell(label(one.stage)), kernels, *others, _longer(one)]
+    return [code(one.stage.name), kernels, *others, _longer(one)]
 
 
 def _longer(one: Profiled) -> str:
@@ -103,8 +101,7 @@ def _longer(one: Profiled) -> str:
 def _change_row(change: Change) -> list[str]:
     changes_us = [change.timed_us, *change.parts_us.values(), change.rest_us]
     return [
-        cell(label(change.rung.stage)),
-        cell(label(change.below.stage)),
+        *_rung_and_parent(change),
         *(numbers.change(change_us, change.slower_us) for change_us in changes_us),
     ]
 
@@ -118,11 +115,15 @@ def _seen_row(change: Change) -> list[str]:
         shares[0] += f" ({_share(change, change.seen_in_rounds_us)})"
     if not change.is_noise:
         shares[change.leaves_out_host] += "*"
-    return [cell(label(change.rung.stage)), timed, seen, shares[0], work, shares[1], _longer(change.rung)]
+    return [*_rung_and_parent(change), timed, seen, shares[0], work, shares[1], _longer(change.rung)]
+
+
+def _rung_and_parent(change: Change) -> tuple[str, str]:
+    return code(change.rung.stage.name), code(change.parent.stage.name)
 
 
 def _share(change: Change, seen_us: Sequence[float]) -> str:
-    """What was seen of the timed difference, or from where to where."""
+    """The share of the timed difference that was seen, or the range of several shares."""
     if change.is_noise:
         return "within noise"
     shares = sorted(us / change.timed_us for us in seen_us)
@@ -130,7 +131,7 @@ def _share(change: Change, seen_us: Sequence[float]) -> str:
 
 
 def _kernel_table(kernels: Sequence[KernelUse]) -> str:
-    """Kernel by kernel: by their places in the step, or by how often a step runs them where steps differ."""
+    """The kernels by their places in the step, or by their number a step if steps differ."""
     names = kernel_names(kernel.name for kernel in kernels[:MOST_KERNELS])
     by_place = all(kernel.place is not None for kernel in kernels)
     rows = [
@@ -155,5 +156,5 @@ def _kernel_table(kernels: Sequence[KernelUse]) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph of this file's as one line, as the others of a report are."""
+    """A wrapped text as one line, like every paragraph of a report."""
     return " ".join(text.split())

@@ -18,7 +18,7 @@ from reports.facts import numbers
 from reports.facts.baselines import fastest_peer, precision_class, ratio, references, winners
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.provenance import provenance
-from reports.facts.summary import heading
+from reports.facts.summary import X_OF_FROM, heading
 from reports.facts.warnings import notices
 from reports.markdown.tables import cell, code, figure_links, notice_blocks, table
 
@@ -177,8 +177,7 @@ def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
     rungs = [stage for stage in results.stages if stage.group != "reference"]
     others = f" The other {len(rungs) - len(shown)} rungs are in the {report}," if len(rungs) > len(shown) else ""
     yield (
-        "us/step is the median of all runs; preparation is not in it. x of from: how many times as fast as the rung "
-        f"that it climbs from; below 1x it is slower.{_references(results, shown)}"
+        f"us/step: the median of all runs; preparation is not included. {X_OF_FROM}{_references(results, shown)}"
         f"{others or f' The {report} has the rest,'} with spreads, checks, profiles and floors."
     )
 

@@ -1,6 +1,6 @@
-"""The README's table of what others published, with ours beside it where the study of it is recorded.
+"""README's table of published numbers, each beside ours if its study is recorded.
 
-Their numbers are in the study's file. Ours come from `results/reference/<gpu>/studies/<name>`, and from nowhere else.
+Published numbers are in the study's file. Ours come from `results/reference/<gpu>/studies/<name>` alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARKERS = ("<!-- published:begin -->", "<!-- published:end -->")
 
 
 def update_published(readme: Path, reference: Path, plans: Sequence[Study]) -> bool:
-    """Put the table into the README; whether that changed it. Raises ReadmeError, ResultsError or OSError."""
+    """Put the table into README; whether that changed it. Raises ReadmeError, ResultsError or OSError."""
     old = readme.read_text(encoding="utf-8")
     new = between(old, readme, MARKERS, published_block(plans, recorded_studies(reference)))
     if new != old:
@@ -31,7 +31,7 @@ def update_published(readme: Path, reference: Path, plans: Sequence[Study]) -> b
 
 
 def published_is_current(readme: Path, reference: Path, plans: Sequence[Study]) -> bool:
-    """Whether the README shows just what the studies and their records say. Raises as `update_published` does."""
+    """Whether README shows the studies and their records as they are. Raises as `update_published` does."""
     text = readme.read_text(encoding="utf-8")
     return between(text, readme, MARKERS, published_block(plans, recorded_studies(reference))) == text
 
@@ -42,9 +42,9 @@ def recorded_studies(reference: Path) -> list[StudyResults]:
 
 
 def published_block(plans: Sequence[Study], recorded: Sequence[StudyResults]) -> str:
-    """The table, a line for each published number; empty where nobody published any."""
+    """The table, a row for each published number; empty without any."""
     lines = [line for plan in plans for line in _lines(plan, recorded)]
-    return table(("Study", "Whose", "What", "Theirs", "Their GPU", "Ours"), lines) if lines else ""
+    return table(("Study", "Publication", "Measure", "Published", "Their GPU", "Ours"), lines) if lines else ""
 
 
 def _lines(plan: Study, recorded: Sequence[StudyResults]) -> Iterator[tuple[str, ...]]:
@@ -57,7 +57,7 @@ def _lines(plan: Study, recorded: Sequence[StudyResults]) -> Iterator[tuple[str,
 
 
 def _ours(one: Published, results: StudyResults) -> str:
-    """Our number of the same kind, with the stage and the GPU; empty where there is none."""
+    """Our number for the same measure, with the stage and the GPU; empty without one."""
     run = results.runs.get(one.at)
     if run is None or one.measure is None:
         return ""
@@ -80,7 +80,7 @@ def _stage(run: Results, name: str) -> StageResult | None:
 
 
 def _fastest_rung(run: Results) -> StageResult | None:
-    """The fastest of all precisions, on the GPU where there was one."""
+    """The fastest rung of any precision, on the GPU if one was used."""
     rungs = [stage for stage in run.stages if stage.group != "reference" and epoch_s(stage) is not None]
     winners = [winner for rung in rungs if (winner := fastest_peer(rung, rungs))]
     return min(winners, key=lambda stage: epoch_s(stage) or float("inf"), default=None)

@@ -1,4 +1,4 @@
-"""`report.md`: a run in full, to be read on a code host or in an editor."""
+"""`report.md`: a whole run, for a code host or an editor."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from reports.facts.summary import (
     caption,
     dataset_name,
     heading,
-    label,
     measured_runs,
     reason,
     setbacks,
     table_order,
+    title_of,
     validated,
 )
 from reports.facts.warnings import notices
-from reports.markdown.ablation_section import side_blocks
+from reports.markdown.ablation_section import ablation_blocks
 from reports.markdown.limits_section import limits_blocks
 from reports.markdown.profile_section import profile_blocks, stage_profile_blocks
 from reports.markdown.tables import (
@@ -40,11 +40,11 @@ from reports.markdown.tables import (
     table,
 )
 
-RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg", "curves.svg"}  # the others stand where what they show is told
+RUN_FIGURES = {"epoch_time.svg", "loss_curves.svg", "curves.svg"}  # the other figures stand in their own sections
 
 
 def report(results: Results, figures: Collection[str]) -> str:
-    """The whole report; `figures` are the files that lie in the folder `figures` beside it."""
+    """The whole report; `figures` names the files in the folder `figures` beside it."""
     lost = setbacks(results)
     unknown: list[str] = []
     how_to_read = [caption(results)]
@@ -69,34 +69,34 @@ def report(results: Results, figures: Collection[str]) -> str:
             or ["No stage was timed in this run, so there are no figures."]
         ),
         *profile_blocks(results, figures),
-        *side_blocks(results, figures),
+        *ablation_blocks(results, figures),
         *limits_blocks(results),
         "## Stages",
         *(block for stage in table_order(results) for block in _stage_section(stage, results)),
         "## Problem",
-        table(("What", "Value"), _problem_lines(results)),
+        table(("Setting", "Value"), _problem_lines(results)),
         "## Environment",
-        table(("What", "Value"), _flat(results.environment)),
-        "## Made by",
+        table(("Item", "Value"), _flat(results.environment)),
+        "## Command",
         f"```\n{results.command}\n```",
-        f"Recorded {results.created}{_took(results)}. Everything here is a rendering of the `results.json` beside it, "
-        "and is made again, with no GPU, by `python run_ladder.py report PATH/results.json`.",
+        f"Recorded {results.created}{_took(results)}. This report is rendered from the `results.json` beside it; "
+        "`python run_ladder.py report PATH/results.json` renders it again, without a GPU.",
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def _took(results: Results) -> str:
-    """How long measuring took, and what of it; nothing where that was not kept."""
+    """How long measuring took, and its parts; empty if the run did not record it."""
     if not results.seconds:
         return ""
     preparing = sum(process.took_s.get("prepare", 0.0) for stage in results.stages for process in stage.processes)
-    told = f"; it took {results.seconds:.0f} s, in {preparing:.0f} s of which stages prepared, compiled above all"
-    parts = sorted(((seconds, what) for what, seconds in results.took_s.items() if seconds >= 0.5), reverse=True)
-    return told + (f" ({', '.join(f'{what} {seconds:.0f}' for seconds, what in parts)})" if parts else "")
+    told = f"; it took {results.seconds:.0f} s, {preparing:.0f} s of which prepared and compiled stages"
+    parts = sorted(((seconds, part) for part, seconds in results.took_s.items() if seconds >= 0.5), reverse=True)
+    return told + (f" ({', '.join(f'{part} {seconds:.0f}' for seconds, part in parts)})" if parts else "")
 
 
 def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
-    yield f"### {line(label(stage))} (`{stage.name}`)"
+    yield f"### `{stage.name}`: {line(title_of(stage))}"
     if stage.status != "passed":
         yield f"**{stage.status.capitalize()}**: {line(reason(stage))}"
     doc = stage.doc
@@ -118,7 +118,7 @@ def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
 
 
 def _measured(stage: StageResult, results: Results) -> str:
-    """What came of the expectation, in a sentence; empty where nothing was timed."""
+    """The stage's measurements in a sentence; empty without a time."""
     timing = stage.timing
     if timing is None or stage.status != "passed":
         return ""
@@ -129,48 +129,48 @@ def _measured(stage: StageResult, results: Results) -> str:
         *_compared(stage, results),
     ]
     if timing.gpu_epoch_s is not None:
-        parts.append(f"{numbers.milliseconds(timing.gpu_epoch_s)} ms/epoch by the GPU's own events")
+        parts.append(f"{numbers.milliseconds(timing.gpu_epoch_s)} ms/epoch between GPU events")
     if stage.profile is not None:
         parts.append(_counted(stage.profile))
     if timing.gpu_memory_mib is not None:
         parts.append(f"{numbers.memory(timing.gpu_memory_mib)} of GPU memory")
     parts.append(f"prepared in {numbers.duration(timing.prepare_s)}")
     if stage.metrics is not None:
-        parts.append(f"training loss {numbers.loss(stage.metrics.final_loss)} at the end")
+        parts.append(f"final training loss {numbers.loss(stage.metrics.final_loss)}")
         if stage.metrics.validation:
             last = stage.metrics.validation[-1]
             said = f"{numbers.loss(last.loss)} and accuracy {numbers.percent(last.accuracy)}"
-            parts.append(f"by its own validation after epoch {last.epoch} loss {said}")
+            parts.append(f"its own validation after epoch {last.epoch}: loss {said}")
     if timing.throttled:
-        parts.append("throttled while it ran")
+        parts.append("the GPU was throttled")
     return "; ".join(parts) + "."
 
 
 def _in_cycles(stage: StageResult) -> str:
-    """The same in cycles, and of which clock."""
+    """The step in clock cycles, with the clock; empty without a clock."""
     clock, cycles = sm_mhz(stage), step_cycles(stage)
     return "" if clock is None else f" ({numbers.cycles(cycles)} cycles at {clock:,.0f} MHz)"
 
 
 def _known(stage: StageResult, steps: int) -> Iterator[str]:
-    """Between what the median lies, where there are processes enough to tell."""
+    """The interval of the median; nothing with too few processes."""
     times = step_times_us(stage)
     if len(times) >= BOOTSTRAP_PROCESSES:
         known = median_interval(times)
         low, high = (numbers.milliseconds(end * steps / 1e6) for end in (known.low, known.high))
-        yield f"{MEDIAN_CONFIDENCE:.0%} interval of the median {low}-{high} over {len(times)} processes"
+        yield f"{MEDIAN_CONFIDENCE:.0%} interval of the median {low}-{high}, from {len(times)} processes"
 
 
 def _compared(stage: StageResult, results: Results) -> Iterator[str]:
-    """How fast it is beside the rung below and beside the fastest reference that it may be compared with."""
-    below = next((one for one in results.stages if one.name == stage.below), None)
-    if below is not None and (factor := ratio(below, stage)) is not None:
-        yield f"{numbers.ratio(factor)} the speed of {label(below)}"
+    """Its speed relative to the rung it climbs from, and to the fastest reference of its class and device."""
+    parent = next((one for one in results.stages if one.name == stage.below), None)
+    if parent is not None and (factor := ratio(parent, stage)) is not None:
+        yield f"{numbers.ratio(factor)} the speed of `{parent.name}`"
     reference = fastest_peer(stage, references(results))
     if reference is not None and reference.device is not None:
         distinction = f"the fastest {precision_class(reference)} reference on the {reference.device.upper()}"
         times = numbers.ratio(ratio(reference, stage))
-        yield distinction if reference is stage else f"{times} the speed of {label(reference)}, {distinction}"
+        yield distinction if reference is stage else f"{times} the speed of `{reference.name}`, {distinction}"
 
 
 def _counted(profile: Profile) -> str:
@@ -189,12 +189,12 @@ def _problem_lines(results: Results) -> Iterator[tuple[str, str]]:
     yield "Learning rate", f"{problem.learning_rate:g}"
     yield "Epochs", f"{problem.epochs}; sparse metrics every {problem.metrics_every}"
     if problem.validate_every:
-        yield "Validation", f"on the images for testing, {validated(results).removeprefix('validation ')}, in the time"
+        yield "Validation", f"on the test images {validated(results).removeprefix('validation ')}, in the times"
     yield "Seed", f"{problem.seed}"
     yield (
         "Measured",
-        f"{numbers.count(settings.rounds, 'round')} of {numbers.count(settings.repeats, 'run')}, each process after "
-        f"{numbers.count(settings.warmups, 'warm-up')}; {numbers.duration(settings.budget_s)} a stage",
+        f"{numbers.count(settings.rounds, 'round')} of {numbers.count(settings.repeats, 'run')}, after "
+        f"{numbers.count(settings.warmups, 'warm-up')} a process; {numbers.duration(settings.budget_s)} a stage",
     )
     if settings.lock_clocks_mhz is not None:
         yield "SM clock", f"locked at {settings.lock_clocks_mhz:,} MHz"
@@ -205,7 +205,7 @@ def _problem_lines(results: Results) -> Iterator[tuple[str, str]]:
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of nested dictionaries, each with its path: `gpu driver`, `580.65`."""
+    """The leaves of nested mappings with their paths: `gpu driver`, `580.65`."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(inner, f"{name} {key}".replace("_", " ").strip())

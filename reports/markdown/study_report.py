@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
-from reports.facts.ablations import FIGURES, side
+from reports.facts.ablations import FIGURES, ablation
 from reports.facts.baselines import Winner, fastest_peer, references
 from reports.facts.bottleneck import next_step
 from reports.facts.numbers import line
@@ -18,22 +18,21 @@ from reports.facts.provenance import origins
 from reports.facts.study import (
     StudyResults,
     is_weak,
-    name_of,
     not_passed,
     point_text,
-    races,
+    point_winners,
     setting,
     speedup,
     spread_text,
     step_us,
     value_text,
 )
-from reports.facts.summary import BLOCKS, heading
+from reports.facts.summary import BLOCKS, heading, name_of
 from reports.facts.time_breakdown import profiled
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
-from reports.markdown.ablation_section import HOW_TO_READ, overlaps, side_table
-from reports.markdown.tables import bullets, cell, notice_blocks, picture, table
+from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
+from reports.markdown.tables import bullets, cell, code, notice_blocks, picture, table
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
@@ -41,16 +40,16 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
-SIDES = "side-"  # how the figures' names begin that belong to a point's side rungs
+ABLATION = "ablation-"  # prefix of the file names of ablation figures
 
 
-def side_figure_name(group: Group, point: str) -> str:
-    """The file with a point's figure of a side group: `side-memory-hidden-128.svg`."""
-    return f"{SIDES}{Path(FIGURES[group]).stem}-{point}.svg"
+def ablation_figure_name(group: Group, point: str) -> str:
+    """The file name of a point's ablation figure: `ablation-memory-hidden-128.svg`."""
+    return f"{ABLATION}{Path(FIGURES[group]).stem}-{point}.svg"
 
 
 def study_report(results: StudyResults, figures: Collection[str]) -> str:
-    """The whole report; `figures` are the files that lie in the folder `figures` beside it."""
+    """The whole report; `figures` names the files in the folder `figures` beside it."""
     study = results.study
     first = next(iter(results.runs.values()), None)
     points = [
@@ -60,27 +59,28 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
     blocks = [
         f"# {line(study.title)}",
         *([line(study.question)] if study.question else []),
-        *([_what(results, first), *_origins(results)] if first else ["Nothing is measured yet."]),
+        *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
         *_loud(results),
-        *(_image(name) for name in sorted(figures) if name.endswith(".svg") and not name.startswith(SIDES)),
-        *((*_step_times(results), *_best(results)) if first and not seeds_of(results) else ()),  # those of short runs
-        *_nearness(results),
-        *_sides(results, figures),
+        *(_image(name) for name in sorted(figures) if name.endswith(".svg") and not name.startswith(ABLATION)),
+        # A study of curves times short runs only, so their times are left out.
+        *((*_step_times(results), *_best(results)) if first and not seeds_of(results) else ()),
+        *_oracle_distances(results),
+        *_ablations(results, figures),
         *([bullets(found)] if (found := not_passed(results)) else []),
         *_published(results),
         "## Points",
         table(("Point", "Status", "Problem"), points),
-        "## Made by",
+        "## Command",
         f"```\n{study.command}\n```",
-        f"Begun {study.created}. Everything here is a rendering of `study.json` and of each point's `results.json`, "
-        "and is made again, with no GPU, by `python run_ladder.py report FOLDER`; given a point's folder, it makes "
-        "that point's own report.",
+        f"Begun {study.created}. This report is rendered from `study.json` and each point's `results.json`; "
+        "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
+        "point's own report.",
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def study_csv(results: StudyResults) -> str:
-    """A line for every stage at every point; empty where there is no number."""
+    """A line for every stage at every point, with empty cells for missing numbers."""
     with io.StringIO(newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*results.study.varied, *CSV_COLUMNS])
@@ -105,8 +105,8 @@ def _csv_cells(run: Results, stage: StageResult, fair: bool) -> Iterator[object]
     yield stage.metrics.test_accuracy if spread and stage.metrics else None
 
 
-def _what(results: StudyResults, first: Results) -> str:
-    """What is varied, and what stays."""
+def _varied(results: StudyResults, first: Results) -> str:
+    """The varied settings, and the first point's problem."""
     varied = results.study.varied
     text = heading(first)
     if not varied:
@@ -115,7 +115,7 @@ def _what(results: StudyResults, first: Results) -> str:
 
 
 def _origins(results: StudyResults) -> Iterator[str]:
-    """Where the numbers come from; and of which points, where not all come from one kind of GPU, day and commit."""
+    """The origin of the numbers, or one for each group of points with the same GPU, day and commit."""
     texts = {id(results.runs[point.name]): point_text(point) for point in results.measured}
     found = origins(results.runs[point.name] for point in results.measured)
     if len(found) == 1:
@@ -125,7 +125,7 @@ def _origins(results: StudyResults) -> Iterator[str]:
 
 
 def _loud(results: StudyResults) -> Iterator[str]:
-    """What nobody may miss of any point, once."""
+    """The loud notices of all points, each once."""
     loud = {notice.text: notice for run in results.runs.values() for notice in notices(run) if notice.loud}
     yield from notice_blocks(list(loud.values()))
 
@@ -133,12 +133,12 @@ def _loud(results: StudyResults) -> Iterator[str]:
 def _step_times(results: StudyResults) -> Iterator[str]:
     points = results.measured
     yield "## Time of a step"
-    yield "us/step: the median of all runs, with the fastest and the slowest. A dash: see the reasons below."
+    yield "us/step: the median of all runs, with the fastest and the slowest. The reasons for dashes are below."
     yield table(
         ("Stage", "Precision", *(cell(point_text(point)) for point in points)),
         [
             (
-                cell(name_of(stage)),
+                _name(stage),
                 numbers.precision(stage.precision),
                 *(_time(results.at(point, stage.name)) for point in points),
             )
@@ -151,77 +151,79 @@ def _step_times(results: StudyResults) -> Iterator[str]:
 def _time(stage: StageResult | None) -> str:
     if stage is not None and stage.status in ("failed", "crashed"):
         return f"**{stage.status}**"
-    shortened = stage is not None and stage.timing is not None and stage.timing.throttled
-    return spread_text(step_us(stage)) + (", throttled" if shortened else "")
+    throttled = stage is not None and stage.timing is not None and stage.timing.throttled
+    return spread_text(step_us(stage)) + (", throttled" if throttled else "")
 
 
 def _best(results: StudyResults) -> Iterator[str]:
-    found = list(races(results))
+    found = list(point_winners(results))
     if not found:
         return
     yield "## The fastest rung against the fastest reference"
     yield (
-        "Within one class of precision, on the same kind of device; above 1x the rung is faster. Points are left out "
-        "at which only a reference has a time that another one beats wherever both have."
+        "Both are of one class of precision and one kind of device. Lead: how many times as fast as the reference the "
+        "rung is. A point is left out if another reference, without a time there, beats its reference wherever both "
+        "have a time."
     )
     yield table(
-        ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Speed-up"),
+        ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Lead"),
         [
             (
                 cell(point_text(point)),
-                race.precision,
-                cell(race.rung.name),
-                numbers.microseconds(_median(race.rung)),
-                cell(race.reference.name),
-                numbers.microseconds(_median(race.reference)),
-                numbers.ratio(race.speedup),
+                winner.precision,
+                code(winner.rung.name),
+                numbers.microseconds(_median(winner.rung)),
+                code(winner.reference.name),
+                numbers.microseconds(_median(winner.reference)),
+                numbers.ratio(winner.speedup),
             )
-            for point, race in found
+            for point, winner in found
         ],
         right=[False, False, False, True, False, True, True],
     )
-    if bounds := [f"{point_text(point)}, {bound}" for point, race in found if (bound := _bound(race))]:
-        yield "What holds these rungs back, where they were profiled:"
+    if bounds := [f"{point_text(point)}, {bound}" for point, winner in found if (bound := _bound(winner))]:
+        yield "The largest part of each profiled rung's step:"
         yield bullets(bounds)
 
 
-def _bound(race: Winner) -> str:
-    """What costs most in the fastest rung's step, and what its design takes at least; empty without a profile."""
-    one, floor = profiled(race.rung), race.rung.floor
+def _bound(winner: Winner) -> str:
+    """The largest part of the fastest rung's step, and its floors; empty without a profile."""
+    one, floor = profiled(winner.rung), winner.rung.floor
     if one is None:
         return ""
     least = ""
     if floor is not None and floor.design_us is not None:
         own, physical = numbers.microseconds(floor.design_us), numbers.microseconds(floor.physical_us)
         least = (
-            f" Its launches, kernels and exchanges take {own} us at least; the problem, however it is done, {physical}."
+            f" Its own launches, kernels and exchanges take at least {own} us; any program for this problem takes at "
+            f"least {physical} us."
         )
-    return f"{race.precision}, {race.rung.name}: {next_step(one)}{least}"
+    return f"{winner.precision}, `{winner.rung.name}`: {next_step(one)}{least}"
 
 
-def _sides(results: StudyResults, figures: Collection[str]) -> Iterator[str]:
-    """What the profiles of side rungs counted at each point: calls to allocators, and copies to the GPU."""
+def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]:
+    """What the profiles of ablations counted at each point: allocator calls, and copies to the GPU."""
     for group in FIGURES:
-        points = [(point, found) for point in results.measured if (found := side(results.runs[point.name], group))]
+        points = [(point, found) for point in results.measured if (found := ablation(results.runs[point.name], group))]
         if points:
             yield f"## {BLOCKS[group]}"
             yield HOW_TO_READ[group]
         for point, found in points:
             yield f"### {point_text(point)[:1].upper()}{point_text(point)[1:]}"
-            yield side_table(group, found)
+            yield ablation_table(group, found)
             yield from overlaps(found)
-            if (name := side_figure_name(group, point.name)) in figures:
+            if (name := ablation_figure_name(group, point.name)) in figures:
                 yield _image(name)
 
 
-def _nearness(results: StudyResults) -> Iterator[str]:
+def _oracle_distances(results: StudyResults) -> Iterator[str]:
     groups = seeds_of(results)
     if not groups:
         return
-    yield "## How near the curves come to the oracle's"
+    yield "## Distance from the oracle's curves"
     yield (
-        "The largest distance in training loss at any point of any seed, by the oracle's loss in its first epoch; the "
-        "limit is the one that verification holds whole epochs to, whose means are steadier than a few steps'."
+        "The largest distance in training loss at any point of any seed, relative to the oracle's loss in its first "
+        "epoch. The limit is verification's limit for whole epochs, whose means are steadier than those of a few steps."
     )
     for name, points in groups.items():
         found = oracle_distances([results.runs[point.name] for point in points])
@@ -230,7 +232,7 @@ def _nearness(results: StudyResults) -> Iterator[str]:
             ("Stage", "Precision", "Largest distance", "Limit", "Within"),
             [
                 (
-                    cell(name_of(one.stage)),
+                    _name(one.stage),
                     numbers.precision(one.stage.precision),
                     f"{one.worst:.1e}",
                     "-" if one.limit is None else f"{one.limit:.1e}",
@@ -242,6 +244,11 @@ def _nearness(results: StudyResults) -> Iterator[str]:
         )
 
 
+def _name(stage: StageResult) -> str:
+    """A stage's name as code, with `(CPU)` behind it if it ran there."""
+    return code(stage.name) + cell(name_of(stage).removeprefix(stage.name))
+
+
 def _median(stage: StageResult) -> float | None:
     spread = step_us(stage)
     return spread.median if spread else None
@@ -251,10 +258,10 @@ def _published(results: StudyResults) -> Iterator[str]:
     found = results.study.published
     if not found:
         return
-    yield "## What others published"
-    yield "Their numbers, of their programs, on their GPU; none was measured here."
+    yield "## Published numbers"
+    yield "These numbers are of other programs on other GPUs; none was measured here."
     yield table(
-        ("Who", "What", "Theirs", "Their GPU"),
+        ("Publication", "Measure", "Published", "Their GPU"),
         [
             (f"[{who}]({one.link})" if one.link else who, cell(one.what), cell(one.value), cell(one.gpu))
             for who, one in ((cell(one.who), one) for one in found)

@@ -1,4 +1,4 @@
-"""One stage on the terminal: why it is there, where its time goes, its kernels, and what to try next."""
+"""One stage on the terminal: its purpose, where its time goes, its kernels, and what to try next."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.bottleneck import next_step
 from reports.facts.profiles import agreement, kernel_names, seen_by
-from reports.facts.summary import label, reason
+from reports.facts.summary import reason, title_of
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
 
-TOP = 6  # kernels
-BAR = 16  # letters of the longest bar
+MOST_KERNELS = 6  # rows of the table of kernels
+LONGEST_BAR = 16  # columns of the terminal
 
 
 class ExplainError(ValueError):
-    """A stage that cannot be explained: one line with its name, the reason and the way out."""
+    """A stage without anything to explain: one line with its name, the reason and the way out."""
 
 
 def print_explain(results: Results, name: str, heading: str = "", console: Console | None = None) -> None:
-    """Print what is known of one stage, beneath a heading; raises ExplainError before anything is printed."""
+    """Print the explanation of one stage below a heading; raises ExplainError before it prints anything."""
     console = console or Console(highlight=False)
     told = explain(results, name)
     if heading:
@@ -37,13 +37,13 @@ def print_explain(results: Results, name: str, heading: str = "", console: Conso
 
 
 def explain(results: Results, name: str) -> RenderableType:
-    """What is known of one stage; raises ExplainError where it is not in the run or has no profile."""
+    """The explanation of one stage; raises ExplainError if it is not in the run, did not pass or has no profile."""
     stage = _find(results, name)
     one = profiled(stage)
     if stage.status != "passed":
-        raise ExplainError(f"{name}: {stage.status} in this run, so it has no time to explain ({reason(stage)})")
+        raise ExplainError(f"{name}: {stage.status} in this run, so there is no time to explain ({reason(stage)})")
     if one is None:
-        raise ExplainError(f"{name}: has no profile in this run; record one with --profile")
+        raise ExplainError(f"{name}: no profile in this run; record one with --profile")
     change = next((change for change in changes(results) if change.rung.stage is stage), None)
     return Group(*_blocks(one, change))
 
@@ -52,14 +52,14 @@ def _find(results: Results, name: str) -> StageResult:
     names = [stage.name for stage in results.stages]
     if name not in names:
         near = difflib.get_close_matches(name, names) or names
-        raise ExplainError(f"{name}: no such stage in this run; it has {numbers.listing(near)}")
+        raise ExplainError(f"{name}: no such stage in this run; try {numbers.listing(near)}")
     return results.stages[names.index(name)]
 
 
 def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
     stage = one.stage
-    changed = f", {stage.changed}" if stage.changed else ""
-    yield Text(f"{label(stage)} ({stage.name}){changed}: {numbers.microseconds(one.step_us)} us/step", "bold")
+    changed = f", from {stage.below} by {stage.changed}" if stage.below and stage.changed else ""
+    yield Text(f"{stage.name} ({title_of(stage)}){changed}: {numbers.microseconds(one.step_us)} us/step", "bold")
     doc = stage.doc
     told = (
         [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), ("Found", doc.found)]
@@ -69,34 +69,35 @@ def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
             yield Text.assemble((f"{heading}: ", "bold"), " ".join(text.split()))
     yield Text("\nWhere a step's time goes, in us", "bold")
     yield _indented(_bars(one, change))
-    yield Text(f"  By {seen_by(one.profile)}; fitted to the time without it.", "dim")
+    yield Text(f"  Profiled by {seen_by(one.profile)}; fitted to the time without the tool.", "dim")
     if change is not None:
         yield Text(f"  {_seen_of(change)}", "dim")
     if compared := agreement(stage):
         yield Text(f"  {compared}.", "dim")
     if one.profile.kernels:
-        yield Text("\nThe kernels that take longest", "bold")
+        yield Text("\nThe slowest kernels", "bold")
         yield _indented(_kernels(one.profile.kernels))
     yield Text.assemble(("\nNext: ", "bold"), next_step(one))
 
 
 def _seen_of(change: Change) -> str:
-    """What the profiles saw of the difference before they were fitted."""
+    """The share of the timed difference that the profiles saw before fitting."""
+    parent = change.parent.stage.name
     if change.is_noise:
-        return "What differs from the rung below is within the noise."
+        return f"The difference from {parent} is within the noise."
     whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
-    return f"Before that, they saw {whole} of the difference from the rung below, and of the GPU's work alone {work}."
+    return f"Before fitting, the profiles saw {whole} of the difference from {parent}, in the GPU's work alone {work}."
 
 
 def _bars(one: Profiled, change: Change | None) -> Table:
-    """A bar a part, its share, and how it differs from that of the rung below."""
-    below = "vs below" if change else ""
-    table = _empty_table("part", "", "us/step", "share", below)
+    """A bar for each part, its share, and its difference from the parent's."""
+    parent = f"vs {change.parent.stage.name}" if change else ""
+    table = _empty_table("part", "", "us/step", "share", parent)
     parts = one.parts_us
     total = sum(parts.values())
     longest = max(parts.values()) or 1.0
     for name, us in parts.items():
-        bar = "█" * round(BAR * us / longest)
+        bar = "█" * round(LONGEST_BAR * us / longest)
         differs = numbers.change(change.parts_us[name], total) if change else ""
         table.add_row(name, bar, numbers.aligned(us, total), numbers.share(us / total), differs)
     if change is not None:
@@ -108,7 +109,7 @@ def _bars(one: Profiled, change: Change | None) -> Table:
 
 def _kernels(kernels: list[KernelUse]) -> Table:
     table = _empty_table("kernel", "us/step", "regs", "blocks", "threads", "occ.", "bytes", "GB/s")
-    shown = sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:TOP]
+    shown = sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:MOST_KERNELS]
     names = kernel_names((kernel.name for kernel in shown), 18)
     for kernel in shown:
         moved = kernel.bytes

@@ -11,27 +11,27 @@ from rich.text import Text
 from reports.facts import numbers
 from reports.facts.study import (
     StudyResults,
-    name_of,
     not_passed,
     point_text,
-    races,
+    point_winners,
     spread_text,
     step_us,
 )
+from reports.facts.summary import name_of
 from reports.terminal.tables import STATUS_STYLE, plain_table, wide_enough
 
 
 def print_study(results: StudyResults, folder: Path, console: Console | None = None) -> None:
-    """Print the time of a step at every point, who is fastest there, and why anything has no time."""
+    """Print a step's time at every point, the fastest rungs, and the reasons for missing times."""
     console = wide_enough(console)
     console.print()
     console.print(Text(results.study.title, "bold"), soft_wrap=True)
     console.print(_times(results))
-    for point, race in races(results):
+    for point, winner in point_winners(results):
         console.print(
             Text(
-                f"* {point_text(point)}, {race.precision}: {race.rung.name} {numbers.ratio(race.speedup)} "
-                f"the speed of {race.reference.name}"
+                f"* {point_text(point)}, {winner.precision}: {winner.rung.name} has {numbers.ratio(winner.speedup)} "
+                f"the speed of {winner.reference.name}"
             ),
             soft_wrap=True,
         )
@@ -41,7 +41,7 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
 
 
 def _times(results: StudyResults) -> Table:
-    """A line for every point and stage, since a terminal has no room for a column a point."""
+    """A row for every point and stage, since a terminal has no room for a column for each point."""
     table = plain_table()
     table.add_column("point")
     table.add_column("stage", overflow="fold")

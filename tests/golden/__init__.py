@@ -36,7 +36,7 @@ def renderings() -> dict[str, str]:
         "machines.txt": comparison_text(many, "text"),
         "machines.md": comparison_text(many, "markdown"),
         "console_80.txt": console_text(run, 80),
-        "console_100.txt": console_text(run, 100),
+        "console_115.txt": console_text(run, 115),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
         "explain_naive.txt": explain_text(run, "naive"),
         "explain_cublas.txt": explain_text(run, "cublas"),

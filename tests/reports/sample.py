@@ -128,9 +128,13 @@ def deeper_results() -> Results:
     )
 
 
-def long_titles() -> Results:
-    """The run with references whose titles are as long as any."""
-    return replace_stage(results(), "torch-eager", title="PyTorch eager, includes its data loader")
+def long_names() -> Results:
+    """The run with a reference, and a rung with its parent, whose names and titles are as long as any."""
+    run = replace_stage(
+        results(), "torch-eager", name="torch-dataloader", title="PyTorch eager, includes its data loader"
+    )
+    run = replace_stage(run, "async", name="persistent-cluster")
+    return replace_stage(run, "cublas", name="parallel-branches", below="persistent-cluster")
 
 
 def synthetic_results() -> Results:
@@ -158,7 +162,7 @@ def nothing_passed() -> Results:
     return msgspec.structs.replace(run, stages=rungs, oracle=None)
 
 
-def replace_stage(run: Results, name: str, **changes: object) -> Results:
+def replace_stage(run: Results, name: str, /, **changes: object) -> Results:
     """The same run with fields of one of its stages changed."""
     stages = [msgspec.structs.replace(stage, **changes) if stage.name == name else stage for stage in run.stages]
     return msgspec.structs.replace(run, stages=stages)

@@ -221,7 +221,7 @@ def test_a_resumed_crashed_stage_keeps_its_processes_and_records_the_crash(
     again = prepare(tmp_path, NUMPY, known=killed).run(Watcher())
     assert script.asked == [("numpy", 2)]
     assert again.stages == [msgspec.structs.replace(stage, crashed_before="killed")]
-    assert "numpy crashed once, and went on by --resume: killed" in [notice.text for notice in notices(again)]
+    assert "numpy crashed once and continued with --resume: killed" in [notice.text for notice in notices(again)]
     assert prepare(tmp_path, NUMPY, known=again).run(Watcher()).stages == again.stages
 
 

@@ -84,5 +84,5 @@ def test_other_clocks_are_told() -> None:
     locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=1500))
     assert differences(run, locked) == ["The GPU's clock differs: not locked, locked at 1,500 MHz."]
     then, now = (with_environment(gpu_clocks={"sm_mhz": 345, "application_sm_mhz": mhz}) for mhz in (1830, 1980))
-    assert differences(then, now) == ["The clock that the GPU gives applications differs: 1830, 1980 MHz."]
+    assert differences(then, now) == ["The GPU's application clock differs: 1830, 1980 MHz."]
     assert differences(run, now) == []

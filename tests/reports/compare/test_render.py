@@ -59,7 +59,7 @@ def test_the_conclusion_names_regressions_or_counts_verdicts(found: Comparison) 
 def test_stages_share_the_notes_that_hold_for_them(found: Comparison) -> None:
     assert notes(found) == [
         "cuda-graph: crashed in the new run (killed by SIGSEGV).",
-        "fused-head: fewer than 8 processes in a run tell large differences only.",
+        "fused-head: fewer than 8 processes in a run show only large differences.",
         "gone: only in the first run.",
         "new: only in the new run.",
     ]
@@ -70,4 +70,4 @@ def test_the_order_of_rungs_is_told_in_sentences() -> None:
         "cublas is faster than async in runs/h200, slower in runs/a | b."
     ]
     same = compare_machines([("a", recorded.before())] * 3)
-    assert orders(same) == ["No two rungs certainly change order."]
+    assert orders(same) == ["No pair of rungs certainly changes order."]

@@ -50,7 +50,7 @@ def test_a_recorded_run_is_of_the_problem_that_fits(
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["reference:h200"], "compare reference:h200: with what"),
+        (["reference:h200"], "compare reference:h200: only one run"),
         (["reference:h300", "reference:h200"], "reference:h300: no such recorded run; there are a100/deep, h200/deep"),
         (["reference:a100/flat", "reference:h200"], "reference:a100/flat: no such recorded run"),
         (["reference:", "reference:h200"], "reference:: no such recorded run"),

@@ -112,8 +112,8 @@ def test_what_the_hosts_pace_explains_is_no_verdict(
     step_us: float, pace_s: float | None, expected: Verdict, alone: Verdict
 ) -> None:
     found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(step_us, pace_s), NAMES), "numpy")
-    remarks = [f"{alone} by its times alone, for which the host's pace may be the reason"] if expected != alone else []
-    remarks += ["the host's pace is known in one of the runs only"] if pace_s is None else []
+    remarks = [f"{alone} by its times alone, which the host's CPU speed may explain"] if expected != alone else []
+    remarks += ["only one run recorded the host's CPU speed"] if pace_s is None else []
     assert (found.verdict, found.remarks) == (expected, remarks)
     assert found.ratio == pytest.approx(step_us / 100)
 
@@ -238,8 +238,8 @@ def test_what_a_verdict_is_to_be_read_with() -> None:
     assert found.ratio == pytest.approx(2.0)  # of a step, whatever the number of epochs
     assert found.remarks == [
         "runs of 2 and 1 epochs",
-        "its precision was float32, is bfloat16",
-        "it ran on the gpu, runs on the cpu",
+        "its precision changed from float32 to bfloat16",
+        "its device changed from gpu to cpu",
         "1 of 24 processes were disturbed",
     ]
 

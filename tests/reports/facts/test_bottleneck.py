@@ -30,7 +30,7 @@ def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
 def test_a_kernel_that_may_only_wait_for_others_is_not_blamed_without_saying_so() -> None:
     seen = profile(BUSY, [kernel("quick", "layer", 30.0), kernel("slow", "gemm", 40.0, blocks=8)])
     text = advice(msgspec.structs.replace(seen, overlap_us=10.0))
-    assert "with 40.0 us a step (others run beside it, and it may only wait for them): " in text
+    assert "with 40.0 us a step (kernels overlap here, so it may only wait for another one): " in text
 
 
 @pytest.mark.parametrize(
@@ -53,21 +53,21 @@ def test_launching_asks_for_a_graph_and_with_a_graph_for_a_longer_one() -> None:
     launching = Split(10.0, 0.0, 1.0, 30.0, 2.0)
     text = advice(profile(launching, own_kernels()))
     assert "30.0 of 43.0 us (69.8%)" in text
-    assert "8 launches a step of 3.00 us of the host's time each. Capture the steps in a CUDA graph" in text
+    assert "8 launches a step, 3.00 us of host time each. Capture the steps in a CUDA graph" in text
     assert "Put more steps into one graph." in advice(profile(launching, own_kernels(), as_graph=True))
 
 
 def test_waiting_asks_for_fewer_read_backs_but_not_for_less_than_none() -> None:
     waiting = Split(10.0, 0.0, 1.0, 2.0, 30.0)
-    assert "468 synchronisations an epoch. Read results back less often." in advice(
+    assert "468 synchronisations an epoch. Read results less often." in advice(
         profile(waiting, own_kernels(), reads=True)
     )
-    assert "only at the end of an epoch" in advice(profile(waiting, own_kernels()))
+    assert "waits at the end of each epoch" in advice(profile(waiting, own_kernels()))
 
 
 def test_gaps_between_queued_kernels_ask_for_fusion() -> None:
     text = advice(profile(Split(10.0, 0.0, 24.0, 2.0, 1.0), own_kernels()))
-    assert "8 kernels a step with 3.00 us before each. Fuse kernels" in text
+    assert "8 kernels a step, with 3.00 us before each. Fuse kernels" in text
 
 
 def test_copies_name_their_direction() -> None:

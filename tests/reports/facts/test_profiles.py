@@ -67,11 +67,11 @@ def test_what_the_host_did() -> None:
     copies = [*seen.copies, CopyUse("fill", 1.0, 16.0, 0.1)]
     lines = dict(host_lines(msgspec.structs.replace(seen, copies=copies)))
     assert lines == {
-        "Launches": "8 a step, 24.0 us of the host's time",
+        "Launches": "8 a step, 24.0 us of host time",
         "Kernels": "8 a step",
-        "Synchronisations": "468 an epoch beside the last, 12.0 us of the host's time a step",
-        "Copies, device to host": "468 an epoch, 7.5 kB together",
-        "Fills": "1 an epoch, 16 B together",
+        "Synchronisations": "468 an epoch besides the last one, 12.0 us of host time a step",
+        "Copies, device to host": "468 an epoch, 7.5 kB in all",
+        "Fills": "1 an epoch, 16 B in all",
         "Allocations": "cudaMallocAsync 468 an epoch",
         "GPU busy": "54.5% of the time under the tool",
     }
@@ -80,7 +80,7 @@ def test_what_the_host_did() -> None:
 def test_a_graph_is_told_and_what_did_not_happen_too() -> None:
     lines = dict(host_lines(profile(SPLIT, own_kernels(), as_graph=True)))
     assert lines["Graph launches"] == "1 an epoch"
-    assert lines["Synchronisations"] == "none but the one that ends an epoch"
+    assert lines["Synchronisations"] == "only the one that ends an epoch"
     assert lines["Allocations"] == "none"
 
 

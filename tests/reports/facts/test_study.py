@@ -11,7 +11,7 @@ from ladder.records.run import save
 from ladder.records.study import Point, save_study
 from reports.facts.baselines import winners
 from reports.facts.bottleneck import next_step
-from reports.facts.study import StudyResults, load_results, not_passed, races, spread_text, step_us
+from reports.facts.study import StudyResults, load_results, not_passed, point_winners, spread_text, step_us
 from reports.facts.time_breakdown import profiled
 from reports.figures.study_figures import axis_of, study_figures
 from reports.markdown.study_report import study_csv, study_report
@@ -39,7 +39,7 @@ def test_a_step_is_an_epoch_by_its_steps() -> None:
 
 
 def test_a_race_is_within_a_class_of_precision() -> None:
-    found = {(point.name, race.precision): race for point, race in races(study_results([64, 128, 256]))}
+    found = {(point.name, race.precision): race for point, race in point_winners(study_results([64, 128, 256]))}
     assert list(found) == [("hidden-64", "float32"), ("hidden-64", "bf16/fp16"), ("hidden-128", "float32"),
                            ("hidden-128", "bf16/fp16")]  # fmt: skip
     single, half = found["hidden-64", "float32"], found["hidden-64", "bf16/fp16"]
@@ -57,7 +57,7 @@ def test_what_has_no_time_is_told_with_its_points() -> None:
     waiting = msgspec.structs.replace(results.study.points[2], status="begun")
     unfinished = msgspec.structs.replace(results.study, points=[*results.study.points[:2], waiting])
     told = not_passed(StudyResults(unfinished, results.runs))
-    assert told[-1] == "hidden 256: not measured to its end yet; go on with study --resume"
+    assert told[-1] == "hidden 256: not complete yet; continue with study --resume"
 
 
 def test_csv_has_a_line_for_every_stage_at_every_point() -> None:
@@ -94,16 +94,18 @@ def test_the_report_says_all_of_it() -> None:
         "NVIDIA H200, driver 580.65",
         "![Step time](figures/step_time.svg)",
         "| Stage | Precision | hidden 64 | hidden 128 |",
-        "| Hand-written kernels | float32 | 157 (146-188) | **crashed** |",
-        "| hidden 64 | float32 | cublas | 12.2 | jax-scan | 37.2 | 3.05x |",
+        "| `naive` | float32 | 157 (146-188) | **crashed** |",
+        "| hidden 64 | float32 | `cublas` | 12.2 | `jax-scan` | 37.2 | 3.05x |",
         "- naive crashed at hidden 128: out of memory: 9 | 8",
         "| [somebody \\| else](https://example.org/mlp) | an epoch | 750 ms | H100 |",
-        "Their numbers, of their programs, on their GPU",
+        "These numbers are of other programs on other GPUs",
         "| [hidden 64](hidden-64/results.json) | measured | 784-64-64-64-10 on MNIST, batch 32",
         "| hidden 256 | skipped |  |",
     ):
         assert said in report
-    assert study_report(StudyResults(study("hidden", points("hidden", [64])), {}), []).count("Nothing is measured") == 1
+    assert (
+        study_report(StudyResults(study("hidden", points("hidden", [64])), {}), []).count("No point is measured") == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_a_point_with_a_weak_reference_alone_has_no_race() -> None:
     at_64 = results.runs["hidden-64"]
     weak = msgspec.structs.replace(at_64, stages=[one for one in at_64.stages if one.name != "jax-scan"])
     runs = {"hidden-64": weak, "hidden-128": results.runs["hidden-128"]}
-    found = [(point.name, race.reference.name) for point, race in races(StudyResults(results.study, runs))]
+    found = [(point.name, race.reference.name) for point, race in point_winners(StudyResults(results.study, runs))]
     assert ("hidden-128", "jax-scan") in found
     assert ("hidden-64", "torch-eager") not in found
     lines = csv.DictReader(io.StringIO(study_csv(StudyResults(results.study, runs))))
@@ -165,7 +167,7 @@ def test_a_point_with_a_weak_reference_alone_has_no_race() -> None:
     assert speedups["64", "cublas"] == ""
     assert float(speedups["128", "cublas"]) > 1
     alone = StudyResults(results.study, {"hidden-64": weak})  # where nobody knows of a stronger one
-    assert ("hidden-64", "torch-eager") in [(point.name, race.reference.name) for point, race in races(alone)]
+    assert ("hidden-64", "torch-eager") in [(point.name, race.reference.name) for point, race in point_winners(alone)]
 
 
 def test_a_study_without_references_has_no_race() -> None:
@@ -175,23 +177,23 @@ def test_a_study_without_references_has_no_race() -> None:
         for name, run in results.runs.items()
     }
     alone = StudyResults(results.study, runs)
-    assert list(races(alone)) == []
+    assert list(point_winners(alone)) == []
     assert "fastest reference" not in study_report(alone, [])
     assert set(study_figures(alone)) == {"step_time.svg"}
 
 
 def test_what_holds_the_fastest_rung_back_is_told_where_it_was_profiled() -> None:
     measured = study_results([64, 128, 256])
-    assert "What holds these rungs back" not in study_report(measured, set())
+    assert "The largest part of each" not in study_report(measured, set())
     point = measured.study.points[0].name
     told = study_report(StudyResults(measured.study, {**measured.runs, point: sample.results()}), set())
-    _, told = told.split("What holds these rungs back, where they were profiled:")
+    _, told = told.split("The largest part of each profiled rung's step:")
     (line,) = [line for line in told.splitlines() if line.startswith("- hidden 64, float32")]
-    race = next(race for race in winners(sample.results()) if race.precision == "float32")
-    one = profiled(race.rung)
+    winner = next(winner for winner in winners(sample.results()) if winner.precision == "float32")
+    one = profiled(winner.rung)
     assert one is not None
-    assert f"float32, {race.rung.name}: {next_step(one)}" in line
-    assert ("at least, the problem itself" in line) == (race.rung.floor is not None)
+    assert f"float32, `{winner.rung.name}`: {next_step(one)}" in line
+    assert ("any program for this problem takes at least" in line) == (winner.rung.floor is not None)
 
 
 def test_a_point_whose_turn_has_not_come_is_not_shown_as_measured(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_rendering_takes_away_what_is_no_longer_shown(tmp_path: Path, capsys: py
     assert shown == load_results(tmp_path)
     print_study(shown, tmp_path)
     told = capsys.readouterr().out
-    assert "* hidden 64, float32: cublas 3.05x the speed of jax-scan" in told
+    assert "* hidden 64, float32: cublas has 3.05x the speed of jax-scan" in told
     assert "* naive crashed at hidden 128: out of memory: 9 | 8" in told
 
 

@@ -33,18 +33,18 @@ def test_rungs_come_in_ladder_order_and_references_after_them() -> None:
 
 def test_ratios_are_above_one_for_what_is_faster() -> None:
     fast = row(sample.results(), "async")  # 20 ms, naive 40 ms, PyTorch 200 ms
-    assert fast.versus_below == pytest.approx(2.0)
+    assert fast.versus_parent == pytest.approx(2.0)
     assert fast.versus_naive == pytest.approx(2.0)
     assert fast.versus_torch == pytest.approx(10.0)
     assert row(sample.results(), "torch-eager").versus_naive == pytest.approx(0.2)
-    assert row(sample.results(), "naive").versus_below is None
+    assert row(sample.results(), "naive").versus_parent is None
 
 
 def test_the_caption_names_the_pytorch_of_each_class() -> None:
     run = sample.results()
-    assert "torch-eager in float32, torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU;" in caption(run)
+    assert "torch-eager in float32, torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU." in caption(run)
     failed = sample.replace_stage(run, "torch-eager", status="failed", reason="loss curve")
-    assert "precision: torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU;" in caption(failed)
+    assert "precision: torch-amp in bf16/fp16, torch-eager-cpu in float32 on the CPU." in caption(failed)
     for name in ("torch-eager", "torch-eager-cpu", "torch-amp"):
         run = without(run, name)
     assert "No PyTorch was timed" in caption(run)
@@ -54,14 +54,14 @@ def test_naive_is_compared_with_in_its_own_precision_alone() -> None:
     assert row(sample.results(), "bf16-gemm").versus_naive is None
     assert row(sample.results(), "torch-amp").versus_naive is None
     assert row(sample.results(), "numpy").versus_naive == pytest.approx(0.04 / 0.606)  # on another device
-    assert "vs naive only in naive's own precision" in caption(sample.results())
+    assert "x of naive: the same against naive, in naive's precision only" in caption(sample.results())
 
 
 def test_a_pytorch_that_broke_is_told_beside_the_one_that_is_compared_with() -> None:
     run = sample.results()
     assert "may be faster" not in caption(run)
     run = sample.replace_stage(run, "torch-eager", status="crashed", reason="out of memory")
-    sentence = "to compare with. torch-eager crashed, so that PyTorch's best may be faster."
+    sentence = "on the CPU. torch-eager crashed, so PyTorch's best may be faster."
     assert caption(run).endswith(sentence)
     assert sentence in report(run, [])
     run = sample.replace_stage(run, "torch-eager-cpu", status="failed", reason="loss curve")
@@ -78,22 +78,26 @@ def test_a_rung_that_is_two_percent_slower_than_the_one_below_is_told(epoch_s: f
     timing = msgspec.structs.replace(shown.timing, epoch_s=Spread(epoch_s, epoch_s, epoch_s))  # naive: 40 ms
     sentences = setbacks(sample.replace_stage(run, "async", timing=timing))
     assert bool(sentences) == told
-    assert all(text.startswith("async is slower than naive here (0.97x its speed)") for text in sentences)
+    assert all(
+        text.startswith("`async` is slower than `naive`, which it climbs from: 0.97x its speed.") for text in sentences
+    )
 
 
 def test_a_setback_points_to_what_was_found_where_that_was_written() -> None:
     run = sample.results()
-    assert setbacks(run) == ["bf16-gemm is slower than cublas here (0.80x its speed); see Found in its section."]
+    assert setbacks(run) == [
+        "`bf16-gemm` is slower than `cublas`, which it climbs from: 0.80x its speed. See Found in its section."
+    ]
     (sentence,) = setbacks(sample.replace_stage(run, "bf16-gemm", doc=StageDoc("w", "c", "e")))
-    assert sentence.endswith("see Expect and Measured in its section.")
+    assert sentence.endswith("See Expect and Measured in its section.")
     assert setbacks(sample.replace_stage(run, "cublas", status="failed", reason="loss curve")) == []
 
 
 def test_a_rung_below_that_is_missing_or_failed_is_no_base() -> None:
     run = sample.results()
-    assert row(without(run, "naive"), "async").versus_below is None
+    assert row(without(run, "naive"), "async").versus_parent is None
     failed = sample.replace_stage(run, "naive", status="failed", reason="first update")
-    assert row(failed, "async").versus_below is None
+    assert row(failed, "async").versus_parent is None
     assert row(failed, "async").versus_naive is None
     assert row(failed, "async").versus_torch == pytest.approx(10.0)
 
@@ -103,7 +107,7 @@ def test_a_row_that_did_not_pass_gets_no_time(status: str) -> None:
     shown = row(sample.replace_stage(sample.results(), "async", status=status, reason="because\nof this"), "async")
     assert (shown.epoch_s, shown.step_us, shown.prepare_s, shown.gpu_memory_mib) == (None, None, None, None)
     assert (shown.launches_per_step, shown.times_own_floor, shown.times_physical_floor) == (None, None, None)
-    assert (shown.versus_below, shown.versus_naive, shown.versus_torch) == (None, None, None)
+    assert (shown.versus_parent, shown.versus_naive, shown.versus_torch) == (None, None, None)
     assert shown.verdict == f"{status}: because of this"
 
 
@@ -120,11 +124,11 @@ def test_times_that_cannot_be_divided_give_no_ratio(strange: float) -> None:
 
 def test_labels_say_where_a_reference_ran() -> None:
     run = sample.results()
-    assert row(run, "numpy").label == "NumPy (CPU, 2 BLAS threads)"
-    assert row(run, "torch-eager").label == "PyTorch eager (GPU)"
-    assert row(run, "cublas").label == "cuBLAS GEMM"
+    assert row(run, "numpy").title == "NumPy (CPU, 2 BLAS threads)"
+    assert row(run, "torch-eager").title == "PyTorch eager (GPU)"
+    assert row(run, "cublas").title == "cuBLAS GEMM"
     named = sample.replace_stage(run, "numpy", detail="CPU, 8 BLAS threads")
-    assert row(named, "numpy").label == "NumPy (CPU, 8 BLAS threads)"
+    assert row(named, "numpy").title == "NumPy (CPU, 8 BLAS threads)"
 
 
 def test_every_oddity_has_a_notice() -> None:
@@ -140,7 +144,7 @@ def test_other_data_is_said_loudly_and_first() -> None:
     first, *others = notices(sample.synthetic_results())
     assert first.loud
     assert "synthetic digits" in first.text
-    assert "this is NOT MNIST; accuracies say nothing about it" in first.text
+    assert "NOT MNIST; accuracies say nothing about MNIST" in first.text
     assert not any(notice.loud for notice in others)
 
 
@@ -159,13 +163,15 @@ def test_processes_that_disagree_are_told_in_one_sentence(factor: float, told: b
         (first,) = next(stage for stage in run.stages if stage.name == name).processes
         second = msgspec.structs.replace(first, round=1, runs_s=[seconds * factor for seconds in first.runs_s])
         run = sample.replace_stage(run, name, processes=[first, second])
-    sentences = [text for text in texts(run) if "their processes differ" in text]
+    sentences = [text for text in texts(run) if "The processes of" in text]
     gap = "6%" if factor == 1.06 else "25%"
-    expected = f"async, cublas: their processes differ by up to {gap}; ratios smaller than that say nothing."
+    expected = (
+        f"The processes of async and cublas differ by up to {gap}; smaller differences from other rows mean nothing."
+    )
     assert sentences == ([expected] if told else [])
     # A stage that did not pass has no time to be doubted.
     failed = sample.replace_stage(run, "async", status="failed", reason="loss curve")
-    assert not any(text.startswith("async, ") for text in texts(failed))
+    assert not any("async and" in text for text in texts(failed))
 
 
 def test_processes_that_say_different_things_of_themselves_are_told() -> None:
@@ -174,11 +180,11 @@ def test_processes_that_say_different_things_of_themselves_are_told() -> None:
     for details, told in (
         (["CPU, 2 threads"] * 3, []),
         (["", "CPU, 2 threads"], []),  # resumed, from when nobody said
-        (["2 threads", "1 thread", "2 threads"], ["numpy: its processes differ: 2 threads (2); 1 thread (1)."]),
+        (["2 threads", "1 thread", "2 threads"], ["The processes of numpy differ: 2 threads (2); 1 thread (1)."]),
     ):
         processes = [msgspec.structs.replace(one, round=i, detail=detail) for i, detail in enumerate(details)]
         found = texts(sample.replace_stage(run, "numpy", processes=processes))
-        assert [text for text in found if "its processes differ" in text] == told
+        assert [text for text in found if "processes of numpy" in text] == told
 
 
 def test_stages_that_were_shortened_alike_share_a_notice() -> None:
@@ -194,7 +200,7 @@ def test_stages_that_were_shortened_alike_share_a_notice() -> None:
 def test_stages_that_share_a_reason_share_a_notice() -> None:
     found = texts(sample.synthetic_results())
     assert "naive and async skipped: no CUDA device" in found
-    assert "No stage of this run was measured on a GPU." in found
+    assert "This run measured no stage on a GPU." in found
 
 
 def test_disturbed_processes_are_told_with_their_fate() -> None:
@@ -202,8 +208,8 @@ def test_disturbed_processes_are_told_with_their_fate() -> None:
     (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
     heat, load = (msgspec.structs.replace(calm, disturbed=[why]) for why in ("heat", "load"))
     found = texts(sample.replace_stage(run, "naive", processes=[calm, load], set_aside=[heat, load]))
-    assert "Processes disturbed and measured again: 2, of naive (2) (the first heat)." in found
-    assert "Processes disturbed and kept all the same: 1, of naive (1) (load)." in found
+    assert "2 processes (2 of naive) were disturbed and measured again. First: heat." in found
+    assert "1 process (1 of naive) was disturbed; its times are included. Reason: load." in found
     assert not any("disturbed" in text for text in texts(run))
 
 
@@ -241,5 +247,5 @@ def test_locked_clocks_are_told_and_who_ran_otherwise() -> None:
         locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=mhz))
         (text,) = (text for text in texts(locked) if "--lock-clocks" in text)
         assert text.startswith(f"The GPU's SM clock was locked at {mhz:,} MHz (--lock-clocks)")
-        assert ("async at 1,980 MHz" in text) == otherwise
+        assert ("async ran at 1,980 MHz" in text) == otherwise
     assert not any("--lock-clocks" in text for text in texts(run))

@@ -79,7 +79,7 @@ def test_between_two_graphs_the_gpus_work_is_held_against_the_difference() -> No
 
 def test_the_gpus_work_is_scaled_down_where_it_was_seen_to_take_longer_than_the_step() -> None:
     change = only_change(seen_pair(Split(81, 0, 5, 40, 0), Split(49, 0, 4, 10, 0)))
-    assert change.below.is_scaled_down
+    assert change.parent.is_scaled_down
     assert not change.rung.is_scaled_down
 
 
@@ -117,10 +117,10 @@ def test_what_each_round_saw_is_known_where_both_processes_were_profiled() -> No
 
 def test_the_verdict_counts_and_names() -> None:
     assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))) == (
-        "Of 1 difference, the profiles saw 1 to within 5% of what was timed."
+        "Of 1 difference, the profiles saw 1 to within 5% of the timed difference."
     )
     assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(70, 0, 0, 0, 0))) == (
-        "Of 1 difference, the profiles saw 0 to within 5% of what was timed, but not async (66.7%)."
+        "Of 1 difference, the profiles saw 0 to within 5% of the timed difference, but not async (66.7%)."
     )
     noise = verdict(pair(80.0, 80.0, Split(80, 0, 0, 0, 0), Split(80, 0, 0, 0, 0)))
     assert noise == "1 of 1 difference is within the noise."

@@ -11,9 +11,10 @@ from ladder.records.run import Check, save
 from ladder.records.study import save_study
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.study import StudyResults, not_passed
-from reports.figures.curves import EXACT, band, curves_csv, distances, has_curves
+from reports.figures.curves import band, curves_csv, distances, has_curves
 from reports.figures.run_figures import figures
 from reports.figures.study_figures import seeds_of, study_figures
+from reports.figures.style import NEAREST
 from reports.markdown.study_report import study_report
 from reports.render import render_study
 from tests.reports.sample import replace_stage, unprofiled_results
@@ -34,7 +35,7 @@ def test_a_band_is_the_mean_and_the_ends_over_seeds() -> None:
 
 def test_distances_are_relative_to_the_oracle_of_the_same_run() -> None:
     runs = list(curve_results().runs.values())[:3]
-    assert set(distances(runs, "numpy").means) == {EXACT}
+    assert set(distances(runs, "numpy").means) == {NEAREST}
     assert 1e-4 < max(distances(runs, "bf16-gemm").means) <= 1e-3
     assert distances(runs, "gone").epochs == []
 
@@ -108,7 +109,7 @@ def test_how_near_curves_come_is_told_beside_the_limit_of_verification() -> None
     assert {one.stage.name: one.within for one in oracle_distances(limited)}["bf16-gemm"] is True
     tight = [replace_stage(run, "bf16-gemm", checks=[Check("loss curve", 0.0, 1e-9, passed=True)]) for run in runs]
     assert {one.stage.name: one.within for one in oracle_distances(tight)}["bf16-gemm"] is False
-    assert "## How near the curves come to the oracle's" in study_report(results, [])
+    assert "## Distance from the oracle's curves" in study_report(results, [])
 
 
 def test_an_ordinary_run_shows_its_curves_where_it_has_some() -> None:

@@ -1,4 +1,4 @@
-"""Side rungs: a block of their own, and what only they have to tell."""
+"""Ablations: blocks of their own, and what only they have to tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from ladder.records.profile import CallUse, CopyUse, FirstCalls, Profile, Split
 from ladder.records.run import Group, Results, StageResult, save
 from ladder.records.study import Point, save_study
-from reports.facts.ablations import calls_in_words, overlap, side
+from reports.facts.ablations import ablation, calls_in_words, overlap
 from reports.facts.summary import rows, table_order
 from reports.facts.time_breakdown import chain
 from reports.figures.run_figures import drawings, figures
@@ -45,14 +45,14 @@ def run() -> Results:
     copied = CopyUse("host to device", 468.0, 188e6, 10.0, 2.5)
     calls = [CallUse("cudaMalloc", 1872.0, 9.0), CallUse("cudaFree", 1872.0, 11.5), CallUse("cudaMemcpyAsync", 468, 7)]
     freeing = profiled(allocations_per_epoch=PAIR, first_calls=FIRST, calls=calls, syncs_per_epoch=468.0)
-    sides = [
+    rungs = [
         rung("alloc-cudamalloc", "memory", "naive", "By cudaMalloc", freeing),
         rung("alloc-arena", "memory", "alloc-cudamalloc", "Once", profiled(first_calls=FirstCalls({}, {}))),
         rung("pinned", "data", "naive", "From pinned memory", profiled(copies=[copied], calls=calls)),
         rung("resident-f32", "data", "pinned", "On the GPU", profiled()),
     ]
     whole = sample.results()
-    return msgspec.structs.replace(whole, stages=[*sides, *whole.stages])
+    return msgspec.structs.replace(whole, stages=[*rungs, *whole.stages])
 
 
 def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(run: Results) -> None:
@@ -60,12 +60,12 @@ def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(ru
     assert names[-4:] == ["alloc-cudamalloc", "alloc-arena", "pinned", "resident-f32"]
     lines = stage_table(run, REPORT_COLUMNS).splitlines()
     headings = [line.split("|")[1].strip() for line in lines if line.startswith("| *")]
-    assert headings == ["*References*", "*Side rungs: memory*", "*Side rungs: data path*"]
-    assert lines[-3].startswith("| *Side rungs: data path*")
+    assert headings == ["*References*", "*Ablations: memory*", "*Ablations: data path*"]
+    assert lines[-3].startswith("| *Ablations: data path*")
 
 
 def test_each_is_compared_with_the_rung_that_it_climbs_from(run: Results) -> None:
-    ratios = {row.name: row.versus_below for row in rows(run)}
+    ratios = {row.name: row.versus_parent for row in rows(run)}
     assert ratios["alloc-cudamalloc"] == pytest.approx(2.0)  # naive takes twice as long in the sample
     assert ratios["alloc-arena"] == ratios["resident-f32"] == pytest.approx(1.0)
 
@@ -74,24 +74,24 @@ def test_the_terminal_has_their_blocks(run: Results) -> None:
     console = Console(width=120, record=True, file=io.StringIO())
     print_results(run, None, console)
     text = console.export_text()
-    places = [text.index(word) for word in ("references", "side rungs: memory", "By cudaMalloc", "side rungs: data")]
+    places = [text.index(word) for word in ("references", "ablations: memory", "alloc-cudamalloc", "ablations: data")]
     assert places == sorted(places)
 
 
 def test_the_report_tells_calls_and_copies(run: Results) -> None:
     text = report(run, set())
     assert (
-        "| By cudaMalloc | 42.7 | cudaMalloc 11, cudaFree 4 | cudaMalloc 1,872, cudaFree 1,872 "
+        "| `alloc-cudamalloc` | 42.7 | cudaMalloc 11, cudaFree 4 | cudaMalloc 1,872, cudaFree 1,872 "
         "| cudaFree 1,872, cudaMalloc 1,872 | 20.5 | 468 | 710 MiB |"
     ) in text
-    assert "| Once | 42.7 | none | none | none | 0.00 | 0 | 710 MiB |" in text
-    assert "| From pinned memory | 42.7 | 468 | 188.0 MB | 10.0 | 25% | 7.00 | 710 MiB |" in text
-    assert "| On the GPU | 42.7 | 0 | 0 | 0.00 | - | 0.00 | 710 MiB |" in text
-    assert text.index("## Side rungs: memory") < text.index("## Side rungs: data path") < text.index("## Stages")
+    assert "| `alloc-arena` | 42.7 | none | none | none | 0.00 | 0 | 710 MiB |" in text
+    assert "| `pinned` | 42.7 | 468 | 188.0 MB | 10.0 | 25% | 7.00 | 710 MiB |" in text
+    assert "| `resident-f32` | 42.7 | 0 | 0 | 0.00 | - | 0.00 | 710 MiB |" in text
+    assert text.index("## Ablations: memory") < text.index("## Ablations: data path") < text.index("## Stages")
 
 
 def test_each_group_has_a_figure_with_the_rung_that_it_climbs_from(run: Results) -> None:
-    assert [one.stage.name for one in side(run, "data")] == ["naive", "pinned", "resident-f32"]
+    assert [one.stage.name for one in ablation(run, "data")] == ["naive", "pinned", "resident-f32"]
     assert {"memory.svg", "data_path.svg"} <= set(figures(run))
     assert "![" in report(run, {"memory.svg"})
 
@@ -104,25 +104,25 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
         save(results, tmp_path / point.name / "results.json")
     render_study(tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert text.count("## Side rungs: memory") == text.count("| By cudaMalloc | 42.7 | cudaMalloc 11") == 1
+    assert text.count("## Ablations: memory") == text.count("| `alloc-cudamalloc` | 42.7 | cudaMalloc 11") == 1
     assert text.count("### Hidden 16") == 2  # memory, and the data path
     assert "### Hidden 32" not in text
-    assert "pinned copies beside kernels for 25% of the 10.0 us" in text
-    named = set(re.findall(r"`figures/(side-[^`]*)`", text))
-    assert named == {"side-memory-hidden-16.svg", "side-data_path-hidden-16.svg"}
-    assert named == {path.name for path in (tmp_path / "figures").glob("side-*.svg")}
+    assert "`pinned` runs kernels during 25% of the 10.0 us" in text
+    named = set(re.findall(r"`figures/(ablation-[^`]*)`", text))
+    assert named == {"ablation-memory-hidden-16.svg", "ablation-data_path-hidden-16.svg"}
+    assert named == {path.name for path in (tmp_path / "figures").glob("ablation-*.svg")}
 
 
 def test_a_run_without_them_says_nothing_of_them() -> None:
     text = report(sample.results(), set(figures(sample.results())))
-    assert "Side rungs" not in text
+    assert "Ablations" not in text
     assert not {"memory.svg", "data_path.svg"} & drawings(sample.results()).keys()
 
 
 def test_they_are_not_on_the_way_up_the_ladder_unless_there_is_no_other(run: Results) -> None:
     assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas", "bf16-gemm"]
-    sides = msgspec.structs.replace(run, stages=run.stages[:4])
-    assert [change.rung.stage.name for change in chain(sides)] == ["alloc-arena"]
+    alone = msgspec.structs.replace(run, stages=run.stages[:4])
+    assert [change.rung.stage.name for change in chain(alone)] == ["alloc-arena"]
 
 
 @pytest.mark.parametrize(
@@ -132,16 +132,16 @@ def test_they_are_not_on_the_way_up_the_ladder_unless_there_is_no_other(run: Res
         (
             8.0,
             Split(30.0, 2.0, 0.0, 8.0, 0.0),
-            "for 80% of the 10.0 us that the copies of a step take: they are hidden",
+            "during 80% of the 10.0 us that the copies of a step take: most of that time is hidden",
         ),
-        (0.5, Split(18.0, 9.5, 0.0, 19.0, 1.0), "the GPU idles for 20.0 us more"),
-        (4.0, Split(4.5, 6.0, 0.0, 1.0, 0.0), "kernels take 4.50 us, too short to hide them all"),
+        (0.5, Split(18.0, 9.5, 0.0, 19.0, 1.0), "the GPU idles for another 20.0 us"),
+        (4.0, Split(4.5, 6.0, 0.0, 1.0, 0.0), "kernels take 4.50 us, too short to hide all copies"),
     ],
 )
 def test_a_report_says_why_copies_are_not_hidden(hidden: float, split: Split, said: str, run: Results) -> None:
     copied = CopyUse("host to device", 468.0, 188e6, 10.0, hidden)
     found = profiled(copies=[copied], split=split)
-    (one,) = [one for one in side(run, "data") if one.stage.name == "pinned"]
+    (one,) = [one for one in ablation(run, "data") if one.stage.name == "pinned"]
     sentence = overlap(replace(one, profile=found))
     assert said in sentence
     assert bool(said) == bool(sentence)

@@ -32,17 +32,17 @@ def test_every_earlier_time_is_of_a_primitive_in_us() -> None:
 
 def test_deviations_are_shown_and_said() -> None:
     told = limits_table([("a", record(launch=3.6, grid_barrier=0.69)), ("b", record(launch=3.96))])
-    assert "| Primitive, us | Earlier | a | b | Furthest from it | Runs differ by |" in told
+    assert "| Primitive, us | Earlier | a | b | Furthest from earlier | Runs differ by |" in told
     assert "| the launch | 3.60 | 3.60 | 3.96 | +10% | 10% |" in told
     assert "| the grid_barrier | 0.920 | 0.690 | - | -25% | - |" in told
-    assert "Further than 15% from the earlier value in some run: the grid_barrier (-25%)." in told
-    assert "More than 5% apart from run to run: the launch (10%)." in told
+    assert "More than 15% from the earlier value in at least one run: the grid_barrier (-25%)." in told
+    assert "More than 5% apart between runs: the launch (10%)." in told
 
 
 def test_what_agrees_is_said_too() -> None:
     told = limits_table([("a", record(launch=3.6)), ("b", record(launch=3.7))])
     assert told.endswith(
-        "Further than 15% from the earlier value in some run: none. More than 5% apart from run to run: none."
+        "More than 15% from the earlier value in at least one run: none. More than 5% apart between runs: none."
     )
 
 

@@ -1,1 +1,1 @@
-"""Programs that set up, check and record the project; nothing of it imports them."""
+"""Programs that set up, check and record the project; no other room imports them."""

@@ -1,14 +1,14 @@
-"""How often `compare` is wrong, and what it can see: recorded processes compared with themselves.
+"""Measures how often `compare` is wrong and which differences it sees: recorded processes compared with themselves.
 
-`python -m tools.aa_study` prints what docs/statistics.md has between its markers, from the recordings in `results/aa/`;
-`--update` writes it there. Nothing is drawn that a seed does not fix, so that it prints the same every time.
+`python -m tools.aa_study` prints the tables of docs/statistics.md from the recordings in `results/aa/`; `--update`
+writes them there. A fixed seed makes every output the same.
 
-False verdicts (A/A): the processes of a stage are parted into two halves in every way there is, or in so many ways
-drawn by chance, and each half is compared with the other. In order: so many of them in a row with the next ones, as two
-runs are, one after the other; by times alone, and as `compare` does it, with the host's pace. Power: two sides of so
-many processes are drawn with replacement, and every time of one is made longer by a known share. Coverage: how often an
-interval misses the truth where it is known, since the processes are drawn from distributions that are as unlike each
-other as recorded ones.
+- Self-comparisons (A/A): a stage's processes are split into two halves, in every way or in `SPLITS` random ways, and
+  the halves compared.
+- In order: N processes in a row against the next N, like two runs one after the other; by times alone, and with the
+  host's pace as `compare` does.
+- Power: two sides of N processes are drawn with replacement, and every time of one side grows by a known share.
+- Coverage: how often an interval misses a known truth, with processes drawn from four distributions.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from reports.markdown.tables import table
 ROOT = Path(__file__).parent.parent
 RECORDINGS, DOCUMENT = ROOT / "results" / "aa", ROOT / "docs" / "statistics.md"
 BEGIN, END = "<!-- aa:begin -->", "<!-- aa:end -->"
-SPLITS = 1000  # at most; 12 processes have 462
+SPLITS = 1000  # the most; 12 processes have 462
 DRAWS = 400
 SIDES = (2, 6, 8, 12, 24, 96, 192)
-MOST_DRAWN = 4  # times as many as were recorded
+MOST_DRAWN = 4  # as a multiple of the recorded processes
 SLOWER_BY = (0.01, 0.02, 0.05)
 VERDICTS: tuple[Verdict, ...] = ("SAME", "AMBIGUOUS", "FASTER", "SLOWER")
-FALSE: tuple[Verdict, ...] = ("FASTER", "SLOWER")  # of a stage beside itself
+FALSE: tuple[Verdict, ...] = ("FASTER", "SLOWER")  # for a stage compared with itself
 ORDERED = "In order, by times", "with the pace"
 SEED = 0
 SIMULATED = 1000
-# What the logarithms of times may be like, in units of their spread.
+# Distributions of the logarithms of times, in units of their spread.
 LIKE: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
     "normal": lambda random, count: random.normal(size=count),
     "with outliers (t, 3 degrees)": lambda random, count: random.standard_t(3, size=count),
@@ -54,11 +54,11 @@ LIKE: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
     "skewed (exponential)": lambda random, count: random.exponential(size=count),
 }
 SIDES_SIMULATED = ((2, 2), (5, 5), (7, 7), (8, 8), (8, 24), (12, 12), (24, 24))
-SPREADS = {True: 0.10, False: 0.01}  # of few processes it is the expected spread that counts, so they have just that
+SPREADS = {True: 0.10, False: 0.01}  # by whether there are few processes: intervals then assume a spread of 10 %
 
 
 def missed(like: str, sides: tuple[int, int], draws: int = SIMULATED, confidence: float = VERDICT_CONFIDENCE) -> float:
-    """How often the interval of the ratio of two like sides misses 1."""
+    """The share of intervals of the ratio of two like sides that miss 1."""
     random = np.random.default_rng(SEED)
     spread = SPREADS[min(sides) < BOOTSTRAP_PROCESSES]
     misses = 0
@@ -70,17 +70,17 @@ def missed(like: str, sides: tuple[int, int], draws: int = SIMULATED, confidence
 
 
 def simulated() -> str:
-    """The table of what intervals miss."""
+    """The table of coverage."""
     lines = [[like, *(f"{missed(like, sides):.1%}" for sides in SIDES_SIMULATED)] for like in LIKE]
     columns = ("Processes", *(f"{base} and {new}" for base, new in SIDES_SIMULATED))
     return "\n\n".join(("### Simulated", table(columns, lines, right=[False] + [True] * len(SIDES_SIMULATED))))
 
 
 def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Every way to part so many processes into two equal sides, or `SPLITS` of them; an odd one is left out."""
+    """Every way to split `count` processes into two equal sides, or `SPLITS` of them; an odd process is left out."""
     half = count // 2
     if math.comb(2 * half, half) // 2 <= SPLITS:
-        # The first one is always on the first side: the other way round is the same comparison.
+        # The first process stays on the first side: swapping the sides gives the same comparison.
         chosen: Iterator[Sequence[int]] = ((0, *others) for others in combinations(range(1, 2 * half), half - 1))
     else:
         random = np.random.default_rng(SEED)
@@ -91,25 +91,25 @@ def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
 
 
 def part(side: Side, chosen: Sequence[int]) -> Side:
-    """Some of a stage's processes, of which all or none were asked for the host's pace."""
+    """The chosen processes of a side; either all or none have a pace of the host."""
     return Side(*([values[i] for i in chosen] if values else [] for values in side))
 
 
 def self_comparisons(whole: Side) -> Counter[Verdict]:
-    """What the halves of one stage's processes say of each other."""
+    """The verdicts of one stage's halves against each other."""
     return Counter(
         verdict_of(interval_between(part(whole, one), part(whole, other))) for one, other in halves(len(whole.times))
     )
 
 
 def first_attempts(stage: StageResult) -> Side:
-    """What was measured of every round at first, in the order of time; what was measured again came after all of it."""
+    """The first attempt of every round, in the order of time; later attempts came after all of them."""
     first = {process.round: process for process in (*stage.processes, *reversed(stage.set_aside))}
     return side_of(msgspec.structs.replace(stage, processes=[first[round_] for round_ in sorted(first)]))
 
 
 def in_order(whole: Side, side: int) -> str:
-    """How many of so many comparisons are false: processes in a row with the next ones, wherever one begins."""
+    """False verdicts, of all comparisons of `side` processes in a row with the next `side`, from every beginning."""
     found = Counter(
         verdict_of(interval_between(*(part(whole, range(at, at + side)) for at in (begin, begin + side))))
         for begin in range(len(whole.times) - 2 * side + 1)
@@ -118,7 +118,7 @@ def in_order(whole: Side, side: int) -> str:
 
 
 def power(whole: Side, side: int) -> tuple[float, list[float]]:
-    """How often two sides of so many processes get a false verdict, and are SLOWER when they are, by `SLOWER_BY`."""
+    """The share of false verdicts of two sides of `side` processes, and of SLOWER for each of `SLOWER_BY`."""
     random = np.random.default_rng(SEED)
     false, seen = 0, [0] * len(SLOWER_BY)
     for _ in range(DRAWS):
@@ -126,7 +126,7 @@ def power(whole: Side, side: int) -> tuple[float, list[float]]:
         interval = interval_between(base, new)
         false += verdict_of(interval) in FALSE
         for index, share in enumerate(SLOWER_BY):
-            # Of times that are longer by a share, every ratio is; the interval is one of logarithms.
+            # If times grow by a share, so does every ratio; the interval is one of logarithms.
             longer = Interval(*(end * (1 + share) for end in interval))
             seen[index] += verdict_of(longer) == "SLOWER"
     return false / DRAWS, [count / DRAWS for count in seen]
@@ -179,19 +179,19 @@ def _drawn(stage: StageResult, whole: Side) -> Iterator[list[str]]:
 
 
 def block() -> str:
-    """What stands between the markers."""
+    """The text between the markers."""
     recorded = [study(path.stem, load(path)) for path in sorted(RECORDINGS.glob("*.json"))]
     return "\n\n".join([*recorded, simulated()])
 
 
 def updated(text: str) -> str:
-    """The document with the block of today."""
+    """The document with a new block."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{block()}\n\n{END}{rest.partition(END)[2]}"
 
 
 def main(argv: list[str]) -> int:
-    """Print the block, or put it into the document."""
+    """Print the block, or write it into the document; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.aa_study", description=__doc__)
     parser.add_argument("--update", action="store_true", help=f"write it into {DOCUMENT.relative_to(ROOT)}")
     if parser.parse_args(argv).update:

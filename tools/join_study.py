@@ -1,10 +1,9 @@
-"""Points of a study that were measured apart (`study FILE --points ...`), on several GPUs say, put into one folder.
+"""Joins points of a study that were measured apart (`study FILE --points ...`), for example on several GPUs.
 
     python -m tools.join_study FOLDER PART...
 
-Copies each point that is measured or was skipped in a part, and not yet in the folder; a folder that is not there
-begins as the first part's index. Parts stay as they are. Ends with 2, in a line, where a part is of other points or
-settings, or of another kind of GPU.
+Copies each point that a part measured or skipped and the folder lacks. A new folder begins as the first part's index.
+Parts stay as they are. Exits with 2 and one line if a part has other points or settings, or another kind of GPU.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from ladder.records.study import INDEX, Point, PointStatus, Study, load_study, s
 from ladder.run.lock import alone_in
 from reports.facts.provenance import gpu_name
 
-DONE: tuple[PointStatus, ...] = ("skipped", "measured")  # the latter rather
+DONE: tuple[PointStatus, ...] = ("skipped", "measured")  # in ascending preference
 
 
 def joined(study: Study, folder: Path, part: Path) -> Study:
-    """The study with what only the part has done of it, whose runs are then in the folder, too."""
+    """The study with the points that only the part has done; copies their runs into the folder."""
     theirs = load_study(part)
     if [_alike(point) for point in theirs.points] != [_alike(point) for point in study.points]:
-        raise UsageError(f"{part}: a study of other points or settings than {folder}; measure it anew with its file")
+        raise UsageError(f"{part}: has other points or settings than {folder}; measure it again with its file")
     for index, (own, other) in enumerate(zip(study.points, theirs.points, strict=True)):
         if _rank(other) <= _rank(own):
             continue
         if other.status == "measured":
             _check_kind(part / other.name, folder)
-        shutil.rmtree(folder / own.name, ignore_errors=True)  # what an interrupted run left
+        shutil.rmtree(folder / own.name, ignore_errors=True)  # of an interrupted run
         if (part / other.name).exists():
             shutil.copytree(part / other.name, folder / other.name)
         points = [*study.points[:index], other, *study.points[index + 1 :]]
@@ -45,12 +44,12 @@ def joined(study: Study, folder: Path, part: Path) -> Study:
 
 
 def _check_kind(run: Path, folder: Path) -> None:
-    """Raise UsageError for a run on another kind of GPU than one in the folder, ResultsError where there is no run."""
+    """Raise UsageError if the run and the folder are of different kinds of GPU, ResultsError if there is no run."""
     gpu = gpu_name(load(run)) or "no GPU"
     for path in folder.glob("*/results.json"):
         there = gpu_name(load(path)) or "no GPU"
         if there != gpu:
-            raise UsageError(f"{run}: measured on {gpu}, and {path.parent} on {there}; join those of one kind")
+            raise UsageError(f"{run}: measured on {gpu}, {path.parent} on {there}; join parts of one kind of GPU")
 
 
 def _rank(point: Point) -> int:
@@ -62,13 +61,13 @@ def _asked(point: Point) -> Point:
 
 
 def _alike(point: Point) -> Point:
-    """What has to be the same; a study's file may ask for other stages by now, of which each run has its own."""
+    """The parts of a point that must agree; stages may differ, since each run records its own."""
     settings = {name: value for name, value in point.settings.items() if name != "stages"}
     return msgspec.structs.replace(_asked(point), settings=settings)
 
 
 def main(argv: list[str]) -> int:
-    """Join, and say what still waits."""
+    """Join the parts of the command line, and print the points that still wait; returns the exit status."""
     if len(argv) < 2:
         print("usage: python -m tools.join_study FOLDER PART...", file=sys.stderr)
         return 2

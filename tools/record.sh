@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Measures on this machine's GPU what results/reference/<gpu>/<problem>/ keeps: the GPU tests, then the first three
-# problems, or those that are named; where there are several GPUs, side by side. Run it from a committed tree, look at the
-# figures, then `python run_ladder.py readme`, and commit. It ends with 1 when a stage failed or crashed; the record says
-# so, too. A line of each problem, and of the tests, says how many seconds it took.
+# Records results/reference/<gpu>/<problem>/ on this machine's GPU: runs the GPU tests, then the first three problems or
+# the named ones, side by side on several GPUs. Run it from a committed tree, look at the figures, run
+# `python run_ladder.py readme`, and commit. Exits with 1 if a stage failed or crashed; the record says so, too.
+# One line a problem, and one for the tests, says how many seconds it took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# nsys takes a process of its own for every stage, and sees in all problems the same kinds of things: once is enough, and
-# of the stages that everybody knows.
-# The wide networks: where the host has long stopped to matter, and what a batch or an epoch has to be cut to for them.
+# nsys needs one more process a stage and sees the same in every problem: once is enough, for the best-known stages.
+# On wide networks the host does not matter; their batches and epochs are cut.
 beyond="--stages torch-graph,torch-graph-amp,jax-scan,cuda-graph..cluster-fp16"
 declare -A options=(
     [logistic]="--stages all --profile nsys,cupti --nsys-stages ladder,references"
@@ -29,11 +28,11 @@ python=.venv/bin/python
 read -r gpus name < <("$python" -c 'from common.cuda.driver import devices as d; print(len(d()), *[g.name for g in d()[:1]])')
 [ "$name" ] || { echo "record: no NVIDIA GPU here" >&2; exit 2; }
 gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[^a-z0-9]+/-/g; s/^-|-$//g')
-# Side by side, every process finds the host busy; to measure it again would change nothing.
+# Side by side every process finds the host busy, so measuring again would change nothing.
 [ "$gpus" -le 1 ] || again="--remeasure 0"
 
-# Under the ignored runs/ until all are measured: each record then says that its tree was clean, and the old one stays
-# until the new one is whole. Tests that fail end it all.
+# In the ignored runs/ until all are measured: each record then says that its tree was clean, and the old record stays
+# until the new one is complete. A failed test ends the recording.
 measured=runs/record/$gpu
 rm -rf "$measured"
 jobs=(tests "bash -c 'tools/test_gpu.sh $python || exit 3'")

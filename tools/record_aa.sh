@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Records the processes that docs/statistics.md compares with themselves: 96 of numpy on this machine's CPU, which nobody
-# else should be using, and 24 each of naive, cuda-graph and fused-epilogue on its GPU; then writes the document's tables
-# anew. Run it from a committed tree, so that the recordings name their commit, read the text below the tables, and commit
-# results/aa/ with it.
+# Records the processes that docs/statistics.md compares with themselves: 96 of numpy on an otherwise idle CPU, and 24
+# each of naive, cuda-graph and fused-epilogue on the GPU; then updates the document's tables. Run it from a committed
+# tree, so that the recordings name their commit; check the text below the tables, and commit it with results/aa/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +18,7 @@ how=(--warmups 1 --profile none --budget 1000)
 "$python" run_ladder.py --stages numpy --rounds 96 --epochs 3 --repeats 12 --out "$measured/cpu" "${how[@]}"
 "$python" run_ladder.py --stages naive,cuda-graph,fused-epilogue --rounds 24 --epochs 10 --repeats 2 --out "$measured/gpu" "${how[@]}"
 
-# Only now, so that both recordings say that the tree was clean.
+# Copied last, so that both recordings say that the tree was clean.
 cp "$measured/cpu/results.json" results/aa/cpu.json
 cp "$measured/gpu/results.json" "results/aa/$gpu.json"
 "$python" -m tools.aa_study --update

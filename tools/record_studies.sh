@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures on this machine's GPU what results/reference/<gpu>/studies/<name>/ keeps: every study in experiments/, or those
-# that are named; where there are several GPUs, side by side. What was interrupted goes on where it was. It ends with 1
-# when a stage failed or crashed anywhere. Look at the figures, then `python run_ladder.py readme`, and commit.
+# Records results/reference/<gpu>/studies/<name>/ on this machine's GPU: every study in experiments/, or the named ones,
+# side by side on several GPUs. An interrupted study continues. Exits with 1 if any stage failed or crashed.
+# Look at the figures, run `python run_ladder.py readme`, and commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The longest first: side by side all take as long as whatever ends last.
+# The longest first, so that the last one to finish began early.
 longest="hidden-size batch-size depth cpp-mlp cutlass-mlp loss-curves"
 [ $# -gt 0 ] || for study in $longest $(cd experiments && printf '%s\n' *.toml | sed 's/\.toml$//'); do
     case " $* " in *" $study "*) continue ;; esac
@@ -22,10 +22,10 @@ read -r gpus name < <("$python" -c 'from common.cuda.driver import devices as d;
 [ "$name" ] || { echo "record: no NVIDIA GPU here" >&2; exit 2; }
 gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[^a-z0-9]+/-/g; s/^-|-$//g')
 
-# Side by side, every process finds the host busy; to measure it again would change nothing.
+# Side by side every process finds the host busy, so measuring again would change nothing.
 [ "$gpus" -le 1 ] || again="--remeasure 0"
 
-measured=runs/record/$gpu/studies  # ignored by git, so that the records of all say that their tree was clean
+measured=runs/record/$gpu/studies  # ignored by git, so that every record says that its tree was clean
 jobs=()
 for study in "$@"; do
     begun="experiments/$study.toml ${again:-} --out $measured/$study"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the GPU tests of every hand-written kernel under NVIDIA's compute-sanitizer: memcheck (out of bounds, misaligned),
 # racecheck (hazards in shared memory), initcheck (global memory read before it is written), synccheck (barriers that not
-# all threads reach); or the tools that are named. Ends with 1 when one of them found something, and shows what.
+# all threads reach); or the named tools. Exits with 1 if a tool finds anything, and shows its log.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,9 +21,9 @@ command -v compute-sanitizer >/dev/null || {
 python=.venv/bin/python
 [ -x "$python" ] || python=python3
 
-# First without, so that kernels are compiled and a plain failure is not taken for a finding.
+# First without a tool: this compiles the kernels, and a plain failure is not mistaken for a finding.
 tests=(-q -x -p no:cacheprovider tests/gpu/test_kernels.py tests/gpu/test_primitive_kernels.py
-    tests/gpu/test_streamed.py tests/gpu/test_last_layer.py)  # the last two for clusters of blocks
+    tests/gpu/test_streamed.py tests/gpu/test_last_layer.py)  # the last two launch clusters of blocks
 "$python" -m pytest "${tests[@]}"
 
 log=$(mktemp)
@@ -31,8 +31,8 @@ trap 'rm -f "$log"' EXIT
 found=0
 for tool in "$@"; do
     begin=$SECONDS
-    # The tests then have each tensor in an allocation of its own, so that memcheck sees a kernel that leaves it. What a
-    # library tries of the driver's functions, and is refused, is no finding: memcheck alone would take it for one.
+    # LADDER_SANITIZER gives each tensor an allocation of its own, so that memcheck sees a kernel that leaves it.
+    # memcheck would also report driver calls that a library tries and the driver refuses; those are no findings.
     quietly=()
     [ "$tool" != memcheck ] || quietly=(--report-api-errors no)
     if LADDER_SANITIZER=$tool compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$log" "${quietly[@]}" \

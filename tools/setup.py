@@ -1,8 +1,8 @@
-"""Makes `.venv` and installs into it what this machine can use; a second run finds nothing to do.
+"""Makes `.venv` and installs the packages that this machine can use; a second run does nothing.
 
-The Makefile calls it with whatever `python3` is, before any package is there. So it needs the standard library alone,
-and its syntax has to pass Python 3.6, which must get as far as being told that it is too old: that is why this file,
-unlike all others, has no `from __future__ import annotations`.
+The Makefile calls it with any `python3`, before a package is installed. So it needs the standard library alone, and
+its syntax must pass Python 3.6, which has to reach the message that it is too old: so this file has no
+`from __future__ import annotations`.
 """
 
 import argparse
@@ -22,12 +22,12 @@ NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
 
 def hand_over() -> None:
-    """Run this file again with a newer Python from the PATH; where there is none, say so and exit."""
+    """Run this file again with a newer Python from the PATH; exit with one line if there is none."""
     for name in NEWER_PYTHONS:
         path = shutil.which(name)
         if path is None:
             continue
-        # A version manager's shim can be on the PATH for a Python that it does not have, so each one is tried.
+        # A version manager may have a shim on the PATH for a Python that is not installed, so each is tried.
         probe = [path, "-c", f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON})"]
         if subprocess.call(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
             os.execv(path, [path, *sys.argv])
@@ -56,8 +56,8 @@ CONFLICTS = (
 # PyPI's own build of PyTorch for Linux brings gigabytes of CUDA.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
-# How pip and uv name a PyTorch that they took from PyPI: the index's are called `2.13.0+cpu`. Their exit status does
-# not tell, since pip goes on to PyPI by itself when the index does not answer.
+# How pip and uv name a PyTorch from PyPI; the index's builds are called `2.13.0+cpu`. The exit status does not tell,
+# since pip falls back to PyPI when the index does not answer.
 PYPI_TORCH = re.compile(r"^(Successfully installed torch-| \+ torch==)[\d.]+\s*$", re.MULTILINE)
 
 NO_NETWORK = re.compile(
@@ -68,11 +68,11 @@ NO_NETWORK = re.compile(
 
 
 class SetupError(Exception):
-    """Set-up cannot go on: one line with the reason and the way out."""
+    """Set-up has to stop: one line with the reason and the way out."""
 
 
 class Stamp(NamedTuple):
-    """What a finished set-up leaves in `.venv/setup.json`."""
+    """The record of a finished set-up, `.venv/setup.json`."""
 
     python: str  # `3.12`
     tables: str  # the hash of pyproject.toml's dependency tables
@@ -80,7 +80,7 @@ class Stamp(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "Stamp | None":
-        """The stamp of a finished set-up; None where there is none, as after one that was interrupted."""
+        """The stamp of a finished set-up; None without one, as after an interruption."""
         try:
             raw = json.loads(path.read_text())
             return cls(raw["python"], raw["tables"], frozenset(raw["extras"]))
@@ -88,7 +88,7 @@ class Stamp(NamedTuple):
             return None
 
     def write(self, path: Path) -> None:
-        """Leave the stamp, as the last thing that a set-up does."""
+        """Write the stamp: the last step of a set-up."""
         path.write_text(json.dumps({"python": self.python, "tables": self.tables, "extras": sorted(self.extras)}))
 
 
@@ -136,12 +136,12 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool) -> None:
     started = time.monotonic()
     extras = (before - rivals(wanted)) | wanted
     print(f"setup: Python {python}, {because}; extras: {', '.join(sorted(extras)) or 'none'}", flush=True)
-    # Beneath the links: run from inside the `.venv` that is about to go, only the true file will still be there.
+    # Resolve links: if this runs from the `.venv` that is about to go, only the real file will remain.
     interpreter = os.path.realpath(sys.executable)
     obstacle = reason_to_rebuild(venv, found, python, wanted)
     if obstacle:
         print(f"setup: {obstacle}: making it anew", flush=True)
-        # The stamp goes first, so that a half-deleted folder is never taken for a finished one.
+        # The stamp goes first, so that a half-deleted folder never looks finished.
         stamp_path.unlink(missing_ok=True)
         shutil.rmtree(venv)
     uv = shutil.which("uv")
@@ -149,9 +149,9 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool) -> None:
         make_venv(venv, uv, interpreter, python)
     size = "several GB to download; " if target != "cpu" else ""
     print(f"setup: installing into .venv ({size}progress is in .venv/setup.log)", flush=True)
-    (venv / "setup.log").unlink(missing_ok=True)  # that of the set-up before
+    (venv / "setup.log").unlink(missing_ok=True)  # of the previous set-up
     if "torch-cpu" in extras:
-        # By itself and allowed to fail: PyPI has a PyTorch too, only a larger one.
+        # Installed apart, and allowed to fail: PyPI has a PyTorch too, but a larger one.
         from_its_index = ("--no-deps", "--extra-index-url", TORCH_CPU_INDEX, *optional["torch-cpu"])
         status, log = run_installer(venv, uv, *from_its_index)
         if status != 0 or PYPI_TORCH.search(log):
@@ -173,7 +173,7 @@ def dependency_tables(pyproject: Path) -> tuple[list[str], dict[str, list[str]]]
 
 
 def cuda_that_fits(asked: str, installed: frozenset[str]) -> tuple[str, str]:
-    """What to install for, `12`, `13` or `cpu`, and why."""
+    """The target `12`, `13` or `cpu`, and the reason."""
     if asked != "auto":
         return asked, f"CUDA={asked} as asked"
     sys.path.insert(0, str(ROOT))
@@ -191,7 +191,7 @@ def cuda_that_fits(asked: str, installed: frozenset[str]) -> tuple[str, str]:
 
 
 def extras_for(target: str, *, torch: bool, jax: bool, dev: bool, installed: frozenset[str]) -> frozenset[str]:
-    """The extras of pyproject.toml that make up what is asked for."""
+    """The extras of pyproject.toml for a target and its options."""
     extras = {"dev"} if dev else set()
     if target != "cpu":
         extras |= {f"cuda{target}", f"torch-cuda{target}", f"jax-cuda{target}"}
@@ -206,13 +206,13 @@ def extras_for(target: str, *, torch: bool, jax: bool, dev: bool, installed: fro
 
 
 def rivals(wanted: frozenset[str]) -> frozenset[str]:
-    """The extras that cannot stay beside these."""
+    """The extras that conflict with these."""
     sides = [*CONFLICTS, *((right, left) for left, right in CONFLICTS)]
     return frozenset().union(*(right for left, right in sides if left & wanted))
 
 
 def reason_to_rebuild(venv: Path, found: Stamp | None, python: str, wanted: frozenset[str]) -> str | None:
-    """Why the `.venv` that is there has to go; None when it can be added to, or is not there."""
+    """Why an existing `.venv` must be made anew; None if it can be extended, or does not exist."""
     if not venv.exists():
         return None
     if found is None:
@@ -241,9 +241,9 @@ def make_venv(venv: Path, uv: str | None, interpreter: str, python: str) -> None
 
 
 def run_installer(venv: Path, uv: str | None, *arguments: str) -> tuple[int, str]:
-    """Let uv or pip install these into `venv`: its exit status, and what it said, which goes to `.venv/setup.log`."""
+    """Install into `venv` with uv or pip; returns the exit status and the output, which `.venv/setup.log` keeps."""
     python = str(venv / "bin" / "python")
-    # Of thousands of modules most are never imported; those that are get compiled then, if that is kept.
+    # Most modules are never imported; the others are compiled at import, if Python may write bytecode.
     compiling = [] if sys.dont_write_bytecode else ["--no-compile"]
     pip = [python, "-m", "pip", "install", *compiling, "--disable-pip-version-check", "--no-input"]
     command = [uv, "pip", "install", "--python", python] if uv else pip
@@ -255,7 +255,7 @@ def run_installer(venv: Path, uv: str | None, *arguments: str) -> tuple[int, str
 
 
 def why_install_failed(log: str) -> str:
-    """One line on what pip or uv ended with, and what to do about it."""
+    """One line with the last error of pip or uv, and the way out."""
     if NO_NETWORK.search(log):
         return (
             f"packages cannot be fetched, is there a network? ({last_error(log)}); run the same command again when "
@@ -265,7 +265,7 @@ def why_install_failed(log: str) -> str:
 
 
 def last_error(output: str) -> str:
-    """The last line that says what went wrong: pip and uv begin it with `error`, else it is the last of all."""
+    """The last line that begins with `error`, as pip and uv write it; otherwise the last line."""
     lines = [line.strip(" \t│├╰─▶×") for line in output.splitlines() if line.strip(" \t│├╰─▶×")]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines or ["it said nothing"])[-1]

@@ -2,9 +2,9 @@
 
     python -m tools.side_by_side LOGS NAME COMMAND [NAME COMMAND ...]
 
-On one GPU a command has the terminal; on several it writes to LOGS/NAME.log. A command that ends with 1 has measured,
-and something it measured was wrong; with more than that it was refused or interrupted: then the others are, too. Ends
-with the largest status, and says of every command how long it took.
+On one GPU a command has the terminal; on several it writes to LOGS/NAME.log. Status 1 means that a command measured and
+found something wrong. A larger status means that it was refused or interrupted; the others are then
+interrupted, too. Exits with the largest status, and prints how long each command took.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from common.cuda.driver import devices
 
 CPUS = Path("/sys/devices/system/cpu")
-MEASURED = 1  # the largest status of a command that came to its end
+MEASURED = 1  # the largest status of a command that measured to its end
 POLL_S = 0.2
 
 
@@ -35,7 +35,7 @@ class Slot(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A command that has begun."""
+    """A running command."""
 
     name: str
     slot: Slot
@@ -44,7 +44,7 @@ class Running(NamedTuple):
 
 
 def slots(gpus: int, cpus: Path = CPUS) -> list[Slot]:
-    """One for each GPU, between which the cores are dealt out; hyperthreads of a core stay together."""
+    """One slot a GPU, with an equal share of the cores; hyperthreads of a core stay together."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     names = named if len(named) == gpus > 1 else [str(number) for number in range(gpus)]
     cores = list(_siblings(cpus))
@@ -68,13 +68,13 @@ def _siblings(cpus: Path) -> Iterator[list[int]]:
 
 
 def _numbers(text: str) -> list[int]:
-    """`0,64` and `0-1` as Linux writes them."""
+    """The CPU numbers of a list such as `0,64` or `0-1`."""
     ends = [part.split("-") for part in text.strip().split(",")]
     return [number for first, *last in ends for number in range(int(first), int(last[0] if last else first) + 1)]
 
 
 def run(jobs: Sequence[tuple[str, str]], free: list[Slot], logs: Path) -> int:
-    """Run the commands by name, in order, as slots come free; the largest status of them."""
+    """Run the (name, command) pairs in order as slots come free; returns their largest status."""
     alone, waiting, running, worst, told = len(free) == 1, list(jobs), list[Running](), 0, False
     try:
         while waiting or running:
@@ -89,7 +89,7 @@ def run(jobs: Sequence[tuple[str, str]], free: list[Slot], logs: Path) -> int:
                 return worst
             time.sleep(POLL_S)
     except KeyboardInterrupt:
-        worst, told = 128 + signal.SIGINT, alone  # by the terminal; it knows nothing of sessions
+        worst, told = 128 + signal.SIGINT, alone  # alone, the terminal has interrupted it already
     finally:
         for one in running:
             if not told:
@@ -100,7 +100,7 @@ def run(jobs: Sequence[tuple[str, str]], free: list[Slot], logs: Path) -> int:
 
 
 def _interrupt(process: subprocess.Popen[bytes], alone: bool) -> None:
-    """Send Ctrl-C to a command; where it has a session, to all that is in it, since a shell passes nothing on."""
+    """Send Ctrl-C to a command: to its whole process group if it has one, since a shell does not pass it on."""
     if alone:
         process.send_signal(signal.SIGINT)
     else:
@@ -109,7 +109,7 @@ def _interrupt(process: subprocess.Popen[bytes], alone: bool) -> None:
 
 
 def _status(process: subprocess.Popen[bytes]) -> int:
-    """As a shell has it: one that was killed has 128 and the signal's number."""
+    """The exit status as a shell gives it: 128 plus the signal's number for a killed process."""
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
@@ -118,7 +118,7 @@ def _begin(name: str, command: str, slot: Slot, logs: Path | None) -> Running:
         return Running(name, slot, subprocess.Popen(shlex.split(command)), time.monotonic())
     logs.mkdir(parents=True, exist_ok=True)
     environment, own = os.environ | {"CUDA_VISIBLE_DEVICES": slot.gpu}, os.sched_getaffinity(0)
-    os.sched_setaffinity(0, slot.cores)  # which it inherits, and whatever it starts
+    os.sched_setaffinity(0, slot.cores)  # inherited by the command and its children
     try:
         with (logs / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -130,9 +130,9 @@ def _begin(name: str, command: str, slot: Slot, logs: Path | None) -> Running:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """See above."""
+    """Run the commands of the command line; returns the exit status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))  # on whose way out the commands are interrupted
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # its finally blocks interrupt the commands
     logs, *rest = arguments
     free = slots(len(devices()) or 1)
     return run(list(zip(rest[::2], rest[1::2], strict=True)), free, Path(logs))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests that need the GPU: `tools/test_gpu.sh PYTHON`. Those that look at times come last and alone, all others
-# several at a time, since most of what they take is the host's: compiling kernels, and NumPy's part.
+# Runs the tests that need the GPU: `tools/test_gpu.sh PYTHON`. Most of their time is the host's (compiling kernels,
+# NumPy), so six run at a time; tests that look at times run last and alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}

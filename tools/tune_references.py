@@ -1,10 +1,10 @@
-"""Measures ways to write the references in PyTorch and JAX, so that each is written the fastest way: run it on a GPU.
+"""Measures variants of the PyTorch and JAX references on a GPU, to find the fastest way to write each.
 
     python -m tools.tune_references [jax-scan torch-graph torch-graph-amp torch-compile torch-dataloader ...]
 
-Each family has a process of its own. A row says what a step takes in microseconds, what preparing took, and how far
-parameters and loss are from float64 after an epoch, relative. `kernels` shows what the compiled steps consist of, and
-`torch-two-streams` and `torch-one-stream` what becomes of an epoch's graph in a process's runs, one after the other.
+Each family has its own process. A row gives the microseconds of a step, the seconds of preparation, and the relative
+distance of parameters and loss to float64 after an epoch. `kernels` lists the kernels of compiled steps;
+`torch-two-streams` and `torch-one-stream` give the time of an epoch's graph in consecutive runs of one process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PROBLEMS = (
     Problem(784, 10, (256,)),
     Problem(784, 10, (128, 128, 128), batch_size=32),
 )
-# How long each family may go on beginning variants; half a minute later it is stopped.
+# Seconds in which a family may begin variants; half a minute later it is stopped.
 SECONDS = {
     "jax-scan": 45,
     "torch-graph": 65,
@@ -55,14 +55,14 @@ SECONDS = {
     "kernels": 20,
 }
 EPOCHS = 10
-RUNS = 10  # of which it is shown how they become slower
-TRAIN: list[Split] = []  # the data, once it is loaded
+RUNS = 10  # consecutive runs whose times are printed
+TRAIN: list[Split] = []  # the training data, after loading
 
 AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
 
 
 def matrix_product(inputs: Any, weight: Any, bias: Any) -> Any:
-    """`linear` for every layer, however few its outputs are."""
+    """`linear` for every layer, even with few outputs."""
     import torch
 
     return torch.nn.functional.linear(inputs, weight, bias)
@@ -76,7 +76,7 @@ def captured_eager(setup: TorchSetup) -> RunEpoch:
 
 
 def compiled_script(setup: TorchSetup, compiler: dict[str, Any]) -> RunEpoch:
-    """The script of the documentation: the step with `backward()` and the optimizer inside `torch.compile`."""
+    """The script of PyTorch's documentation: `backward()` and the optimizer inside `torch.compile`."""
     import torch
 
     model, totals = setup.model, setup.totals
@@ -106,7 +106,7 @@ def compiled_script(setup: TorchSetup, compiler: dict[str, Any]) -> RunEpoch:
 
 
 def on_two_streams(problem: Problem, train: Split) -> Trainer:
-    """The stage's trainer, after a few kernels on another stream than its own."""
+    """The stage's trainer, after a few kernels on a second stream."""
     import torch
 
     trainer = torch_graph.build(problem, train, amp=False)
@@ -117,7 +117,7 @@ def on_two_streams(problem: Problem, train: Split) -> Trainer:
 
 
 def loader(setup: TorchSetup, **options: Any) -> RunEpoch:
-    """The data loader's row with other options of `DataLoader`."""
+    """`torch-dataloader` with other options of `DataLoader`."""
     import torch.utils.data as data
 
     plain = data.DataLoader
@@ -129,12 +129,12 @@ def loader(setup: TorchSetup, **options: Any) -> RunEpoch:
 
 
 def torch_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
-    """What a stage's `build` would be."""
+    """A stage's `build` from a preparation."""
     return lambda problem, train: TorchTrainer(problem, train, prepare)
 
 
 def graph_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
-    """The same of a stage that captures graphs."""
+    """The same for a stage that captures graphs."""
 
     def build(problem: Problem, train: Split) -> Trainer:
         torch_graph.use_one_stream()
@@ -144,7 +144,7 @@ def graph_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
 
 
 def variants(family: str) -> Iterator[tuple[str, Build]]:
-    """The ways to write one family, the likeliest first."""
+    """The variants of one family, the most promising first."""
     if family in ("torch-graph", "torch-graph-amp"):
         graph = partial(torch_graph.prepare, amp=family.endswith("amp"))
         autotune = {"mode": "max-autotune-no-cudagraphs"}
@@ -204,7 +204,7 @@ def oracle_epoch(problem: Problem) -> tuple[dict[str, Any], float]:
 
 
 def row(build: Build, problem: Problem) -> str:
-    """Everything measured of one variant on one problem."""
+    """The row of one variant on one problem."""
     begin = time.perf_counter()
     trainer = build(problem, TRAIN[0])
     fence()
@@ -229,7 +229,7 @@ def row(build: Build, problem: Problem) -> str:
 
 
 def speeds(build: Build, problem: Problem) -> str:
-    """What a step takes in a process's runs, in their order, each from parameters anew and with an epoch of totals."""
+    """Microseconds a step of consecutive runs, each from new parameters and with an epoch of totals."""
     trainer, steps = build(problem, TRAIN[0]), problem.steps(len(TRAIN[0].images))
     runs = []
     for number in range(RUNS):
@@ -241,7 +241,7 @@ def speeds(build: Build, problem: Problem) -> str:
 
 
 def kernels(build: Build, problem: Problem) -> str:
-    """What a step consists of on the GPU: for each kernel how many a step, the microseconds of each, and its name."""
+    """The kernels of a step: how many, the microseconds of each, and the name."""
     import torch
 
     trainer = build(problem, TRAIN[0])
@@ -257,11 +257,11 @@ def kernels(build: Build, problem: Problem) -> str:
     )
 
 
-MEASURES = {"kernels": kernels, "torch-two-streams": speeds, "torch-one-stream": speeds}  # of the others: a row
+MEASURES = {"kernels": kernels, "torch-two-streams": speeds, "torch-one-stream": speeds}  # the other families: a row
 
 
 def run_family(family: str) -> None:
-    """Measure every variant on every problem, as long as there is time."""
+    """Measure every variant on every problem while time is left."""
     warnings.simplefilter("ignore")
     TRAIN.append(load_dataset(data_dir=None, seed=0).train)
     end = time.monotonic() + SECONDS[family]
@@ -283,8 +283,8 @@ def run_family(family: str) -> None:
 
 
 def run_apart(command: list[str], seconds: float) -> str:
-    """Run that in a process of its own; returns how it ended, with the last line of its stderr where it failed."""
-    # A file, since a compiler's workers may outlive the process and would hold a pipe open.
+    """Run a command in its own process; returns how it ended, with the last line of stderr after a failure."""
+    # A file, since a compiler's workers may outlive the process and keep a pipe open.
     with TemporaryFile("w+", errors="replace") as stderr:
         try:
             status = subprocess.run(command, timeout=seconds, stderr=stderr, cwd=ROOT, check=False).returncode
@@ -298,8 +298,8 @@ def run_apart(command: list[str], seconds: float) -> str:
 
 
 def main() -> None:
-    """Run the families that are asked for, one after the other."""
-    parser = argparse.ArgumentParser(description="Measure ways to write the references.")
+    """Run the families of the command line, one after the other; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Measure variants of the references.")
     choices = ["all", *SECONDS]
     parser.add_argument(
         "families",

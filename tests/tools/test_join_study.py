@@ -76,9 +76,12 @@ def test_what_is_there_stays_and_an_interrupted_run_makes_room(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["whole", "other"], "other: a study of other points or settings than whole"),
+        (["whole", "other"], "other: has other points or settings than whole"),
         (["whole", "nowhere"], "nowhere/study.json: cannot be read"),
-        (["whole", "h100"], "h100/p-1: measured on NVIDIA H100, and whole/p-0 on NVIDIA H200; join those of one kind"),
+        (
+            ["whole", "h100"],
+            "h100/p-1: measured on NVIDIA H100, whole/p-0 on NVIDIA H200; join parts of one kind of GPU",
+        ),
         (["whole", "hollow"], "hollow/p-1/results.json: cannot be read"),
         (["file", "whole"], "file: File exists"),
         (["whole"], "usage: python -m tools.join_study FOLDER PART..."),

@@ -1,4 +1,4 @@
-"""Streamed: wide layers' weights are copied ahead; going back, each is read and written once.
+"""Streamed: wide layers' weights are copied ahead, and read and written once in the backward pass.
 
 Why: with three hidden layers of 4,096 memory is the bottleneck: 147 MB of weights, of which caches hold little. The
 backward pass reads them for the gradient of the layer's inputs, then reads them again to update and write them: 192

@@ -30,7 +30,7 @@ KEPT_SHARE = 0.4  # of L2 at most, for weights that stay; trials: docs/notebook/
 FORWARD_WARPS = (DEPTH // STEP) * (WIDTH // OWN)
 
 Product = tuple[Array, Array, Array, ProductSpec]  # two factors, the output, the options
-WayBack = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs and its update
+BackwardCandidate = Callable[[Product, Product], None]  # enqueues the gradient of a layer's inputs and its update
 
 
 class StreamedGemm(TileGemm):
@@ -47,49 +47,51 @@ class StreamedGemm(TileGemm):
         self._empty = setup.device.empty
         self._no_mask = self._empty((1,), np.uint8)
         weights = sum(4 * layer.fan_in * layer.fan_out for layer in setup.problem.layers)
-        self._kept = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
-        self._most_shared = setup.device.block_shared_bytes
+        self._l2_patches = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
+        self._shared_limit = setup.device.block_shared_bytes
         self._with_clusters = setup.device.has_clusters
-        self._streams = setup.device.trials(
-            f"{file} {tile_source_hash(file, __file__)} kept {self._kept} or {self._made}"
+        self._streamed_trials = setup.device.trials(
+            f"{file} {tile_source_hash(file, __file__)} kept {self._l2_patches} or {self._made}"
         )
-        self._ways_back: dict[tuple[int, ...], WayBack] = {}
+        self._chosen_backward: dict[tuple[int, ...], BackwardCandidate] = {}
         self._withheld: Product | None = None
 
-    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: ProductSpec) -> Candidate:
+    def _fastest(
+        self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, spec: ProductSpec
+    ) -> Candidate:
         """The rung below's product, or a streamed one."""
-        below = super()._fastest(tiles, a, left, b, out, how)
-        own = [*self.ways_forward(a, b, how), *self.ways_to_update(a, b, how)]
+        below = super()._fastest(tiles, a, left, b, out, spec)
+        own = [*self.forward_candidates(a, b, spec), *self.update_candidates(a, b, spec)]
         if not own:
             return below
-        ways, scratch, trial = [below, *((way, False) for way in own)], out.copy(), how.for_trial()
-        candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
-        for candidate in candidates[1:]:
-            candidate()  # loads what it needs
-        fastest: int = self._streams.fastest(f"{a.shape} {b.shape} {left is a} {how.kind}", candidates)
-        return ways[fastest]
+        candidates, scratch, trial = [below, *((candidate, False) for candidate in own)], out.copy(), spec.for_trial()
+        timed = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in candidates]
+        for call in timed[1:]:
+            call()  # loads its kernels
+        fastest: int = self._streamed_trials.fastest(f"{a.shape} {b.shape} {left is a} {spec.kind}", timed)
+        return candidates[fastest]
 
-    def ways_forward(self, a: Array, b: Array, how: ProductSpec) -> list[Callable[..., None]]:
+    def forward_candidates(self, a: Array, b: Array, spec: ProductSpec) -> list[Callable[..., None]]:
         """Streamed candidates for inputs (B, I) @ weights (I, O) with a bias; none for other products."""
         (rows, inputs), outputs = a.shape, b.shape[-1]
-        if how[:4] != (False, False, 1.0, 0.0) or how.kind not in ("bias", "relu_bias"):
+        if spec[:4] != (False, False, 1.0, 0.0) or spec.kind not in ("bias", "relu_bias"):
             return []
-        if rows > MOST_ROWS or inputs % 4 or outputs % 4 or self._most_shared < FORWARD_BYTES:
+        if rows > MOST_ROWS or inputs % 4 or outputs % 4 or self._shared_limit < FORWARD_BYTES:
             return []
         return [
             partial(self._stream_forward, split)
             for split in self._splits(blocks(outputs, WIDTH), blocks(inputs, DEPTH))
         ]
 
-    def ways_to_update(self, a: Array, b: Array, how: ProductSpec) -> list[Callable[..., None]]:
+    def update_candidates(self, a: Array, b: Array, spec: ProductSpec) -> list[Callable[..., None]]:
         """Streamed candidates for an update alone, from inputs (B, I) and a gradient (B, O)."""
-        if how.kind != "bias_row" or how.beta != 1.0 or not (cuts := self._cuts_back(b, a.shape[1])):
+        if spec.kind != "bias_row" or spec.beta != 1.0 or not (cuts := self._backward_splits(b, a.shape[1])):
             return []
         unneeded, no_byte = self._empty((1,), np.float32), self._empty((1, 0), np.uint8)
-        held = ProductSpec(False, True, 1.0, 0.0, Fusion("relu_backward", mask=no_byte))
+        withheld = ProductSpec(False, True, 1.0, 0.0, Fusion("relu_backward", mask=no_byte))
 
-        def update(cut: tuple[int, int], a: Array, b: Array, out: Array, *how: Any) -> None:
-            self._one_kernel(*cut, (b, out, unneeded, held), (a, b, out, ProductSpec(*how)))
+        def update(cut: tuple[int, int], a: Array, b: Array, out: Array, *spec: Any) -> None:
+            self._one_kernel(*cut, (b, out, unneeded, withheld), (a, b, out, ProductSpec(*spec)))
 
         return [partial(update, cut) for cut in cuts]
 
@@ -98,25 +100,25 @@ class StreamedGemm(TileGemm):
         most = MOST_SPLIT_BLOCKS // tiles if self._with_clusters else 1
         return [split for split in CLUSTERS if split == 1 or split <= min(pieces, most)]
 
-    def _stream_forward(self, split: int, a: Array, b: Array, out: Array, *how: Any) -> None:
-        fusion: Fusion = how[-1]
+    def _stream_forward(self, split: int, a: Array, b: Array, out: Array, *spec: Any) -> None:
+        fusion: Fusion = spec[-1]
         rows, outputs = out.shape
         kernel = self._forward(split if split > 1 else None, FORWARD_BYTES)
         mask = self._no_mask if fusion.mask is None else fusion.mask
-        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], self._kept)
+        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], self._l2_patches)
         kernel((1, blocks(outputs, WIDTH)), FORWARD_WARPS * WARP, a, b, out, fusion.bias, mask, *map(int32, sizes))
 
-    def _multiply(self, a: Array, b: Array, out: Array, how: ProductSpec) -> None:
+    def _multiply(self, a: Array, b: Array, out: Array, spec: ProductSpec) -> None:
         back = self._withheld
-        if back and back[0] is b and back[1] is out and how.kind == "bias_row" and how.beta == 1.0:
+        if back and back[0] is b and back[1] is out and spec.kind == "bias_row" and spec.beta == 1.0:
             self._withheld = None
-            self._go_back(back, (a, b, out, how))
+            self._run_backward(back, (a, b, out, spec))
             return
         self.flush()
-        if how.kind == "relu_backward" and self._cuts_back(a, b.shape[0]):
-            self._withheld = (a, b, out, how)
+        if spec.kind == "relu_backward" and self._backward_splits(a, b.shape[0]):
+            self._withheld = (a, b, out, spec)
         else:
-            super()._multiply(a, b, out, how)
+            super()._multiply(a, b, out, spec)
 
     def flush(self) -> None:
         """Enqueue the withheld gradient of a layer's inputs."""
@@ -124,34 +126,34 @@ class StreamedGemm(TileGemm):
         if back is not None:
             super()._multiply(*back)
 
-    def _go_back(self, back: Product, update: Product) -> None:
+    def _run_backward(self, back: Product, update: Product) -> None:
         key = (*back[2].shape, update[2].shape[1])
-        way = self._ways_back.get(key)
-        if way is None:
-            way = self._ways_back[key] = self._fastest_way_back(back, update)
-        way(back, update)
+        candidate = self._chosen_backward.get(key)
+        if candidate is None:
+            candidate = self._chosen_backward[key] = self._fastest_backward(back, update)
+        candidate(back, update)
 
-    def _fastest_way_back(self, back: Product, update: Product) -> WayBack:
+    def _fastest_backward(self, back: Product, update: Product) -> BackwardCandidate:
         """The fastest candidate, timed on copies of the output."""
-        doutputs, weights, dinputs, how_back = back
+        doutputs, weights, dinputs, back_spec = back
         scratch = weights.copy()
-        trial = (doutputs, scratch, dinputs, how_back), (update[0], doutputs, scratch, update[3].for_trial())
-        ways = self.ways_back(doutputs, weights)
-        candidates = [partial(way, *trial) for way in ways]
-        for candidate in candidates:
-            candidate()  # loads what it needs
-        purpose = f"{dinputs.shape} {weights.shape} {how_back[:4]} {update[3][:4]}"
-        fastest: int = self._streams.fastest(purpose, candidates)
-        return ways[fastest]
+        trial = (doutputs, scratch, dinputs, back_spec), (update[0], doutputs, scratch, update[3].for_trial())
+        candidates = self.backward_candidates(doutputs, weights)
+        timed = [partial(candidate, *trial) for candidate in candidates]
+        for call in timed:
+            call()  # loads its kernels
+        purpose = f"{dinputs.shape} {weights.shape} {back_spec[:4]} {update[3][:4]}"
+        fastest: int = self._streamed_trials.fastest(purpose, timed)
+        return candidates[fastest]
 
-    def ways_back(self, doutputs: Array, weights: Array) -> list[WayBack]:
+    def backward_candidates(self, doutputs: Array, weights: Array) -> list[BackwardCandidate]:
         """Candidates for a gradient (B, O) and weights (I, O); two separate kernels come first."""
         return [
             self._two_kernels,
-            *(partial(self._one_kernel, *cut) for cut in self._cuts_back(doutputs, weights.shape[0])),
+            *(partial(self._one_kernel, *cut) for cut in self._backward_splits(doutputs, weights.shape[0])),
         ]
 
-    def _cuts_back(self, doutputs: Array, inputs: int) -> list[tuple[int, int]]:
+    def _backward_splits(self, doutputs: Array, inputs: int) -> list[tuple[int, int]]:
         """Candidate (blocks of a cluster, groups of a block); every block has work."""
         rows, outputs = doutputs.shape
         if rows > MOST_ROWS or outputs % STEP:
@@ -159,7 +161,7 @@ class StreamedGemm(TileGemm):
         return [
             (split, groups)
             for groups in (1, 2)
-            if back_bytes(groups) <= self._most_shared
+            if back_bytes(groups) <= self._shared_limit
             for split in self._splits(blocks(inputs, groups * OWN), blocks(outputs, WIDTH))
         ]
 
@@ -168,17 +170,17 @@ class StreamedGemm(TileGemm):
         super()._multiply(*update)
 
     def _one_kernel(self, split: int, groups: int, back: Product, update: Product) -> None:
-        doutputs, weights, dinputs, passed = back
-        inputs, _, _, how = update
-        assert passed.fusion is not None
-        assert how.fusion is not None
+        doutputs, weights, dinputs, passed_spec = back
+        inputs, _, _, spec = update
+        assert passed_spec.fusion is not None
+        assert spec.fusion is not None
         rows, outputs = doutputs.shape
         kernel = self._back(split if split > 1 else None, back_bytes(groups))
-        mask = passed.fusion.mask
-        arrays = (inputs, doutputs, weights, how.fusion.bias, dinputs, mask)
-        sizes = (rows, weights.shape[0], outputs, mask.shape[-1], groups, self._kept)
+        mask = passed_spec.fusion.mask
+        arrays = (inputs, doutputs, weights, spec.fusion.bias, dinputs, mask)
+        sizes = (rows, weights.shape[0], outputs, mask.shape[-1], groups, self._l2_patches)
         grid = (1, blocks(sizes[1], groups * OWN))
-        kernel(grid, groups * PARTS * WARP, *arrays, *map(int32, sizes), float32(-how.alpha))
+        kernel(grid, groups * PARTS * WARP, *arrays, *map(int32, sizes), float32(-spec.alpha))
 
 
 def back_bytes(groups: int) -> int:

@@ -103,31 +103,33 @@ class TileGemm(FusingGemm):
         """Our kernel for products with this left factor, and the factor in that kernel's format."""
         return self._tiles, a
 
-    def _multiply(self, a: Array, b: Array, out: Array, how: ProductSpec) -> None:
+    def _multiply(self, a: Array, b: Array, out: Array, spec: ProductSpec) -> None:
         tiles, left = self.own(a)
-        key = (a.shape, b.shape, left is a, how)
-        way = self._chosen.get(key)
-        if way is None:
-            way = self._chosen[key] = self._fastest(tiles, a, left, b, out, how)
-        enqueue, ours = way
-        enqueue(left if ours else a, b, out, *how)
+        key = (a.shape, b.shape, left is a, spec)
+        candidate = self._chosen.get(key)
+        if candidate is None:
+            candidate = self._chosen[key] = self._fastest(tiles, a, left, b, out, spec)
+        enqueue, ours = candidate
+        enqueue(left if ours else a, b, out, *spec)
 
-    def _fastest(self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, how: ProductSpec) -> Candidate:
+    def _fastest(
+        self, tiles: TileProducts, a: Array, left: Array, b: Array, out: Array, spec: ProductSpec
+    ) -> Candidate:
         """The fastest of our cuts and the library, timed on a copy of the output."""
-        scratch, trial = out.copy(), how.for_trial()
-        ways: list[Candidate] = [
-            (partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if how.trans_a else 1])
+        scratch, trial = out.copy(), spec.for_trial()
+        candidates: list[Candidate] = [
+            (partial(tiles, cut), True) for cut in tiles.cuts(out, a.shape[0 if spec.trans_a else 1])
         ]
         if self.precision != "float16":  # the library cannot scale gradients
             with suppress(RuntimeError):  # the library has no algorithm
                 self._by_library(a, b, scratch, *trial)  # also chooses its algorithm
-                ways.append((self._by_library, False))
-        candidates = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in ways]
-        for candidate in candidates:
-            candidate()  # loads what it needs
-        purpose = f"{out.shape} {a.shape} {b.shape} {left is a} {how[:4]} {how.kind}"
-        fastest: int = self._trials.fastest(purpose, candidates)
-        return ways[fastest]
+                candidates.append((self._by_library, False))
+        timed = [partial(enqueue, left if ours else a, b, scratch, *trial) for enqueue, ours in candidates]
+        for call in timed:
+            call()  # loads its kernels
+        purpose = f"{out.shape} {a.shape} {b.shape} {left is a} {spec[:4]} {spec.kind}"
+        fastest: int = self._trials.fastest(purpose, timed)
+        return candidates[fastest]
 
     def _by_library(
         self,

@@ -76,7 +76,7 @@ def test_every_way_is_right_and_always_the_same(
         RATE * (factor / 2 + (2 * batch + 3) * UNIT) * np.abs(right).sum(axis=0) + 2 * UNIT * np.abs(bias),
     )
     x, d = gpu.upload(inputs), gpu.upload(doutputs)
-    ways = multiply.ways_back(d, gpu.upload(weights))
+    ways = multiply.backward_candidates(d, gpu.upload(weights))
     if sanitizer():
         del ways[0]  # tiles, which have tests of their own; a sanitizer would watch all of the trials that choose them
     for way in ways:
@@ -91,7 +91,7 @@ def test_every_way_is_right_and_always_the_same(
             results.append([gpu.download(found) for found in (out, w, b)])
         assert_right(way, results, expected, bounds)
     alone = ProductSpec(True, False, -RATE, 1.0, Fusion("bias_row", gpu.upload(bias)))
-    for update in multiply.ways_to_update(x, d, alone):
+    for update in multiply.update_candidates(x, d, alone):
         results = []
         for _ in range(2):
             w, b = gpu.upload(weights), gpu.upload(bias)
@@ -115,7 +115,7 @@ def test_every_way_forward_is_right_and_always_the_same(
     x, w, b = (gpu.upload(array) for array in (inputs, weights, bias))
     no_mask = np.zeros(mask_shape(batch, fan_out), np.uint8)
     how = ProductSpec(False, False, 1.0, 0.0, Fusion("relu_bias", b, gpu.upload(no_mask)))
-    ways = multiply.ways_forward(x, w, how)
+    ways = multiply.forward_candidates(x, w, how)
     assert ways
     for way in ways:
         results = []

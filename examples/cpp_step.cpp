@@ -1,4 +1,4 @@
-// An epoch of softmax regression by SGD, all float32; adds up loss and right answers in `totals`.
+// One epoch of softmax regression by SGD in float32; adds the loss and the number of correct answers to `totals`.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -22,9 +22,9 @@ extern "C" void epoch(int steps, int batch, int inputs, int classes, float rate,
             totals[0] += std::log(double(sum));
             for (int c = 0; c < classes; ++c) row[c] = (row[c] / sum - (c == labels[b])) / batch;
         }
-        for (int i = 0; i <= inputs; ++i) {  // the last one is the bias, whose input is always 1
+        for (int i = 0; i <= inputs; ++i) {  // the last row is the bias, whose input is always 1
             float* updated = i < inputs ? &weight[i * classes] : bias;
-            std::vector<float> gradient(classes);  // summed before it is subtracted: one rounding, not one an image
+            std::vector<float> gradient(classes);  // summed first: one rounding a step, not one an image
             for (int b = 0; b < batch; ++b)
                 for (int c = 0; c < classes; ++c)
                     gradient[c] += (i < inputs ? images[b * inputs + i] : 1) * outputs[b * classes + c];

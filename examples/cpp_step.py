@@ -1,4 +1,4 @@
-"""A bare trainer in another language: softmax regression in C++ on one core, compiled while preparing."""
+"""A bare trainer in C++: softmax regression on one core, compiled while preparing."""
 
 import ctypes
 import subprocess
@@ -7,10 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from common.data.dataset import Split
-from common.problem import Params, Problem
-from common.trainer import EpochMetrics, Trainer
-from stages.engine.stage import Stage
+from stages import EpochMetrics, Params, Problem, Split, Stage, Trainer
 
 
 class Cpp(Trainer):

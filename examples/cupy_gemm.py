@@ -1,15 +1,13 @@
-"""A rung of one's own: `async` with one choice changed, its products by CuPy's `@`.
+"""A rung of your own: `async` with one part changed, its products by CuPy's `@`.
 
-Why: `async` multiplies by a kernel of a few lines, and `cublas` by a part that picks algorithms. Most people write `@`.
+Why: `async` multiplies with a kernel of a few lines, `cublas` with an algorithm that it selects. Most people write `@`.
 
-Change: gemm. `@` calls cuBLAS, too, but allocates its result and lets cuBLAS pick by its own rules.
+Change: gemm. `@` calls cuBLAS too, but allocates its result, and cuBLAS selects the algorithm.
 
-Expect: between the two. The product is cuBLAS's, and the copy into place is one kernel more for each of them.
+Expect: a time between the two. The product is cuBLAS's; copying it into place takes one more kernel each time.
 """
 
-from stages.classic import r2_async_metrics
-from stages.engine.recipe import Gemm
-from stages.engine.workspace import Array
+from stages import Array, Gemm, rung
 
 
 class CupyGemm(Gemm):
@@ -21,4 +19,4 @@ class CupyGemm(Gemm):
         out[...] = product if (alpha, beta) == (1.0, 0.0) else alpha * product + (beta * out if beta else 0.0)
 
 
-STAGE = r2_async_metrics.STAGE.climb("cupy-gemm", "CuPy's @", gemm=CupyGemm)
+STAGE = rung("async").climb("cupy-gemm", "CuPy's @", gemm=CupyGemm)

@@ -1,16 +1,14 @@
-"""PyTorch without autograd: the gradient is written down as it stands in a textbook, a dozen operators a step.
+"""PyTorch without autograd: the textbook's gradient, a dozen operators a step.
 
-`TorchTrainer` brings the network, the batches on the device and the totals; what is new is how an epoch is run.
+`TorchTrainer` supplies the network, the batches on the device and the totals; this file supplies the epoch.
 """
 
-from common.data.dataset import Split
-from common.problem import Problem
-from common.trainer import Trainer
-from stages.engine.stage import Stage
-from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
+from collections.abc import Callable
+
+from stages import Problem, Split, Stage, TorchSetup, TorchTrainer, Trainer
 
 
-def prepare(setup: TorchSetup) -> RunEpoch:
+def prepare(setup: TorchSetup) -> Callable[[bool], None]:
     import torch  # here, so that the stage is skipped, not refused, where there is no PyTorch
 
     layers, totals, batches = setup.layers, setup.totals, setup.resident_batches()

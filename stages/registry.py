@@ -99,6 +99,12 @@ def load_all(sources: Iterable[str] = SOURCES) -> dict[str, Entry]:
     return entries
 
 
+def find(name: str) -> Entry:
+    """Our stage of this id; raises UsageError with the nearest ids."""
+    entries = load_all()
+    return entries[_known(name, entries)]
+
+
 def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
     """The stages in a user's files by their names; UsageError where one is not to be had or its name is taken."""
     own: dict[str, Entry] = {}

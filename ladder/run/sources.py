@@ -1,9 +1,10 @@
 """Hashes the code of a stage, so that `compare` can tell whether it is the same in two runs.
 
-Files are read, not imported: the stage's module, all modules of `stages/` and `common/` that it imports directly or
-indirectly (for a user's file, the modules beside it), the CUDA and C++ files that these name in strings, and the
-headers that those include. Equal hashes mean equal code; different hashes mean that the code may differ, since a
-module can contain more than one stage uses. Libraries are recorded in the environment, the harness by its commit.
+Files are read, not imported: the stage's module, the rungs that it names by their ids, all modules of `stages/` and
+`common/` that it imports directly or indirectly (for a user's file, the modules beside it), the CUDA and C++ files that
+these name in strings, and the headers that those include. Equal hashes mean equal code; different hashes mean that the
+code may differ, since a module can contain more than one stage uses. Libraries are recorded in the environment, the
+harness by its commit.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from common.cuda.compile import local_sources
 from common.source_hash import source_hash
 from ladder.records.run import StageCode
 from stages.engine.earlier_names import EARLIER
+from stages.registry import load_all
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "stages" / "kernels"
 OURS = ("stages", "common")
+PUBLIC = "stages"  # the module for users' stages; its names come from other modules
 COMPILED = (".cu", ".cpp", ".cc", ".c")
 SCHEME = 2  # runs before version 0.2 have scheme 1, which hashed bytes and paths
 
@@ -57,12 +60,36 @@ def _read(path: Path) -> Module:
         if isinstance(node, ast.Import):
             imports.update(_imported(path, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            imports.update(_imported(path, name) for name in names)
+            for alias in node.names:
+                imports.add(_imported(path, f"{node.module}.{alias.name}"))
+                module = _public_names().get(alias.name) if node.module == PUBLIC else node.module
+                imports.add(_imported(path, module) if module else None)
+        elif isinstance(node, ast.Call) and (name := _rung_id(node)) and (rung := load_all().get(name)):
+            imports.add(_imported(path, rung.source.rpartition(":")[0]))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(COMPILED):
             beside = path.with_suffix(node.value) if node.value in COMPILED else path.parent / node.value
             kernels.update(local_sources(beside) + local_sources(KERNELS / node.value))
     return Module(tuple(file for file in imports if file), tuple(kernels))
+
+
+@cache
+def _public_names() -> dict[str, str]:
+    """The module behind each name that the public module imports."""
+    nodes = ast.parse((ROOT / PUBLIC / "__init__.py").read_bytes()).body
+    return {
+        alias.name: node.module
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+
+
+def _rung_id(call: ast.Call) -> str:
+    """The id in the call `rung("cublas")` or `stages.rung("cublas")`; empty for any other call."""
+    match call:
+        case ast.Call(ast.Name("rung") | ast.Attribute(attr="rung"), [ast.Constant(str(name))]):
+            return name
+    return ""
 
 
 def _imported(importer: Path, name: str) -> Path | None:

@@ -28,7 +28,7 @@ from stages.engine.parts import (
     SeparateUpdate,
 )
 from stages.engine.recipe import Recipe
-from stages.engine.stage import rung
+from stages.engine.stage import Stage
 
 
 class MetricsEveryStep(EpochTotals):
@@ -43,7 +43,7 @@ class MetricsEveryStep(EpochTotals):
         self.read()
 
 
-STAGE = rung(
+STAGE = Stage.from_recipe(
     "naive",
     "Naive CUDA kernels",
     Recipe(

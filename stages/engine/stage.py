@@ -80,7 +80,27 @@ class Stage:
             raise TypeError(f"{name}: a rung changes exactly one choice, not {sorted(choice) or 'none'}")
         ((chosen, part),) = changed.items()
         changed_to = f"{chosen}: {part.__name__}"
-        return rung(name, title, recipe, group=group or self.group, below=self.name, changed=changed_to)
+        return Stage.from_recipe(name, title, recipe, group=group or self.group, below=self.name, changed=changed_to)
+
+    @classmethod
+    def from_recipe(
+        cls,
+        name: str,
+        title: str,
+        recipe: Recipe,
+        *,
+        group: Group = "ladder",
+        below: str | None = None,
+        changed: str | None = None,
+    ) -> Stage:
+        """A stage that trains by a recipe on the GPU."""
+
+        def build(problem: Problem, train: Split) -> Trainer:
+            from common.cuda.gpu import Gpu  # here, since a machine without CuPy lists the rungs too
+
+            return RecipeTrainer(recipe, problem, train, Gpu())
+
+        return cls(name, title, group, recipe.precision, recipe.needs, build, below, changed, recipe)
 
 
 _BASES: dict[str, type[Part]] = {name: get_args(hint)[0] for name, hint in get_type_hints(Recipe).items()}
@@ -93,31 +113,12 @@ def _with_bases(choice: Choice) -> Choice:
         base = _BASES.get(name)
         if base is not None and not issubclass(part, base):
             warnings.warn(
-                f"{part.__name__} must inherit from {base.__name__} of stages.engine.recipe from version 0.3 on",
+                f"{part.__name__} must inherit from stages.{base.__name__}; version 0.3 requires it",
                 FutureWarning,
                 stacklevel=3,
             )
             parts[name] = type(part.__name__, (part, base), {"__module__": part.__module__, "__doc__": part.__doc__})
     return cast(Choice, parts)
-
-
-def rung(
-    name: str,
-    title: str,
-    recipe: Recipe,
-    *,
-    group: Group = "ladder",
-    below: str | None = None,
-    changed: str | None = None,
-) -> Stage:
-    """A stage that trains by a recipe on the GPU at hand."""
-
-    def build(problem: Problem, train: Split) -> Trainer:
-        from common.cuda.gpu import Gpu  # here, since a machine without CuPy lists the rungs too
-
-        return RecipeTrainer(recipe, problem, train, Gpu())
-
-    return Stage(name, title, group, recipe.precision, recipe.needs, build, below, changed, recipe)
 
 
 @dataclass(frozen=True)

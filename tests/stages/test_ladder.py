@@ -89,7 +89,7 @@ def test_a_part_without_its_base_class_gets_it_with_a_warning() -> None:
 
         def __call__(self, a: Array, b: Array, out: Array, **how: object) -> None: ...
 
-    with pytest.warns(FutureWarning, match=r"Duck must inherit from Gemm"):
+    with pytest.warns(FutureWarning, match=r"Duck must inherit from stages.Gemm"):
         stage = r1_naive.STAGE.climb("duck", "Duck", gemm=Duck)  # type: ignore[arg-type]
     assert stage.recipe is not None
     assert stage.recipe.gemm.__mro__[1:3] == (Duck, Gemm)

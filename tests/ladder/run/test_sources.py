@@ -30,7 +30,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fresh(source: str) -> StageCode:
-    for cached in (code_of, sources._read):
+    for cached in (code_of, sources._read, sources._public_names):
         cached.cache_clear()
     return code_of(source)
 
@@ -106,6 +106,30 @@ def test_a_users_file_is_hashed_with_the_modules_beside_it(tmp_path: Path) -> No
         seen.append(fresh(source))
     assert len(set(seen)) == len(seen)
     assert seen[0].kernels != fresh(NAIVE).kernels
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("stages/classic/r3_cublas.py", True),  # by its id
+        ("stages/classic/r2_async_metrics.py", True),  # from which that one climbs
+        ("stages/engine/recipe.py", True),  # the origin of Gemm
+        ("common/trainer.py", True),
+        ("stages/classic/r5_cudnn_softmax.py", False),
+        ("stages/references/torch_common.py", False),  # other names of the public module
+        ("stages/registry.py", False),
+    ],
+)
+@pytest.mark.parametrize("call", ["rung('cublas')", "stages.rung('cublas')"])
+def test_a_user_s_file_follows_what_it_takes_from_the_public_module(
+    tree: Path, tmp_path: Path, call: str, file: str, changed: bool
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(f"from stages import Gemm, EpochMetrics, rung\nSTAGE = {call}.climb('mine', 'Mine', gemm=Gemm)\n")
+    before = fresh(f"{mine}:STAGE")
+    with (tree / file).open("a") as text:
+        text.write(PLANTED[".py"])
+    assert (fresh(f"{mine}:STAGE") != before) is changed
 
 
 def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""The public module has what a stage file needs, at no cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stages
+from common.errors import UsageError
+from stages import Gemm, rung
+from stages.registry import load_all
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in stages.__all__:
+        assert getattr(stages, name).__doc__ or name in ("Array", "Group", "Precision"), name
+    for name in ("Stage", "Trainer", "Params", "EpochMetrics", "Problem", "Split", "Gemm", "Setup", "Array", "rung"):
+        assert name in stages.__all__
+        assert f"`{name}`" in str(stages.__doc__) or f"{name}(" in str(stages.__doc__)
+
+
+def test_importing_it_imports_no_gpu_library_and_no_rung() -> None:
+    check = "import stages, sys; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"cupy", "cuda", "torch", "jax", "nvmath", "matplotlib", "stages.registry", "ladder", "reports"}
+
+
+def test_a_rung_is_found_by_its_id() -> None:
+    assert rung("cublas") is load_all()["cublas"].stage
+
+    class Mine(Gemm):
+        def __call__(self, *_: object, **__: object) -> None: ...
+
+    mine = rung("cublas").climb("mine", "Mine", gemm=Mine)
+    assert (mine.below, mine.changed, mine.precision, mine.needs) == ("cublas", "gemm: Mine", "float32", ("cuda",))
+
+
+def test_an_unknown_id_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"stage 'cublass': .*did you mean cublas\?"):
+        rung("cublass")

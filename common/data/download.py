@@ -127,7 +127,7 @@ def _verified(raw: bytes, name: str) -> Idx:
 
 
 def _keep(raw: bytes, path: Path) -> None:
-    """Write the file in one step; where that fails this run goes on with its copy, and the next one downloads again."""
+    """Save the file to the cache; on failure this run uses its copy, and the next one downloads again."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, raw)

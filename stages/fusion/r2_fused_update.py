@@ -15,7 +15,7 @@ by less than that.
 
 Found: recorded on an H200: 16.7 us instead of 17.4 for 784-10, 35.9 instead of 36.5 for 784-256-10, 46.6 instead of
 48.4 for 784-1024-10: half of the estimate. sgd_update's 1.1 us are gone, but the product that reads the old weights
-takes 0.2 us longer, and the bias kernel 0.15. 784-4096x3-10 takes 357 instead of 453 us, 96 less where 60 were
+takes 0.2 us longer, and the bias kernel 0.14. 784-4096x3-10 takes 357 instead of 453 us, 96 less where 60 were
 expected; the rest is not explained.
 """
 

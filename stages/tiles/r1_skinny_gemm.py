@@ -27,7 +27,7 @@ from stages.tiles.tile_gemm import TileGemm
 
 
 class SkinnyGemm(TileGemm):
-    """Tiles or cuBLASLt, in float32."""
+    """Our tiles or cuBLASLt, in float32."""
 
 
 STAGE = r3_fused_epilogue.STAGE.climb("skinny-gemm", "Skinny GEMM", gemm=SkinnyGemm)

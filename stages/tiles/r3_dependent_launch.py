@@ -34,7 +34,7 @@ class DependentEpoch(GraphEpoch):
     """A captured epoch of kernels that start early and wait for their predecessor."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    are_dependents: ClassVar[bool] = True  # its kernels, so that less than a node lies between them
+    are_dependents: ClassVar[bool] = True  # less than a node's time lies between kernels
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         with setup.device.dependent():

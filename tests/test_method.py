@@ -15,11 +15,11 @@ from ladder.measure.displacement import Displacement
 from ladder.measure.timing import Plan
 from ladder.records.run import Precision
 from ladder.verify.gates import (
-    LATE,
+    LATE_START_ALLOWANCE,
     LIMITS,
     TEST_ACCURACY,
     TRAINING_ACCURACY,
-    VALIDATION_LOSS,
+    VALIDATION_LOSS_LIMIT,
     FirstBatches,
     verify_displacements,
     verify_final,
@@ -86,6 +86,6 @@ def test_the_limits_of_the_accuracies_are_in_the_document() -> None:
     (training,) = re.findall(r"Training accuracy may differ by ([\d.]+)\.\s", text)
     assert float(training) == TRAINING_ACCURACY
     (late,) = re.findall(r"(\d+) % of those that it has wrong in an epoch are allowed as well", text)
-    assert int(late) / 100 == LATE
+    assert int(late) / 100 == LATE_START_ALLOWANCE
     (loss,) = re.findall(r"validation's loss by ([\d.]+) for an MLP", text)
-    assert float(loss) == VALIDATION_LOSS
+    assert float(loss) == VALIDATION_LOSS_LIMIT

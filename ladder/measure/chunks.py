@@ -1,4 +1,4 @@
-"""Tensors in float64, piece by piece: sums over the parameters of a wide network, none of which fits into a cache."""
+"""Iterates over large tensors in float64 chunks: a wide network's parameters would not fit into a cache."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-PIECE = 1 << 16  # numbers: some pieces of that fit into a core's cache, and NumPy's calls cost little beside them
+CHUNK_ELEMENTS = 1 << 16  # several chunks fit into a core's cache, and NumPy's overhead per call is small
 
 
-def in_pieces(*tensors: NDArray[np.floating]) -> Iterator[tuple[NDArray[np.float64], ...]]:
-    """The same elements of tensors of one shape, in order, so many at once."""
+def in_chunks(*tensors: NDArray[np.floating]) -> Iterator[tuple[NDArray[np.float64], ...]]:
+    """Corresponding chunks of tensors of one shape, flattened, in order, as float64."""
     flat = [np.ravel(tensor) for tensor in tensors]
-    for begin in range(0, flat[0].size, PIECE):
-        yield tuple(numbers[begin : begin + PIECE].astype(np.float64) for numbers in flat)
+    for begin in range(0, flat[0].size, CHUNK_ELEMENTS):
+        yield tuple(elements[begin : begin + CHUNK_ELEMENTS].astype(np.float64) for elements in flat)

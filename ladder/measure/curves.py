@@ -1,8 +1,7 @@
-"""Loss and accuracy within epochs: one more run through a stage's own code, in parts of an epoch, which is not timed.
+"""Records loss and accuracy within epochs, in one more run of a stage's own code that is not timed.
 
-A trainer tells the metrics of an epoch and of nothing shorter, since a captured graph cannot be looked into. So each
-part of an epoch has a trainer of its own, whose epoch is that part; the parameters go from one to the next. That is
-the same run, step for step.
+A trainer reports metrics per epoch only, since a captured graph cannot be interrupted. So each part of an epoch gets a
+trainer of its own, whose epoch is that part, and the parameters pass from one to the next: step for step the same run.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ Build = Callable[[Problem, Split], Trainer]
 def record_curve(
     build: Build, problem: Problem, data: Dataset, params: Params, curve_steps: int, fence: Fence
 ) -> Curve:
-    """Train from `params` for all epochs, with a training point every `curve_steps` and a validation point an epoch."""
+    """Train from `params` for all epochs; a training point every `curve_steps` steps, a validation point per epoch."""
     steps = problem.steps(len(data.train.images))
     parts = windows(steps, curve_steps)
-    often = replace(problem, metrics_every=1)
-    trainers = [build(often, Split(*part_of(data.train, problem, part))) for part in parts]
+    every_epoch = replace(problem, metrics_every=1)
+    trainers = [build(every_epoch, Split(*part_of(data.train, problem, part))) for part in parts]
     curve = Curve([], [])
     for epoch in range(problem.epochs):
         for part, trainer in zip(parts, trainers, strict=True):
@@ -47,16 +46,16 @@ def record_curve(
 
 
 def windows(steps: int, size: int) -> list[range]:
-    """The steps of an epoch in parts of so many; the last may be shorter."""
+    """The steps of an epoch, divided into parts of `size`; the last may be shorter."""
     return [range(begin, min(begin + size, steps)) for begin in range(0, steps, size)]
 
 
 def part_of(train: Split, problem: Problem, part: range) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """The images (N, I) and labels (N,) of some steps of an epoch."""
+    """The images (N, I) and labels (N,) of these steps of an epoch."""
     rows = slice(part.start * problem.batch_size, part.stop * problem.batch_size)
     return train.images[rows], train.labels[rows]
 
 
 def point(step: int, loss: float, accuracy: float) -> CurvePoint:
-    """A point as results keep it."""
+    """A point of a curve; values that are not finite become None."""
     return CurvePoint(step, *(value if math.isfinite(value) else None for value in (loss, accuracy)))

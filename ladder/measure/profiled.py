@@ -1,4 +1,4 @@
-"""What a stage's process does to be profiled, once all that is timed has been timed."""
+"""Runs a trainer's epochs for a profiler, after all timed runs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ladder.profile.trace import Trace
 
 @dataclass(frozen=True)
 class Sample:
-    """The epochs of a run that are profiled, and the share of a run's epochs that each stands for."""
+    """The epochs of a run to profile, and the share of the run's epochs that each represents."""
 
     epochs: tuple[int, ...]
     weights: tuple[float, ...]
 
 
 def sample_of(problem: Problem, epochs: int) -> Sample:
-    """Two neighbours out of a run of `epochs` epochs, of which the second computes metrics where these are sparse.
+    """Two consecutive epochs of a run of `epochs` epochs; with sparse metrics, the second one computes them.
 
-    Where only some epochs are followed by validation, the first of each kind.
+    If only some epochs are followed by validation: the first epoch of each combination of metrics and validation.
     """
     if problem.validate_every > 1:
         kinds = [(problem.metrics_due(epoch), problem.validation_due(epoch)) for epoch in range(epochs)]
@@ -38,7 +38,7 @@ def sample_of(problem: Problem, epochs: int) -> Sample:
 
 
 class Profiled:
-    """A trainer whose epochs are run for a profile; it has been trained before, so that it is warm."""
+    """A warm trainer, whose sampled epochs run under a profiler."""
 
     def __init__(
         self, trainer: Trainer, sample: Sample, fence: Callable[[], None], validation: Validation | None = None
@@ -49,12 +49,12 @@ class Profiled:
         self._validation = validation
 
     def warm_up(self) -> None:
-        """The epochs, for nobody to see."""
+        """Run the epochs without a profiler."""
         for epoch in self.sample.epochs:
             self._run(epoch)
 
     def record(self) -> Trace:
-        """The epochs under CUPTI."""
+        """Run the epochs under CUPTI."""
         return cupti.record(self.sample.epochs, self._run)
 
     def show(self, stage: str) -> None:

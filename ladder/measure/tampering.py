@@ -1,8 +1,8 @@
-"""Whether a stage has replaced what it is measured by.
+"""Detects a stage that replaced the functions that measure it.
 
-A stage is a guest in the harness's process, and Python lets a guest rearrange the furniture: a clock that runs slower,
-a fence that does not wait. What the harness measures with is remembered before a stage is imported, and looked at after
-every run. Who is out to deceive finds ways that leave no trace; docs/method.md says so.
+A stage runs in the harness's process, where Python lets it replace any function: by a slower clock, or a fence that
+does not wait. The functions are recorded before the stage is imported and compared after every run. A determined
+cheat can evade this; docs/method.md says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 
 
 class Originals:
-    """The functions, the classes and their methods of some modules as they were."""
+    """The functions, classes and methods of some modules at the time of construction."""
 
     def __init__(self, modules: Iterable[ModuleType]) -> None:
         owners = [owner for module in modules for owner in (module, *_classes_of(module))]
@@ -24,7 +24,7 @@ class Originals:
         ]
 
     def check(self) -> None:
-        """Raise TamperedError where one is another now."""
+        """Raise TamperedError if any of them has been replaced."""
         for owner, name, value, code in self._seen:
             now = vars(owner).get(name)
             if now is not value or _code(now) is not code:
@@ -32,15 +32,15 @@ class Originals:
 
 
 class TamperedError(Exception):
-    """A stage has laid hands on the harness."""
+    """A stage replaced a function of the harness."""
 
 
 def _classes_of(module: ModuleType) -> list[ModuleType | type]:
-    """The classes that the module defines."""
+    """The classes defined in the module."""
     return [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
 
 
 def _code(value: object) -> CodeType | None:
-    """What a function of Python's own does; None for a class, or a function of C."""
+    """The code of a Python function; None for a class or a C function."""
     code = getattr(value, "__code__", None)
     return code if isinstance(code, CodeType) else None

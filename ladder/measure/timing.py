@@ -1,7 +1,7 @@
-"""The clock: how one sample is taken, and how many are affordable.
+"""Times training runs, and plans how many of them fit into a budget.
 
-One sample is a whole training run, timed on the host from fence to fence, since what the host does between launches
-is half of what this ladder is about. CUDA events around the same run give the device's own time.
+A sample is a whole training run, timed on the host from fence to fence: the host's work between launches is half of
+this ladder's subject. CUDA events around the same run give the device's own time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from common.trainer import EpochMetrics, Trainer
 
 Fence = Callable[[], None]
 Clock = Callable[[], float]
-SCHEDULER_DELAY_S = 0.002  # for which a scheduler may let a process wait, wherever it stands
-COPY_S_PER_BYTE = 2e-9  # there and back at 1 GB/s, slower than any bus: that copying is no work
+SCHEDULER_DELAY_S = 0.002  # by which the operating system may delay a process at any point
+COPY_S_PER_BYTE = 2e-9  # to the device and back at 1 GB/s, slower than any bus; not counted as untimed work
 
 
 class Events(Protocol):
-    """Two marks on the stage's stream, as `common.cuda.clock.EventPair` makes them."""
+    """Two events on the stage's stream, such as `common.cuda.clock.EventPair`."""
 
     def begin(self) -> None:
-        """Mark the begin."""
+        """Mark the start."""
 
     def end(self) -> None:
         """Mark the end."""
@@ -36,29 +36,29 @@ class Events(Protocol):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How many timed runs of how many epochs a process is to make, and how many warm-ups before them."""
+    """The runs of one process."""
 
-    epochs: int
-    repeats: int
-    warmups: int
+    epochs: int  # per timed run
+    repeats: int  # timed runs
+    warmups: int  # runs before them
 
 
 @dataclass(frozen=True)
 class Validation:
-    """A look at the test images within a run: how, and after which epochs, counted from 0."""
+    """Validation on the test images within a run."""
 
     validate: Callable[[], EpochMetrics]
-    due: Callable[[int], bool]
+    due: Callable[[int], bool]  # after this epoch, counted from 0?
 
 
 @dataclass(frozen=True)
 class Run:
-    """One whole training run: its time in seconds, and what it saw, by epoch from 0, in those that computed it."""
+    """One whole training run: its times, and its metrics by epoch from 0."""
 
     seconds: float
     gpu_seconds: float | None
-    metrics: dict[int, EpochMetrics]
-    loading_s: float  # what `load_params` took before, the device's part included
+    metrics: dict[int, EpochMetrics]  # of the epochs that computed them
+    loading_s: float  # time of `load_params` before the run, the device's part included
     validations: dict[int, EpochMetrics] = field(default_factory=dict)  # on the test images, after these epochs
 
 
@@ -72,7 +72,7 @@ def timed_run(
     events: Events | None = None,
     validation: Validation | None = None,
 ) -> Run:
-    """Train from `params` for so many epochs; the parameters stay in the trainer for whoever verifies them."""
+    """Train from `params` for `epochs` epochs; the trained parameters stay in the trainer."""
     loading = clock()
     trainer.load_params(params)
     metrics, validations = {}, {}
@@ -95,7 +95,10 @@ def timed_run(
 
 
 def read_late(trainer: Trainer, clock: Clock) -> tuple[Params, float]:
-    """The parameters after a run, and what reading them takes longer than doing so again: work that was left for it."""
+    """The parameters after a run, and the seconds by which reading them first takes longer than again.
+
+    A trainer that defers work until its parameters are read spends that time outside of the timer.
+    """
     begin = clock()
     params = trainer.read_params()
     between = clock()
@@ -104,10 +107,9 @@ def read_late(trainer: Trainer, clock: Clock) -> tuple[Params, float]:
 
 
 def share_outside(runs: Sequence[Run], late_s: Sequence[float], parameter_bytes: int) -> float:
-    """What loading and late reading take, by what the run between them takes; of the run where that is least.
+    """The time for loading parameters and for deferred work (`late_s`), relative to the run between; the least share.
 
-    What copying takes is not counted, and a run is counted as `SCHEDULER_DELAY_S` longer, which is nothing to one
-    worth measuring.
+    The time of copying is subtracted. `SCHEDULER_DELAY_S` is added to each run, which matters only to very short ones.
     """
     copying = parameter_bytes * COPY_S_PER_BYTE
     return min(
@@ -117,9 +119,9 @@ def share_outside(runs: Sequence[Run], late_s: Sequence[float], parameter_bytes:
 
 
 def run_numbers(plan: Plan) -> list[int]:
-    """A number for each run, warm-ups first: the timed ones count from 0, in an order that nobody knows beforehand.
+    """A number for each run, warm-ups first; the timed runs count from 0, in random order.
 
-    Number 0 is judged. It is there for every stage, however many runs it makes, and no stage can tell it from the rest.
+    The gates verify number 0, which every stage has, however many runs it makes. No stage can tell which run it is.
     """
     return [
         *range(plan.repeats, plan.repeats + plan.warmups),
@@ -128,10 +130,10 @@ def run_numbers(plan: Plan) -> list[int]:
 
 
 def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: int) -> Plan:
-    """What of `wanted` fits into the budget of one process, given what an epoch takes; never less than one epoch.
+    """The part of `wanted` that fits into one process's budget, given the time of an epoch; at least one epoch.
 
-    Runs are given up before epochs. Where it can, the number of epochs stays a multiple of `metrics_every`, so that
-    metrics computed in every so many epochs are neither missed nor weighted twice.
+    Runs are dropped before epochs. If possible, the number of epochs stays a multiple of `metrics_every`, so that
+    sparse metrics keep their share of the time.
     """
     if epoch_s <= 0:
         return wanted
@@ -139,7 +141,7 @@ def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: in
     runs = (affordable - wanted.warmups * warmup_epochs(wanted.epochs, metrics_every)) // wanted.epochs
     if runs > 0:
         return Plan(wanted.epochs, min(wanted.repeats, runs), wanted.warmups)
-    # Too slow even for one run and its warm-ups: the epochs before have warmed it up, and one run must do.
+    # Too slow for even one run with warm-ups: one shorter run, which earlier epochs have warmed up.
     epochs = min(wanted.epochs, max(affordable, 1))
     if metrics_every < epochs < wanted.epochs:
         epochs -= epochs % metrics_every
@@ -147,7 +149,7 @@ def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: in
 
 
 def warmup_epochs(epochs: int, metrics_every: int) -> int:
-    """How long a warm-up is where a run has so many epochs: half of it, and where it can with an epoch of metrics."""
+    """The epochs of a warm-up: half of a run's, but enough to include an epoch with metrics if the run has one."""
     return min(epochs, max(metrics_every, epochs // 2))
 
 
@@ -164,7 +166,7 @@ def measure(
     after_run: Callable[[int], None] = lambda number: None,  # noqa: ARG005
     validation: Validation | None = None,
 ) -> tuple[list[Run], list[Run]]:
-    """The warm-ups and the timed runs of one process, each from the parameters of its number, new to the trainer."""
+    """Run the warm-ups and the timed runs of one process; each starts from the parameters of its own number."""
     runs = []
     for number in numbers:
         epochs = plan.epochs if number < plan.repeats else warmup_epochs(plan.epochs, metrics_every)

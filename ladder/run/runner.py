@@ -38,7 +38,7 @@ from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
 from ladder.verify.gates import (
     FirstBatches,
-    tested,
+    evaluate_final,
     verify_displacements,
     verify_final,
     verify_first_update,
@@ -415,7 +415,7 @@ class Runner:
             checks.append(verify_timer(result.share_outside))
         final = load_params(folder / "final.npy", problem)
         oracle = self._oracles[run_number(job.round, 0)]
-        evaluated, epochs = tested(final, test.images, test.labels), result.plan.epochs
+        evaluated, epochs = evaluate_final(final, test.images, test.labels), result.plan.epochs
         accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
         checks += verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
         checks += verify_validation(problem, precision, epochs, result.validations, oracle, evaluated, len(test.images))

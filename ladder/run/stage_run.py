@@ -18,7 +18,7 @@ from ladder.records.profile import Profile, Tool
 from ladder.records.run import Check, Curve, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.records.statistics import Interval, median_interval
 from ladder.run.sources import code_of
-from ladder.verify.gates import TIMER, verify_speed, worst_of
+from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from stages.registry import Entry
 
 
@@ -105,7 +105,7 @@ class StageRun:
         failed = [one.what for one in self._checks if not one.passed]
         disturbed = any(process.round == round_ and process.disturbed for process in self.processes)
         repeated = [process.round for process in self.set_aside].count(round_)
-        return self.status == "failed" and failed == [TIMER] and disturbed and repeated < limit
+        return self.status == "failed" and failed == [TIMER_CHECK] and disturbed and repeated < limit
 
     def set_round_aside(self, round_: int) -> list[str]:
         """Exclude a round's process from the times, if it was measured; returns what disturbed it."""

@@ -1,7 +1,6 @@
-"""The oracle's training runs, made once for all stages: every round's verified run starts from the same parameters.
+"""Trains the float64 oracle once for all stages, from the parameters of each round's verified run.
 
-They are made in processes of their own, side by side, before anything is timed, so that they neither disturb a
-measurement nor are repeated for each stage.
+The runs have processes of their own, side by side, before anything is timed: so they disturb no measurement.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement
 from ladder.records.run import Curve
 
-MOST = float(np.finfo(np.float32).max)  # a loss beyond that, or no number at all, is none in any precision
+LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
 Float64Params = tuple[list[Float64Array], list[Float64Array]]
 
 
 @dataclass
 class OracleRun:
-    """What the oracle knew after each epoch; its parameters only where they can be compared.
+    """The oracle after each epoch; with its parameters only if a stage's can be compared with them.
 
-    Softmax regression is convex, so that rounding stays what it was, and so is any network that starts from zeros;
-    other ReLU networks part company within an epoch.
+    That is the case for softmax regression and for any network that starts from zeros: both are convex, so rounding
+    errors do not grow. Other ReLU networks diverge within an epoch.
     """
 
     epochs: list[OracleEpoch] = field(default_factory=list)
@@ -51,13 +50,13 @@ class OracleRun:
     params: list[Float64Params | None] = field(default_factory=list)
     displacements: list[Displacement] = field(default_factory=list)
     curve: Curve = field(default_factory=Curve)
-    """By epochs, or as finely as was asked for."""
+    """One point per epoch, or as many as requested."""
 
 
 def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float, curve_steps: int = 0) -> OracleRun:
-    """Train from the parameters of run number `run` for all epochs or until the budget is spent (one at least).
+    """Train from the parameters of run number `run`, for all epochs or until the budget is spent (at least one epoch).
 
-    Run None is one epoch from zeros. The curve has a point every `curve_steps`; 0 is once an epoch.
+    Run None is one epoch from zeros. The curve has a point every `curve_steps` steps; 0 means one per epoch.
     """
     data = Dataset.load_saved(dataset)
     initial = zero_params(problem) if run is None else initial_params(problem, run)
@@ -83,7 +82,7 @@ def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float, c
 
 
 def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
-    """What a whole epoch saw, of its parts."""
+    """Loss and accuracy of an epoch, as the mean over its parts weighted by their steps."""
     if len(seen) == 1:
         return seen[0]
     steps = sum(map(len, parts))
@@ -97,71 +96,72 @@ def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
 def compute_all(
     problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float, curve_steps: int = 0
 ) -> dict[int | None, OracleRun]:
-    """Several runs by their number, side by side on the cores there are, within the budget together.
+    """Train several runs by number, side by side on the usable cores, within one common budget in seconds.
 
-    Raises UsageError when training diverges, even in float64, or when there is no memory for it.
+    Raises UsageError if training diverges in float64 or the host runs out of memory.
     """
     workers = min(len(runs), cores_usable())
     share = (max(1, cores_usable() // workers),)
     done: dict[int | None, OracleRun] = {}
     with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
         share_s = budget_s * workers / len(runs)
-        try:  # already here: a Ctrl-C that came while nobody heard it is told when the workers have been started
-            with _deaf_to_ctrl_c(), _silent(), _without_main():
+        try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
+            with _ctrl_c_held_back(), _silent_stderr(), _without_main():
                 futures = {run: pool.submit(compute, problem, dataset, run, share_s, curve_steps) for run in runs}
             done = {run: future.result() for run, future in futures.items()}
         except BrokenProcessPool as error:
-            raise UsageError(f"hidden {problem.hidden}: the float64 oracle ran out of memory; choose less") from error
-        except BaseException:  # Ctrl-C above all: on leaving, the pool waits for workers that have a minute's work
+            layers = ",".join(map(str, problem.hidden))
+            raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; choose smaller layers") from error
+        except BaseException:  # mostly Ctrl-C: closing the pool would wait for workers with a minute's work left
             for worker in active_children():
                 worker.kill()
             raise
-    if not all(epoch.mean_loss < MOST for run in done.values() for epoch in run.epochs):
+    if not all(epoch.mean_loss < LOSS_LIMIT for run in done.values() for epoch in run.epochs):
         rate = problem.learning_rate
-        raise UsageError(f"learning rate {rate}: training diverges, even in float64; choose a smaller one")
+        raise UsageError(f"learning rate {rate}: training diverges even in float64; choose a smaller one")
     return done
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes that are started here do not hear Ctrl-C, which goes to all: whoever started them ends them.
+def _ctrl_c_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back inside the context, also for processes started in it: this process ends them itself.
 
-    The mask is for them, who inherit it. Here it is not enough: a thread of a library may be the one that is told, and
-    an interrupt between starting a process and knowing of it would leave that one alone.
+    Started processes inherit the signal mask. In this process the mask is not enough, since a library's thread may
+    receive the signal: an interrupt before the pool knows a new process would leave that process running.
     """
-    came: list[int] = []
-    alone = current_thread() is main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if alone else None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    received: list[int] = []
+    in_main_thread = current_thread() is main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number)) if in_main_thread else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if alone:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main_thread:
             signal.signal(signal.SIGINT, handler)
-    if came:
+    if received:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """Processes that are started here say nothing on stderr: one whose parent ends while it starts would do so.
+def _silent_stderr() -> Iterator[None]:
+    """Silence stderr for processes started inside: one whose parent ends while it starts would print a traceback.
 
-    What goes wrong once it works is told through the pool.
+    Errors of their actual work are raised through the pool.
     """
-    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     try:
         yield
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
-        os.close(nowhere)
+        os.close(null)
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Processes that are started here do not import this program, which may take them longer than their work."""
+    """Keep processes started inside from importing the main program, which may take longer than their work."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -171,7 +171,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _begin(threads: int) -> None:
-    """Set up a process: it ends with the harness, and leaves the other cores to the others' BLAS."""
+    """Initialise a worker: it ends with the harness, and its BLAS uses `threads` threads."""
     die_with_parent()
-    np.seterr(all="ignore")  # divergence is told in one line
+    np.seterr(all="ignore")  # divergence is reported in one line
     limit_blas_threads(threads)

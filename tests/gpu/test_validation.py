@@ -6,7 +6,7 @@ import pytest
 
 from common.problem import Problem, initial_params
 from common.trainer import Trainer, ValidatingTrainer
-from ladder.verify.gates import MOVED_IMAGES
+from ladder.verify.gates import FLIPPED_IMAGES
 from stages.registry import Entry
 from tests.gpu.test_rungs import RUNGS, STAGES, build
 from tests.stages.engine.test_step import assert_validates, random_split
@@ -23,7 +23,7 @@ def test_it_says_what_float64_makes_of_its_parameters(entry: Entry, hidden: tupl
     problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=batch)
     trainer = build(entry, problem, random_split(3 * batch, 49, 10))
     test, precision = random_split(5 * batch + batch // 2, 49, 10, seed=1), entry.stage.precision
-    moved = MOVED_IMAGES[precision] + 1.001 / len(test.images)
+    moved = FLIPPED_IMAGES[precision] + 1.001 / len(test.images)
     assert_validates(trainer, problem, test, LOSS[precision], moved)
 
 

@@ -1,4 +1,4 @@
-"""Pieces of tensors: all elements once and in order, in float64, and sums that are those of the whole."""
+"""Chunks of tensors: every element once and in order, in float64."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from ladder.measure import chunks
-from ladder.measure.chunks import in_pieces
+from ladder.measure.chunks import in_chunks
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (7, 11), (7, 10), (140,)])
-def test_every_element_comes_once_and_in_order(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "PIECE", 70)
+def test_every_element_occurs_once_and_in_order(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 70)
     numbers = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-    halves = np.asfortranarray(numbers / 2)  # as a library may leave a matrix
-    found = list(in_pieces(numbers, halves))
+    halves = np.asfortranarray(numbers / 2)  # another memory order
+    found = list(in_chunks(numbers, halves))
     assert all(one.dtype == other.dtype == np.float64 and one.size == other.size <= 70 for one, other in found)
     one, other = (np.concatenate([np.empty(0), *sides]) for sides in (zip(*found, strict=True) if found else ([], [])))
     assert one.tolist() == numbers.ravel().tolist()
     assert (2 * other).tolist() == one.tolist()
 
 
-def test_what_is_no_number_stays_so() -> None:
-    ((piece,),) = in_pieces(np.array([1, np.nan, np.inf], np.float32))
-    assert piece.tolist() == pytest.approx([1, np.nan, np.inf], nan_ok=True)
+def test_nan_and_infinity_are_kept() -> None:
+    ((chunk,),) = in_chunks(np.array([1, np.nan, np.inf], np.float32))
+    assert chunk.tolist() == pytest.approx([1, np.nan, np.inf], nan_ok=True)

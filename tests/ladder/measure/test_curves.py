@@ -1,4 +1,4 @@
-"""Curves: the very run that the oracle makes, in parts; a stage that has none keeps its row."""
+"""Curves: the recorded run equals the oracle's, in parts; a stage without a curve keeps its result."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def losses(curve: Curve | None) -> list[float]:
     return [seen.loss or 0.0 for seen in curve.training + curve.validation]
 
 
-def test_an_epoch_is_cut_into_parts() -> None:
+def test_an_epoch_is_divided_into_parts() -> None:
     assert windows(16, 5) == [range(5), range(5, 10), range(10, 15), range(15, 16)]
     assert windows(16, 16) == windows(16, 99) == [range(16)]
 
 
 @pytest.mark.parametrize("hidden", [(), (12,)])
-def test_a_recorded_run_is_the_run_itself(hidden: tuple[int, ...]) -> None:
+def test_a_recorded_run_equals_the_whole_run(hidden: tuple[int, ...]) -> None:
     problem, data = small_problem(hidden=hidden), small_dataset()
     params = initial_params(problem, 3)
     curve = record_curve(NumpyTrainer, problem, data, params, 5, lambda: None)
@@ -46,7 +46,7 @@ def test_a_recorded_run_is_the_run_itself(hidden: tuple[int, ...]) -> None:
     assert curve.validation[-1].accuracy == tested.accuracy
 
 
-def test_evaluation_is_that_of_the_formula() -> None:
+def test_evaluation_follows_the_formula() -> None:
     problem, data = small_problem(hidden=()), small_dataset()
     params = initial_params(problem, 0)
     logits = data.test.images / 256.0 @ params.weights[0].astype(np.float64)
@@ -59,7 +59,7 @@ def test_evaluation_is_that_of_the_formula() -> None:
     assert np.isnan([broken.mean_loss, broken.accuracy]).all()
 
 
-def test_a_run_records_curves_beside_the_oracles_and_a_defect_shows(tmp_path: Path) -> None:
+def test_a_run_records_curves_beside_the_oracles_where_a_defect_shows(tmp_path: Path) -> None:
     runner = prepare(
         tmp_path, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NO_PARTS", problem=small_problem(hidden=(12,)),
         curve_steps=5, rounds=2, repeats=1,
@@ -94,7 +94,7 @@ def test_the_oracles_epochs_are_the_same_in_parts(tmp_path: Path) -> None:
     assert [seen.step for seen in whole.curve.training] == [16, 32]
 
 
-def test_without_being_asked_there_are_none(tmp_path: Path) -> None:
+def test_curves_are_recorded_only_on_request(tmp_path: Path) -> None:
     results = prepare(tmp_path, NUMPY).run(Watcher())
     assert results.stages[0].curve is None
     assert results.oracle is not None

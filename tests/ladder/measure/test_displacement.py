@@ -1,4 +1,4 @@
-"""How far a run came, and what is left of where it began."""
+"""Displacement: the distance of a run and the share of the initial weights that remains."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def displacement(final: Params) -> Displacement:
     return Displacement.of(START, final.weights, final.biases)
 
 
-def test_who_stays_keeps_all_and_who_began_elsewhere_next_to_nothing() -> None:
+def test_a_still_run_retains_all_and_other_initial_weights_almost_nothing() -> None:
     assert displacement(START).distance == 0.0
     assert displacement(START).retained == pytest.approx(1.0)
     assert abs(displacement(ELSEWHERE).retained) < 0.1
     assert Displacement.of(zero_params(PROBLEM), START.weights, START.biases).retained == 0.0
 
 
-def test_biases_count_for_the_distance() -> None:
+def test_biases_count_in_the_distance() -> None:
     moved = Params(START.weights, tuple(bias + np.float32(0.5) for bias in START.biases))
     assert displacement(moved).distance == pytest.approx(0.5 * math.sqrt(68))
 
@@ -37,11 +37,11 @@ def test_biases_count_for_the_distance() -> None:
 @pytest.mark.parametrize(
     "other", [Params(START.weights[:1], START.biases[:1]), Params(START.weights[::-1], START.biases)]
 )
-def test_another_network_is_no_way(other: Params) -> None:
+def test_another_networks_shapes_give_nan(other: Params) -> None:
     assert math.isnan(displacement(other).distance)
 
 
-def test_what_is_no_number_fails() -> None:
+def test_a_displacement_that_is_nan_fails() -> None:
     oracle = OracleRun(displacements=[Displacement(1.0, 1.0)])
     none = Displacement(math.nan, math.nan)
     for displacements in ({}, {0: none}, {0: Displacement(0.0, 1.0)}, {0: Displacement(1.0, math.nan)}):
@@ -52,7 +52,7 @@ def test_what_is_no_number_fails() -> None:
     assert not verify_timer(math.nan).passed
 
 
-def test_a_run_that_went_less_than_half_the_oracle_s_way_fails_and_a_little_chaos_passes() -> None:
+def test_a_run_of_less_than_half_the_oracles_distance_fails_and_small_differences_pass() -> None:
     oracle = OracleRun(displacements=[Displacement(2.0, 1.1)])
     for seen, passes in (
         (Displacement(1.9, 1.2), True),

@@ -1,4 +1,4 @@
-"""What a new trainer asks of allocators until the end of its first epoch."""
+"""Allocator calls of a new trainer, until the end of its first epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stages.registry import load_all
 from tests.ladder.harness import small_dataset, small_problem
 
 
-def test_allocators_are_counted_before_and_in_the_first_epoch_of_a_trainer_of_its_own(
+def test_allocator_calls_are_counted_while_a_separate_trainer_is_built_and_in_its_first_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[str] = []

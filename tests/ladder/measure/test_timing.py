@@ -1,4 +1,4 @@
-"""The clock and the plan, with a fake clock and a fake fence."""
+"""Timing and planning of runs, with a fake clock and a fake fence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARAMS = Params((), ())
 
 
 class FakeTrainer:
-    """An epoch takes a second of the fake clock, and another second on the device that only the fence sees."""
+    """A trainer whose epoch takes one second on the host and one on the device, which only the fence waits for."""
 
     device: Literal["cpu", "gpu"] = "cpu"
     cuda_stream: int | None = None
@@ -76,12 +76,12 @@ def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
     assert run.gpu_seconds is None
 
 
-def test_validation_is_inside_of_the_time_after_the_epochs_that_are_due() -> None:
+def test_validation_is_timed_after_the_epochs_that_are_due() -> None:
     trainer = FakeTrainer()
 
     def validate() -> EpochMetrics:
         trainer.log.append("validate")
-        trainer.fence()  # it reads what it says
+        trainer.fence()  # reading the result waits
         trainer.now += 10.0
         return EpochMetrics(0.25, 0.95)
 
@@ -116,20 +116,20 @@ def test_every_run_starts_from_the_parameters_of_its_number() -> None:
     assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
 
 
-def test_timed_runs_count_from_0_in_an_order_that_nobody_foretells() -> None:
+def test_timed_runs_count_from_0_in_random_order() -> None:
     drawn = [run_numbers(Plan(epochs=2, repeats=3, warmups=2)) for _ in range(200)]
     assert all(numbers[:2] == [3, 4] and sorted(numbers[2:]) == [0, 1, 2] for numbers in drawn)
     assert {numbers.index(0) for numbers in drawn} == {2, 3, 4}
 
 
-def test_what_is_left_for_reading_the_parameters_is_seen() -> None:
+def test_work_deferred_to_reading_the_parameters_is_measured() -> None:
     trainer = FakeTrainer()
     trainer.unread = 3.0
     assert read_late(trainer, trainer.clock) == (PARAMS, 3.0)
     assert read_late(trainer, trainer.clock) == (PARAMS, 0.0)
 
 
-def test_the_share_outside_of_the_timer_is_that_of_the_best_run() -> None:
+def test_the_untimed_share_is_the_best_runs() -> None:
     run = Run(1.0, None, {}, loading_s=0.1)
     assert share_outside([run, run], [0.1, 5.0], 0) == pytest.approx(0.2, rel=0.01)
     assert share_outside([run, run], [0.1, 5.0], 50_000_000) == pytest.approx(0.1, rel=0.01)  # for copying 50 MB
@@ -139,7 +139,7 @@ def test_the_share_outside_of_the_timer_is_that_of_the_best_run() -> None:
 
 
 @pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])
-def test_a_warm_up_is_half_a_run_or_as_long_as_it_takes_to_compute_metrics(metrics_every: int, epochs: int) -> None:
+def test_a_warm_up_is_half_a_run_or_long_enough_for_metrics(metrics_every: int, epochs: int) -> None:
     assert warmup_epochs(20, metrics_every) == epochs
     assert warmup_epochs(1, metrics_every) == 1
 
@@ -170,11 +170,11 @@ def test_events_lie_inside_the_fences() -> None:
         (5.0, 0.1, Plan(20, 2, 1)),  # two runs and the warm-up, which is half of one
         (3.0, 0.1, Plan(20, 1, 1)),
         (2.9, 0.1, Plan(20, 1, 0)),  # one run alone
-        (1.95, 0.1, Plan(10, 1, 0)),  # 19 epochs would do, but not at a multiple of ten
+        (1.95, 0.1, Plan(10, 1, 0)),  # 19 epochs fit, but epochs stay a multiple of ten
         (0.75, 0.1, Plan(7, 1, 0)),
-        (0.01, 0.1, Plan(1, 1, 0)),  # never nothing
+        (0.01, 0.1, Plan(1, 1, 0)),  # at least one epoch
         (1.0, 0.0, Plan(20, 3, 1)),  # a clock that did not move
     ],
 )
-def test_what_fits_into_a_budget(budget: float, epoch: float, planned: Plan) -> None:
+def test_a_plan_fits_into_its_budget(budget: float, epoch: float, planned: Plan) -> None:
     assert plan_within(budget, epoch, Plan(20, 3, 1), metrics_every=10) == planned

@@ -1,4 +1,4 @@
-"""Validation inside the timed run: when it happens, what is kept and judged of it, and who cannot do it."""
+"""Validation inside the timed run: when it happens, how it is recorded and checked, and stages without it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stages(folder: Path, *sources: str, **changes: object) -> list[StageResult]:
 
 @pytest.mark.parametrize(("every", "epochs"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3])])
 @pytest.mark.parametrize("hidden", [(), (8,)], ids=str)
-def test_it_follows_every_so_many_epochs_and_is_judged(
+def test_validation_runs_at_its_interval_and_is_checked(
     tmp_path: Path, hidden: tuple[int, ...], every: int, epochs: list[int]
 ) -> None:
     (stage,) = stages(tmp_path, NUMPY, hidden=hidden, epochs=4, validate_every=every)
@@ -40,7 +40,7 @@ def test_it_follows_every_so_many_epochs_and_is_judged(
         assert stage.metrics.validation[-1].accuracy == pytest.approx(stage.metrics.test_accuracy)
 
 
-def test_nothing_is_prepared_measured_or_judged_where_nobody_asks(tmp_path: Path) -> None:
+def test_without_validation_nothing_is_prepared_measured_or_checked(tmp_path: Path) -> None:
     (stage,) = stages(tmp_path, "tests.planted:NOT_TO_BE_ASKED")
     assert (stage.status, stage.reason) == ("passed", None)
     assert stage.metrics is not None
@@ -48,20 +48,20 @@ def test_nothing_is_prepared_measured_or_judged_where_nobody_asks(tmp_path: Path
     assert [check for check in stage.checks if "validation" in check.what] == []
 
 
-def test_a_stage_that_cannot_is_skipped_and_the_others_are_not(tmp_path: Path) -> None:
+def test_only_a_stage_that_cannot_validate_is_skipped(tmp_path: Path) -> None:
     trains, honest = stages(tmp_path, "tests.planted:CANNOT_VALIDATE", NUMPY, validate_every=2)
     assert (trains.status, honest.status) == ("skipped", "passed")
     assert trains.reason == "its trainer has no validate(), which --validate-every 2 asks for; leave that out"
 
 
 @pytest.mark.parametrize("every", [-1, 3])
-def test_it_is_refused_where_no_run_has_so_many_epochs(every: int) -> None:
+def test_an_interval_longer_than_the_run_is_refused(every: int) -> None:
     with pytest.raises(UsageError, match=f"validate every {every}: must be from 1 to the 2 epochs of a run, or 0"):
         small_problem(validate_every=every)
 
 
 def failed(said: dict[int, EpochMetrics], *, logistic: bool, epochs: int = 2) -> set[str]:
-    """The checks that fail what was said, where the truth is a loss of 0.5 and 0.2 and an accuracy of 0.8 and 0.9."""
+    """The checks that fail these metrics; correct are losses of 0.5 and 0.2, accuracies of 0.8 and 0.9."""
     problem = replace(small_problem(hidden=() if logistic else (8,)), epochs=epochs, validate_every=1)
     truth = [OracleEpoch(0.5, 0.8), OracleEpoch(0.2, 0.9)]
     oracle = OracleRun([OracleEpoch(1.0, 0.5), OracleEpoch(0.3, 0.8)], truth)
@@ -73,7 +73,7 @@ TRUE = {0: EpochMetrics(0.5, 0.8), 1: EpochMetrics(0.2, 0.9)}
 LOSS, ACCURACY = "validation of the final parameters, loss", "validation of the final parameters, accuracy"
 
 
-def test_the_truth_passes() -> None:
+def test_correct_validations_pass() -> None:
     assert failed(TRUE, logistic=True) == failed(TRUE, logistic=False) == set()
 
 
@@ -89,10 +89,12 @@ def test_the_truth_passes() -> None:
         ({}, {"validations left out, of those that are due"}),
     ],
 )
-def test_a_lie_is_caught_in_a_network_that_is_chaotic_too(said: dict[int, EpochMetrics], caught: set[str]) -> None:
+def test_invented_validations_are_caught_even_in_a_chaotic_network(
+    said: dict[int, EpochMetrics], caught: set[str]
+) -> None:
     assert failed(said, logistic=False) == caught
 
 
-def test_after_the_oracle_gave_up_the_final_parameters_still_tell() -> None:
+def test_after_the_oracles_last_epoch_the_final_parameters_are_still_compared() -> None:
     said = TRUE | {2: EpochMetrics(0.1, 0.5)}
     assert failed(said, logistic=False, epochs=3) == {LOSS, ACCURACY}

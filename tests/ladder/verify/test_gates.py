@@ -1,4 +1,4 @@
-"""The gates themselves: what is no number fails, and what rounding or chance may do passes."""
+"""The gates: NaN and infinity fail, and differences by rounding or chance pass."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_p
 PROBLEM = Problem(36, 4, (8,), batch_size=8, metrics_every=50)
 SHORT_ORACLE = OracleRun(
     [OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.8)], [None]
-)  # it gave up after an epoch of twenty
+)  # an oracle that stopped after one of twenty epochs
 
 
 def failed(checks: list[Check]) -> set[str]:
     return {one.what for one in checks if not one.passed}
 
 
-def test_a_limit_that_is_no_number_lets_nothing_pass() -> None:
+def test_nothing_passes_a_limit_that_is_not_finite() -> None:
     for limit in (math.nan, math.inf):
         assert check("x", 0.0, limit) == Check("x", None, 0.0, passed=False)
     assert not check("x", math.nan, 1.0).passed
     assert check("x", 1.0, 1.0).passed
 
 
-def test_parameters_that_are_no_numbers_fail_even_where_the_oracle_gave_up() -> None:
+def test_nan_parameters_fail_even_after_the_oracles_last_epoch() -> None:
     params = initial_params(PROBLEM, 0)
     params.weights[0][0, 0] = np.nan
     checks = verify_final(PROBLEM, "float32", 20, params, {}, SHORT_ORACLE, math.nan, 10_000, 60_000)
@@ -57,7 +57,7 @@ def test_parameters_that_are_no_numbers_fail_even_where_the_oracle_gave_up() -> 
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_a_first_update_that_is_no_number_fails_without_a_warning(number: float) -> None:
+def test_a_first_update_that_is_not_finite_fails_without_a_warning(number: float) -> None:
     problem, data = small_problem(hidden=(3,)), small_dataset().train
     initial, updated = (initial_params(problem, 0) for _ in range(2))
     updated.weights[0][0, :2], updated.weights[1][:2] = number, -number
@@ -66,14 +66,14 @@ def test_a_first_update_that_is_no_number_fails_without_a_warning(number: float)
     assert {"first update, weight[0]", "first update, weight[1]", "first update, scale"} <= failed(checks)
 
 
-def test_metrics_that_are_no_numbers_fail_even_where_the_oracle_gave_up() -> None:
+def test_nan_metrics_fail_even_after_the_oracles_last_epoch() -> None:
     metrics = {9: EpochMetrics(math.nan, 0.9)}
     params = initial_params(PROBLEM, 0)
     checks = verify_final(PROBLEM, "float32", 20, params, metrics, SHORT_ORACLE, 0.9, 10_000, 60_000)
     assert failed(checks) == {"finite parameters and metrics"}
 
 
-def test_a_network_that_got_worse_after_the_oracle_gave_up_fails() -> None:
+def test_a_network_worse_than_the_oracles_last_epoch_fails() -> None:
     params = initial_params(PROBLEM, 0)
     checks = verify_final(PROBLEM, "float32", 20, params, {}, SHORT_ORACLE, 0.7, 10_000, 60_000)
     assert failed(checks) == {"test accuracy, not below epoch 1's"}
@@ -87,14 +87,14 @@ DEEP_ONE = (8, 8, 8, 8)
     [
         (DEEP_ONE, 0.2, 0.5, 0.2, True),
         (DEEP_ONE, 0.2, 0.5, 0.21, False),
-        (DEEP_ONE, 0.2, 0.99, 0.009, False),  # few are wrong
-        (DEEP_ONE, 0.6, 0.7, 0.005, False),  # it had begun
+        (DEEP_ONE, 0.2, 0.99, 0.009, False),  # few images are wrong
+        (DEEP_ONE, 0.6, 0.7, 0.005, False),  # it has started to learn
         (DEEP_ONE, 0.2, 0.5, math.nan, False),
         ((8, 8, 8), 0.2, 0.5, 0.004, False),  # not deep
         ((), 0.2, 0.5, 0.004, False),
     ],
 )
-def test_a_network_that_begins_late_may_have_others_wrong(
+def test_a_late_starting_network_has_a_wider_accuracy_limit(
     hidden: tuple[int, ...], second: float, reference: float, error: float, passes: bool
 ) -> None:
     problem = Problem(36, 4, hidden, batch_size=8)
@@ -111,14 +111,14 @@ def test_a_network_that_begins_late_may_have_others_wrong(
         (DEEP_ONE, 0.2, 0.5, 0.215, True),
         (DEEP_ONE, 0.2, 0.5, -0.215, True),
         (DEEP_ONE, 0.2, 0.5, 0.225, False),
-        (DEEP_ONE, 0.2, 0.05, 0.045, False),  # there is hardly any loss left
-        (DEEP_ONE, 0.6, 0.5, 0.025, False),  # it had begun
+        (DEEP_ONE, 0.2, 0.05, 0.045, False),  # hardly any loss is left
+        (DEEP_ONE, 0.6, 0.5, 0.025, False),  # it has started to learn
         (DEEP_ONE, 0.2, 0.5, math.nan, False),
         ((8, 8, 8), 0.2, 0.5, 0.025, False),  # not deep
         ((), 0.2, 0.5, 0.001, False),
     ],
 )
-def test_a_network_that_begins_late_may_have_another_loss(
+def test_a_late_starting_network_has_a_wider_loss_limit(
     hidden: tuple[int, ...], second: float, loss: float, error: float, passes: bool
 ) -> None:
     problem = Problem(36, 4, hidden, batch_size=8)
@@ -135,13 +135,13 @@ def test_a_network_that_begins_late_may_have_another_loss(
         (DEEP_ONE, 0.2, 0.89, 0.3, True),
         (DEEP_ONE, 0.2, 0.11, 0.3, True),
         (DEEP_ONE, 0.2, 0.89, math.nan, False),
-        (DEEP_ONE, 0.2, 0.91, 0.88, False),  # it has arrived
-        (DEEP_ONE, 0.6, 0.89, 0.86, False),  # it had begun
+        (DEEP_ONE, 0.2, 0.91, 0.88, False),  # its accuracy is settled
+        (DEEP_ONE, 0.6, 0.89, 0.86, False),  # it has started to learn
         ((8, 8, 8), 0.2, 0.89, 0.86, False),  # not deep
         ((), 0.2, 0.89, 0.88, False),
     ],
 )
-def test_a_network_that_begins_late_may_have_any_test_accuracy_until_it_has_arrived(
+def test_a_late_starting_network_has_no_test_accuracy_limit_until_settled(
     hidden: tuple[int, ...], second: float, reference: float, accuracy: float, passes: bool
 ) -> None:
     problem = Problem(36, 4, hidden, batch_size=8, validate_every=2)
@@ -158,7 +158,7 @@ def test_a_network_that_begins_late_may_have_any_test_accuracy_until_it_has_arri
 
 
 @pytest.mark.parametrize(("second", "error", "passes"), [(0.2, 0.55, True), (0.2, 0.65, False), (0.6, 0.25, False)])
-def test_a_network_that_begins_late_may_have_another_validation_loss(second: float, error: float, passes: bool) -> None:
+def test_a_late_starting_network_has_a_wider_validation_loss_limit(second: float, error: float, passes: bool) -> None:
     problem = Problem(36, 4, DEEP_ONE, batch_size=8, validate_every=2)
     epochs = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, second)]
     said, oracle = EpochMetrics(1.0 + error, 0.2), OracleRun(epochs, epochs, [None] * 2)
@@ -166,7 +166,7 @@ def test_a_network_that_begins_late_may_have_another_validation_loss(second: flo
     assert ("validation curve, loss" not in failed(checks)) == passes
 
 
-def test_validations_of_a_network_that_has_arrived_are_judged_whatever_was_before() -> None:
+def test_validations_of_a_settled_network_are_checked_after_a_late_start() -> None:
     problem = Problem(36, 4, DEEP_ONE, batch_size=8, validate_every=1)
     trained = [OracleEpoch(1.0, 0.1), OracleEpoch(1.0, 0.2), OracleEpoch(0.1, 0.9), OracleEpoch(0.1, 0.95)]
     tested = [OracleEpoch(1.0, 0.1), OracleEpoch(0.9, 0.3), OracleEpoch(0.1, 0.95), OracleEpoch(0.1, 0.95)]
@@ -181,14 +181,14 @@ def test_validations_of_a_network_that_has_arrived_are_judged_whatever_was_befor
 
 
 @pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])
-def test_with_few_images_one_of_them_is_no_defect(correct: int, passes: bool) -> None:
+def test_among_few_images_one_flipped_image_is_no_defect(correct: int, passes: bool) -> None:
     oracle = OracleRun([OracleEpoch(1.0, 0.5)], [OracleEpoch(1.0, 0.8)], [None])
     params = initial_params(PROBLEM, 0)
     checks = verify_final(PROBLEM, "float32", 1, params, {}, oracle, correct / 50, 50, 300)
     assert ("test accuracy" not in failed(checks)) == passes
 
 
-def test_a_unit_at_the_corner_of_its_relu_may_fall_on_either_side() -> None:
+def test_a_unit_at_its_relus_corner_may_be_active_or_not() -> None:
     """One image of 64 has a hidden sum that is zero in exact arithmetic."""
     problem = Problem(2, 2, (2,), batch_size=64, learning_rate=0.1, metrics_every=1)
     random = np.random.default_rng(0)
@@ -209,9 +209,9 @@ def test_a_unit_at_the_corner_of_its_relu_may_fall_on_either_side() -> None:
 
 
 class Rounded(Oracle):
-    """Training whose products take factors of so many bits, and gradients that are too large by a factor.
+    """An oracle whose products round their factors to `bits` bits.
 
-    So many images of each batch have no gradient.
+    Its gradients are too large by `factor`, and `omitted` images of each batch have none.
     """
 
     def __init__(self, problem: Problem, params: Params, bits: int, factor: float = 1.0, omitted: int = 0) -> None:
@@ -246,7 +246,7 @@ def as_float32(trained: Oracle) -> Params:
 
 
 def flagged(hidden: tuple[int, ...], precision: Precision, run: int, factor: float = 1.0, omitted: int = 0) -> bool:
-    """Whether first updates from parameters of their own, with that precision's bits, fail any check."""
+    """Whether the first updates of a run, rounded like this precision, fail any check."""
     problem, images = small_problem(hidden=hidden, batch_size=16), small_dataset().train
     initial = initial_params(problem, run)
     order = np.random.default_rng(run).permutation(len(images.labels))
@@ -262,8 +262,8 @@ def flagged(hidden: tuple[int, ...], precision: Precision, run: int, factor: flo
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_low_precision_is_not_flagged_for_units_that_it_puts_on_their_relu_s_other_side(precision: Precision) -> None:
-    """In a network of few units one of them is a large share; without regard to that, 7 % of these would be."""
+def test_low_precision_passes_although_it_flips_units_near_their_relus_corner(precision: Precision) -> None:
+    """In a network of few units, one is a large share: without the allowance, 7 % of these runs would fail."""
     assert [run for run in range(50) if flagged((16,), precision, run)] == []
 
 
@@ -272,11 +272,11 @@ def test_low_precision_is_not_flagged_for_units_that_it_puts_on_their_relu_s_oth
     [("bfloat16", 1.04, 0), ("float16", 1.02, 0), ("bfloat16", 1.0, 1), ("float16", 1.0, 1), ("bfloat16", 0.0, 0)],
     ids=["4 % too large", "2 % too large", "an image left out", "an image left out in float16", "no update"],
 )
-def test_low_precision_does_not_hide_what_is_wrong(precision: Precision, factor: float, omitted: int) -> None:
+def test_low_precision_does_not_hide_wrong_gradients(precision: Precision, factor: float, omitted: int) -> None:
     assert all(flagged((64,), precision, run, factor, omitted) for run in range(8))
 
 
-def test_no_number_of_units_at_their_corner_explains_an_update_that_is_not_there() -> None:
+def test_a_missing_update_fails_however_many_units_are_near_their_corner() -> None:
     problem, images = small_problem(hidden=(2,), batch_size=8), small_dataset().train
     initial = initial_params(problem, 0)
     first = FirstBatches.of(problem, 1, initial, images.images.reshape(len(images.images), -1), images.labels)
@@ -285,12 +285,12 @@ def test_no_number_of_units_at_their_corner_explains_an_update_that_is_not_there
     assert failed(checks) == {check.what for check in checks}
 
 
-def test_in_small_batches_rounding_averages_out_less() -> None:
-    """In batches of sixteen, seven of a thousand honest runs in bfloat16 are further off than one of 128 may be."""
+def test_small_batches_have_a_wider_limit_in_low_precision() -> None:
+    """In batches of 16, seven of a thousand correct bfloat16 runs exceed the limit for batches of 128."""
     problem, images = small_problem(batch_size=16), small_dataset().train
     pixels, end = images.images.reshape(len(images.images), -1), OracleEpoch(0.1, 0.9)
     flagged_runs, furthest = [], 0.0
-    for run in range(100, 200):  # with the first of those
+    for run in range(100, 200):  # includes the first such run
         initial = initial_params(problem, run)
         oracle, trained = Oracle(problem, initial), Rounded(problem, initial, bits=8)
         for _ in range(problem.epochs):
@@ -311,7 +311,7 @@ CLASSES = np.array([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
 
 
 def from_zero(batch_size: int, run: int, left_out: int = 0, hidden: tuple[int, ...] = (2,), bits: int = 8) -> Check:
-    """How far an epoch from zeros in low precision is off, with labels as MNIST has them, without its last batches."""
+    """The error of an epoch from zeros in low precision with MNIST's label frequencies, omitting the last batches."""
     problem = Problem(1, 10, hidden, batch_size=batch_size, learning_rate=0.01)
     labels = np.random.default_rng(run).permutation(np.repeat(np.arange(10), CLASSES))
     labels = labels[: problem.steps(len(labels)) * batch_size]
@@ -327,7 +327,7 @@ def from_zero(batch_size: int, run: int, left_out: int = 0, hidden: tuple[int, .
 
 
 @pytest.mark.parametrize("batch_size", [128, 256, 512, 1024, 2048, 8192])
-def test_in_large_batches_rounding_does_not_average_out_but_chance_does(batch_size: int) -> None:
+def test_large_batches_have_a_wider_limit_from_zeros(batch_size: int) -> None:
     honest = [from_zero(batch_size, run) for run in range(3)]
     assert all(one.passed for one in honest)
     if batch_size in (512, 1024):
@@ -341,13 +341,13 @@ def test_in_large_batches_rounding_does_not_average_out_but_chance_does(batch_si
         (512, 2, (2,), 11), (2048, 1, (2,), 11), (512, 2, (), 8), (2048, 1, (), 8), (2048, 1, (), 11),
     ],
 )  # fmt: skip
-def test_batches_that_are_left_out_in_low_precision_are_seen(
+def test_omitted_batches_are_caught_in_low_precision(
     batch_size: int, left_out: int, hidden: tuple[int, ...], bits: int
 ) -> None:
     assert not any(from_zero(batch_size, run, left_out, hidden, bits).passed for run in range(3))
 
 
-def test_the_worst_check_is_a_failed_one_whatever_its_error() -> None:
+def test_a_failed_check_is_worse_than_any_passed_one() -> None:
     narrow, wide = Check("x", 2.0, 1.0, passed=False), Check("x", 3.0, 4.0, passed=True)
     nan = Check("x", None, 1.0, passed=False)
     assert worst_of([narrow, wide]) == [narrow]
@@ -355,7 +355,7 @@ def test_the_worst_check_is_a_failed_one_whatever_its_error() -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"\x93NUMPY half a file", b"PK\x03\x04"])
-def test_parameters_that_are_not_whole_are_a_value_error(tmp_path: Path, left: bytes) -> None:
+def test_incomplete_parameters_raise_a_value_error(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "final.npy").write_bytes(left)
     with pytest.raises(ValueError, match=r"."):
         protocol.load_params(tmp_path / "final.npy", PROBLEM)
@@ -374,7 +374,7 @@ def test_parameters_that_are_not_whole_are_a_value_error(tmp_path: Path, left: b
         ("[('a', '<f4')]", "(3,)"),
     ],
 )
-def test_forged_headers_are_a_value_error(descr: str, shape: str, tmp_path: Path) -> None:
+def test_forged_headers_raise_a_value_error(descr: str, shape: str, tmp_path: Path) -> None:
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     file = tmp_path / "final.npy"
     file.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(100))
@@ -382,7 +382,7 @@ def test_forged_headers_are_a_value_error(descr: str, shape: str, tmp_path: Path
         protocol.load_params(file, PROBLEM)
 
 
-def test_parameters_with_more_behind_them_are_a_value_error(tmp_path: Path) -> None:
+def test_trailing_data_raises_a_value_error(tmp_path: Path) -> None:
     file = tmp_path / "final.npy"
     protocol.save_params(file, initial_params(PROBLEM, 0))
     assert protocol.load_params(file, PROBLEM).tensors().keys() == initial_params(PROBLEM, 0).tensors().keys()
@@ -393,18 +393,18 @@ def test_parameters_with_more_behind_them_are_a_value_error(tmp_path: Path) -> N
 
 def test_training_that_diverges_in_float64_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     runner = prepare(tmp_path, NUMPY, problem=small_problem(learning_rate=1e300))
-    with pytest.raises(UsageError, match="diverges, even in float64; choose a smaller one"):
+    with pytest.raises(UsageError, match="diverges even in float64; choose a smaller one"):
         runner.run(Watcher())
     assert load(tmp_path).stages[0].timing is None
 
 
-def test_a_row_without_processes_is_measured_anew(tmp_path: Path) -> None:
+def test_a_stage_without_processes_is_measured_anew(tmp_path: Path) -> None:
     whole = prepare(tmp_path, NUMPY).run(Watcher())
     bare = msgspec.structs.replace(whole, stages=[msgspec.structs.replace(whole.stages[0], processes=[])])
     assert prepare(tmp_path, NUMPY, known=bare).run(Watcher()).stages[0].status == "passed"
 
 
-def test_results_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+def test_truncated_results_are_refused(tmp_path: Path) -> None:
     prepare(tmp_path, NUMPY).run(Watcher())
     file = tmp_path / "results.json"
     file.write_bytes(file.read_bytes()[:-200])
@@ -419,9 +419,9 @@ def test_a_time_below_the_physical_floor_is_impossible() -> None:
 
 
 @pytest.mark.parametrize(("head_start", "passes"), [(0.0, True), (1.0, False)])
-def test_images_that_float64_cannot_decide_either_may_fall_on_either_side(head_start: float, passes: bool) -> None:
+def test_images_undecided_in_float64_may_be_predicted_either_way(head_start: float, passes: bool) -> None:
     problem = Problem(36, 4, (3,), batch_size=8, metrics_every=1)
-    # Units that are off for every image: all that is learned is how frequent labels are, of which two are alike.
+    # Units that are inactive for every image: only label frequencies are learned, two of which are equal.
     off = Params(
         (np.zeros((36, 3), np.float32), np.zeros((3, 4), np.float32)),
         (np.full(3, -1, np.float32), np.array([head_start, 0, 0, 0], np.float32)),

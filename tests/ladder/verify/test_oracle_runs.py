@@ -1,4 +1,4 @@
-"""The processes that the oracle's training runs are made in."""
+"""The worker processes of the oracle's training runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ladder.verify.oracle_runs import compute_all
 from tests.ladder.harness import small_dataset, small_problem
 
 
-def test_the_program_is_not_imported_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_import_the_main_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "program.py"
     program.write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
     main = sys.modules["__main__"]

@@ -1,4 +1,4 @@
-"""Every stage there is, in ladder order: the one list that the harness, the tests and the reports go by."""
+"""All stages, in ladder order: the list that the harness, the tests and the documents use."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ SOURCES = (
     "stages.shapes.r1_tuned:STAGE",
 )
 
-# Side rungs ask what the ladder takes for granted: `all` is without them.
-SIDES: tuple[Group, ...] = ("memory", "data", "shapes")
+# Ablations vary a choice that the ladder holds fixed; `all` does not include them.
+ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 GROUPS: dict[str, tuple[Group, ...]] = {
-    "all": tuple(group for group in get_args(Group) if group not in SIDES),
+    "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
     "ladder": ("ladder",),
     "references": ("reference",),
     "memory": ("memory",),
@@ -73,7 +73,10 @@ GROUPS: dict[str, tuple[Group, ...]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A stage, its documentation, and where a fresh process finds it again: `module:attribute` or `/file.py:STAGE`."""
+    """A stage, its documentation, and the source from which any process loads it.
+
+    The source is `module:attribute` or `/file.py:STAGE`.
+    """
 
     source: str
     stage: Stage
@@ -81,7 +84,7 @@ class Entry:
 
 
 def load_entry(source: str) -> Entry:
-    """Import one stage, ours by its module or a user's by its file; UsageError where the file has none."""
+    """Import one stage, ours by its module or a user's by its file; raises UsageError for a file without a stage."""
     module_name, _, attribute = source.rpartition(":")
     if "/" in module_name:
         return Entry(source, *load_file(Path(module_name)))
@@ -90,7 +93,7 @@ def load_entry(source: str) -> Entry:
 
 
 def load_all(sources: Iterable[str] = SOURCES) -> dict[str, Entry]:
-    """Every stage by its name, in ladder order; raises ValueError when a name is used twice."""
+    """All stages by their ids, in ladder order; raises ValueError if two have the same id."""
     entries: dict[str, Entry] = {}
     for entry in map(load_entry, sources):
         if entry.stage.name in entries:
@@ -106,7 +109,7 @@ def find(name: str) -> Entry:
 
 
 def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
-    """The stages in a user's files by their names; UsageError where one is not to be had or its name is taken."""
+    """The stages in a user's files by their ids; raises UsageError if a file has no valid stage or its id is taken."""
     own: dict[str, Entry] = {}
     for path in dict.fromkeys(at_home(path, "--stage-file").resolve() for path in paths):
         entry = load_entry(f"{path}:{ATTRIBUTE}")
@@ -119,10 +122,10 @@ def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
 
 
 def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:
-    """The stages that `--stages` asks for, in ladder order.
+    """The stages that `--stages` selects, in ladder order.
 
-    `all`, `ladder`, `references`, `memory`, `data`, `shapes`, names with commas between them, or `FROM..TO`; `all` is
-    without the side rungs, which are the last three. Raises UsageError for a name that is none, with the nearest ones.
+    `wanted` lists ids, ranges `FROM..TO` and groups, with commas: `all`, `ladder`, `references`, `memory`, `data`,
+    `shapes`. The last three are ablations, which `all` omits. Raises UsageError for an unknown id, with the nearest.
     """
     order = list(entries)
     chosen: set[str] = set()
@@ -148,4 +151,4 @@ def _known(name: str, entries: dict[str, Entry]) -> str:
         return name
     near = difflib.get_close_matches(name, [*entries, *GROUPS], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
-    raise UsageError(f"stage {name!r}: there is none of that name; {hint}")
+    raise UsageError(f"stage {name!r}: unknown; {hint}")

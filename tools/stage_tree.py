@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from stages.registry import SIDES, Entry, load_all
+from stages.registry import ABLATIONS, Entry, load_all
 
 PAGE = Path(__file__).resolve().parent.parent / "stages" / "README.md"
 MAX_DESCRIPTION = 90  # characters
@@ -102,7 +102,7 @@ def _about(folder: str, first: Entry) -> str:
     """The folder's docstring, with a note on ablations and references."""
     text = (importlib.import_module(f"stages.{folder}").__doc__ or "").strip()
     group = first.stage.group
-    note = ABLATION.format(group=group) if group in SIDES else REFERENCES if group == "reference" else ""
+    note = ABLATION.format(group=group) if group in ABLATIONS else REFERENCES if group == "reference" else ""
     return f"{text}\n\n{note}".strip()
 
 

@@ -1,1 +1,1 @@
-"""The engine: one training step, the recipe that fills it in, and the parts it is made of."""
+"""The engine: one training step, and the recipe that supplies its parts."""

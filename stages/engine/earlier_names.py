@@ -1,4 +1,4 @@
-"""Names that modules had before version 0.2, for stage files written then; gone in version 0.3."""
+"""Module names from before version 0.2, for stage files written then. Version 0.3 drops them."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ EARLIER = {
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports a module by its earlier name, with a FutureWarning."""
+    """Imports a module under its earlier name, with a FutureWarning."""
 
     def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-        """A spec for the earlier names, None for any other."""
+        """A spec for an earlier name; None for any other."""
         return importlib.machinery.ModuleSpec(fullname, self) if fullname in EARLIER else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module under its new name in the place of this one."""
+        """Replace this module by the one under its new name."""
         name = EARLIER[module.__name__]
         warnings.warn(f"{module.__name__} is {name} since version 0.2", FutureWarning, stacklevel=2)
         sys.modules[module.__name__] = importlib.import_module(name)
 
 
 def allow_earlier_names() -> None:
-    """Let import statements use them from now on."""
+    """Let import statements use the earlier names from now on."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,6 +1,6 @@
-"""The plain parts: every operation of the step as a kernel of its own, launched when the step comes to it.
+"""The plain parts: one kernel for each operation of the step, launched one by one.
 
-The rungs above replace these one at a time.
+The rungs above `naive` replace these parts, one at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stages.engine.recipe import (
 )
 from stages.engine.workspace import Array, Device, ParameterMemory, Setup
 
-# NumPy scalars tell a launch the type of an argument. Kept, since every launch would pay for making them anew.
+# NumPy scalars give a launch the types of its arguments. They are cached: making them costs time in every launch.
 int32, float32 = cache(np.int32), cache(np.float32)
 
 Totals = NDArray[np.float64]
@@ -38,12 +38,12 @@ BIAS_COLS, BIAS_ROWS = 32, 8  # layer.cu
 
 
 def blocks(threads: int, per_block: int = THREADS) -> int:
-    """How many blocks hold so many threads."""
+    """The number of blocks that hold this many threads."""
     return -(-threads // per_block)
 
 
 class AllocatedOnce(Memory):
-    """Every tensor has its memory from the preparation to the end."""
+    """Every tensor keeps its memory from the preparation to the end."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -62,13 +62,13 @@ class AllocatedOnce(Memory):
 
 
 class ResidentFloat32(Data):
-    """All images and labels on the device, as the step reads them."""
+    """All images and labels on the device, in the types that the step reads."""
 
     def __init__(self, device: Device, problem: Problem, train: Split) -> None:
         batch = problem.batch_size
         used = train.first(problem.steps(len(train.images)) * batch)
         images, labels = device.upload(used.pixels()), device.upload(used.labels.astype(np.int32))
-        # Views made here, since slicing an array costs more on the host than launching a kernel.
+        # The views are made here: slicing an array costs the host more than launching a kernel.
         self._batches = [(images[at : at + batch], labels[at : at + batch]) for at in range(0, len(used.images), batch)]
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class ResidentFloat32(Data):
 
 
 class NaiveGemm(Gemm):
-    """One thread an output."""
+    """One thread computes one output."""
 
     def __init__(self, setup: Setup) -> None:
         self._gemm_naive = setup.kernel("plain/gemm.cu", "gemm_naive")
@@ -104,7 +104,7 @@ class NaiveGemm(Gemm):
 
 
 class SeparateEpilogue(Epilogue):
-    """Bias and ReLU as kernels of their own."""
+    """Bias and ReLU in separate kernels."""
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         self._gemm = gemm
@@ -125,14 +125,14 @@ class SeparateEpilogue(Epilogue):
             self._relu(*elementwise, output, int32(output.size))
 
     def backward(self, layer: int) -> None:
-        """doutputs[layer - 1] (B, I) = doutputs[layer] @ weight.T, cut off where ReLU was."""
+        """doutputs[layer - 1] (B, I) = doutputs[layer] @ weight.T, zero where the ReLU was."""
         doutput, output = self._tensors.doutputs[layer - 1], self._tensors.outputs[layer - 1]
         self._gemm(self._tensors.doutputs[layer], self._tensors.weights[layer], doutput, trans_b=True)
         self._relu_backward(blocks(doutput.size), THREADS, doutput, output, int32(doutput.size))
 
 
 class SeparateHead(Head):
-    """Softmax, gradient and totals as three kernels."""
+    """Softmax, gradient and totals in three kernels."""
 
     def __init__(self, setup: Setup) -> None:
         self._tensors = setup.tensors
@@ -144,7 +144,7 @@ class SeparateHead(Head):
         self._softmax_xent_totals = setup.kernel("plain/softmax.cu", "softmax_xent_totals")
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
-        """Logits (B, C) to dlogits (B, C); adds to the totals when asked."""
+        """Logits (B, C) to dlogits (B, C); with totals, adds to the epoch's totals."""
         logits, dlogits = self._tensors.logits, self._tensors.dlogits
         sizes = (self._rows, self._classes)
         self.softmax()
@@ -159,7 +159,7 @@ class SeparateHead(Head):
 
 
 class SeparateUpdate(Update):
-    """The gradients into memory of their own, then SGD as one pass over all parameters."""
+    """All gradients first, in memory of their own, then SGD in one pass over all parameters."""
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         self._gemm = gemm
@@ -187,7 +187,7 @@ class SeparateUpdate(Update):
 
 
 class EpochTotals(Metrics):
-    """Loss and accuracy added up on the device through an epoch, and read by the host at its end."""
+    """Loss and accuracy, summed on the device during an epoch and read by the host at its end."""
 
     def __init__(self, setup: Setup) -> None:
         self._device = setup.device
@@ -195,25 +195,25 @@ class EpochTotals(Metrics):
         self._images = len(setup.tensors.batches) * setup.problem.batch_size
 
     def begin_epoch(self) -> None:
-        """Start the totals of the epoch."""
+        """Enqueue zeros for the totals."""
         self._device.zero(self._totals)
 
     def end_step(self) -> None:
-        """Nothing: the host launches on."""
+        """Nothing; the host launches the next step."""
 
     def end_epoch(self) -> EpochMetrics:
-        """Wait for the epoch, and take the mean over its images."""
+        """Wait for the epoch; return the means over its images."""
         loss, correct = self.read() / self._images
         return EpochMetrics(float(loss), float(correct))
 
     def read(self) -> Totals:
-        """The totals so far, (2,) float64, once the work before is done."""
+        """The totals so far, (2,) float64; waits for the work enqueued before."""
         totals: Totals = self._device.download(self._totals)
         return totals
 
 
 class OneByOne(Launch):
-    """Each kernel is launched when the step comes to it."""
+    """The host launches every kernel of every step."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         self._batches = setup.tensors.batches

@@ -1,4 +1,4 @@
-"""A stage: one row of the ladder, and how a rung climbs from the one below."""
+"""A stage: one row of the table, and how a rung climbs from another."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ class SelectiveBuild(Protocol):
 
 @dataclass(frozen=True)
 class Stage:
-    """Everything that the harness and the reports know of a way to train.
+    """One way to train, as the harness and the reports know it.
 
-    `build` prepares a trainer on a split of the training images; it raises whatever went wrong.
+    `build` prepares a trainer on a split of the training images; it raises the stage's own errors.
 
-    A stage that compiles for long, and finds on disk what another process of it has compiled, says so by
-    `compiles_within`: before anything is measured, a process of its own then builds and trains in such a context,
-    beside those of other stages. What is chosen there by timing, on a GPU and cores that others use, must not be kept,
-    and the context is to see to that; `contextlib.nullcontext` will do where nothing is. Where that cannot be had, the
-    trainers on a few batches, which are judged and never timed, may still be compiled there: `first_updates_within` is
-    a context that keeps theirs apart from the timed trainer's; they are built and trained within it everywhere.
+    `compiles_within` is for a stage that compiles for long and caches the output on disk. Before anything is measured,
+    a process of its own builds and trains within that context, beside the processes of other stages. The context must
+    not keep choices made by timing, since others use the GPU and the cores; `contextlib.nullcontext` will do if the
+    stage makes none.
+
+    `first_updates_within` is for a stage whose timed trainer cannot be compiled ahead. It separates the cache of the
+    trainers on a few batches, which are checked and never timed. They are always built and trained within it.
     """
 
     name: str
@@ -68,9 +69,9 @@ class Stage:
         return self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
 
     def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
-        """The next rung: this one with exactly one choice changed.
+        """The next rung: this one with one part changed, given by its choice, for example `gemm=MyGemm`.
 
-        Raises TypeError when it is none, several, or no change at all.
+        Raises TypeError unless exactly one part changes.
         """
         if self.recipe is None:
             raise TypeError(f"{name}: cannot climb from {self.name}, which has no recipe")
@@ -96,7 +97,7 @@ class Stage:
         """A stage that trains by a recipe on the GPU."""
 
         def build(problem: Problem, train: Split) -> Trainer:
-            from common.cuda.gpu import Gpu  # here, since a machine without CuPy lists the rungs too
+            from common.cuda.gpu import Gpu  # here, so that a machine without CuPy can list the rungs
 
             return RecipeTrainer(recipe, problem, train, Gpu())
 
@@ -107,7 +108,7 @@ _BASES: dict[str, type[Part]] = {name: get_args(hint)[0] for name, hint in get_t
 
 
 def _with_bases(choice: Choice) -> Choice:
-    """The same parts; one that does not inherit from its base class, as before version 0.2, gets it, with a warning."""
+    """The parts; one without its base class, written before version 0.2, gets it, with a FutureWarning."""
     parts: dict[str, Any] = dict(choice)
     for name, part in parts.items():
         base = _BASES.get(name)
@@ -128,11 +129,11 @@ class Doc:
     why: str
     change: str
     expect: str  # written before the code
-    found: str = ""  # written after the measurement, where that missed what was expected
+    found: str = ""  # written after the measurement
 
     @classmethod
     def parse(cls, docstring: str) -> Doc:
-        """Read `Why:`, `Change:`, `Expect:` and `Found:` paragraphs; ValueError when one but the last is missing."""
+        """The paragraphs of one of our rungs; ValueError if `Why:`, `Change:` or `Expect:` is missing."""
         doc = cls.of_any(docstring)
         missing = [word for word in ("change", "expect", "why") if not getattr(doc, word)]
         if missing:
@@ -141,7 +142,7 @@ class Doc:
 
     @classmethod
     def of_any(cls, docstring: str) -> Doc:
-        """The same of a docstring that owes us none of them; what is not there is empty."""
+        """The `Why:`, `Change:`, `Expect:` and `Found:` paragraphs of any docstring; empty if missing."""
         found = dict.fromkeys(("why", "change", "expect"), "")
         for paragraph in re.split(r"\n\s*\n", docstring):
             word, colon, text = paragraph.strip().partition(":")

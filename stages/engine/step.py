@@ -1,4 +1,4 @@
-"""The training step, written once, and the trainer that repeats it. A recipe fills in the parts."""
+"""The training step, written once, and the trainer that repeats it; a recipe supplies the parts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from stages.engine.workspace import (
 def set_up(
     recipe: Recipe, problem: Problem, split: Split, device: Device, parameters: ParameterMemory | None = None
 ) -> Setup:
-    """What the parts of a recipe are made from; ValueError where a tensor would be too large for the kernels.
+    """The setup that a recipe's parts are made from, with new parameters unless some are given.
 
-    Parameters are new ones unless they are given.
+    Raises ValueError if a tensor is too large for the kernels' indices.
     """
     check_sizes(problem, problem.steps(len(split.images)))
     memory, batches = recipe.memory(device), recipe.data(device, problem, split)
@@ -52,7 +52,7 @@ class Step:
             self._epilogue.forward(layer, self._inputs(layer, images))
         self._head(labels, with_totals)
         for layer in reversed(self._layers):
-            if layer > 0:  # before the update: the gradient belongs to the weights that the forward pass used
+            if layer > 0:  # before the update, since the gradient needs the weights of the forward pass
                 self._epilogue.backward(layer)
             self._update(layer, self._inputs(layer, images))
         self._update.finish()
@@ -73,7 +73,7 @@ class Forward:
         self._head = recipe.head.for_validation()(setup)
 
     def __call__(self, images: Array, labels: Array, with_totals: bool) -> None:
-        """Enqueue it on images (B, I) and labels (B,); the logits' gradient, which heads write too, nobody reads."""
+        """Enqueue the pass on images (B, I) and labels (B,). The head also writes the logits' gradient, unused here."""
         inputs = images
         for layer, output in enumerate(self._outputs):
             self._epilogue.forward(layer, inputs)
@@ -88,7 +88,8 @@ class Evaluation:
     def __init__(self, recipe: Recipe, problem: Problem, split: Split, training: Setup) -> None:
         setup = set_up(recipe, problem, split, training.device, training.tensors.parameters)
         setup.device.zero(setup.tensors.totals)
-        self._forward = setup.tensors.memory.around(Forward(recipe, setup))  # kept, and the set-up, as in training
+        # Kept, with the setup: a captured graph holds addresses, but no memory.
+        self._forward = setup.tensors.memory.around(Forward(recipe, setup))
         self._setup = setup
         self._metrics = recipe.metrics(setup)
         images, labels = next(iter(setup.tensors.batches))
@@ -102,12 +103,12 @@ class Evaluation:
         self._launch(with_metrics=True)
 
     def result(self) -> EpochMetrics:
-        """Loss and accuracy, once it is done."""
+        """Loss and accuracy; waits for the pass."""
         return self._metrics.end_epoch()
 
 
 class RecipeTrainer:
-    """A `ValidatingTrainer` made from a recipe: every rung of the ladder is one of these."""
+    """The trainer of every rung: a `ValidatingTrainer` made from a recipe."""
 
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
         self._recipe = recipe
@@ -115,10 +116,10 @@ class RecipeTrainer:
         self._setup = set_up(recipe, problem, train, device)
         device.zero(self._setup.tensors.totals)
         self._metrics = marked(recipe.metrics(self._setup), "metrics")
-        # Kept: a captured graph knows the addresses of its memory only.
+        # Kept: a captured graph holds addresses, but no memory.
         self._step = marked(self._setup.tensors.memory.around(Step(recipe, self._setup)), "step")
         images, labels = next(iter(self._setup.tensors.batches))
-        self._step(images, labels, with_totals=True)  # whatever is loaded or tuned at first use, now
+        self._step(images, labels, with_totals=True)  # loads and tunes now, not in the timed run
         self._launch = recipe.launch(self._setup, self._step, self._metrics)
         self._last: EpochMetrics | None = None
         self.detail = ""
@@ -138,11 +139,11 @@ class RecipeTrainer:
         self._last = self._metrics.end_epoch() if due else None
 
     def last_metrics(self) -> EpochMetrics | None:
-        """The metrics of the last epoch, if it was due."""
+        """The metrics of the last epoch; None if it was not due."""
         return self._last
 
     def prepare_validation(self, test: Split) -> None:
-        """Make what evaluates the test images: their full batches, and what remains after these."""
+        """Prepare one evaluation for the full batches of the test images and one for the rest."""
         problem = self._setup.problem
         whole = problem.steps(len(test.images)) * problem.batch_size
         rest = Split(test.images[whole:], test.labels[whole:])
@@ -158,9 +159,9 @@ class RecipeTrainer:
         return mean_of([(evaluation.result(), evaluation.images) for evaluation in self._evaluations])
 
     def read_params(self) -> Params:
-        """The parameters as they are now."""
+        """The current parameters."""
         return read_params(self._setup)
 
     def close(self) -> None:
-        """Let go of the memory; the process that owns it ends soon after."""
+        """Release the memory."""
         del self._launch, self._step, self._metrics, self._setup, self._evaluations

@@ -1,7 +1,4 @@
-"""A stage from a file of the user's own, found by its path where ours are found by the name of their module.
-
-Everything that can be wrong with such a file is one line, since whoever wrote it is still writing it.
-"""
+"""Loading a stage from a user's file. Every mistake in the file is reported in one line."""
 
 from __future__ import annotations
 
@@ -18,20 +15,20 @@ from stages.engine.recipe import Precision
 from stages.engine.stage import Doc, Group, Stage
 
 ATTRIBUTE = "STAGE"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")  # it names folders and logs, and stands in lists with commas and dots
-TAKEN = ("all", "ladder", "references")  # what `--stages` takes for something else
+ENDINGS = "STAGE = Stage(...) or STAGE = rung(...).climb(...)"
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")  # names folders and logs, and stands in lists with commas and dots
+TAKEN = ("all", "ladder", "references")  # words that `--stages` reads as groups
 
 
 def load_file(path: Path) -> tuple[Stage, Doc]:
-    """The `STAGE` of a Python file, and what of Why, Change, Expect and Found its docstring has.
+    """The `STAGE` of a Python file, and the paragraphs of its docstring.
 
-    The file may import what lies beside it. Raises UsageError for a file that is missing, raises on import, or has no
-    stage.
+    The file may import modules beside it. Raises UsageError if it is missing, raises on import, or has no valid stage.
     """
     if not path.is_file():
         raise UsageError(f"--stage-file {path}: {'not a file' if path.exists() else 'no such file'}; name a .py file")
     if path.suffix != ".py":
-        raise UsageError(f"--stage-file {path}: not a .py file; name one that ends in a line such as STAGE = ...")
+        raise UsageError(f"--stage-file {path}: not a .py file; name one that ends in STAGE = ...")
     name = f"stage_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -39,23 +36,26 @@ def load_file(path: Path) -> tuple[Stage, Doc]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look there
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # last, so that no file there hides one of ours
+        sys.path.append(str(path.parent))  # last, so that no file there shadows a module of ours
     allow_earlier_names()
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise UsageError(f"--stage-file {path}: cannot be imported: {_where_and_what(error, path)}; mend it") from error
+        where = _where_and_what(error, path)
+        raise UsageError(f"--stage-file {path}: cannot be imported: {where}; correct it") from error
     stage = getattr(module, ATTRIBUTE, None)
     if not isinstance(stage, Stage):
         has = "no STAGE" if stage is None else f"a STAGE that is {type(stage).__name__}"
-        raise UsageError(f"--stage-file {path}: has {has}; end it in STAGE = Stage(...) or STAGE = below.STAGE.climb()")
+        raise UsageError(
+            f"--stage-file {path}: has {has}; end it in STAGE = Stage(...) or STAGE = rung(...).climb(...)"
+        )
     if wrong := _wrong(stage):
         raise UsageError(f"--stage-file {path}: {wrong}")
     return stage, Doc.of_any(module.__doc__ or "")
 
 
 def _where_and_what(error: BaseException, path: Path) -> str:
-    """An exception and the line of the file that it came from, in one line."""
+    """The file's line that raised the exception, its type and its text, in one line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else lines[-1:] and lines[-1]
     text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
@@ -63,12 +63,12 @@ def _where_and_what(error: BaseException, path: Path) -> str:
 
 
 def _wrong(stage: Stage) -> str:
-    """What keeps a stage out of a table, a results file or a folder; empty where nothing does."""
+    """Why tables, results or folders cannot hold the stage; empty if they can."""
     name = stage.name
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        return f"stage name {name!r}: take small letters, digits and hyphens, such as my-stage"
+        return f"stage name {name!r}: use small letters, digits and hyphens, such as my-stage"
     if name in TAKEN or name.startswith("torch-"):
-        return f"stage name {name!r}: means something else already; take another, such as my-stage"
+        return f"stage name {name!r}: has another meaning; choose another name, such as my-stage"
     if not isinstance(stage.title, str) or not stage.title or not callable(stage.build):
         return f"stage {name}: needs a title and a class or function that builds its trainer"
     if not isinstance(stage.needs, tuple) or not all(isinstance(need, str) for need in stage.needs):
@@ -78,5 +78,5 @@ def _wrong(stage: Stage) -> str:
         ("precision", stage.precision, get_args(Precision)),
     ):
         if value not in known:
-            return f"stage {name}: {what} {value!r}; it is one of {', '.join(known)}"
+            return f"stage {name}: {what} {value!r}; choose from {', '.join(known)}"
     return ""

@@ -1,7 +1,7 @@
-"""The memory of a training step: every tensor that it reads or writes.
+"""The tensors that a training step reads or writes.
 
-It names arrays and knows no array library: `Device` hands them out. On a GPU that is `common.cuda.gpu.Gpu`; a test
-hands out NumPy arrays and thereby runs the very step on the CPU.
+A `Device` allocates them: on a GPU `common.cuda.gpu.Gpu`, in tests one with NumPy arrays, which runs the same step on
+the CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from common.problem import Params, Problem
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 
-Array = Any  # a CuPy array, or NumPy's in tests; CuPy comes without types
+Array = Any  # a CuPy array, or a NumPy array in tests; CuPy has no type hints
 
 
 class Device(Protocol):
@@ -44,20 +44,20 @@ class Device(Protocol):
         """Copy a host array over an array of the same shape and dtype."""
 
     def download(self, array: Array) -> NDArray[Any]:
-        """A copy on the host; waits for the work that was enqueued before."""
+        """A copy on the host; waits for the work enqueued before."""
 
     def zero(self, array: Array) -> None:
-        """Enqueue the filling with zeros."""
+        """Enqueue zeros."""
 
 
-MOST_ELEMENTS = 1 << 30  # of a tensor: kernels index in 32 bits, and their last block reaches a little further
-ALIGNMENT = 64  # elements between which tensors begin: 256 bytes, what a library's fastest kernels ask for
+MOST_ELEMENTS = 1 << 30  # of a tensor: the kernels have 32-bit indices, and the last block reaches past the end
+ALIGNMENT = 64  # elements, or 256 bytes, which the fastest library kernels need
 
 
 class ParameterMemory:
-    """Weights (I, O) and biases (O,) of all layers, float32, or their gradients: views into one flat array.
+    """Weights (I, O) and biases (O,) of all layers, or their gradients, float32: views into one flat array.
 
-    One array, so that what is done to every parameter is one pass, over the gaps between tensors too.
+    One kernel can pass over all parameters, gaps for alignment included.
     """
 
     def __init__(self, empty: Callable[[tuple[int, ...], DTypeLike], Array], problem: Problem) -> None:
@@ -72,11 +72,11 @@ class ParameterMemory:
         ]
         count = len(problem.layers)
         self.weights, self.biases = views[:count], views[count:]
-        self.weight_begins, self.bias_begins = begins[:count], begins[count : 2 * count]  # in flat
+        self.weight_begins, self.bias_begins = begins[:count], begins[count : 2 * count]  # elements of `flat`
 
 
 def check_sizes(problem: Problem, steps: int) -> None:
-    """Raise ValueError where an epoch of so many steps has a tensor that the kernels' indices do not reach."""
+    """Raise ValueError if a tensor of an epoch of this many steps exceeds the kernels' indices."""
     batch = problem.batch_size
     sizes = [(la.fan_in * la.fan_out, f"layer {la.fan_in}x{la.fan_out}") for la in problem.layers]
     sizes += [(batch * la.fan_out, f"batch of {batch}x{la.fan_out}") for la in problem.layers]
@@ -86,10 +86,10 @@ def check_sizes(problem: Problem, steps: int) -> None:
 
 
 class Workspace:
-    """The tensors of one trainer. B batch, I fan-in, O fan-out, C classes; all float32 unless said.
+    """The tensors of one trainer, float32 unless stated: B batch, I fan-in, O fan-out, C classes.
 
-    `memory` and `batches` are a recipe's; parts that need further tensors of a step have them from `memory` as well.
-    The parameters are its own, zero, unless they are given.
+    `memory` and `batches` come from the recipe; parts allocate further tensors of a step from `memory`. Parameters are
+    new and zero unless they are given.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Workspace:
         self.weights, self.biases = self.parameters.weights, self.parameters.biases
         self.outputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]  # last: logits
         self.doutputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]
-        self.totals = device.empty((2,), np.float64)  # summed loss and number right since they were last zeroed
+        self.totals = device.empty((2,), np.float64)  # summed loss and number correct, since they were last zeroed
 
     @property
     def logits(self) -> Array:
@@ -120,10 +120,10 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a part is made from."""
+    """The problem, the device and the tensors that a part is made from."""
 
     problem: Problem
-    device: Any  # a Gpu for the parts of rungs; not typed as one, since stages are listed without CUDA's packages too
+    device: Any  # a `common.cuda.gpu.Gpu`, whose module needs packages that a machine without a GPU lacks
     tensors: Workspace
 
     def kernel(
@@ -135,11 +135,10 @@ class Setup:
         cooperative: bool = False,
         macros: tuple[tuple[str, str], ...] = (),
     ) -> Any:
-        """A kernel of stages/kernels, compiled for this device: call it with (grid, block, *arguments).
+        """A kernel of stages/kernels, compiled for this device; call it with (grid, block, *arguments).
 
-        With `cluster`, blocks come in clusters of so many, and `grid` counts those; with `shared_bytes` each block has
-        so much shared memory besides what the kernel declares; with `cooperative` all blocks run at once; `macros` are
-        what names stand for in the source.
+        `cluster` is the number of blocks in a cluster, and `grid` then counts clusters. `shared_bytes` is each block's
+        dynamic shared memory. `cooperative` makes all blocks run at once. `macros` are pairs of a name and its value.
         """
         how = {"cluster": cluster, "shared_bytes": shared_bytes, "cooperative": cooperative, "macros": macros}
         return self.device.kernel(KERNELS / file, name, **how)

@@ -59,12 +59,12 @@ def test_neighbours_of_the_classic_ladder_are_neighbours() -> None:
 
 
 @pytest.mark.parametrize("name", ["alloc-arena", "resident-f32"])
-def test_what_the_ladder_does_is_among_its_side_rungs(name: str) -> None:
+def test_what_the_ladder_does_is_among_its_ablations(name: str) -> None:
     assert ENTRIES[name].stage.recipe == ENTRIES["sparse-metrics"].stage.recipe
 
 
 @pytest.mark.parametrize(("group", "choice"), [("memory", "memory"), ("data", "data")])
-def test_side_rungs_of_a_group_differ_in_one_choice_from_the_ladder_s_rung(group: str, choice: str) -> None:
+def test_ablations_of_a_group_differ_in_one_choice_from_the_ladder_s_rung(group: str, choice: str) -> None:
     classic = ENTRIES["sparse-metrics"].stage.recipe
     sides = [entry.stage.recipe for entry in RUNGS if entry.stage.group == group]
     assert classic is not None
@@ -138,10 +138,10 @@ def test_selection_is_in_ladder_order(wanted: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("cubals", "stage 'cubals': there is none of that name; did you mean cublas?"),
-        ("zzz", "stage 'zzz': there is none of that name; see --list"),
+        ("cubals", "stage 'cubals': unknown; did you mean cublas?"),
+        ("zzz", "stage 'zzz': unknown; see --list"),
         ("cublas..naive", "stages cublas..naive: cublas comes after naive; write naive..cublas"),
-        ("naive..", "stage '': there is none of that name; see --list"),
+        ("naive..", "stage '': unknown; see --list"),
     ],
 )
 def test_a_wrong_selection_says_what_to_do(wanted: str, message: str) -> None:

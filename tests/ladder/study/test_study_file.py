@@ -107,7 +107,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: i
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("stages = 'nunpy'", "run: stage 'nunpy': there is none of that name; did you mean numpy?"),
+        ("stages = 'nunpy'", "run: stage 'nunpy': unknown; did you mean numpy?"),
         (
             "stages = 'numpy'\n[vary]\nprecision = ['float32', 'tf32']",
             "precision-tf32: precision tf32: none of its stages",

@@ -85,7 +85,7 @@ class AnyCutOfHalves(AnyCut):
     kernel: ClassVar[tuple[str, str]] = ExactGemm.kernel
 
 
-SIDES = {
+ABLATIONS = {
     name: entry.stage.recipe
     for name, entry in load_all().items()
     if entry.stage.group in ("memory", "data") and entry.stage.recipe is not None
@@ -99,7 +99,7 @@ RECIPES = {
     "fused-bias": replace(RECIPE, update=FusedBias),
     "tiles-and-bias": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedBias),
     "tiles-in-halves": replace(RECIPE, gemm=AnyCutOfHalves, epilogue=FusedEpilogue, update=FusedBias),
-    **{name: replace(NAIVE.recipe, memory=recipe.memory, data=recipe.data) for name, recipe in SIDES.items()},
+    **{name: replace(NAIVE.recipe, memory=recipe.memory, data=recipe.data) for name, recipe in ABLATIONS.items()},
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
     "persistent-grid": replace(RECIPE, launch=GridEpoch),
 }

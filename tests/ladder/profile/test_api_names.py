@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ladder.profile.api_names import acts, allocates, call_name, short_name
-from ladder.profile.kernel_kinds import OWN, kind_of
+from ladder.profile.kernel_kinds import kind_of
 from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
 
 
@@ -45,7 +45,34 @@ def test_a_call_has_no_version(name: str, plain: str) -> None:
 
 
 def test_every_kernel_of_ours_has_a_kind() -> None:
-    assert {kernel.name for kernel in kernels_in(KERNELS_FOLDER)} == set(OWN)
+    names = {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
+    assert names
+    assert [name for name in names if kind_of(name) == "other"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("gemm_naive", "gemm"),
+        ("tile_product_split", "gemm"),
+        ("streamed_back_bf16", "gemm"),
+        ("neighbour_grams", "gemm"),
+        ("add_bias", "layer"),
+        ("relu_backward", "layer"),
+        ("bias_gradient", "layer"),
+        ("softmax_xent_backward", "softmax"),
+        ("last_layer", "fused"),
+        ("persistent_grid", "fused"),
+        ("persistent_cluster", "fused"),
+        ("cluster_mlp", "fused"),
+        ("bias_update", "update"),
+        ("sgd_update", "update"),
+        ("expand_pixels", "copy"),
+    ],
+)
+def test_a_kernel_of_ours_is_known_by_its_name(name: str, kind: str) -> None:
+    assert name in {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
+    assert kind_of(name) == kind
 
 
 @pytest.mark.parametrize(

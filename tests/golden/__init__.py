@@ -1,6 +1,6 @@
-"""What the renderings of `tests/reports/sample.py` look like, to the letter, and how they are made.
+"""The exact text of the renderings of `tests/reports/sample.py`.
 
-After a wanted change of a rendering, write the files again with `python -m tests.golden.update` and read the diff.
+After a wanted change, write the files again with `python -m tests.golden.update` and read the diff.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ def renderings() -> dict[str, str]:
 
 
 def console_text(run: Results, width: int) -> str:
-    """The table as a file would get it: no colour, and no blanks at the ends of its lines."""
+    """The table as a file gets it: no colour, no blanks at the ends of lines."""
     file = io.StringIO()
     print_results(run, Path("runs/sample"), Console(file=file, width=width, highlight=False))
     return _without_blanks(file)
 
 
 def explain_text(run: Results, name: str) -> str:
-    """The explanation of a stage, likewise, on a narrow terminal."""
+    """The explanation of a stage on a narrow terminal, as a file gets it."""
     file = io.StringIO()
     print_explain(run, name, console=Console(file=file, width=80, highlight=False))
     return _without_blanks(file)
 
 
 def comparison_text(found: Comparison | Machines, form: Form) -> str:
-    """A comparison in one of its forms, likewise."""
+    """A comparison in one of its forms, as a file gets it."""
     file = io.StringIO()
     print_comparison(found, form, Console(file=file, width=80, highlight=False))
     return _without_blanks(file)

@@ -1,4 +1,4 @@
-"""Write the golden files again: `python -m tests.golden.update`, then read the diff before it is committed."""
+"""Write the golden files again: `python -m tests.golden.update`; read the diff before committing it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Profiles as a tool would have made them, for the sample run: what is said of them in numbers is made up, and their
-timelines come from a host that launches kernels one by one, or as a graph, on a device that runs them in order.
+"""Profiles as a tool would make them, for the sample run, with invented numbers.
+
+Their timelines come from a host that launches kernels one by one, or as a graph, on a device that runs them in order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ CUBLAS = (
     "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4"
     "_execute_kernel__5x_cublas"
 )
-LAUNCH_US, GAP_US, READ_US = 3.0, 1.0, 12.0  # a launch; from a kernel to the next one; reading a number back
+LAUNCH_US, GAP_US, READ_US = 3.0, 1.0, 12.0  # a launch, a gap between kernels, reading a number back
 
 
 def kernel(name: str, kind: Kind, us: float, place: int | None = None, *, blocks: int = 8, moved: int = 0) -> KernelUse:
@@ -36,7 +37,7 @@ def kernel(name: str, kind: Kind, us: float, place: int | None = None, *, blocks
 
 
 def own_kernels(gemm: str = "gemm_naive", gemm_us: float = 23.5) -> list[KernelUse]:
-    """The kernels of a step of softmax regression, by their places."""
+    """The kernels of a step of softmax regression, in order."""
     step: list[tuple[str, Kind, float]] = [
         (gemm, "gemm", gemm_us),
         ("add_bias", "layer", 0.9),
@@ -87,7 +88,7 @@ def profile(
 
 
 def three_steps(kernels: Sequence[KernelUse], *, as_graph: bool, reads: bool) -> tuple[list[Span], float]:
-    """The bars of three steps and how many us they take."""
+    """The bars of three steps, and their length in microseconds."""
     spans: list[Span] = []
     host = device = 0.0
 

@@ -1,4 +1,4 @@
-"""Runs with known times of their processes, to be compared."""
+"""Runs to compare, with known times of their processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ EPOCHS, STEPS = 2, 100
 
 
 def times(step_us: float, *, processes: int = 12, scatter: float = 0.002) -> list[float]:
-    """The step's time in so many processes, evenly spread around it by as much on both sides."""
+    """The step's time in each process, evenly spread over `scatter` on both sides."""
     middle = (processes - 1) / 2
     return [step_us * (1 + scatter * (index - middle) / max(middle, 1)) for index in range(processes)]
 
 
 def stage(name: str, step_us: Sequence[float], *, group: Group = "ladder", below: str | None = None) -> StageResult:
-    """A stage that passed, each of whose processes made one run with this time a step."""
+    """A passed stage whose processes made one run each, with these times of a step."""
     processes = [Process(round_, 0.1, [], [us * 1e-6 * EPOCHS * STEPS], None, []) for round_, us in enumerate(step_us)]
     timing = Timing.of(processes, epochs=EPOCHS, steps_per_epoch=STEPS, shortened=False)
     known = next(one for one in sample.results().stages if one.name == "naive")
@@ -36,7 +36,7 @@ def run(*stages: StageResult, gpu: str = "NVIDIA H200") -> Results:
 
 
 def before() -> Results:
-    """A run to be compared with."""
+    """The base of a comparison."""
     return run(
         stage("naive", times(80.0)),
         stage("async", times(60.0)),
@@ -49,7 +49,7 @@ def before() -> Results:
 
 
 def after() -> Results:
-    """Another, in which one stage each became slower, faster, stayed, broke, was measured too little, came and went."""
+    """The new run: one stage each is slower, faster, the same, broken, measured too little, new and gone."""
     results = run(
         stage("naive", times(80.0 * 1.03)),
         stage("async", times(60.0 * 0.9)),

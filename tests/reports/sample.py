@@ -1,6 +1,6 @@
 """A run as the ladder would record it, with every kind of row, for the tests of the renderings.
 
-The numbers are made up, and rounded on purpose so that ratios can be checked in one's head.
+The numbers are invented, and round enough to check ratios by mental arithmetic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ORACLE_CURVE = [LossPoint(epoch, 0.26 + 0.34 / epoch, 0.93 - 0.07 / epoch) for e
 
 
 def results() -> Results:
-    """The run below as a profiler saw it: not every stage, two of them twice, and one of these differently."""
+    """The run with profiles of some stages: two of them by two tools, which disagree on one."""
     run = unprofiled_results()
     for name, profiles in _profiles().items():
         run = replace_stage(run, name, profiles=profiles)
@@ -45,7 +45,7 @@ def results() -> Results:
 
 
 def limits() -> LimitsRecord:
-    """What a GPU was measured to do."""
+    """A GPU's measured limits."""
     rows = [
         Limit("graph_node", "graph node, 1 block", "us", 0.86, 0.85, 0.875),
         Limit("memory_copy", "memory copy, read and written", "GB/s", 4240.0, 4200.0, 4260.0),
@@ -54,7 +54,7 @@ def limits() -> LimitsRecord:
 
 
 def unprofiled_results() -> Results:
-    """A run on a GPU: most rows passed, two in bfloat16; one each failed, crashed, skipped, shortened and throttled."""
+    """A run on a GPU: most rows passed, two in bfloat16; one each failed, crashed, was skipped, cut, throttled."""
     return Results(
         created="2026-11-20T10:00:00Z",
         command="python run_ladder.py --stages all --hidden 256",
@@ -108,7 +108,7 @@ def unprofiled_results() -> Results:
 
 
 def with_processes(run: Results, name: str, steps_us: list[float], seen_us: list[float] | None = None) -> Results:
-    """The run with a stage's processes, by what a step took in each, and what a profile saw of it."""
+    """The run with processes of one stage, by their times of a step and the times that a profile saw."""
     timing = next(stage for stage in run.stages if stage.name == name).timing
     assert timing is not None
     steps = timing.epochs * timing.steps_per_epoch
@@ -120,7 +120,7 @@ def with_processes(run: Results, name: str, steps_us: list[float], seen_us: list
 
 
 def deeper_results() -> Results:
-    """The same on a deeper network, with nothing of PyTorch."""
+    """The run on a deeper network, without PyTorch."""
     run = results()
     stages = [stage for stage in run.stages if not stage.name.startswith("torch-")]
     return msgspec.structs.replace(
@@ -156,20 +156,20 @@ def synthetic_results() -> Results:
 
 
 def nothing_passed() -> Results:
-    """A run of which every row was skipped."""
+    """A run in which every row was skipped."""
     run = results()
     rungs = [_other(name, "skipped", "no CUDA device", None, None) for name in ("naive", "async")]
     return msgspec.structs.replace(run, stages=rungs, oracle=None)
 
 
 def replace_stage(run: Results, name: str, /, **changes: object) -> Results:
-    """The same run with fields of one of its stages changed."""
+    """The run with changed fields of one stage."""
     stages = [msgspec.structs.replace(stage, **changes) if stage.name == name else stage for stage in run.stages]
     return msgspec.structs.replace(run, stages=stages)
 
 
 def _profiles() -> dict[str, list[Profile]]:
-    """Parts that add up to the times of the rows nearly, and of `cublas` not so nearly."""
+    """Profiles whose parts nearly add up to the rows' times, for `cublas` less nearly."""
     naive, cublas = own_kernels(), own_kernels(CUBLAS, 12.0)
     by_name: list[KernelUse] = [kernel(f"elementwise_kernel_{number}", "other", 4.0, blocks=98) for number in range(23)]
     scanned = [kernel("loop_add_fusion", "fused", 5.0, place) for place in range(4)]

@@ -1,6 +1,6 @@
 """A study as it would be recorded: hidden sizes over a wide range, a size that does not fit, a stage that crashed.
 
-The numbers are made up.
+The numbers are invented.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.reports.sample import replace_stage, unprofiled_results
 SIZES = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
 STEPS = 1875
 NAMES = ("numpy", "torch-eager", "torch-amp", "jax-scan", "naive", "cublas", "bf16-gemm")
-# us/step of a small network, and how many sizes of the hidden layers it takes until the products weigh as much.
+# us/step of a small network, and the hidden size at which the products take as long again.
 COSTS = {
     "numpy": (400.0, 60.0), "torch-eager": (900.0, 6000.0), "torch-amp": (90.0, 3000.0), "jax-scan": (37.0, 900.0),
     "naive": (150.0, 300.0), "cublas": (12.0, 500.0), "bf16-gemm": (11.0, 900.0),
@@ -25,7 +25,7 @@ COSTS = {
 
 
 def study_results(sizes: list[int] | None = None) -> StudyResults:
-    """Eight sizes, of which the largest was skipped, and at the one before it a stage crashed."""
+    """Eight sizes; the largest was skipped, and a stage crashed at the second largest."""
     sizes = sizes or SIZES
     points = [
         Point(f"hidden-{size}", {"hidden": size}, {"hidden": size, "depth": 3, "batch_size": 32}, "measured")
@@ -51,7 +51,7 @@ def study(varied: str, points: list[Point]) -> Study:
         command="python run_ladder.py study experiments/made-up.toml",
         varied=[varied],
         points=points,
-        published=[Published("somebody | else", "an epoch", "750 ms", "H100", "https://example.org/mlp")],
+        published=[Published("another | author", "an epoch", "750 ms", "H100", "https://example.org/mlp")],
     )
 
 
@@ -73,7 +73,7 @@ def _scaled(stage: StageResult, size: int) -> StageResult:
 
 
 def curve_results(seeds: int = 3, epochs: int = 3) -> StudyResults:
-    """Two networks and some seeds, with the curves of every stage; those in bfloat16 are further from the oracle."""
+    """Two networks with several seeds and curves of every stage; bfloat16 stages are further from the oracle."""
     points = [
         Point(f"hidden-{size}.seed-{seed}", {"hidden": size, "seed": seed}, {}, "measured")
         for size in (64, 256)

@@ -1,4 +1,4 @@
-"""Renderings to the letter. After a wanted change: `python -m tests.golden.update`, and read the diff."""
+"""The exact text of renderings. After a wanted change, run `python -m tests.golden.update` and read the diff."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def files(folder: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def names() -> set[str]:
-    """Of the figures, as a report links to them."""
+    """The paths of the figures, as a report links them."""
     return {f"figures/{name}" for name in figures(sample.results())}
 
 
@@ -32,7 +32,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def rendered(once: Path, tmp_path: Path) -> Path:
-    """A folder of its own with a run and its report."""
+    """A folder with a run and its report."""
     return shutil.copytree(once, tmp_path / "run")
 
 

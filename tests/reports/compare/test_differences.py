@@ -1,4 +1,4 @@
-"""What two runs differ in beside their times is said, and nothing where they do not."""
+"""The differences of two runs apart from their times."""
 
 from __future__ import annotations
 

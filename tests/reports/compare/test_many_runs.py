@@ -52,13 +52,13 @@ def test_a_stage_that_the_first_run_lacks_is_shown_without_a_ratio() -> None:
     assert found.rows[1].cells[1].step_us == pytest.approx(2.0)
 
 
-def test_what_the_hosts_pace_explains_is_no_verdict_here_either() -> None:
+def test_a_difference_that_the_cpu_speed_explains_is_ambiguous_here_too() -> None:
     runs = [("a", on_cpu(100.0, 1.0)), ("b", on_cpu(130.0, 1.3)), ("c", on_cpu(130.0, 1.3, cpu="another CPU"))]
     (row,) = compare_machines(runs).rows
     assert [cell.verdict for cell in row.cells] == [None, "AMBIGUOUS", "SLOWER"]
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_incomparable_runs_are_refused() -> None:
     one = run(stage("naive", times(50.0)))
     other = msgspec.structs.replace(one, problem=msgspec.structs.replace(one.problem, batch_size=64))
     with pytest.raises(CannotCompareError, match="a and c: have different batch sizes"):

@@ -1,4 +1,4 @@
-"""The forms of a comparison; how they look to the letter is in tests/golden."""
+"""The forms of a comparison; tests/golden has their exact text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_stages_share_the_notes_that_hold_for_them(found: Comparison) -> None:
     ]
 
 
-def test_the_order_of_rungs_is_told_in_sentences() -> None:
+def test_changes_of_order_are_sentences() -> None:
     assert orders(compare_machines(recorded.machines())) == [
         "cublas is faster than async in runs/h200, slower in runs/a | b."
     ]

@@ -1,4 +1,4 @@
-"""How a comparison finds the runs that it is given."""
+"""The lookup of runs that a comparison names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def of_network(*hidden: int) -> Results:
 
 @pytest.fixture
 def reference(tmp_path: Path) -> Path:
-    """Recorded runs of two GPUs, of which one has two problems, and a run beside them."""
+    """Recorded runs of two GPUs, one of them with two problems, and another run."""
     folder = tmp_path / "reference"
     for name, hidden in (("h200/deep", (128, 128)), ("h200/flat", ()), ("a100/deep", (128, 128))):
         (folder / name).mkdir(parents=True)
@@ -56,12 +56,12 @@ def test_a_recorded_run_is_of_the_problem_that_fits(
         (["reference:", "reference:h200"], "reference:: no such recorded run"),
     ],
 )
-def test_what_is_not_there_is_told(reference: Path, names: list[str], said: str) -> None:
+def test_missing_runs_are_told(reference: Path, names: list[str], said: str) -> None:
     with pytest.raises(CannotCompareError, match=said):
         named_runs(names, reference)
 
 
-def test_a_recording_without_the_others_problem_says_which_it_has(reference: Path, tmp_path: Path) -> None:
+def test_a_recording_without_the_others_problem_names_its_own(reference: Path, tmp_path: Path) -> None:
     save(of_network(7), tmp_path / "odd.json")
     with pytest.raises(
         CannotCompareError, match="reference:h200: has no run of the others' problem, only of flat, deep"
@@ -69,6 +69,6 @@ def test_a_recording_without_the_others_problem_says_which_it_has(reference: Pat
         named_runs([str(tmp_path / "odd.json"), "reference:h200"], reference)
 
 
-def test_a_file_that_is_none_is_told(reference: Path, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(reference: Path, tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="cannot be read"):
         named_runs([str(tmp_path / "nowhere"), "reference:h200"], reference)

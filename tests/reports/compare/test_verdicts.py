@@ -42,7 +42,7 @@ def only(base: list[float], new: list[float], **options: object) -> Comparison:
         (0.9803, 1.0, 1.01, "AMBIGUOUS"),
         (0.99, 1.0, 1.0201, "AMBIGUOUS"),
         (1.001, 1.0051, 1.01, "SLOWER"),
-        (1.001, 1.0049, 1.01, "SAME"),  # certain, but no more than two recordings may differ by
+        (1.001, 1.0049, 1.01, "SAME"),  # certain, but within what two recordings may differ by
         (1.001, 1.0049, 1.03, "AMBIGUOUS"),
         (0.999, 1.02, 1.05, "AMBIGUOUS"),
         (1.0, 1.02, 1.05, "AMBIGUOUS"),
@@ -85,7 +85,7 @@ def test_known_differences_are_told() -> None:
 
 
 def on_cpu(step_us: float, *paces_s: float | None, cpu: str = "a CPU") -> Results:
-    """Twelve processes of NumPy beside which the host was as fast as that, in turns."""
+    """Twelve processes of NumPy, with these CPU speed readings in turn."""
     numpy = stage("numpy", times(step_us), group="reference")
     processes = [
         msgspec.structs.replace(process, pace_s=pace_s)
@@ -108,7 +108,7 @@ def on_cpu(step_us: float, *paces_s: float | None, cpu: str = "a CPU") -> Result
         (130.0, None, "SLOWER", "SLOWER"),
     ],
 )
-def test_what_the_hosts_pace_explains_is_no_verdict(
+def test_a_difference_that_the_cpu_speed_explains_is_ambiguous(
     step_us: float, pace_s: float | None, expected: Verdict, alone: Verdict
 ) -> None:
     found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(step_us, pace_s), NAMES), "numpy")
@@ -120,7 +120,7 @@ def test_what_the_hosts_pace_explains_is_no_verdict(
 
 @pytest.mark.parametrize("wild", [5.0, 65.0])
 def test_a_few_wild_paces_hide_nothing(wild: float) -> None:
-    """Beside busy cores one reading is many times slower, and says nothing of the others."""
+    """A reading beside busy cores is many times slower and does not stand for the others."""
     found = verdict(compare(on_cpu(100.0, 1.0), on_cpu(105.0, 1.0, wild, 1.0), NAMES), "numpy")
     assert (found.verdict, found.regression, found.remarks) == ("SLOWER", True, [])
 
@@ -158,7 +158,7 @@ def test_a_slower_median_that_may_be_chance_is_no_regression() -> None:
     assert only(times(50.0, scatter=0.3), times(52.0, scatter=0.3), strict=True).exit_code == 2
 
 
-def test_strict_lets_pass_what_can_hide_no_regression() -> None:
+def test_strict_passes_intervals_without_a_regression() -> None:
     found = only(times(50.0), times(50.0), strict=True)
     assert (found.exit_code, found.undecided) == (0, [])
     may_be_faster = only([50.0] * 8, [50.0] * 5 + [45.0] * 3, strict=True)
@@ -181,21 +181,21 @@ def test_a_stage_that_no_longer_passes_is_a_regression(status: str) -> None:
     found = compare(base, new, NAMES)
     assert (found.exit_code, found.regressions) == (1, ["async"])
     assert verdict(found, "async").remarks == [f"{status} in the new run (no luck)"]
-    assert compare(new, base, NAMES).exit_code == 0  # and one that now passes is none
+    assert compare(new, base, NAMES).exit_code == 0  # a stage that now passes is no regression
 
 
-def test_a_stage_that_is_skipped_by_now_lets_no_gate_pass() -> None:
+def test_a_newly_skipped_stage_fails_the_gate() -> None:
     base = run(stage("naive", times(50.0)), stage("async", times(40.0)))
     new = sample.replace_stage(base, "async", status="skipped", reason="no CUDA device", timing=None)
     found = compare(base, new, NAMES)
     assert (found.exit_code, found.regressions, found.lost) == (2, [], ["async"])
     assert verdict(found, "async").verdict is None
-    assert compare(new, base, NAMES, strict=True).exit_code == 0  # nothing is lost where there was nothing
+    assert compare(new, base, NAMES, strict=True).exit_code == 0  # the base had no time to lose
     slower = sample.replace_stage(new, "naive", processes=stage("naive", times(60.0)).processes)
     assert compare(base, slower, NAMES).exit_code == 1
 
 
-def test_a_stage_that_nobody_asked_for_again_counts_where_all_is_to_be_compared() -> None:
+def test_an_absent_stage_counts_with_strict() -> None:
     base, new = run(stage("naive", times(50.0)), stage("async", times(40.0))), run(stage("naive", times(50.0)))
     found = compare(base, new, NAMES)
     assert (found.exit_code, found.lost) == (0, ["async"])
@@ -221,7 +221,7 @@ def test_other_code_is_told(then: StageCode | None, now: StageCode, said: str) -
         assert [remark for remark in found.remarks if "differ" in remark] == ([said] if said else [])
 
 
-def test_what_a_verdict_is_to_be_read_with() -> None:
+def test_remarks_on_a_verdict() -> None:
     base = run(stage("naive", times(50.0)))
     timing, processes = base.stages[0].timing, base.stages[0].processes
     assert timing is not None
@@ -235,7 +235,7 @@ def test_what_a_verdict_is_to_be_read_with() -> None:
         processes=disturbed,
     )
     (found,) = compare(base, new, NAMES).stages
-    assert found.ratio == pytest.approx(2.0)  # of a step, whatever the number of epochs
+    assert found.ratio == pytest.approx(2.0)  # of a step, independent of the number of epochs
     assert found.remarks == [
         "runs of 2 and 1 epochs",
         "its precision changed from float32 to bfloat16",

@@ -25,7 +25,7 @@ def versus_torch(run: Results, name: str) -> float | None:
 
 def test_a_class_is_compared_with_itself_alone() -> None:
     run = sample.results()
-    assert torch_of(run, "cublas") == "torch-eager"  # 200 ms, though torch-amp has 100 ms
+    assert torch_of(run, "cublas") == "torch-eager"  # 200 ms; torch-amp has 100 ms in another class
     assert versus_torch(run, "async") == pytest.approx(10.0)
     assert torch_of(run, "bf16-gemm") == "torch-amp"
     assert versus_torch(run, "bf16-gemm") == pytest.approx(0.1 / 0.0215)
@@ -46,11 +46,11 @@ def test_the_two_formats_of_mixed_precision_are_one_class() -> None:
 def test_a_gpu_is_not_compared_with_the_cpu_where_pytorch_ran_on_one() -> None:
     run = sample.results()
     cpu = stage(run, "torch-eager-cpu").timing
-    run = sample.replace_stage(run, "torch-eager-cpu", timing=stage(run, "cublas").timing)  # a CPU that would win
+    run = sample.replace_stage(run, "torch-eager-cpu", timing=stage(run, "cublas").timing)  # a CPU that is faster
     assert cpu is not None
     assert torch_of(run, "async") == "torch-eager"
     assert torch_of(run, "numpy") == "torch-eager-cpu"
-    # Nor where only another class of it did.
+    # Nor if only another class ran on the GPU.
     assert torch_of(sample.replace_stage(run, "torch-eager", status="failed"), "async") is None
 
 

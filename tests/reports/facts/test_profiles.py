@@ -50,19 +50,19 @@ def test_no_two_kernels_of_a_table_have_one_name(limit: int) -> None:
     assert short["triton_poi_2"] == "triton_poi_2"
 
 
-def test_kernels_that_begin_alike_are_told_by_where_they_differ() -> None:
+def test_kernels_that_begin_alike_show_their_differences() -> None:
     assert list(kernel_names(GENERATED[:3], 18).values()) == [
         "triton_t…addmm_t_0", "triton_tem…mm_t_7", "triton…mm_sub_t_4",
     ]  # fmt: skip
 
 
-def test_clusters_are_told_where_there_are_some() -> None:
+def test_clusters_are_shown() -> None:
     one = kernel("k", "gemm", 1.0, blocks=1024)
     assert grid(one) == "1,024 x 256"
     assert grid(msgspec.structs.replace(one, cluster=8)) == "1,024 x 256, clusters of 8"
 
 
-def test_what_the_host_did() -> None:
+def test_the_host_s_work_is_listed() -> None:
     seen = profile(SPLIT, own_kernels(), reads=True)
     copies = [*seen.copies, CopyUse("fill", 1.0, 16.0, 0.1)]
     lines = dict(host_lines(msgspec.structs.replace(seen, copies=copies)))
@@ -77,7 +77,7 @@ def test_what_the_host_did() -> None:
     }
 
 
-def test_a_graph_is_told_and_what_did_not_happen_too() -> None:
+def test_graph_launches_and_absent_calls_are_reported() -> None:
     lines = dict(host_lines(profile(SPLIT, own_kernels(), as_graph=True)))
     assert lines["Graph launches"] == "1 an epoch"
     assert lines["Synchronisations"] == "only the one that ends an epoch"
@@ -94,11 +94,11 @@ def test_only_launches_count_as_launching() -> None:
     ("slowdown", "text"),
     [(0.12, "CUPTI, under which a step takes 12% longer"), (-0.01, "CUPTI, under which a step takes no longer")],
 )
-def test_the_tool_says_what_it_cost(slowdown: float, text: str) -> None:
+def test_the_tool_s_cost_is_shown(slowdown: float, text: str) -> None:
     assert seen_by(profile(SPLIT, own_kernels(), slowdown=slowdown)) == text
 
 
-def test_it_says_over_how_many_processes_a_profile_is_the_mean() -> None:
+def test_a_profile_names_its_number_of_processes() -> None:
     seen = msgspec.structs.replace(profile(SPLIT, own_kernels()), processes=2)
     assert seen_by(seen) == "CUPTI in 2 processes, under which a step takes 10% longer"
 

@@ -29,7 +29,7 @@ def test_uncommitted_changes_are_told() -> None:
     assert "commit ffffffffff with uncommitted changes" in provenance(run)
 
 
-def test_a_tree_that_nobody_looked_at_does_not_read_as_a_clean_commit() -> None:
+def test_an_unchecked_tree_does_not_read_as_a_clean_commit() -> None:
     run = sample.results()
     code = {"git_commit": "f" * 40, "uncommitted_changes": None}
     run = msgspec.structs.replace(run, environment={**run.environment, "code": code})
@@ -40,7 +40,7 @@ def test_a_tree_that_nobody_looked_at_does_not_read_as_a_clean_commit() -> None:
 @pytest.mark.parametrize(
     "environment", [{}, {"gpu": None, "code": {"git_commit": None}}, {"gpu": {"none": "no driver"}}]
 )
-def test_what_was_not_recorded_is_left_out(environment: dict[str, object]) -> None:
+def test_unrecorded_items_are_left_out(environment: dict[str, object]) -> None:
     assert provenance(msgspec.structs.replace(sample.results(), environment=environment)) == (
         "no GPU; recorded 2026-11-20."
     )

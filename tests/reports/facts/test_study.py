@@ -39,7 +39,7 @@ def test_a_step_is_an_epoch_by_its_steps() -> None:
 
 
 def test_a_race_is_within_a_class_of_precision() -> None:
-    found = {(point.name, race.precision): race for point, race in point_winners(study_results([64, 128, 256]))}
+    found = {(point.name, winner.precision): winner for point, winner in point_winners(study_results([64, 128, 256]))}
     assert list(found) == [("hidden-64", "float32"), ("hidden-64", "bf16/fp16"), ("hidden-128", "float32"),
                            ("hidden-128", "bf16/fp16")]  # fmt: skip
     single, half = found["hidden-64", "float32"], found["hidden-64", "bf16/fp16"]
@@ -48,7 +48,7 @@ def test_a_race_is_within_a_class_of_precision() -> None:
     assert single.speedup == pytest.approx(37.0 / 12.0, rel=0.05)
 
 
-def test_what_has_no_time_is_told_with_its_points() -> None:
+def test_missing_times_are_told_with_their_points() -> None:
     results = study_results([64, 128, 256])
     assert not_passed(results) == [
         "naive crashed at hidden 128: out of memory: 9 | 8",
@@ -71,7 +71,7 @@ def test_csv_has_a_line_for_every_stage_at_every_point() -> None:
     assert next(line for line in lines if line["stage"] == "jax-scan")["speedup"] == ""
 
 
-def test_points_of_another_commit_are_told_apart() -> None:
+def test_points_of_another_commit_have_an_origin_of_their_own() -> None:
     results = study_results([64, 128, 256, 512])
     code = {"git_commit": "f" * 40, "uncommitted_changes": False}
     other = results.runs["hidden-128"]
@@ -86,7 +86,7 @@ def test_points_of_another_commit_are_told_apart() -> None:
     assert second.startswith("- hidden 128: NVIDIA H200, driver 580.65; recorded 2026-11-20, commit ffffffffff;")
 
 
-def test_the_report_says_all_of_it() -> None:
+def test_the_report_has_every_section() -> None:
     report = study_report(study_results([64, 128, 256]), ["step_time.svg"])
     for said in (
         "# How the gap closes as the hidden layers grow",
@@ -97,7 +97,7 @@ def test_the_report_says_all_of_it() -> None:
         "| `naive` | float32 | 157 (146-188) | **crashed** |",
         "| hidden 64 | float32 | `cublas` | 12.2 | `jax-scan` | 37.2 | 3.05x |",
         "- naive crashed at hidden 128: out of memory: 9 | 8",
-        "| [somebody \\| else](https://example.org/mlp) | an epoch | 750 ms | H100 |",
+        "| [another \\| author](https://example.org/mlp) | an epoch | 750 ms | H100 |",
         "These numbers are of other programs on other GPUs",
         "| [hidden 64](hidden-64/results.json) | measured | 784-64-64-64-10 on MNIST, batch 32",
         "| hidden 256 | skipped |  |",
@@ -154,23 +154,25 @@ def test_one_point_is_drawn_as_bars_whether_something_varies_or_not() -> None:
     assert set(study_figures(StudyResults(index, {"hidden-0": run_at(64)}))) == {"epoch_time.svg"}
 
 
-def test_a_point_with_a_weak_reference_alone_has_no_race() -> None:
+def test_a_point_with_only_a_weak_reference_has_no_winner() -> None:
     results = study_results([64, 128, 256])
     at_64 = results.runs["hidden-64"]
     weak = msgspec.structs.replace(at_64, stages=[one for one in at_64.stages if one.name != "jax-scan"])
     runs = {"hidden-64": weak, "hidden-128": results.runs["hidden-128"]}
-    found = [(point.name, race.reference.name) for point, race in point_winners(StudyResults(results.study, runs))]
+    found = [(point.name, winner.reference.name) for point, winner in point_winners(StudyResults(results.study, runs))]
     assert ("hidden-128", "jax-scan") in found
     assert ("hidden-64", "torch-eager") not in found
     lines = csv.DictReader(io.StringIO(study_csv(StudyResults(results.study, runs))))
     speedups = {(line["hidden"], line["stage"]): line["speedup"] for line in lines}
     assert speedups["64", "cublas"] == ""
     assert float(speedups["128", "cublas"]) > 1
-    alone = StudyResults(results.study, {"hidden-64": weak})  # where nobody knows of a stronger one
-    assert ("hidden-64", "torch-eager") in [(point.name, race.reference.name) for point, race in point_winners(alone)]
+    alone = StudyResults(results.study, {"hidden-64": weak})  # no stronger reference is known here
+    assert ("hidden-64", "torch-eager") in [
+        (point.name, winner.reference.name) for point, winner in point_winners(alone)
+    ]
 
 
-def test_a_study_without_references_has_no_race() -> None:
+def test_a_study_without_references_has_no_winner() -> None:
     results = study_results([64, 128, 256])
     runs = {
         name: msgspec.structs.replace(run, stages=[one for one in run.stages if one.group != "reference"])
@@ -182,7 +184,7 @@ def test_a_study_without_references_has_no_race() -> None:
     assert set(study_figures(alone)) == {"step_time.svg"}
 
 
-def test_what_holds_the_fastest_rung_back_is_told_where_it_was_profiled() -> None:
+def test_the_largest_part_of_a_profiled_winner_is_told() -> None:
     measured = study_results([64, 128, 256])
     assert "The largest part of each" not in study_report(measured, set())
     point = measured.study.points[0].name
@@ -196,7 +198,7 @@ def test_what_holds_the_fastest_rung_back_is_told_where_it_was_profiled() -> Non
     assert ("any program for this problem takes at least" in line) == (winner.rung.floor is not None)
 
 
-def test_a_point_whose_turn_has_not_come_is_not_shown_as_measured(tmp_path: Path) -> None:
+def test_a_waiting_point_is_not_shown_as_measured(tmp_path: Path) -> None:
     results = study_results([64, 128, 256])
     first, second, last = results.study.points
     waiting = msgspec.structs.replace(first, status="waiting")
@@ -207,7 +209,7 @@ def test_a_point_whose_turn_has_not_come_is_not_shown_as_measured(tmp_path: Path
     assert [point.name for point in load_results(tmp_path).measured] == [second.name]
 
 
-def test_rendering_takes_away_what_is_no_longer_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rendering_removes_older_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = study_results([64, 128, 256])
     save_study(results.study, tmp_path)
     for name, run in results.runs.items():

@@ -31,7 +31,7 @@ def test_rungs_come_in_ladder_order_and_references_after_them() -> None:
     ]  # fmt: skip
 
 
-def test_ratios_are_above_one_for_what_is_faster() -> None:
+def test_ratios_are_above_one_for_faster_rows() -> None:
     fast = row(sample.results(), "async")  # 20 ms, naive 40 ms, PyTorch 200 ms
     assert fast.versus_parent == pytest.approx(2.0)
     assert fast.versus_naive == pytest.approx(2.0)
@@ -57,7 +57,7 @@ def test_naive_is_compared_with_in_its_own_precision_alone() -> None:
     assert "x of naive: the same against naive, in naive's precision only" in caption(sample.results())
 
 
-def test_a_pytorch_that_broke_is_told_beside_the_one_that_is_compared_with() -> None:
+def test_the_caption_names_a_pytorch_that_broke() -> None:
     run = sample.results()
     assert "may be faster" not in caption(run)
     run = sample.replace_stage(run, "torch-eager", status="crashed", reason="out of memory")
@@ -65,13 +65,13 @@ def test_a_pytorch_that_broke_is_told_beside_the_one_that_is_compared_with() -> 
     assert caption(run).endswith(sentence)
     assert sentence in report(run, [])
     run = sample.replace_stage(run, "torch-eager-cpu", status="failed", reason="loss curve")
-    assert "PyTorch's best may be faster" not in caption(run)  # than nothing: no PyTorch in float32 is left
+    assert "PyTorch's best may be faster" not in caption(run)  # no PyTorch in float32 is left to be faster than
     run = sample.replace_stage(sample.results(), "torch-eager-cpu", status="skipped", reason="no wheel")
     assert "may be faster" not in caption(run)
 
 
 @pytest.mark.parametrize(("epoch_s", "told"), [(0.0395, False), (0.0405, False), (0.0412, True)])
-def test_a_rung_that_is_two_percent_slower_than_the_one_below_is_told(epoch_s: float, told: bool) -> None:
+def test_a_rung_that_is_two_percent_slower_than_its_parent_is_named(epoch_s: float, told: bool) -> None:
     run = without(sample.results(), "bf16-gemm")
     shown = next(stage for stage in run.stages if stage.name == "async")
     assert shown.timing is not None
@@ -83,7 +83,7 @@ def test_a_rung_that_is_two_percent_slower_than_the_one_below_is_told(epoch_s: f
     )
 
 
-def test_a_setback_points_to_what_was_found_where_that_was_written() -> None:
+def test_a_setback_points_to_the_finding_if_there_is_one() -> None:
     run = sample.results()
     assert setbacks(run) == [
         "`bf16-gemm` is slower than `cublas`, which it climbs from: 0.80x its speed. See Found in its section."
@@ -93,7 +93,7 @@ def test_a_setback_points_to_what_was_found_where_that_was_written() -> None:
     assert setbacks(sample.replace_stage(run, "cublas", status="failed", reason="loss curve")) == []
 
 
-def test_a_rung_below_that_is_missing_or_failed_is_no_base() -> None:
+def test_a_missing_or_failed_parent_is_no_base() -> None:
     run = sample.results()
     assert row(without(run, "naive"), "async").versus_parent is None
     failed = sample.replace_stage(run, "naive", status="failed", reason="first update")
@@ -140,7 +140,7 @@ def test_every_oddity_has_a_notice() -> None:
     assert not any("NOT MNIST" in text or "on a GPU" in text for text in found)
 
 
-def test_other_data_is_said_loudly_and_first() -> None:
+def test_other_data_has_a_loud_first_notice() -> None:
     first, *others = notices(sample.synthetic_results())
     assert first.loud
     assert "synthetic digits" in first.text
@@ -148,7 +148,7 @@ def test_other_data_is_said_loudly_and_first() -> None:
     assert not any(notice.loud for notice in others)
 
 
-def test_data_of_the_users_own_is_said_plainly() -> None:
+def test_the_users_own_data_has_a_plain_notice() -> None:
     run = sample.results()
     problem = msgspec.structs.replace(run.problem, dataset="fashion", is_mnist=False, dataset_source="--data-dir")
     found = notices(msgspec.structs.replace(run, problem=problem))
@@ -157,7 +157,7 @@ def test_data_of_the_users_own_is_said_plainly() -> None:
 
 
 @pytest.mark.parametrize(("factor", "told"), [(1.04, False), (0.96, False), (1.06, True), (0.8, True)])
-def test_processes_that_disagree_are_told_in_one_sentence(factor: float, told: bool) -> None:
+def test_processes_that_disagree_share_a_notice(factor: float, told: bool) -> None:
     run = sample.results()
     for name in ("cublas", "async"):
         (first,) = next(stage for stage in run.stages if stage.name == name).processes
@@ -169,17 +169,17 @@ def test_processes_that_disagree_are_told_in_one_sentence(factor: float, told: b
         f"The processes of async and cublas differ by up to {gap}; smaller differences from other rows mean nothing."
     )
     assert sentences == ([expected] if told else [])
-    # A stage that did not pass has no time to be doubted.
+    # A stage that did not pass has no times to disagree.
     failed = sample.replace_stage(run, "async", status="failed", reason="loss curve")
     assert not any("async and" in text for text in texts(failed))
 
 
-def test_processes_that_say_different_things_of_themselves_are_told() -> None:
+def test_processes_with_different_details_have_a_notice() -> None:
     run = sample.results()
     (one,) = next(stage for stage in run.stages if stage.name == "numpy").processes
     for details, told in (
         (["CPU, 2 threads"] * 3, []),
-        (["", "CPU, 2 threads"], []),  # resumed, from when nobody said
+        (["", "CPU, 2 threads"], []),  # resumed from a run without details
         (["2 threads", "1 thread", "2 threads"], ["The processes of numpy differ: 2 threads (2); 1 thread (1)."]),
     ):
         processes = [msgspec.structs.replace(one, round=i, detail=detail) for i, detail in enumerate(details)]
@@ -203,7 +203,7 @@ def test_stages_that_share_a_reason_share_a_notice() -> None:
     assert "This run measured no stage on a GPU." in found
 
 
-def test_disturbed_processes_are_told_with_their_fate() -> None:
+def test_disturbed_processes_have_notices() -> None:
     run = sample.results()
     (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
     heat, load = (msgspec.structs.replace(calm, disturbed=[why]) for why in ("heat", "load"))
@@ -213,7 +213,7 @@ def test_disturbed_processes_are_told_with_their_fate() -> None:
     assert not any("disturbed" in text for text in texts(run))
 
 
-def test_a_precision_that_was_not_reached_is_told() -> None:
+def test_a_missed_precision_has_a_notice() -> None:
     run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 8))
     for precision, told in ((None, False), (0.2, False), (0.02, True)):
         asked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, precision=precision))
@@ -241,7 +241,7 @@ def test_a_time_is_shown_as_a_multiple_of_both_floors() -> None:
     assert reference.times_physical_floor is not None
 
 
-def test_locked_clocks_are_told_and_who_ran_otherwise() -> None:
+def test_locked_clocks_and_other_clocks_have_a_notice() -> None:
     run = sample.results()
     for mhz, otherwise in ((1980, False), (1500, True)):
         locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=mhz))

@@ -26,14 +26,14 @@ def pair(below_us: float, rung_us: float, below: Split, rung: Split) -> Results:
 
 
 def seen(run: Results, name: str, split: Split, *, launches: float = 8.0) -> Results:
-    """The stage with what the tool saw, beside what was made of it."""
+    """The stage with a profile as seen, and as fitted."""
     (shown,) = next(stage for stage in run.stages if stage.name == name).profiles
     replaced = msgspec.structs.replace(shown, seen=split, step_us=split.total_us, launches_per_step=launches)
     return sample.replace_stage(run, name, profiles=[replaced])
 
 
 def seen_pair(below: Split, rung: Split, *, launches: tuple[float, float] = (8.0, 8.0)) -> Results:
-    """80 and 50 us a step, with parts that add up to that and profiles that saw this."""
+    """Two rungs of 80 and 50 us a step, with fitted parts of that sum and these seen totals."""
     run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
     return seen(seen(run, "naive", below, launches=launches[0]), "async", rung, launches=launches[1])
 
@@ -59,9 +59,7 @@ def test_parts_that_add_up_explain_nothing_by_themselves() -> None:
 
 
 @pytest.mark.parametrize(("launching_us", "explained"), [(31.6, False), (31.4, True), (28.6, True), (28.4, False)])
-def test_what_the_profiles_saw_of_a_difference_may_be_5_percent_less_or_more(
-    launching_us: float, explained: bool
-) -> None:
+def test_a_difference_is_explained_to_5_percent(launching_us: float, explained: bool) -> None:
     change = only_change(seen_pair(Split(30, 0, 0, 60, 0), Split(30, 0, 0, launching_us, 0)))
     assert change.is_explained is explained
 
@@ -94,12 +92,12 @@ def test_a_difference_of_less_than_2_percent_is_noise(rung_us: float, is_noise: 
     ("below_us", "rung_us", "is_noise"),
     [
         ([78.0, 82.0], [48.0, 52.0], False),
-        ([49.0, 82.0], [48.0, 52.0], True),  # one process of either was as fast as one of the other
-        ([80.0] * 9 + [49.0], [50.0] * 5 + [49.0] * 5, False),  # enough to tell that the one is an exception
+        ([49.0, 82.0], [48.0, 52.0], True),  # the times of their processes overlap
+        ([80.0] * 9 + [49.0], [50.0] * 5 + [49.0] * 5, False),  # enough processes to see that one is an exception
         ([80.0] * 5 + [49.0] * 5, [50.0] * 5 + [49.0] * 5, True),
     ],
 )
-def test_what_processes_of_one_stage_may_differ_by_is_noise(
+def test_differences_within_one_stage_s_processes_are_noise(
     below_us: list[float], rung_us: list[float], is_noise: bool
 ) -> None:
     run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
@@ -107,7 +105,7 @@ def test_what_processes_of_one_stage_may_differ_by_is_noise(
     assert only_change(run).is_noise is is_noise
 
 
-def test_what_each_round_saw_is_known_where_both_processes_were_profiled() -> None:
+def test_rounds_count_if_both_processes_were_profiled() -> None:
     run = seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))
     assert only_change(run).seen_in_rounds_us == []
     run = sample.with_processes(run, "naive", [80.0, 80.0, 80.0], [85.0, 95.0, 90.0])

@@ -89,7 +89,7 @@ def test_a_study_of_curves_is_written_with_its_csv(tmp_path: Path) -> None:
     )
 
 
-def test_why_a_stage_has_no_curves_is_told() -> None:
+def test_a_stage_without_curves_has_a_reason() -> None:
     results = curve_results(seeds=1)
     runs = {
         name: replace_stage(run, "naive", curve=None, no_curve="RuntimeError: no") for name, run in results.runs.items()
@@ -99,7 +99,7 @@ def test_why_a_stage_has_no_curves_is_told() -> None:
     assert "- naive has no curves: RuntimeError: no" in study_report(without, [])
 
 
-def test_how_near_curves_come_is_told_beside_the_limit_of_verification() -> None:
+def test_distances_from_the_oracle_stand_beside_their_limits() -> None:
     results = curve_results()
     runs = list(results.runs.values())[:3]
     found = {one.stage.name: one for one in oracle_distances(runs)}

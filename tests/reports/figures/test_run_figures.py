@@ -79,7 +79,7 @@ def test_no_text_lies_on_another_or_outside(run: Results) -> None:
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
 
 
-def test_bars_of_reduced_precision_are_hatched_and_the_legend_says_which() -> None:
+def test_bars_of_reduced_precision_are_hatched_with_a_legend() -> None:
     run = sample.replace_stage(sample.results(), "async", precision="tf32")
     figure = epoch_time(run)
     hatches = [patch.get_hatch() for patch in figure.axes[0].patches]
@@ -114,7 +114,7 @@ def test_the_lower_panel_is_the_distance_to_the_oracle() -> None:
     ]
     distances = [np.asarray(line.get_ydata()).tolist() for line in lower.get_lines()]
     assert distances[0] == pytest.approx([2e-7 * epoch for epoch in range(1, 21)], rel=1e-6)
-    assert distances[4] == [NEAREST] * 3  # numpy equals the oracle, over the three epochs that it had
+    assert distances[4] == [NEAREST] * 3  # numpy equals the oracle in its three epochs
 
 
 def test_sparse_stages_that_meet_in_an_epoch_stand_side_by_side() -> None:

@@ -121,7 +121,7 @@ def test_a_stage_without_bars_has_no_timeline() -> None:
 
 
 def epoch_kernel(kernels_per_step: float) -> Results:
-    """The run with one stage whose kernel runs many steps; what a profile saw of that is no step."""
+    """The run with one stage whose kernel runs many steps, so that its profile shows no step."""
     shown = msgspec.structs.replace(
         stage("async").profiles[0], timeline=[], timeline_us=0.0, kernels_per_step=kernels_per_step
     )
@@ -144,7 +144,7 @@ def test_a_kernel_that_runs_an_epoch_is_a_hatched_bar_of_three_timed_steps(kerne
         assert_texts_apart(figure)
 
 
-def test_who_is_left_out_is_said() -> None:
+def test_stages_without_a_timeline_are_named_with_the_reason() -> None:
     run = sample.replace_stage(RUN, "async", profiles=[], unprofiled={"cupti": "it crashed"})
     assert "async (it crashed)" in left_out(run)
     assert "numpy (on the CPU)" in left_out(run)

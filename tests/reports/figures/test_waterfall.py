@@ -15,7 +15,7 @@ from tests.reports.profiles import own_kernels, profile
 RUN = sample.results()
 
 
-def test_one_walks_from_the_first_time_to_the_last_without_a_gap() -> None:
+def test_the_bars_lead_from_the_first_time_to_the_last_without_a_gap() -> None:
     found = list(bars(chain(RUN)))
     steps = [bar for bar in found if bar.is_step]
     assert [bar.name for bar in steps] == [
@@ -48,7 +48,7 @@ def test_bars_are_drawn_from_their_begin_to_their_end_and_labelled_with_the_chan
 
 
 def test_no_text_lies_on_another_or_outside() -> None:
-    # A rung whose parts go far to both sides, below zero too.
+    # A rung whose parts reach far to both sides, and below zero.
     run = sample.replace_stage(RUN, "async", profiles=[profile(Split(1.0, 0.0, 4.0, 900.0, 0.1), own_kernels())])
     for one in (RUN, run):
         with mpl.rc_context(STYLE):

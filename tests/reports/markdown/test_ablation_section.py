@@ -1,4 +1,4 @@
-"""Ablations: blocks of their own, and what only they have to tell."""
+"""Ablations: their blocks, and the counts that only they show."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
     assert named == {path.name for path in (tmp_path / "figures").glob("ablation-*.svg")}
 
 
-def test_a_run_without_them_says_nothing_of_them() -> None:
+def test_a_run_without_ablations_does_not_mention_them() -> None:
     text = report(sample.results(), set(figures(sample.results())))
     assert "Ablations" not in text
     assert not {"memory.svg", "data_path.svg"} & drawings(sample.results()).keys()
@@ -147,5 +147,5 @@ def test_a_report_says_why_copies_are_not_hidden(hidden: float, split: Split, sa
     assert bool(said) == bool(sentence)
 
 
-def test_calls_that_never_happened_are_not_told() -> None:
+def test_calls_with_a_count_of_zero_are_left_out() -> None:
     assert calls_in_words({"cudaFree": 0.0, "cudaMalloc": 2.0}) == "cudaMalloc 2"

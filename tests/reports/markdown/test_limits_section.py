@@ -35,7 +35,7 @@ def test_each_primitive_is_a_row_with_its_spread(width: int) -> None:
     assert "matrix product, fp16 788 780 790 TFLOP/s 1.27%" in lines
 
 
-def test_what_was_left_out_stands_below_with_the_reason() -> None:
+def test_shapes_left_out_stand_below_with_the_reason() -> None:
     assert "* not measured: cluster barrier, 8 blocks: needs sm_90 or newer, this GPU is sm_86" in printed(120)
     assert "Measured in 6.2 s." in printed(120)
 

@@ -39,7 +39,7 @@ def test_deviations_are_shown_and_said() -> None:
     assert "More than 5% apart between runs: the launch (10%)." in told
 
 
-def test_what_agrees_is_said_too() -> None:
+def test_agreement_is_reported_too() -> None:
     told = limits_table([("a", record(launch=3.6)), ("b", record(launch=3.7))])
     assert told.endswith(
         "More than 15% from the earlier value in at least one run: none. More than 5% apart between runs: none."
@@ -62,7 +62,7 @@ def test_the_table_stands_between_the_markers_and_is_of_the_h200_alone(tmp_path:
     assert not update_limits(document, tmp_path / "README.md", reference)
 
 
-def test_without_recorded_runs_it_says_so(tmp_path: Path) -> None:
+def test_a_document_without_recorded_runs_names_none(tmp_path: Path) -> None:
     document = tmp_path / "method.md"
     document.write_text("".join(MARKERS))
     assert update_limits(document, tmp_path / "README.md", tmp_path / "none")

@@ -28,7 +28,7 @@ def test_every_profiled_stage_has_its_parts_which_add_up() -> None:
         assert sum(map(float, line[1:6])) == pytest.approx(float(line[6]))
 
 
-def test_work_that_was_scaled_down_shows_what_was_seen() -> None:
+def test_scaled_down_work_shows_the_seen_time() -> None:
     naive = next(stage for stage in sample.results().stages if stage.name == "naive")
     profiles = [
         msgspec.structs.replace(one, seen=msgspec.structs.replace(one.seen, kernels_us=40.0)) for one in naive.profiles
@@ -37,7 +37,7 @@ def test_work_that_was_scaled_down_shows_what_was_seen() -> None:
     assert table[2][1] == "38.0 (seen 40.0)"
 
 
-def test_every_change_has_its_parts_and_what_they_leave() -> None:
+def test_every_change_has_its_parts_and_a_rest() -> None:
     blocks = list(profile_blocks(sample.results(), NAMES))
     table = rows(blocks[blocks.index("## What each rung changed") + 1])
     assert table[2] == [
@@ -45,7 +45,7 @@ def test_every_change_has_its_parts_and_what_they_leave() -> None:
     ]  # fmt: skip
 
 
-def test_every_change_is_held_against_what_the_profiles_saw() -> None:
+def test_every_change_is_compared_with_the_profiles() -> None:
     blocks = list(profile_blocks(sample.results(), NAMES))
     table = rows(blocks[blocks.index("### What the profiles saw of each change") + 1])
     assert table[2] == ["`async`", "`naive`", "-42.7", "-46.6", "109%*", "-3.0", "7%", "+10%"]
@@ -54,7 +54,7 @@ def test_every_change_is_held_against_what_the_profiles_saw() -> None:
     )
 
 
-def test_what_single_rounds_saw_stands_beside_the_mean() -> None:
+def test_shares_of_single_rounds_stand_beside_the_mean() -> None:
     run = sample.results()
     run = sample.with_processes(run, "naive", [85.0, 86.0], [95.0, 92.0])
     run = sample.with_processes(run, "async", [42.0, 43.0], [45.0, 50.0])

@@ -46,7 +46,7 @@ def record(run: Results, readme: Path, name: str) -> Path:
 def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Which figures there are is compared, not their bytes, which another version of matplotlib may draw in another way.
+    # Names of figures are compared, not their bytes, which differ between versions of matplotlib.
     monkeypatch.setattr(timeline, "_width", len)
     monkeypatch.setattr(Figure, "savefig", lambda figure, text, **how: text.write("<svg/>"))
     readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
@@ -173,7 +173,7 @@ def test_pages_of_docs_with_markers_are_written_too(readme: Path) -> None:
     assert not readme_is_current(readme, reference)
 
 
-def test_data_that_is_not_mnist_is_a_warning_there_too(readme: Path) -> None:
+def test_other_data_than_mnist_is_a_warning_in_readme(readme: Path) -> None:
     update_readme(readme, record(sample.synthetic_results(), readme, "h200/hidden-256"))
     assert "NOT MNIST" in readme.read_text()
 

@@ -1,4 +1,4 @@
-"""The table of published numbers: theirs as the studies' files say, ours only where a study is recorded."""
+"""The table of published numbers: theirs from the studies' files, ours from recorded studies only."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ def section(text: str, name: str) -> str:
     return text.split(f"### `{name}`: ")[1].split("\n### ")[0].split("\n## ")[0]
 
 
-def test_what_looks_like_html_is_shown() -> None:
+def test_text_like_html_is_shown() -> None:
     run = sample.replace_stage(sample.results(), "cuda-graph", reason="<unknown error> in `vector<float>`")
     assert "&lt;unknown error> in `vector<float>`" in report(run, [])
 
 
-def test_data_that_is_not_mnist_is_a_warning_before_the_table() -> None:
+def test_other_data_than_mnist_is_a_warning_before_the_table() -> None:
     before, _ = report(sample.synthetic_results(), []).split("| Stage |")
     assert "[!WARNING]" in before
     assert "NOT MNIST" in before
@@ -31,20 +31,20 @@ def test_data_that_is_not_mnist_is_a_warning_before_the_table() -> None:
 def test_figures_are_linked_where_they_were_drawn() -> None:
     text = report(sample.results(), ["epoch_time.svg", "loss_curves.svg"])
     assert "](figures/epoch_time.svg)" in text
-    assert "`figures/loss_curves.svg`" in text  # git keeps none of a recorded run, so that a link would lead nowhere
+    assert "`figures/loss_curves.svg`" in text  # git does not keep it, so a link would be dead
     text = report(sample.nothing_passed(), [])
     assert ".svg" not in text
     assert "there are no figures" in text
 
 
-def test_how_sure_a_median_is_is_told_where_there_are_processes_enough() -> None:
+def test_a_median_has_an_interval_with_enough_processes() -> None:
     few = recorded.run(recorded.stage("naive", recorded.times(50.0, processes=5)))
     enough = recorded.run(recorded.stage("naive", [49.0, 49.0, 49.0, 50.0, 50.0, 51.0, 51.0, 51.0]))
     assert "interval of the median" not in report(few, ())
     assert "95% interval of the median 4.90-5.10, from 8 processes;" in report(enough, ())  # of 100 steps
 
 
-def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
+def test_a_stage_shows_its_measurement_beside_its_expectation() -> None:
     text = section(report(sample.results(), []), "async")
     for part in (
         "What async is expected to gain.",
@@ -64,7 +64,7 @@ def test_a_stage_shows_what_was_measured_beside_what_was_expected() -> None:
     assert "| first update, weight[0] | 3.4e-07 | 3.0e-06 | passed |" in text
 
 
-def test_a_graph_an_epoch_is_told_and_what_was_not_counted_is_not() -> None:
+def test_graphs_are_counted_by_epoch_and_uncounted_launches_left_out() -> None:
     text = report(sample.results(), [])
     assert "launches per step 0.002 (1 graph an epoch), kernels per step 8.5" in section(text, "cublas")
     assert "per step" not in section(text, "torch-amp")
@@ -77,7 +77,7 @@ def test_a_reference_is_compared_on_its_own_device() -> None:
     assert "the fastest bf16/fp16 reference on the GPU" in section(text, "bf16-gemm")
 
 
-def test_a_rung_that_lost_is_told_under_the_table_with_its_finding() -> None:
+def test_a_slower_rung_is_named_under_the_table() -> None:
     text = report(sample.results(), [])
     _, after = text.split("\n\nms/epoch: the median")
     assert (
@@ -126,7 +126,7 @@ def test_limits_and_floors_have_a_section() -> None:
     assert "| x own floor |" not in without
 
 
-def test_what_could_not_be_profiled_is_told() -> None:
+def test_missing_profiles_have_notices() -> None:
     run = sample.unprofiled_results()
     run = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, profile=["cupti"]))
     for name in ("naive", "async"):
@@ -140,7 +140,7 @@ def test_what_could_not_be_profiled_is_told() -> None:
     assert "- Some of the GPU's limits were not measured, so there are no floors: another process had the GPU" in text
 
 
-def test_cycles_are_told_where_a_clock_was_read() -> None:
+def test_cycles_need_a_clock() -> None:
     assert "| Cycles/step |" in report(sample.results(), [])
     for run in (sample.nothing_passed(), _without_clocks(sample.results())):
         assert "ycles" not in report(run, [])
@@ -153,7 +153,7 @@ def _without_clocks(run: Results) -> Results:
     return run
 
 
-def test_what_took_the_time_is_said_longest_first() -> None:
+def test_the_parts_of_a_run_s_time_come_longest_first() -> None:
     took_s = {"checking": 0.4, "compiling": 20.0, "stages' processes": 61.0}
     text = report(msgspec.structs.replace(sample.results(), seconds=100.0, took_s=took_s), [])
     assert "; it took 100 s, " in text

@@ -29,7 +29,7 @@ def test_launches_memory_and_precision_have_columns() -> None:
     assert cells(stage_table(sample.results(), REPORT_COLUMNS), "`torch-amp`")["Prepare"] == "125 s"
 
 
-def test_what_was_not_counted_is_a_dash() -> None:
+def test_missing_counts_are_dashes() -> None:
     row = cells(stage_table(sample.results(), REPORT_COLUMNS), "`numpy`")
     assert row["Launches/step"] == "-"
     assert row["GPU memory"] == "-"

@@ -16,7 +16,7 @@ def text(run: Results, name: str, width: int = 100) -> str:
     return file.getvalue()
 
 
-def test_a_stage_is_explained_from_its_docstring_to_what_to_try_next() -> None:
+def test_a_stage_is_explained_from_its_docstring_to_the_next_try() -> None:
     told = text(sample.results(), "bf16-gemm")
     places = [
         told.index(part)
@@ -69,6 +69,6 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         ),
     ],
 )
-def test_what_cannot_be_explained_is_one_line(name: str, message: str) -> None:
+def test_a_stage_without_an_explanation_is_one_line(name: str, message: str) -> None:
     with pytest.raises(ExplainError, match=message):
         explain(sample.results(), name)

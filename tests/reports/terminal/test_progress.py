@@ -62,7 +62,7 @@ def test_a_terminal_gets_the_same_lines_and_a_bar_that_goes_away() -> None:
     text = file.getvalue()
     for part in ("downloading train-images", "606 ms/epoch", "[signal 9]", "numpy is shortened", "\x1b["):
         assert part in text
-    assert text.endswith(("\x1b[2K", "\x1b[?25h"))  # the bar's line erased, the cursor shown again
+    assert text.endswith(("\x1b[2K", "\x1b[?25h"))  # erase the bar's line, show the cursor
 
 
 def test_the_terminal_is_given_back_when_the_run_is_interrupted() -> None:
@@ -96,12 +96,12 @@ def test_a_download_of_unknown_size() -> None:
     assert live._progress.tasks[0].fields["text"] == "200 B"
 
 
-def test_a_study_says_what_is_left_of_it() -> None:
+def test_a_study_shows_its_time_left() -> None:
     live, file = view(ticks())
     with live:
         for name, jobs_after in (("hidden-64", 4), ("hidden-128", 2)):
             live.point(name, 2, jobs_after)
-            live.begin(1, ["numpy", "naive"])  # naive is skipped, so half of the jobs to come are likely to be
+            live.begin(1, ["numpy", "naive"])  # naive is skipped, so half of the next jobs likely are too
             live.start("numpy", 1, 1)
             assert "of the study" not in live._time_left()
             live.finish("numpy", "passed", "606 ms/epoch")

@@ -37,7 +37,7 @@ def test_words_of_the_stages_are_not_broken_at_80_columns() -> None:
         assert {stage.name, stage.below or "from"} <= set(words)
 
 
-def test_what_was_not_counted_is_a_dash() -> None:
+def test_missing_counts_are_dashes() -> None:
     lines = console_text(sample.unprofiled_results(), 140).splitlines()
     first = next(index for index, line in enumerate(lines) if line.startswith("jax-scan"))
     assert lines[first + 1].split() == ["GPU", "(24.8-26.3)", "-", "float32", "1.9", "GiB", "97.62%"]
@@ -55,7 +55,7 @@ def test_output_to_a_file_has_no_control_characters() -> None:
     assert all(character.isprintable() or character == "\n" for character in text)
 
 
-def test_data_that_is_not_mnist_is_said_before_and_after_the_table() -> None:
+def test_other_data_than_mnist_is_named_before_and_after_the_table() -> None:
     text = console_text(sample.synthetic_results(), 100)
     before, after = text.split("ms/epoch: the median")
     assert "NOT MNIST" in before
@@ -77,7 +77,7 @@ def test_a_run_of_which_nothing_passed_is_a_table_of_dashes() -> None:
 def test_skipped_rows_leave_the_table_where_they_are_the_most(torch_status: Status) -> None:
     run = sample.synthetic_results()
     torch = next(stage for stage in sample.results().stages if stage.name == "torch-eager-cpu")
-    run = msgspec.structs.replace(run, stages=[torch, *run.stages])  # two of four rows skipped: not more than half
+    run = msgspec.structs.replace(run, stages=[torch, *run.stages])  # two of four rows are skipped, no more than half
     run = sample.replace_stage(run, "torch-eager-cpu", status=torch_status, reason="no CUDA device")
     text = console_text(run, 100)
     names = {line.split()[0] for line in text.splitlines() if line.endswith(("passed", "skipped"))}

@@ -36,7 +36,7 @@ def test_the_same_tuning_gives_the_same_bytes() -> None:
     text = svg(heat_map(tuning()))
     assert text == svg(heat_map(tuning()))
     assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-    assert 'fill="#ffffff"' in text or "fill: #ffffff" in text  # opaque: a dark page does not swallow its letters
+    assert 'fill="#ffffff"' in text or "fill: #ffffff" in text  # opaque, so text is readable on a dark page
 
 
 def test_every_kernel_and_size_has_a_panel_with_a_cell_for_each_shape() -> None:
@@ -66,7 +66,7 @@ def test_a_cell_stands_where_its_shape_says() -> None:
     assert place == pytest.approx((across.index("1 x 2"), down.index("16 x 8")))
 
 
-def test_the_fastest_is_the_darkest_and_what_was_left_out_is_hatched() -> None:
+def test_the_fastest_is_the_darkest_and_shapes_left_out_are_hatched() -> None:
     figure, kernel = heat_map(tuning()), tuning().kernels[0]
     colours = [to_hex(cell.get_facecolor()) for cell in cells(figure, 0)]
     assert colours[kernel.chosen] == STEPS[0][1]
@@ -76,7 +76,7 @@ def test_the_fastest_is_the_darkest_and_what_was_left_out_is_hatched() -> None:
     assert all(cells(figure, 0)[index].get_hatch() for index in refused)
 
 
-def test_where_nothing_is_faster_one_frame_says_so() -> None:
+def test_an_unbeaten_fixed_shape_has_one_frame() -> None:
     (frame,) = frames(heat_map(tuning()), -1)
 
     assert to_hex(frame.get_edgecolor()) == WINNER
@@ -114,7 +114,7 @@ def test_no_table_is_cut_off(width: int) -> None:
         (-1, "256, 1: 3.35 us, none is clearly faster"),
     ],
 )
-def test_a_line_says_what_came_of_a_kernel(kernel: int, said: str) -> None:
+def test_a_kernel_s_outcome_is_one_line(kernel: int, said: str) -> None:
     assert outcome(tuning().kernels[kernel]) == said
 
 

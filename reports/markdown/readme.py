@@ -6,7 +6,8 @@ A recorded run is a folder `results/reference/<gpu>/<problem>` with its `results
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
@@ -26,31 +27,37 @@ PICTURE = ("<!-- picture:begin -->", "<!-- picture:end -->")
 LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
 NETWORKS = ("<!-- networks:begin -->", "<!-- networks:end -->")
 MOST_RUNGS = 15  # rows of a table that fits on a screen
+# A rung's row in stages/README.md: name, parent, what changes, file.
+TREE_ROW = re.compile(r"\| `(?P<name>[^`]+)` \| (?:`[^`]+`)? ?\| (?P<words>[^|]+) \| \[[^|]+\|")
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
+Words = Mapping[str, str]  # what each rung changes, in plain words
 
 
 class ReadmeError(Exception):
     """A page without the markers that a table belongs between: one line with the file, the reason and the way out."""
 
 
-def picture_block(runs: Runs) -> str:
+def picture_block(runs: Runs, _: Words) -> str:
     """The picture of the first run with a timed rung; empty without one."""
     timed = [folder for folder, run in runs if headline_rungs(run, MOST_RUNGS)]
     return "".join(figure_links(["epoch_time.svg"], f"{timed[0]}/figures")) if timed else ""
 
 
-def ladder_block(runs: Runs) -> str:
-    """The ladder of each GPU's first run: at most 15 rungs, each beside the rung that it climbs from."""
-    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _ladder(*next(group), gpu))
+def ladder_block(runs: Runs, words: Words) -> str:
+    """The ladder of each GPU's first run: at most 15 rungs, each beside the rung that it climbs from.
+
+    A rung without words is described by its title.
+    """
+    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _ladder(*next(group), gpu, words))
 
 
-def networks_block(runs: Runs) -> str:
+def networks_block(runs: Runs, _: Words) -> str:
     """A table for each GPU: the fastest rung and the fastest reference of every recorded run."""
     return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu))
 
 
-BLOCKS: dict[tuple[str, str], Callable[[Runs], str]] = {
+BLOCKS: dict[tuple[str, str], Callable[[Runs, Words], str]] = {
     PICTURE: picture_block,
     LADDER: ladder_block,
     NETWORKS: networks_block,
@@ -85,12 +92,19 @@ def readme_is_current(readme: Path, reference: Path) -> bool:
 
 def _pages(readme: Path, reference: Path) -> Iterator[tuple[Path, str, str]]:
     """Every page with its text as it is, and as it should be."""
+    words = changes_in_words(readme.parent / "stages" / "README.md")
     for page in (readme, *sorted((readme.parent / "docs").rglob("*.md"))):
         old = new = page.read_text(encoding="utf-8")
         for markers, block in BLOCKS.items():
             if markers[0] in old or (page == readme and markers == LADDER):
-                new = between(new, page, markers, block(recorded_runs(page, reference)))
+                new = between(new, page, markers, block(recorded_runs(page, reference), words))
         yield page, old, new
+
+
+def changes_in_words(tree: Path) -> dict[str, str]:
+    """What each rung changes, from the tables of the page that `tools.stage_tree` writes; empty without the page."""
+    lines = tree.read_text(encoding="utf-8").splitlines() if tree.exists() else []
+    return {row["name"]: row["words"] for line in lines if (row := TREE_ROW.fullmatch(line))}
 
 
 def between(text: str, page: Path, markers: tuple[str, str], block: str) -> str:
@@ -150,7 +164,7 @@ def _step(stage: StageResult) -> str:
     return numbers.microseconds(stage.timing.step_us if stage.timing else None)
 
 
-def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
+def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[str]:
     shown = headline_rungs(results, MOST_RUNGS)
     yield f"### {heading(results)}, on {gpu}"
     yield provenance(results)
@@ -166,7 +180,7 @@ def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
             (
                 code(stage.name),
                 code(stage.below) if stage.below else "",
-                cell(stage.title),
+                cell(words.get(stage.name, stage.title)),
                 _step(stage),
                 numbers.ratio(ratio(stages.get(stage.below or ""), stage)),
             )

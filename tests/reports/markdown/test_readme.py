@@ -15,12 +15,14 @@ from reports.markdown.readme import (
     NETWORKS,
     PICTURE,
     ReadmeError,
+    changes_in_words,
     readme_is_current,
     recorded_runs,
     update_readme,
 )
 from reports.markdown.tables import KEPT
 from reports.render import render_all
+from stages.registry import load_all
 from tests.reports import sample
 
 ROOT = Path(__file__).parents[3]
@@ -150,6 +152,25 @@ def test_a_rung_is_beside_the_one_it_climbs_from_and_only_with_a_time(readme: Pa
     assert (
         "`jax-scan` with 53.4 us/step in float32 and `torch-amp` with 214 us/step in bf16/fp16." in readme.read_text()
     )
+
+
+def test_the_words_for_a_change_come_from_the_page_of_stages(readme: Path) -> None:
+    page = readme.parent / "stages" / "README.md"
+    page.parent.mkdir()
+    page.write_text(
+        "| `naive` |  | one kernel an operation | [r1.py](r1.py) |\n"
+        "| `async` | `naive` | the host waits less | [r2.py](r2.py) |\n"
+    )
+    update_readme(readme, record(sample.results(), readme, "h200/hidden-256"))
+    shown = ladder(readme.read_text())
+    assert [shown[name][1] for name in ("naive", "async", "cublas")] == [
+        "one kernel an operation", "the host waits less", "cuBLAS GEMM",
+    ]  # fmt: skip
+
+
+def test_every_rung_of_this_project_has_words() -> None:
+    words = changes_in_words(ROOT / "stages" / "README.md")
+    assert {name for name, entry in load_all().items() if entry.stage.recipe} <= set(words)
 
 
 def test_a_long_ladder_keeps_the_rungs_that_change_most_and_those_below_them(readme: Path) -> None:

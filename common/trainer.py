@@ -6,7 +6,7 @@ covers `run_epoch` alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -49,6 +49,7 @@ class Trainer(Protocol):
     def run_epoch(self, epoch: int) -> None:
         """Train on every full batch once, in order. May return before the device has finished.
 
+        A trainer whose library launches from its own threads also needs `wait`: see `WaitingTrainer`.
         `epoch` counts from 0 in each run and decides when metrics are due.
         """
 
@@ -60,6 +61,23 @@ class Trainer(Protocol):
 
     def close(self) -> None:
         """Release all resources; the trainer is not used again."""
+
+
+@runtime_checkable
+class WaitingTrainer(Trainer, Protocol):
+    """A trainer whose epochs may reach the device after `run_epoch` has returned, so that the fence may miss them."""
+
+    def wait(self) -> None:
+        """Return when all epochs have finished. Timed; called once, after a run's last epoch and before the fence."""
+
+
+def wait_of(trainer: Trainer) -> Callable[[], None]:
+    """The trainer's `wait`, or a function that does nothing: all other trainers need the fence alone."""
+    return trainer.wait if isinstance(trainer, WaitingTrainer) else _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 @runtime_checkable

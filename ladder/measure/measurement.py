@@ -21,7 +21,7 @@ from common.cuda.clock import EventPair, fence
 from common.cuda.driver import multiprocessor
 from common.data.dataset import Dataset, Split
 from common.problem import Params, Problem, initial_params, zero_params
-from common.trainer import Trainer, ValidatingTrainer
+from common.trainer import Trainer, ValidatingTrainer, wait_of
 from ladder.machine.cpu_speed import CpuSpeedProbe
 from ladder.machine.environment import cores_usable, import_packages
 from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor
@@ -324,6 +324,7 @@ def first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:
 
     def first_epoch() -> None:
         trainer[0].run_epoch(0)
+        wait_of(trainer[0])()
         fence()
 
     preparing, first = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from common.cuda import nvtx
 from common.problem import Problem
-from common.trainer import Trainer
+from common.trainer import Trainer, wait_of
 from ladder.measure.timing import Validation
 from ladder.profile import cupti
 from ladder.profile.trace import Trace
@@ -45,6 +45,7 @@ class Profiled:
     ) -> None:
         self.sample = sample
         self._trainer = trainer
+        self._wait = wait_of(trainer)
         self._fence = fence
         self._validation = validation
 
@@ -69,4 +70,5 @@ class Profiled:
         if self._validation is not None and self._validation.due(epoch):
             with nvtx.named("validation"):
                 self._validation.validate()
+        self._wait()
         self._fence()

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from common.problem import Params
-from common.trainer import EpochMetrics, Trainer
+from common.trainer import EpochMetrics, Trainer, wait_of
 
 Fence = Callable[[], None]
 Clock = Callable[[], float]
@@ -76,6 +76,7 @@ def timed_run(
     loading = clock()
     trainer.load_params(params)
     metrics, validations = {}, {}
+    wait = wait_of(trainer)
     fence()
     begin = clock()
     if events is not None:
@@ -87,6 +88,7 @@ def timed_run(
             metrics[epoch] = seen
         if validation is not None and validation.due(epoch):
             validations[epoch] = validation.validate()
+    wait()
     if events is not None:
         events.end()
     fence()

@@ -20,6 +20,7 @@ from common.cuda.clock import fence
 from common.data.dataset import Dataset
 from common.problem import initial_params
 from common.process_group import die_with_parent
+from common.trainer import wait_of
 from ladder.machine.environment import import_packages
 from ladder.measure.measurement import CannotValidateError, Measurement, prepared_validation
 from ladder.measure.profiled import Profiled, sample_of
@@ -81,6 +82,7 @@ def warm_compile_cache(job: Job) -> JobResult:
                 trainer = stage.build(job.problem, data.train.first(batches * job.problem.batch_size))
                 trainer.load_params(initial_params(job.problem, COLD_RUN))
                 trainer.run_epoch(0)
+                wait_of(trainer)()
                 fence()
                 trainer.close()
     return JobResult(compiled_s=compiled_s)

@@ -76,6 +76,29 @@ def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
     assert run.gpu_seconds is None
 
 
+def test_a_trainer_that_waits_does_so_once_inside_the_time_before_the_last_mark_and_the_fence() -> None:
+    class Waiting(FakeTrainer):
+        def wait(self) -> None:
+            self.log.append("wait")
+            self.now += 5.0
+
+    class Marks:
+        def begin(self) -> None:
+            trainer.log.append("begin")
+
+        def end(self) -> None:
+            trainer.log.append("end")
+
+        def seconds(self) -> float:
+            return 1.0
+
+    trainer = Waiting()
+    run = timed_run(trainer, PARAMS, 2, fence=trainer.fence, clock=trainer.clock, events=Marks())
+    assert trainer.log[-7:] == ["begin", "epoch 0", "epoch 1", "wait", "end", "fence", "clock"]
+    assert trainer.log.count("wait") == 1
+    assert (run.loading_s, run.seconds) == (0.25, 4.0 + 5.0)
+
+
 def test_validation_is_timed_after_the_epochs_that_are_due() -> None:
     trainer = FakeTrainer()
 

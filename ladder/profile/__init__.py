@@ -1,1 +1,1 @@
-"""What a stage does on the device, seen from outside, in epochs that are not timed."""
+"""Profiles of stages: kernels, copies and calls, recorded by CUPTI or nsys in epochs that are not timed."""

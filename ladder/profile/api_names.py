@@ -1,4 +1,4 @@
-"""Names of kernels and calls as a person would say them."""
+"""Shortens the names of kernels and API calls for people to read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WRAPPER = re.compile(r"\bcutlass\w*::(?:device_)?[Kk]ernel\w*<(?:\w+::)*(\w+)")
 
 @cache
 def short_name(name: str) -> str:
-    """A kernel's name, mangled or not, without type, namespaces, template arguments and parameters.
+    """A kernel's name, mangled or not, without return type, namespaces, template arguments and parameters.
 
-    CUTLASS runs every product in a kernel called `Kernel2`: there it is the template argument that says which.
+    CUTLASS names all its kernels `Kernel2`; their template argument is returned instead.
     """
     full = demangled(name).replace("(anonymous namespace)::", "")
     if wrapped := WRAPPER.search(full):
@@ -33,29 +33,29 @@ def short_name(name: str) -> str:
 
 
 def call_name(name: str) -> str:
-    """`cudaLaunchKernel` from whatever form a tool gives it in, such as `cudaLaunchKernel_ptsz_v7000`."""
+    """The plain name of a call, such as `cudaLaunchKernel` for `cudaLaunchKernel_ptsz_v7000`."""
     return re.sub(r"(_ptsz|_ptds|_v\d+)+$", "", name)
 
 
-def acts(call: str) -> bool:
-    """Whether a call of this name hands over work, waits or allocates; the many that only ask are not recorded."""
+def is_action(call: str) -> bool:
+    """Whether a call of this name submits work, waits or allocates; the many calls that only query are not recorded."""
     return ACTS.search(call) is not None
 
 
 def allocates(call: str) -> bool:
-    """Whether a call of this name takes or gives back memory."""
+    """Whether a call of this name allocates or frees memory."""
     return ALLOCATES.search(call) is not None
 
 
 def demangled(name: str) -> str:
-    """The C++ name behind `_Z...`, by the C++ library's own function; the name itself where there is none."""
+    """The C++ name of a mangled `_Z...`, by the C++ library's demangler; any other name unchanged."""
     if not name.startswith("_Z") or (library := _library()) is None:
         return name
     status = ctypes.c_int()
     text = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
     if status.value != 0 or not text:
         return name
-    return ctypes.string_at(text).decode(errors="replace")  # leaked on purpose: a few names, in a process that ends
+    return ctypes.string_at(text).decode(errors="replace")  # not freed: a few names in a short-lived process
 
 
 @cache

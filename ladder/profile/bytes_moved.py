@@ -1,4 +1,4 @@
-"""What each kernel of a rung's step has to move, by the operation that it stands for."""
+"""Adds to each kernel of a rung's step the bytes that its operation must move."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from common.cost import Operation, operations
 from common.problem import Problem
 from ladder.records.profile import KernelUse, Profile
 
-SECOND_HALF = "splitKreduce"  # of a product that cuBLAS runs as two kernels
+SPLIT_K_REDUCTION = "splitKreduce"  # second kernel of a product that cuBLAS divides along K
 
 
 def with_bytes(profile: Profile, problem: Problem) -> Profile:
-    """The profile of a rung, whose kernels know the bytes of their operations.
+    """The profile of a rung, with the bytes of each kernel's operation.
 
-    Those of a step that fuses operations, or runs others, stay as they are.
+    It stays unchanged if kernels and operations do not correspond one to one, as in a rung that fuses operations.
     """
     for with_totals in (False, True):
         kernels = _paired(profile.kernels, operations(problem, with_totals))
@@ -26,11 +26,11 @@ def with_bytes(profile: Profile, problem: Problem) -> Profile:
 
 
 def _paired(kernels: Sequence[KernelUse], step: Sequence[Operation]) -> list[KernelUse]:
-    """The kernels, each with the bytes of its operation; none unless there is one kernel for each, in order."""
+    """The kernels with the bytes of their operations; empty unless there is one kernel per operation, in order."""
     left = list(step)
     found = []
     for kernel in kernels:
-        if kernel.name.startswith(SECOND_HALF):
+        if kernel.name.startswith(SPLIT_K_REDUCTION):
             found.append(kernel)
         elif kernel.place is not None and left and left[0].kind == kernel.kind:
             found.append(msgspec.structs.replace(kernel, bytes=left.pop(0).bytes))

@@ -1,4 +1,4 @@
-"""A trace as a file that chrome://tracing, Perfetto and Speedscope open.
+"""Writes a trace as a file for chrome://tracing, Perfetto and Speedscope.
 
 The format is the "Trace Event Format" of the Chromium project: complete events, times in us.
 """
@@ -15,13 +15,13 @@ import msgspec
 from ladder.profile.kernel_kinds import kind_of
 from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
 
-MOST_STEPS = 50  # of each epoch: what one can look at, and a file of some ten kilobytes
-GPU, HOST = 1, 2  # shown as processes
-NS = 1e3  # in a microsecond
+STEPS_SHOWN = 50  # per epoch, at most: a readable picture, and a file of some ten kilobytes
+GPU, HOST = 1, 2  # ids of the two processes that viewers show
+NS = 1e3  # per microsecond
 
 
 def write(path: Path, trace: Trace, stage: str, steps: int) -> None:
-    """Write the first steps of every epoch, of `steps` steps each, to a `.json.gz` file."""
+    """Write the first steps of every epoch to a `.json.gz` file; an epoch has `steps` steps."""
     events = [*_names(stage), *(event for window in trace.windows for event in _epoch(trace, window, steps))]
     with gzip.open(path, "wb") as file:
         file.write(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ns"}))
@@ -34,7 +34,7 @@ def _names(stage: str) -> Iterator[dict[str, Any]]:
 
 def _epoch(trace: Trace, window: Window, steps: int) -> Iterator[dict[str, Any]]:
     kernels = [kernel for kernel in trace.kernels if window.start <= kernel.start < window.end]
-    shown = round(len(kernels) / steps * min(steps, MOST_STEPS))
+    shown = round(len(kernels) / steps * min(steps, STEPS_SHOWN))
     end = kernels[shown].start if shown < len(kernels) else window.end
     origin = trace.windows[0].start
     everything: list[Kernel | Copy | Call | Range] = [*trace.ranges, *kernels, *trace.copies, *trace.calls]

@@ -1,7 +1,7 @@
-"""Recording with CUPTI, NVIDIA's profiling interface, from inside of the stage's own process.
+"""Records kernels and calls with CUPTI, NVIDIA's profiling interface, inside the stage's process.
 
-CUPTI writes a record for every kernel and every call once it is switched on, which costs microseconds each: so it is
-switched on after the timed runs, never before. cupti-python exists for CUDA 13 only.
+While CUPTI is on, every kernel and call costs some microseconds more: it is switched on only after the timed runs.
+cupti-python exists for CUDA 13 only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ladder.profile.activity import Memory, Take, buffers, fields, text
-from ladder.profile.api_names import acts, call_name, short_name
+from ladder.profile.activity import Handler, Memory, buffers, fields, text
+from ladder.profile.api_names import call_name, is_action, short_name
 from ladder.profile.trace import Call, Copy, Direction, Kernel, ProfileError, Trace, Window
 
-# CUpti_ActivityMemcpyKind; arrays are memory of the device, too.
+# CUpti_ActivityMemcpyKind; arrays count as device memory.
 DIRECTIONS: dict[int, Direction] = {
     1: "host to device", 3: "host to device", 2: "device to host", 4: "device to host",
     5: "device to device", 6: "device to device", 7: "device to device", 8: "device to device", 10: "device to device",
@@ -32,11 +32,11 @@ def available() -> bool:
 
 
 def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
-    """Record these epochs, each of which `run_epoch` runs to its end on the device; raises whatever CUPTI raises.
+    """Record at least one epoch; `run_epoch` returns when the device has finished. Raises CUPTI's exceptions.
 
-    The first is run twice, since the tool, too, has to warm up; there is one at least.
+    The first epoch runs twice, since CUPTI needs a warm-up as well.
     """
-    with _switched_on("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "DRIVER", "RUNTIME") as (cupti, read):
+    with _recording("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "DRIVER", "RUNTIME") as (cupti, read):
         run_epoch(epochs[0])
         with read() as trace:
             for epoch in epochs:
@@ -51,9 +51,9 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
 
 
 def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
-    """How often each function was called in each of these parts, one after the other; raises whatever CUPTI raises."""
+    """Run these parts in order and count the calls of each function in each part; raises CUPTI's exceptions."""
     counted = []
-    with _switched_on("DRIVER", "RUNTIME") as (_, read):
+    with _recording("DRIVER", "RUNTIME") as (_, read):
         for part in parts:
             with read() as trace:
                 part()
@@ -62,8 +62,8 @@ def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
 
 
 @contextmanager
-def _switched_on(*kinds: str) -> Iterator[tuple[Any, Callable[[], AbstractContextManager[Trace]]]]:
-    """CUPTI with records of these kinds, and a context within which a trace is made of them."""
+def _recording(*kinds: str) -> Iterator[tuple[Any, Callable[[], AbstractContextManager[Trace]]]]:
+    """Switch on records of these kinds; yields CUPTI and a context manager that collects them into a trace."""
     from cupti import cupti
 
     cupti.get_timestamp()  # loads the library
@@ -72,19 +72,19 @@ def _switched_on(*kinds: str) -> Iterator[tuple[Any, Callable[[], AbstractContex
     @contextmanager
     def read() -> Iterator[Trace]:
         reader = _Reader(cupti)
-        cupti.activity_flush_all(1)  # what came before is not looked at
-        lent.takers = reader.takers
+        cupti.activity_flush_all(1)  # discards earlier records
+        lent.handlers = reader.handlers
         try:
             yield reader.trace
             cupti.activity_flush_all(1)
         finally:
-            lent.takers = {}
+            lent.handlers = {}
         lent.check()
 
     wanted = [getattr(cupti.ActivityKind, kind) for kind in kinds]
     for kind in wanted:
         cupti.activity_enable(kind)
-    _leave_out_the_chatter(cupti)
+    _disable_query_calls(cupti)
     try:
         yield cupti, read
     finally:
@@ -92,19 +92,19 @@ def _switched_on(*kinds: str) -> Iterator[tuple[Any, Callable[[], AbstractContex
             cupti.activity_disable(kind)
 
 
-def _leave_out_the_chatter(cupti: Any) -> None:
-    """Ask CUPTI for no records of calls that do not act; those that come nevertheless are dropped on reading."""
+def _disable_query_calls(cupti: Any) -> None:
+    """Switch off records of calls that only query; the reader drops any that still arrive."""
     for switch, functions in (
         (cupti.activity_enable_driver_api, cupti.driver_api_trace_cbid),
         (cupti.activity_enable_runtime_api, cupti.runtime_api_trace_cbid),
     ):
         for function in functions:
-            if function.name.startswith("cu") and not acts(function.name):
+            if function.name.startswith("cu") and not is_action(function.name):
                 with suppress(cupti.cuptiError):  # this driver does not know it
                     switch(function.value, 0)
 
 
-# Where CUpti_ActivityAPI, CUpti_ActivityMemcpy6, CUpti_ActivityMemset4 and CUpti_ActivityKernel10 have what is read.
+# Offsets within CUpti_ActivityAPI, CUpti_ActivityMemcpy6, CUpti_ActivityMemset4 and CUpti_ActivityKernel10.
 _CALL = fields((4, "I"), (8, "QQ"), (28, "I"), (32, "I"))  # callback; start, end; thread; correlation
 _COPY = fields((4, "B"), (8, "QQQ"), (44, "I"))  # direction; bytes, start, end; correlation
 _FILL = fields((8, "QQQ"), (44, "I"))  # bytes, start, end; correlation
@@ -120,22 +120,22 @@ _KERNEL = fields(
 
 
 class _Reader:
-    """Turns CUPTI's records into a trace's."""
+    """Converts CUPTI's records into a trace."""
 
     def __init__(self, cupti: Any) -> None:
         self.trace = Trace()
         kinds, domains = cupti.ActivityKind, cupti.CallbackDomain
         self._name_of = cupti.get_callback_name
         self._names: dict[tuple[int, int], str | None] = {}
-        self.takers: dict[int, Take] = {
-            int(kinds.CONCURRENT_KERNEL): self._take_kernel,
-            int(kinds.MEMCPY): self._take_copy,
-            int(kinds.MEMSET): self._take_fill,
-            int(kinds.DRIVER): partial(self._take_call, int(domains.DRIVER_API)),
-            int(kinds.RUNTIME): partial(self._take_call, int(domains.RUNTIME_API)),
+        self.handlers: dict[int, Handler] = {
+            int(kinds.CONCURRENT_KERNEL): self._on_kernel,
+            int(kinds.MEMCPY): self._on_copy,
+            int(kinds.MEMSET): self._on_fill,
+            int(kinds.DRIVER): partial(self._on_call, int(domains.DRIVER_API)),
+            int(kinds.RUNTIME): partial(self._on_call, int(domains.RUNTIME_API)),
         }
 
-    def _take_call(self, domain: int, memory: Memory, offset: int) -> None:
+    def _on_call(self, domain: int, memory: Memory, offset: int) -> None:
         callback, start, end, thread, correlation = _CALL.unpack_from(memory, offset)
         try:
             name = self._names[domain, callback]
@@ -144,27 +144,27 @@ class _Reader:
         if name is not None:
             self.trace.calls.append(Call(name, start, end, correlation, thread))
 
-    def _take_copy(self, memory: Memory, offset: int) -> None:
+    def _on_copy(self, memory: Memory, offset: int) -> None:
         direction, size, start, end, correlation = _COPY.unpack_from(memory, offset)
         self.trace.copies.append(Copy(DIRECTIONS.get(direction, "other"), start, end, correlation, size))
 
-    def _take_fill(self, memory: Memory, offset: int) -> None:
+    def _on_fill(self, memory: Memory, offset: int) -> None:
         size, start, end, correlation = _FILL.unpack_from(memory, offset)
         self.trace.copies.append(Copy("fill", start, end, correlation, size))
 
-    def _take_kernel(self, memory: Memory, offset: int) -> None:
+    def _on_kernel(self, memory: Memory, offset: int) -> None:
         registers, start, end, *grid_and_block, static, dynamic, correlation, name, cx, cy, cz = _KERNEL.unpack_from(
             memory, offset
         )
         gx, gy, gz, bx, by, bz = grid_and_block
-        cluster = max(1, cx) * max(1, cy) * max(1, cz)  # 0 where the kernel has none
+        cluster = max(1, cx) * max(1, cy) * max(1, cz)  # the record has 0 for a kernel without clusters
         shape = registers, static + dynamic, gx * gy * gz, bx * by * bz, cluster
         self.trace.kernels.append(Kernel(short_name(text(name)), start, end, correlation, *shape))
 
     def _name(self, domain: int, callback: int) -> str | None:
-        """Which function a call was to; None for those that do not act."""
+        """The name of the called function; None if it only queries."""
         name = call_name(self._name_of(domain, callback))
-        return name if acts(name) else None
+        return name if is_action(name) else None
 
 
 def version() -> str:

@@ -1,7 +1,7 @@
-"""One profile of a stage out of what CUPTI saw in each of its processes.
+"""Merges the CUPTI profiles of a stage's processes into one.
 
-Processes of a stage that waits for its host differ by several per cent. What is to be explained is the time over all of
-them, so each is split by its own profile, and the splits are averaged.
+The processes of a host-bound stage differ by several per cent. The profile should explain the time over all of them, so
+each process is split by its own profile and the splits are averaged.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ladder.records.run import Process
 
 
 def averaged(first: Profile, processes: Sequence[Process]) -> Profile:
-    """The first process's profile, with the means over all processes that were profiled for the times of a step."""
+    """The first process's profile, with step times averaged over all profiled processes."""
     both = [(one.seen, one.split) for one in processes if one.seen is not None and one.split is not None]
-    if not both:  # recorded before processes kept theirs
+    if not both:  # an older record, without splits per process
         return first
     seen, split = Split.mean([seen for seen, _ in both]), Split.mean([split for _, split in both])
     return msgspec.structs.replace(

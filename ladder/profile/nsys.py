@@ -1,7 +1,7 @@
-"""Nsight Systems' command line, nsys: where it is, how a program is run under it, and its report as a database.
+"""Nsight Systems' command line, nsys: finds it, builds its commands, and exports its report as a database.
 
-nsys watches a process from outside, and leaves a report that its own window can open. See its "User Guide", sections
-"CLI Profile Command Switch Options" and "CLI Export Command Switch Options".
+nsys profiles a process from outside and writes a report for the Nsight Systems GUI. See its "User Guide", sections "CLI
+Profile Command Switch Options" and "CLI Export Command Switch Options".
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["WHERE_TO_GET_IT", "command", "export", "find", "read", "version"]
 
 WHERE_TO_GET_IT = (
     "nsys is part of Nsight Systems: get it from https://developer.nvidia.com/nsight-systems, or with "
-    "`apt install nsight-systems-cli` from NVIDIA's repository; NSYS=/path/to/nsys names one in another place"
+    "`apt install nsight-systems-cli` from NVIDIA's repository; if it is elsewhere, set NSYS=/path/to/nsys"
 )
 
-# Folders of packages, of installers and of toolkits that brought it along. Nsight Compute has a copy, too, for which
-# libraries may be missing: it comes last.
+# Folders of packages, installers and CUDA toolkits. Nsight Compute contains a copy as well, which may lack libraries:
+# it comes last.
 ROOT = Path("/")
 INSTALLED = (
     "opt/nvidia/nsight-systems/*",
@@ -38,11 +38,11 @@ AT_HOME = ("nsight-systems*", "nsight-systems*/*", "opt/nvidia/nsight-systems*/*
 IN_NSIGHT_COMPUTE = ("opt/nvidia/nsight-compute/*/host", "usr/local/cuda*/nsight-compute-*/host")
 PROGRAMS = ("bin/nsys", "target-linux-*/nsys")
 
-PATIENCE_S = 120  # with an export, which takes a second
-REPORT_SUFFIX = ".nsys-rep"  # which nsys adds by itself
+NSYS_TIMEOUT_S = 120  # an export normally takes a second
+REPORT_SUFFIX = ".nsys-rep"  # added by nsys itself
 
-# Sampling the processor would take nsys seven times as long. A graph traced as a whole would hide its kernels. After
-# the range the program goes on to its own end, and nsys returns its exit code.
+# CPU sampling would make nsys seven times slower. Tracing graphs as a whole would hide their kernels. After the range,
+# the program continues to its end, and nsys returns its exit code.
 PROFILE_FLAGS = (
     *("-s", "none", "--cpuctxsw=none"),
     *("-t", "cuda,nvtx,cublas,cudnn", "--cuda-graph-trace=node"),
@@ -52,47 +52,47 @@ PROFILE_FLAGS = (
 
 
 def find() -> Path | None:
-    """The nsys to use: what $NSYS names, else the first that works on the PATH or, newest first, where it is installed.
+    """The nsys to use: $NSYS, or else the first working one on the PATH or in the usual folders, newest first.
 
-    Raises UsageError where $NSYS is set and no program.
+    None if there is none. Raises UsageError if $NSYS is not an executable file.
     """
     if named := os.environ.get("NSYS"):
         if not _is_program(Path(named)):
-            raise UsageError(f"NSYS={named} is no program that can be run; name the file nsys itself, or unset NSYS")
+            raise UsageError(f"NSYS={named} is not an executable file; set it to the nsys program, or unset NSYS")
         return Path(named)
-    # The one in a CUDA toolkit may be a script that only says that Nsight Systems is not installed.
+    # In a CUDA toolkit, nsys may be a script that only reports that Nsight Systems is not installed.
     return next((program for program in _programs() if _works(program)), None)
 
 
 def version(nsys: Path) -> str:
-    """Its version, such as 2025.3.2.367-253236389321v0; raises ProfileError where it does not say."""
-    said = _run(nsys, "--version")
-    if found := re.search(r"version (\d\S*)", said):
+    """The version of nsys, such as 2025.3.2.367-253236389321v0; raises ProfileError if it prints none."""
+    output = _run(nsys, "--version")
+    if found := re.search(r"version (\d\S*)", output):
         return found[1]
-    raise ProfileError(f"{nsys} does not say its version: {_last_line(said)}")
+    raise ProfileError(f"{nsys} prints no version: {_last_line(output)}")
 
 
 def command(nsys: Path, report: Path, wrapped: Sequence[str]) -> list[str]:
-    """The command that runs a command under nsys and returns its exit code.
+    """The command that runs another command under nsys and returns its exit code.
 
-    What runs between CUDA's profiler start and stop is recorded, into the file `report`, which is replaced where it
-    exists. Temporary files go to $TMPDIR. nsys writes messages of its own among what the command writes.
+    nsys records the range between CUDA's profiler start and stop into the file `report`, replacing it. Temporary files
+    go to $TMPDIR. nsys mixes its own messages into the command's output.
     """
-    output = str(report).removesuffix(REPORT_SUFFIX).replace("%", "%%")  # `%h` and the like have meanings in a name
+    output = str(report).removesuffix(REPORT_SUFFIX).replace("%", "%%")  # nsys would expand `%h` and the like
     return [str(nsys), "profile", *PROFILE_FLAGS, "-o", output, *wrapped]
 
 
 def export(nsys: Path, report: Path, sqlite: Path) -> None:
-    """Write the report as an SQLite database, replacing what is there; raises ProfileError with what nsys says."""
+    """Export the report as an SQLite database, replacing an old one; raises ProfileError with nsys's message."""
     if not report.is_file():
-        raise ProfileError(f"nsys left no report {report}: it saw no range to record, or could not write it")
-    said = _run(nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report))
+        raise ProfileError(f"nsys left no report {report}: it found no range to record, or could not write it")
+    output = _run(nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report))
     if not sqlite.is_file():
-        raise ProfileError(f"nsys export wrote no {sqlite}: {_last_line(said)}")
+        raise ProfileError(f"nsys export wrote no {sqlite}: {_last_line(output)}")
 
 
 def _programs() -> Iterator[Path]:
-    """What is called nsys and can be run, the best first."""
+    """All executable files named nsys, the preferred one first."""
     if on_path := shutil.which("nsys"):
         yield Path(on_path)
     for places in (((ROOT, INSTALLED), (Path.home(), AT_HOME)), ((ROOT, IN_NSIGHT_COMPUTE),)):
@@ -108,7 +108,7 @@ def _programs() -> Iterator[Path]:
 
 
 def _version_in(path: Path) -> list[int]:
-    """The last version in a path, in numbers: 2024.10 is newer than 2024.9."""
+    """The last version in a path, as numbers: 2024.10 is newer than 2024.9."""
     versions = re.findall(r"\d+(?:\.\d+)+", str(path))
     return [int(number) for number in versions[-1].split(".")] if versions else []
 
@@ -126,7 +126,7 @@ def _works(nsys: Path) -> bool:
 
 
 def _run(nsys: Path, *arguments: str) -> str:
-    """What nsys says; raises ProfileError where it fails."""
+    """The output of nsys; raises ProfileError if it fails."""
     try:
         done = subprocess.run(
             [str(nsys), *arguments],
@@ -134,19 +134,19 @@ def _run(nsys: Path, *arguments: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE_S,
+            timeout=NSYS_TIMEOUT_S,
         )
     except OSError as error:
         raise ProfileError(f"{nsys} cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise ProfileError(f"nsys {arguments[0]} has not ended within {PATIENCE_S} s") from error
+        raise ProfileError(f"nsys {arguments[0]} has not ended within {NSYS_TIMEOUT_S} s") from error
     if done.returncode != 0:
-        said = _last_line(done.stderr) or _last_line(done.stdout) or "nothing"
-        raise ProfileError(f"nsys {arguments[0]} failed with exit code {done.returncode}: {said}")
+        message = _last_line(done.stderr) or _last_line(done.stdout) or "no message"
+        raise ProfileError(f"nsys {arguments[0]} failed with exit code {done.returncode}: {message}")
     return done.stdout
 
 
-def _last_line(said: str) -> str:
-    """The last line with anything in it; progress bars overwrite theirs."""
-    lines = [line.strip() for line in re.split(r"[\r\n]+", said)]
+def _last_line(output: str) -> str:
+    """The last line that is not empty; progress bars overwrite theirs by carriage returns."""
+    lines = [line.strip() for line in re.split(r"[\r\n]+", output)]
     return next((line for line in reversed(lines) if line), "")

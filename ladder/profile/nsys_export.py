@@ -1,8 +1,8 @@
-"""Reading the database that `nsys export --type=sqlite` writes, whichever version of nsys it was.
+"""Reads the database that any version of `nsys export --type=sqlite` writes.
 
-nsys makes a table only where there is something in it, and columns come and go with versions: so both are looked up.
-The schema is described in the "User Guide" of Nsight Systems, and its changes in the file
-`exporter/export_schema_version_notes.txt` that lies beside the program.
+nsys creates a table only if it has rows, and columns change between versions, so this module looks both up. The "User
+Guide" of Nsight Systems describes the schema; `exporter/export_schema_version_notes.txt` beside the program lists its
+changes.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from ladder.profile.api_names import acts, call_name, short_name
+from ladder.profile.api_names import call_name, is_action, short_name
 from ladder.profile.cupti import DIRECTIONS
 from ladder.profile.trace import Call, Copy, Direction, Kernel, ProfileError, Range, Trace, Window
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 FILLS = "CUPTI_ACTIVITY_KIND_MEMSET"
-CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"  # of the driver, too
+CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"  # contains driver calls as well
 RANGES = "NVTX_EVENTS"
 COPY_KINDS = "ENUM_CUDA_MEMCPY_OPER"
-EXPORTERS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # now, and once
+EXPORTERS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # new and old name
 
 PUSH_POP = 59  # NvtxPushPopRange
 EPOCH = re.compile(r"epoch (\d+)")
-THREAD = 0xFFFFFF  # the bits of a global thread id that are the thread's own
+THREAD = 0xFFFFFF  # mask: the thread's part of a global thread id
 
-# By the last part of a kind's name. Arrays are memory of the device, too.
+# By the last part of a copy kind's name; arrays count as device memory.
 DIRECTION_OF: dict[str, Direction] = {
     **dict.fromkeys(("HTOD", "HTOA"), "host to device"),
     **dict.fromkeys(("DTOH", "ATOH"), "device to host"),
@@ -40,21 +40,21 @@ DIRECTION_OF: dict[str, Direction] = {
 
 
 def read(sqlite: Path) -> Trace:
-    """What the database says of the epochs: all that began within a range `epoch N`, N from 0 within a run.
+    """The trace of all epochs: everything that began within a range `epoch N`, where N counts from 0 in a run.
 
-    Raises ProfileError where it is no such database, or says too little.
+    Raises ProfileError if the file is not such a database or lacks needed data.
     """
     try:
         with closing(sqlite3.connect(f"{sqlite.absolute().as_uri()}?mode=ro", uri=True)) as database:
             if database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-                raise ProfileError(f"{sqlite} is cut off or damaged; have nsys export the report again")
+                raise ProfileError(f"{sqlite} is truncated or damaged; export the report again with nsys")
             return _trace(_Export(sqlite, database))
     except sqlite3.Error as error:
         raise ProfileError(f"{sqlite} cannot be read as a database: {error}") from error
 
 
 class _Export:
-    """The tables and columns that are there."""
+    """The database, with its existing tables and columns."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self._path = path
@@ -66,13 +66,13 @@ class _Export:
         self.strings: dict[int, str] = dict(self.rows("StringIds", ("id", "value")))
 
     def has(self, table: str, column: str) -> bool:
-        """Whether there is such a column."""
+        """Whether the table has the column."""
         return column in self._columns.get(table, ())
 
     def rows(
         self, table: str, needed: Sequence[str], optional: Mapping[str, int | None] | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """The needed columns of a table, then the optional ones or what stands for them; nothing without the table."""
+        """Rows of the needed columns, then the optional ones or their defaults; no rows if the table is missing."""
         if table not in self._columns:
             return
         for column in needed:
@@ -85,7 +85,7 @@ class _Export:
         yield from self._database.execute(f'SELECT {", ".join(values)} FROM "{table}"')
 
     def error(self, what: str) -> ProfileError:
-        """An error that says who wrote the database."""
+        """An error that names the version of nsys that wrote the database."""
         tables = [table for table in EXPORTERS if self.has(table, "name") and self.has(table, "value")]
         said = {name: value for table in tables for name, value in self.rows(table, ("name", "value"))}
         product = said.get("EXPORT_PRODUCT_VERSION", "of unknown version")
@@ -114,7 +114,7 @@ def _trace(export: _Export) -> Trace:
 
 
 def _ranges(export: _Export) -> list[Range]:
-    """Pushed and popped; one that was still open when the recording stopped has no end."""
+    """The push/pop ranges, without those still open when the recording stopped."""
     columns = export.rows(RANGES, ("start", "end", "eventType"), {"text": None, "textId": None})
     return [
         Range(text or export.strings.get(text_id, ""), start, end)
@@ -124,10 +124,10 @@ def _ranges(export: _Export) -> list[Range]:
 
 
 def _kernels(export: _Export) -> Iterator[Kernel]:
-    # The short name is just `Kernel2` for every product of CUTLASS.
+    # The short name is `Kernel2` for every CUTLASS kernel.
     name = "demangledName" if export.has(KERNELS, "demangledName") else "shortName"
     shared = {"staticSharedMemory": 0, "dynamicSharedMemory": 0}
-    # In this order: grid, block, cluster. Clusters came after schema 3.20, and may be 0 where a kernel has none.
+    # Order: grid, block, cluster. Cluster columns came after schema 3.20, and may be 0 for a kernel without clusters.
     sizes = {f"{what}{axis}": 1 for what in ("grid", "block", "cluster") for axis in "XYZ"}
     optional = {"correlationId": 0, "registersPerThread": 0, **shared, **sizes}
     for start, end, named, correlation, registers, static, dynamic, *size in export.rows(
@@ -149,7 +149,7 @@ def _kernels(export: _Export) -> Iterator[Kernel]:
 
 def _copies(export: _Export) -> Iterator[Copy]:
     kinds = export.rows(COPY_KINDS, ("id", "name"))
-    # Older exports do not name CUPTI's numbers.
+    # Older exports have CUPTI's numbers without names.
     directions = {kind: DIRECTION_OF.get(name.rpartition("_")[2], "other") for kind, name in kinds} or DIRECTIONS
     optional = {"correlationId": 0, "bytes": 0}
     for start, end, correlation, size, kind in export.rows(COPIES, ("start", "end"), optional | {"copyKind": 0}):
@@ -159,9 +159,9 @@ def _copies(export: _Export) -> Iterator[Copy]:
 
 
 def _calls(export: _Export) -> Iterator[Call]:
-    # A call and a kernel that both lack a number do not belong together, so theirs differ.
+    # A call and a kernel that both lack a correlation id are unrelated, so their defaults differ.
     optional = {"correlationId": -1, "globalTid": 0}
     for start, end, named, correlation, thread in export.rows(CALLS, ("start", "end", "nameId"), optional):
         name = call_name(export.strings.get(named, "unknown"))
-        if acts(name):
+        if is_action(name):
             yield Call(name, start, end, correlation, thread & THREAD)

@@ -1,4 +1,4 @@
-"""From everything that a tool recorded to the profile of a stage: what a step is made of, on average and in detail."""
+"""Summarises a trace as the profile of a stage: the average step, its kernels, copies and calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ladder.profile.timeline import excerpt
 from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, KernelUse, Profile, Split, Tool
 
-NS = 1e3  # in a microsecond
+NS = 1e3  # per microsecond
 
 
 def summarise(
@@ -28,21 +28,21 @@ def summarise(
 ) -> Profile:
     """The profile of epochs of `steps` steps each.
 
-    `weights` are the shares of a run that the trace's windows, in their order, stand for; `plain_step_us` is what
-    a step takes without the tool.
+    `weights` are the shares of a run that the trace's windows represent, in order; `plain_step_us` is the time of a
+    step without the tool.
     """
     return _Means(trace, weights, steps).profile(tool, plain_step_us, multiprocessor)
 
 
 class _Means:
-    """Means over the epochs of a trace, where each counts by its weight."""
+    """Means over the epochs of a trace, weighted."""
 
     def __init__(self, trace: Trace, weights: Sequence[float], steps: int) -> None:
         self._trace = trace
         self._weights = weights
         self._steps = steps
         self._epochs = [_within(trace, window) for window in trace.windows]
-        # Without the fence by which the harness ends the epoch: the last one.
+        # Without the last one: the fence by which the harness ends the epoch.
         self._syncs = [time_split.waiting_calls(epoch)[:-1] for epoch in self._epochs]
 
     def profile(self, tool: Tool, plain_step_us: float, multiprocessor: Multiprocessor | None) -> Profile:
@@ -107,7 +107,7 @@ class _Means:
         return sorted(uses, key=lambda use: (-use.us_per_step, use.name))
 
     def _kernels(self, epoch: Trace, multiprocessor: Multiprocessor | None) -> list[KernelUse]:
-        """By place in the step where every step runs the same kernels, otherwise by name, the longest first."""
+        """Kernels by place in the step if all steps run the same ones, otherwise by name, the longest first."""
         per_step, rest = divmod(len(epoch.kernels), self._steps)
         groups: dict[object, list[Kernel]] = defaultdict(list)
         names = [kernel.name for kernel in epoch.kernels]
@@ -120,7 +120,7 @@ class _Means:
         return uses if by_place else sorted(uses, key=lambda use: (-use.us_per_step, use.name))
 
     def _kernel(self, place: int | None, runs: list[Kernel], multiprocessor: Multiprocessor | None) -> KernelUse:
-        """What the runs of one kernel have in common; its shape is the most frequent one's."""
+        """The runs of one kernel, summed up; its shape is the most frequent one."""
         shapes = Counter((r.registers, r.shared_bytes, r.blocks, r.threads, r.cluster) for r in runs)
         registers, shared_bytes, blocks, threads, cluster = shapes.most_common(1)[0][0]
         return KernelUse(
@@ -141,10 +141,10 @@ class _Means:
 
 
 def without_tool(seen: Split, plain_step_us: float) -> Split:
-    """The split of a step that takes as long as without the tool.
+    """The split of a step, scaled to its time without the tool.
 
-    What a tool costs is time of the host's, in calls that it watches, and time between a graph's nodes: so it is taken
-    out of the idle parts, in proportion. Only where these do not have so much does the rest come out of the work.
+    A tool costs host time in each recorded call, and time between the nodes of a graph. So its cost is taken out of the
+    idle parts in proportion, and out of the work only if the idle parts are too short.
     """
     work = seen.work_us
     idle = seen.total_us - work
@@ -160,7 +160,7 @@ def without_tool(seen: Split, plain_step_us: float) -> Split:
 
 
 def _within(trace: Trace, window: Window) -> Trace:
-    """What began in one epoch."""
+    """The part of a trace that began in one epoch."""
     begin, end = window.start, window.end
     return Trace(
         windows=[window],
@@ -171,7 +171,7 @@ def _within(trace: Trace, window: Window) -> Trace:
 
 
 def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
-    """The moments in which both a copy and a kernel ran, in ns."""
+    """The time in which both a copy and a kernel ran, in ns."""
     window = epoch.windows[0]
     alone = time_split.length(time_split.union(copies, window)) + time_split.length(
         time_split.union(epoch.kernels, window)
@@ -180,7 +180,7 @@ def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
 
 
 def _overlap_ns(epoch: Trace) -> int:
-    """What the kernels take by themselves, less the time in which any of them runs, in ns."""
+    """The sum of the kernels' times, less the time in which any of them runs, in ns."""
     window = epoch.windows[0]
     alone = sum(max(0, min(one.end, window.end) - max(one.start, window.start)) for one in epoch.kernels)
     return alone - time_split.length(time_split.union(epoch.kernels, window))
@@ -191,5 +191,5 @@ def _called(epoch: Trace, word: str) -> list[Call]:
 
 
 def _host_ns(calls: Iterable[Call]) -> int:
-    """The time in these calls; a call inside another, as the runtime's into the driver, counts once."""
+    """The time in these calls in ns; nested calls, as from the runtime into the driver, count once."""
     return time_split.length(time_split.merged((call.start, call.end) for call in calls))

@@ -1,9 +1,9 @@
-"""Where the time of an epoch went, moment by moment: what the device did, and when it idled, whose fault that was.
+"""Divides the time of an epoch into the device's work and its idle time, and the idle time by its cause.
 
-An idle moment is blamed on the piece of work that ends it. Had the host handed that over before the device became
-idle, then the device itself took so long (`queued`). Otherwise the host was late: as long as the thread that handed it
-over was inside a call that waits for the device, that is `waiting`; all the rest is `launching`, the calls and
-everything between them. From the last piece of work to the end of the epoch the host waits.
+The cause of an idle interval is found from the work that ends it. If the host had submitted that work before the device
+became idle, the delay is the device's own (`queued`). Otherwise the host was late: the time that the submitting thread
+spent in calls that wait for the device is `waiting`, and the rest is `launching`, in calls and between them. The time
+from the last work to the end of the epoch is `waiting`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
 
 Interval = tuple[int, int]
-FREES = ("cudaFree", "cuMemFree")  # those that are not in the order of a stream
+FREES = ("cudaFree", "cuMemFree")  # not stream-ordered: these may wait for the device
 
 
 @dataclass
@@ -41,22 +41,22 @@ def split(trace: Trace, window: Window) -> SplitNs:
     waits: dict[int, list[Interval]] = {}
     for call in waiting_calls(trace):
         waits.setdefault(call.thread, []).append((call.start, call.end))
-    waits = {thread: merged(intervals) for thread, intervals in waits.items()}  # one call may lie in another
+    waits = {thread: merged(intervals) for thread, intervals in waits.items()}  # calls may be nested
     idle_from = window.start
     for begin, end in everything:
         if begin > idle_from:
-            work = work_from.get(begin)  # none where it began before the epoch
-            _blame(parts, (idle_from, begin), calls.get(work.correlation) if work else None, waits)
+            work = work_from.get(begin)  # None if it began before the epoch
+            _attribute_idle(parts, (idle_from, begin), calls.get(work.correlation) if work else None, waits)
         idle_from = end
     parts.waiting += window.end - idle_from
     return parts
 
 
 def waiting_calls(trace: Trace) -> list[Call]:
-    """The calls in which the host waits for the device: synchronisations, copies into its own pageable memory, frees.
+    """The calls in which the host waits for the device: synchronisations, copies into pageable memory, frees.
 
-    A copy waits when it is over before the call that asked for it is, and a free when work that had been handed over
-    before it ends while it lasts: memory is not given back while a kernel may be using it.
+    A copy call waits if the copy ends before the call does. A free waits if earlier work ends during the call, since
+    memory is not released while a kernel may use it.
     """
     arrived = {copy.correlation: copy.end for copy in trace.copies if copy.direction == "device to host"}
     ends = _ends_of_work(trace)
@@ -70,10 +70,10 @@ def waiting_calls(trace: Trace) -> list[Call]:
 
 
 def _ends_of_work(trace: Trace) -> Callable[[int], int]:
-    """When the device had done all that calls before a given time handed over."""
-    handed_over = {call.correlation: call.start for call in trace.calls}
+    """A function of a time: when the device finished all work submitted before it."""
+    submitted = {call.correlation: call.start for call in trace.calls}
     ended: list[Kernel | Copy] = [*trace.kernels, *trace.copies]
-    work = sorted((handed_over[one.correlation], one.end) for one in ended if one.correlation in handed_over)
+    work = sorted((submitted[one.correlation], one.end) for one in ended if one.correlation in submitted)
     begins = [begin for begin, _ in work]
     latest = list(itertools.accumulate((end for _, end in work), max))
 
@@ -85,12 +85,12 @@ def _ends_of_work(trace: Trace) -> Callable[[int], int]:
 
 
 def union(work: Iterable[Kernel | Copy], window: Window) -> list[Interval]:
-    """The moments of the window in which any of this ran."""
+    """The intervals of the window in which any of this work ran."""
     return merged((max(one.start, window.start), min(one.end, window.end)) for one in work)
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The moments in any of these intervals, as intervals in order that do not touch."""
+    """The union of these intervals, as sorted intervals that do not touch."""
     kept: list[Interval] = []
     for begin, end in sorted(intervals):
         if kept and begin <= kept[-1][1]:
@@ -101,12 +101,12 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """How long they are together."""
+    """The total length of disjoint intervals."""
     return sum(end - begin for begin, end in intervals)
 
 
-def _blame(parts: SplitNs, idle: Interval, call: Call | None, waits: dict[int, list[Interval]]) -> None:
-    """Add an idle interval to the parts, given the call that handed over the work after it."""
+def _attribute_idle(parts: SplitNs, idle: Interval, call: Call | None, waits: dict[int, list[Interval]]) -> None:
+    """Add an idle interval to its part, given the call that submitted the work after it."""
     begin, end = idle
     if call is not None and call.end <= begin:
         parts.queued += end - begin
@@ -118,7 +118,7 @@ def _blame(parts: SplitNs, idle: Interval, call: Call | None, waits: dict[int, l
 
 
 def _overlap(intervals: list[Interval], begin: int, end: int) -> int:
-    """How much of begin to end lies in these intervals, which are in order and do not overlap."""
+    """The length of [begin, end] that lies in these sorted, disjoint intervals."""
     shared = 0
     for at in range(max(0, bisect_left(intervals, (begin, begin)) - 1), len(intervals)):
         first, last = intervals[at]

@@ -1,4 +1,4 @@
-"""Three steps in a row, for a picture: what the host called above, what the device did below."""
+"""Extracts three consecutive steps of a trace for a picture: host calls above, device work below."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ladder.profile.trace import Trace
 from ladder.records.profile import Kind, Span
 
 STEPS = 3
-NS = 1e3  # in a microsecond
+NS = 1e3  # per microsecond
 
 
 def excerpt(epoch: Trace, steps: int) -> tuple[list[Span], float]:
-    """The bars of three steps in the middle of an epoch of so many steps, and how many us they take.
+    """The bars of three steps in the middle of an epoch of `steps` steps, and their duration in us.
 
-    They begin with the launch of the first step's first kernel, unless that lies more than a step back: a graph is
-    launched once for them all. Where a kernel runs many steps, there are none to be seen, and no bars.
+    They begin with the launch of the first kernel, unless that lies more than a step back: a graph is launched once for
+    many steps. There are no bars if one kernel runs many steps.
     """
     kernels = epoch.kernels
     count = min(STEPS, steps)

@@ -1,6 +1,6 @@
-"""What happened on the device and in the host's calls while two epochs ran: the same plain data from every tool.
+"""A trace: device work and host calls of some epochs, in the same form from every tool.
 
-All times are integers in ns on one clock, whichever the tool uses. Lists are in the order of their start.
+All times are integers in ns on the tool's clock. Lists are sorted by start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Direction = Literal["host to device", "device to host", "device to device", "fil
 
 
 class ProfileError(Exception):
-    """A profile could not be taken or read: one line that says of what and why."""
+    """A profile could not be taken or read; the message is one line with the thing and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,17 @@ class Kernel:
     name: str  # demangled, without template arguments
     start: int
     end: int
-    correlation: int  # of the call that launched it, or the graph it belongs to
-    registers: int = 0  # a thread
-    shared_bytes: int = 0  # a block, static and dynamic
+    correlation: int  # id of the call that launched it or its graph
+    registers: int = 0  # per thread
+    shared_bytes: int = 0  # per block, static and dynamic
     blocks: int = 1
-    threads: int = 1  # a block
-    cluster: int = 1  # blocks
+    threads: int = 1  # per block
+    cluster: int = 1  # blocks per cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy, or a fill, of memory by the device."""
+    """A copy or a fill of memory by the device."""
 
     direction: Direction
     start: int
@@ -43,7 +43,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call into the CUDA runtime or driver that hands over work, waits or allocates."""
+    """A call into the CUDA runtime or driver that submits work, waits or allocates."""
 
     name: str  # without a version: `cudaLaunchKernel`
     start: int
@@ -54,7 +54,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What the code itself said that it was doing (NVTX): the stage, an epoch, a part of the step."""
+    """An NVTX range that the code itself marks: the stage, an epoch, a part of the step."""
 
     name: str
     start: int
@@ -63,7 +63,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One epoch, from its first call to the end of the fence behind it."""
+    """One epoch, from its first call to the end of the fence after it."""
 
     epoch: int  # from 0 within a run
     start: int
@@ -72,7 +72,7 @@ class Window:
 
 @dataclass
 class Trace:
-    """Everything that a tool recorded."""
+    """All records of a tool."""
 
     windows: list[Window] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ladder.profile.api_names import acts, allocates, call_name, short_name
+from ladder.profile.api_names import allocates, call_name, is_action, short_name
 from ladder.profile.kernel_kinds import kind_of
 from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
 
@@ -40,7 +40,7 @@ def test_a_kernel_has_a_short_name(name: str, short: str) -> None:
         ("cuLaunchKernelEx", "cuLaunchKernelEx"),
     ],
 )
-def test_a_call_has_no_version(name: str, plain: str) -> None:
+def test_a_calls_name_has_no_version(name: str, plain: str) -> None:
     assert call_name(name) == plain
 
 
@@ -119,5 +119,5 @@ def test_a_library_s_kernel_is_known_by_its_name(name: str, kind: str) -> None:
         ("cuKernelGetName", False, False),
     ],
 )
-def test_calls_that_act_are_told_from_those_that_ask(name: str, does: bool, takes_memory: bool) -> None:
-    assert (acts(name), allocates(name)) == (does, takes_memory)
+def test_actions_are_distinguished_from_queries(name: str, does: bool, takes_memory: bool) -> None:
+    assert (is_action(name), allocates(name)) == (does, takes_memory)

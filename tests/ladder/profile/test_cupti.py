@@ -1,4 +1,4 @@
-"""CUPTI's records as they lie in its buffers, made up after `cupti_activity.h`; the GPU's tests have real ones."""
+"""Reading CUPTI's buffers, with records made after `cupti_activity.h`; the GPU tests read real ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Kind(IntEnum):
 
 
 def layout(text: str, **types: Any) -> list[tuple[str, Any]]:
-    """Members of a structure, `type: name name ...`."""
+    """The fields of a structure from lines of `type: name name ...`."""
     known = {"i32": c_int32, "u32": c_uint32, "u64": c_uint64, "u8": c_uint8, "u16": c_uint16, "i64": c_int64}
     lines = (line.split(":") for line in text.strip().splitlines())
     return [(name, known[kind.strip()]) for kind, names in lines for name in names.split()]
@@ -104,13 +104,13 @@ TYPES = {Kind.MEMCPY: Memcpy6, Kind.MEMSET: Memset4, Kind.CONCURRENT_KERNEL: Ker
 
 
 class Library:
-    """libcupti as far as buffers go: writes records into one, hands it over, and walks along what is in it."""
+    """The part of libcupti that handles buffers: fills one with records, completes it, and iterates over it."""
 
     def __init__(self) -> None:
-        self.error = 0  # which walking along ends in, if any
+        self.error = 0  # returned at the end of the iteration, if set
         self.walked = 0
         self.cuptiActivityGetNextRecord = self._Next(self)
-        self.at: list[int] = []  # where the buffers were
+        self.at: list[int] = []  # addresses of the buffers
 
     def cuptiActivityRegisterCallbacks(self, requested: Any, completed: Any) -> int:  # noqa: N802
         self._requested, self._completed = requested, completed
@@ -142,7 +142,7 @@ class Library:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
-    """In place of the one that cupti-python loads, which here hands over nothing by itself."""
+    """A fake of the library that cupti-python loads; it delivers buffers only on request."""
     made = Library()
     lent = Buffers(made)
     monkeypatch.setattr(cupti_tool, "buffers", lambda: lent)
@@ -185,7 +185,7 @@ def test_records_become_a_trace(library: Library) -> None:
     assert [window.epoch for window in trace.windows] == [4]
 
 
-def test_only_what_is_wanted_is_read(library: Library) -> None:
+def test_buffers_are_read_only_while_recording(library: Library) -> None:
     walked: list[int] = []
 
     def run(epoch: int) -> None:
@@ -193,19 +193,19 @@ def test_only_what_is_wanted_is_read(library: Library) -> None:
         walked.append(library.walked)
 
     trace = record([8, 9], run)
-    assert walked == [0, 8, 16]  # nothing of the epoch for nobody to see
+    assert walked == [0, 8, 16]  # nothing of the warm-up epoch
     assert len(trace.kernels) == 2
-    library.hand_over(*records())  # whatever comes late
+    library.hand_over(*records())  # records that arrive late
     assert (library.walked, len(trace.kernels)) == (16, 2)
 
 
-def test_records_in_order_of_their_begin(library: Library) -> None:
+def test_records_are_sorted_by_start(library: Library) -> None:
     late, early = (Kernel10(kind=Kind.CONCURRENT_KERNEL, start=at, name=ctypes.addressof(NAME)) for at in (9, 5))
     trace = record([0], lambda _: library.hand_over(late, early, records()[0]))
     assert [kernel.start for kernel in trace.kernels] == [5, 9]
 
 
-def test_calls_are_counted_part_by_part(library: Library) -> None:
+def test_calls_are_counted_per_part(library: Library) -> None:
     call = records()[0]
     counted = record_calls(lambda: library.hand_over(call, call), lambda: None)
     assert [dict(part) for part in counted] == [{"cuLaunchKernelEx": 2}, {}]
@@ -232,7 +232,7 @@ def unknown(library: Library) -> None:
 
 
 @pytest.mark.parametrize(("hand_over", "error"), [(broken, ProfileError), (unknown, KeyError)])
-def test_what_goes_wrong_in_a_buffer_is_told(
+def test_an_error_in_a_callback_is_raised(
     library: Library, hand_over: Callable[[Library], None], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -241,7 +241,7 @@ def test_what_goes_wrong_in_a_buffer_is_told(
     assert len(record([0], lambda _: library.hand_over(*records())).kernels) == 1
 
 
-def test_a_library_that_takes_no_buffers_says_so() -> None:
+def test_a_library_that_accepts_no_buffers_is_an_error() -> None:
     library = Library()
     library.cuptiActivityRegisterCallbacks = lambda *_: 15  # type: ignore[method-assign]
     with pytest.raises(ProfileError, match="error 15"):

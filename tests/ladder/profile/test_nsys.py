@@ -38,7 +38,7 @@ def program(path: Path, text: str = WORKING, version: str = "2025.3.2.367") -> P
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine's root without any nsys; `usr/bin` is its PATH and `home` its user's folder."""
+    """A root folder without nsys; `usr/bin` is the PATH and `home` the home folder."""
     monkeypatch.setattr(nsys, "ROOT", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'usr/bin'}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -46,7 +46,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_where_there_is_none_one_line_says_where_to_get_it(machine: Path) -> None:
+def test_without_nsys_one_line_says_where_to_get_it(machine: Path) -> None:
     assert nsys.find() is None
     assert "\n" not in nsys.WHERE_TO_GET_IT
     assert "developer.nvidia.com/nsight-systems" in nsys.WHERE_TO_GET_IT
@@ -68,14 +68,14 @@ def test_where_there_is_none_one_line_says_where_to_get_it(machine: Path) -> Non
         "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys",
     ],
 )
-def test_every_usual_place_is_looked_at(machine: Path, place: str) -> None:
+def test_all_usual_folders_are_searched(machine: Path, place: str) -> None:
     assert nsys.find() is None
     put = program(machine / place)
     assert nsys.find() == put
 
 
-def test_which_is_taken_when_there_are_several(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each that is added is preferred to all before it."""
+def test_among_several_the_preferred_one_is_used(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each program added is preferred to those before it."""
     for place in (
         "opt/nvidia/nsight-compute/2026.1.0/host/target-linux-x64/nsys",
         "usr/local/cuda-13.0/bin/nsys",
@@ -91,7 +91,7 @@ def test_which_is_taken_when_there_are_several(machine: Path, monkeypatch: pytes
     assert nsys.find() == named
 
 
-def test_one_that_does_not_work_is_passed_over(machine: Path) -> None:
+def test_a_program_that_does_not_work_is_skipped(machine: Path) -> None:
     program(machine / "usr/bin/nsys", TOOLKIT)
     program(machine / "opt/nvidia/nsight-systems/2025.1.1/bin/nsys", "#!/no/such/shell\n")
     program(machine / "opt/nvidia/nsight-systems/2025.1.0/bin/nsys").chmod(0o644)
@@ -105,11 +105,11 @@ def test_nsys_in_the_environment_must_be_a_program(machine: Path, monkeypatch: p
     (machine / "data").write_text("no program")
     program(machine / "usr/bin/nsys")
     monkeypatch.setenv("NSYS", str(machine / named))
-    with pytest.raises(UsageError, match=rf"^NSYS=\S+/{named} is no program that can be run; .*unset NSYS$"):
+    with pytest.raises(UsageError, match=rf"^NSYS=\S+/{named} is not an executable file; .*unset NSYS$"):
         nsys.find()
 
 
-def test_an_empty_nsys_in_the_environment_is_none(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_nsys_variable_counts_as_unset(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSYS", "")
     assert nsys.find() is None
 
@@ -118,7 +118,7 @@ def test_version(tmp_path: Path) -> None:
     assert nsys.version(program(tmp_path / "nsys")) == "2025.3.2.367-253236389321v0"
     with pytest.raises(ProfileError, match=r"hasn't been installed with CUDA Toolkit 12\.6"):
         nsys.version(program(tmp_path / "toolkit", TOOLKIT))
-    with pytest.raises(ProfileError, match="does not say its version: something else"):
+    with pytest.raises(ProfileError, match="prints no version: something else"):
         nsys.version(program(tmp_path / "other", "#!/bin/sh\necho something else\n"))
     with pytest.raises(ProfileError, match="cannot be run: No such file"):
         nsys.version(tmp_path / "missing")
@@ -135,7 +135,7 @@ def test_command() -> None:
     )
 
 
-def test_a_command_leaves_the_report_where_it_was_asked_to(tmp_path: Path) -> None:
+def test_a_command_writes_the_requested_report(tmp_path: Path) -> None:
     report = tmp_path / "naive.nsys-rep"
     wrapped = [sys.executable, "-c", "raise SystemExit(3)"]
     done = subprocess.run(nsys.command(program(tmp_path / "nsys"), report, wrapped))
@@ -159,12 +159,12 @@ def test_export(tmp_path: Path) -> None:
             "exit code 1: Import failed: no such",
         ),
         ("printf 'Processing: [1%%]\\rfailed on stdout\\n'; exit 2", "exit code 2: failed on stdout"),
-        ("exit 4", "exit code 4: nothing"),
+        ("exit 4", "exit code 4: no message"),
         ("kill -9 $$", "exit code -9"),
         ("echo done", r"wrote no \S+naive.sqlite: done"),
     ],
 )
-def test_a_failing_export_says_why_in_one_line(tmp_path: Path, script: str, says: str) -> None:
+def test_a_failing_export_gives_the_reason_in_one_line(tmp_path: Path, script: str, says: str) -> None:
     report = tmp_path / "naive.nsys-rep"
     report.write_text("recorded")
     with pytest.raises(ProfileError, match=says) as raised:

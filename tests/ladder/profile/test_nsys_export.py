@@ -18,7 +18,7 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 
 @pytest.fixture
 def naive(tmp_path: Path) -> Path:
-    """A copy that a test may change."""
+    """A copy of the database, which a test may change."""
     return Path(shutil.copy(DATA / "naive.sqlite", tmp_path / "naive.sqlite"))
 
 
@@ -35,7 +35,7 @@ def calls_of(trace: Trace) -> Counter[str]:
     return Counter(call.name for call in trace.calls)
 
 
-def test_naive_is_what_four_steps_of_it_twice_are() -> None:
+def test_the_naive_recording_has_two_epochs_of_four_steps() -> None:
     trace = read(DATA / "naive.sqlite")
     assert trace.windows == [Window(8, 8_880_717, 9_492_414), Window(9, 9_494_550, 9_818_586)]
     assert kernels_of(trace) == dict.fromkeys(
@@ -55,7 +55,7 @@ def test_naive_is_what_four_steps_of_it_twice_are() -> None:
     assert trace.ranges == []  # the stage's own began before its epochs
 
 
-def test_kernels_have_the_shapes_that_were_launched() -> None:
+def test_kernels_have_their_launch_shapes() -> None:
     first = read(DATA / "cudnn-softmax.sqlite").kernels[0]
     assert first.name == "cutlass_80_simt_sgemm_128x32_8x5_nn_align1"
     assert (first.start, first.end, first.correlation) == (9_333_959, 9_337_767, 7)
@@ -68,7 +68,7 @@ def test_kernels_have_the_shapes_that_were_launched() -> None:
     )
 
 
-def test_names_have_neither_template_arguments_nor_parameters() -> None:
+def test_kernel_names_have_no_template_arguments_or_parameters() -> None:
     names = set(kernels_of(read(DATA / "cudnn-softmax.sqlite")))
     assert {"softmax_fw_small_kernel", "splitKreduce_kernel", "add_bias"} <= names
     assert not [name for name in names if set(name) & set("<>():* ")]
@@ -91,7 +91,7 @@ def test_cuda_graph_launches_once_an_epoch_and_has_no_tables_of_copies() -> None
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_event_of_the_epochs_is_there_once_in_order(stage: str) -> None:
+def test_every_event_of_the_epochs_occurs_once_in_order(stage: str) -> None:
     path = DATA / f"{stage}.sqlite"
     trace = read(path)
     within = f"({' OR '.join(f'start >= {w.start} AND start < {w.end}' for w in trace.windows)})"
@@ -115,7 +115,7 @@ def test_the_thread_is_that_of_the_program() -> None:
     assert ask(path, "SELECT DISTINCT globalTid % 0x1000000 FROM CUPTI_ACTIVITY_KIND_RUNTIME") == [(thread,)]
 
 
-def test_an_older_schema_says_the_same() -> None:
+def test_an_older_schema_yields_the_same_trace() -> None:
     older = DATA / "naive-older.sqlite"
     tables = {name for (name,) in ask(older, "SELECT name FROM sqlite_master")}
     assert not {"ENUM_CUDA_MEMCPY_OPER", "META_DATA_EXPORT"} & tables
@@ -132,7 +132,7 @@ def test_a_newer_schema_has_clusters(naive: Path) -> None:
     assert clusters[32] == 8
 
 
-def test_ranges_are_what_was_pushed_and_popped_within_the_epochs(naive: Path) -> None:
+def test_ranges_are_those_pushed_and_popped_within_the_epochs(naive: Path) -> None:
     ask(naive, "INSERT INTO StringIds VALUES (9999, 'update')")
     for start, end, kind, text, text_id in (
         (9_600_000, 9_600_900, 59, "head", None),
@@ -170,13 +170,13 @@ def test_the_direction_of_a_copy(naive: Path, named: bool, kind: int, direction:
     assert {copy.direction for copy in read(naive).copies} == {direction, "fill"}
 
 
-def test_kinds_are_known_by_their_names_where_they_have_some(naive: Path) -> None:
+def test_named_copy_kinds_take_precedence_over_numbers(naive: Path) -> None:
     ask(naive, "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 42")
     ask(naive, "INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (42, 'CUDA_MEMCPY_KIND_UVM_HTOD', 'Unified Host-to-Device')")
     assert {copy.direction for copy in read(naive).copies} == {"host to device", "fill"}
 
 
-def test_what_is_missing_has_its_default(naive: Path) -> None:
+def test_missing_columns_have_defaults(naive: Path) -> None:
     for column in ("demangledName", "registersPerThread", "staticSharedMemory", "gridX", "gridY", "correlationId"):
         ask(naive, f"ALTER TABLE {KERNELS} DROP COLUMN {column}")
     ask(naive, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = NULL, globalTid = NULL")
@@ -195,7 +195,7 @@ def test_a_stage_without_kernels_is_no_error(naive: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "column"), [(KERNELS, "start"), ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"), ("NVTX_EVENTS", "eventType")]
 )
-def test_what_cannot_do_without_is_named(naive: Path, table: str, column: str) -> None:
+def test_a_missing_needed_column_is_named(naive: Path, table: str, column: str) -> None:
     ask(naive, f"ALTER TABLE {table} RENAME COLUMN {column} TO renamed")
     with pytest.raises(ProfileError, match=f"{table} has no column {column} .*nsys 2025.3.2.0, schema 3.20.3"):
         read(naive)
@@ -215,7 +215,7 @@ def test_without_epochs_there_is_no_profile(naive: Path, change: str) -> None:
         read(naive)
 
 
-def test_the_version_is_also_found_where_it_once_was(naive: Path) -> None:
+def test_the_version_is_found_in_the_older_table_too(naive: Path) -> None:
     ask(naive, "DROP TABLE NVTX_EVENTS")
     ask(naive, "ALTER TABLE META_DATA_EXPORT RENAME TO EXPORT_META_DATA")
     with pytest.raises(ProfileError, match=r"schema 3\.20\.3"):
@@ -235,7 +235,7 @@ def test_a_database_of_something_else_is_an_error(tmp_path: Path) -> None:
         read(other)
 
 
-def test_a_cut_off_file_is_an_error(naive: Path) -> None:
+def test_a_truncated_file_is_an_error(naive: Path) -> None:
     whole = naive.read_bytes()
     for size in range(1, len(whole), 2048):
         naive.write_bytes(whole[:size])
@@ -243,7 +243,7 @@ def test_a_cut_off_file_is_an_error(naive: Path) -> None:
             read(naive)
 
 
-def test_what_is_no_database_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
     text = tmp_path / "a report?.sqlite"
     text.write_text(
         "not a database, and longer than the header that one begins with, which takes a hundred bytes\n" * 9
@@ -256,11 +256,11 @@ def test_what_is_no_database_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_recordings_say_nothing_of_the_machine(stage: str) -> None:
+def test_recordings_do_not_identify_the_machine(stage: str) -> None:
     path = DATA / f"{stage}.sqlite"
     with closing(sqlite3.connect(path)) as database:
         assert "/" not in "".join(database.iterdump())
-    content = path.read_bytes()  # with what deleted rows may have left
+    content = path.read_bytes()  # including remains of deleted rows
     assert len(content) < 100_000
     for word in (b"/tmp", b"/usr", b"PATH", b"HOME", b"EXPORT_HOST", b"EXPORT_USER", b"ENVIRONMENT", b"python"):
         assert word not in content, word

@@ -1,4 +1,4 @@
-"""Profiles of traces whose numbers are known."""
+"""Profiles of made-up traces with known numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = 4
 
 
 def epoch_of(number: int, start: int, totals: bool) -> Trace:
-    """Four steps of 10 us: a product of 4 us and an update of 2 us, launched one by one; with totals, a read-back."""
+    """Four steps of 10 us: a product (4 us) and an update (2 us), launched singly; with `totals`, also a read-back."""
     trace = Trace(windows=[Window(number, start, start + STEPS * 10_000)])
     for step in range(STEPS):
         at, id_ = start + step * 10_000, start + step * 10
@@ -49,7 +49,7 @@ def epoch_of(number: int, start: int, totals: bool) -> Trace:
 
 @pytest.fixture
 def trace() -> Trace:
-    """An epoch without totals, a moment that belongs to none, and an epoch with totals."""
+    """An epoch without totals, a gap, and an epoch with totals."""
     both = [epoch_of(8, 0, totals=False), epoch_of(9, 100_000, totals=True)]
     between = Kernel("stray", 70_000, 80_000, 5)
     return Trace(
@@ -100,18 +100,18 @@ def test_the_parts_add_up_with_the_tool_and_without_it(trace: Trace) -> None:
     assert profile.split.total_us == pytest.approx(profile.plain_step_us)
     assert profile.split.kernels_us == profile.seen.kernels_us == pytest.approx(6)
     assert profile.seen.queued_us == pytest.approx(0.5)
-    of_epochs = (1.5 / 4, (4 * 0.1 + 3 * 0.6 + 1.1) / 4)  # the end alone; and each read-back, while the device idles
+    of_epochs = (1.5 / 4, (4 * 0.1 + 3 * 0.6 + 1.1) / 4)  # only the end; each read-back while the device is idle
     assert profile.seen.waiting_us == pytest.approx(0.75 * of_epochs[0] + 0.25 * of_epochs[1])
 
 
-def test_what_a_tool_costs_comes_out_of_idle_time_first() -> None:
+def test_a_tools_cost_is_taken_out_of_idle_time_first() -> None:
     seen = Split(6, 1, 1, 2, 2)
     assert without_tool(seen, 9.5) == Split(6, 1, 0.5, 1, 1)
     assert without_tool(seen, 3.5) == Split(3, 0.5, 0, 0, 0)
     assert without_tool(Split(0, 0, 0, 1, 3), 8) == Split(0, 0, 0, 2, 6)
 
 
-def test_kernels_that_start_early_count_once_in_the_parts() -> None:
+def test_overlapping_kernels_count_once_in_the_parts() -> None:
     # Two steps of three kernels: each starts 1 us after the one before it did, and ends 4 us after that one has ended.
     names = 2 * ["tile_product_f32", "softmax_xent", "bias_update"]
     kernels = [Kernel(name, 1000 * at, 4000 * (at + 1), 1) for at, name in enumerate(names)]
@@ -128,12 +128,12 @@ def test_kernels_that_start_early_count_once_in_the_parts() -> None:
     assert all(bar.duration_us >= 0 and bar.start_us + bar.duration_us <= length_us for bar in bars)
 
 
-def test_kernels_that_do_not_overlap_say_so(trace: Trace) -> None:
+def test_kernels_that_do_not_overlap_have_no_overlap(trace: Trace) -> None:
     profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0, H200)
     assert (profile.overlap_us, overlap(profile)) == (0, "")
 
 
-def test_kernels_are_summed_up_by_name_where_steps_differ() -> None:
+def test_kernels_are_summed_by_name_if_steps_differ() -> None:
     trace = epoch_of(0, 0, totals=False)
     trace.kernels[3] = Kernel("other", 16_500, 18_500, 11)
     profile = summarise(trace, (1.0,), STEPS, "cupti", 10.0)
@@ -166,12 +166,12 @@ def test_the_excerpt_begins_with_the_launch_of_a_step() -> None:
     assert sum(span.name == "gemm_naive" for span in spans) == 3
 
 
-def test_of_a_kernel_that_runs_an_epoch_no_steps_are_seen() -> None:
+def test_a_kernel_that_runs_an_epoch_has_no_excerpt() -> None:
     epoch = Trace(windows=[Window(0, 1000, 41_000)], kernels=[Kernel("persistent_grid", 2000, 40_000, 1)])
     assert excerpt(epoch, 20) == ([], 0.0)
 
 
-def test_two_epochs_stand_for_a_whole_run() -> None:
+def test_two_epochs_represent_a_whole_run() -> None:
     def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         problem = Problem(inputs=4, classes=2, batch_size=1, epochs=epochs, metrics_every=metrics_every)
         found = sample_of(problem, epochs)
@@ -184,7 +184,7 @@ def test_two_epochs_stand_for_a_whole_run() -> None:
     assert weights(30, 20) == ((28, 29), (1.0, 0.0))
 
 
-def test_epochs_with_and_without_validation_stand_for_a_whole_run() -> None:
+def test_epochs_with_and_without_validation_represent_a_whole_run() -> None:
     def sample(metrics_every: int, validate_every: int) -> dict[int, float]:
         problem = Problem(4, 2, epochs=20, metrics_every=metrics_every, validate_every=validate_every)
         found = sample_of(problem, 20)
@@ -220,7 +220,7 @@ def test_a_trace_opens_in_a_browser(tmp_path: Path, trace: Trace) -> None:
     assert "stray" not in {event["name"] for event in shown}
 
 
-def test_a_rung_s_kernels_know_what_they_move() -> None:
+def test_a_rungs_kernels_have_the_bytes_of_their_operations() -> None:
     problem = Problem(inputs=784, classes=10, batch_size=128)
     names = ["cutlass_sgemm", "splitKreduce_kernel", "add_bias", "softmax_fw", "softmax_xent_backward"]
     names += ["softmax_xent_totals", "sgemm", "bias_gradient", "sgd_update"]
@@ -238,4 +238,4 @@ def test_a_rung_s_kernels_know_what_they_move() -> None:
     ]  # fmt: skip
     without_totals = [name for name in names if "totals" not in name]
     assert None not in (bytes_of(without_totals)[0], bytes_of(without_totals)[-1])
-    assert set(bytes_of(names[:-1])) == {None}  # an update too few: who knows what was fused into what
+    assert set(bytes_of(names[:-1])) == {None}  # one update is missing: operations may be fused

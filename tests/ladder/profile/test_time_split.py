@@ -1,4 +1,4 @@
-"""Where an epoch's time went, on traces small enough to be added up by hand."""
+"""The split of an epoch's time, on traces small enough to add up by hand."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def launch(start: int, end: int, correlation: int, thread: int = 1) -> Call:
     return Call("cuLaunchKernelEx", start, end, correlation, thread)
 
 
-def test_idle_before_a_late_launch_is_the_host_s() -> None:
+def test_idle_time_before_a_late_launch_is_launching() -> None:
     trace = Trace(kernels=[kernel(10, 20, 1), kernel(60, 100, 2)], calls=[launch(2, 5, 1), launch(40, 45, 2)])
     assert split(trace, WINDOW) == SplitNs(kernels=50, launching=10 + 40)
 
 
-def test_idle_before_what_had_been_handed_over_is_the_device_s() -> None:
+def test_idle_time_before_submitted_work_is_queued() -> None:
     trace = Trace(kernels=[kernel(10, 20, 1), kernel(25, 100, 2)], calls=[launch(2, 5, 1), launch(6, 9, 2)])
     assert split(trace, WINDOW) == SplitNs(kernels=85, launching=10, queued=5)
 
 
-def test_the_nodes_of_a_graph_were_all_handed_over_at_once() -> None:
+def test_all_nodes_of_a_graph_count_as_submitted_together() -> None:
     kernels = [kernel(10, 30, 1), kernel(35, 60, 1), kernel(61, 90, 1)]
     trace = Trace(kernels=kernels, calls=[Call("cudaGraphLaunch", 0, 8, 1, 1), Call("cuCtxSynchronize", 8, 100, 2, 1)])
     assert split(trace, WINDOW) == SplitNs(kernels=74, queued=6, launching=8, waiting=2 + 10)
 
 
-def test_idle_while_the_host_waits_and_idle_while_it_launches_are_told_apart() -> None:
+def test_waiting_and_launching_are_separated_within_an_idle_interval() -> None:
     calls = [launch(0, 4, 1), Call("cudaStreamSynchronize", 5, 40, 2, 1), launch(50, 55, 3)]
     trace = Trace(kernels=[kernel(5, 30, 1), kernel(70, 100, 3)], calls=calls)
     assert split(trace, WINDOW) == SplitNs(kernels=55, launching=5 + 30, waiting=10)
 
 
-def test_only_the_thread_that_launches_is_blamed() -> None:
+def test_only_the_launching_threads_waits_count() -> None:
     calls = [launch(0, 4, 1, thread=2), Call("cudaStreamSynchronize", 5, 90, 2, 1), launch(50, 55, 3, thread=2)]
     trace = Trace(kernels=[kernel(5, 30, 1), kernel(60, 100, 3)], calls=calls)
     assert split(trace, WINDOW) == SplitNs(kernels=65, launching=5 + 30)
@@ -57,7 +57,7 @@ def test_kernels_that_overlap_count_once_and_only_inside_the_epoch() -> None:
     assert split(trace, WINDOW) == SplitNs(kernels=50, launching=50)
 
 
-def test_an_epoch_without_work_is_waited_for() -> None:
+def test_an_epoch_without_work_is_all_waiting() -> None:
     assert split(Trace(), WINDOW) == SplitNs(waiting=100)
 
 
@@ -67,7 +67,7 @@ def test_an_epoch_without_work_is_waited_for() -> None:
         ("cuCtxSynchronize", None, True),
         ("cudaEventSynchronize", None, True),
         ("cudaMemcpyAsync", Copy("device to host", 12, 18, 1, 8), True),
-        ("cudaMemcpyAsync", Copy("device to host", 30, 35, 1, 8), False),  # into pinned memory: it returned before
+        ("cudaMemcpyAsync", Copy("device to host", 30, 35, 1, 8), False),  # into pinned memory: the call returned first
         ("cudaMemcpyAsync", Copy("host to device", 12, 18, 1, 8), False),
         ("cudaStreamWaitEvent", None, False),
         ("cuLaunchKernel", None, False),
@@ -83,15 +83,13 @@ def test_which_calls_wait(name: str, copy: Copy | None, waits: bool) -> None:
     [
         ("cudaFree", 15, 5, True),
         ("cuMemFree", 15, 5, True),
-        ("cudaFree", 9, 5, False),  # the device had nothing to do
-        ("cudaFree", 25, 5, False),  # it went on working
-        ("cudaFree", 15, 11, False),  # handed over by another thread, after the free had begun
+        ("cudaFree", 9, 5, False),  # the device was idle
+        ("cudaFree", 25, 5, False),  # the device kept working
+        ("cudaFree", 15, 11, False),  # submitted by another thread after the free began
         ("cudaFreeAsync", 15, 5, False),
     ],
 )
-def test_a_free_waits_for_what_was_handed_over_before_it(
-    name: str, kernel_ends: int, handed_over: int, waits: bool
-) -> None:
+def test_a_free_waits_for_earlier_work(name: str, kernel_ends: int, handed_over: int, waits: bool) -> None:
     calls = [launch(handed_over, handed_over + 1, 1), Call(name, 10, 20, 2, 1)]
     trace = Trace(calls=calls, kernels=[kernel(handed_over + 1, kernel_ends, 1)])
     assert [call.name for call in waiting_calls(trace)] == ([name] if waits else [])

@@ -1,4 +1,4 @@
-"""Makes the databases beside it from exports: `python -m tests.ladder.profile.data.make FOLDER`. See README.md."""
+"""Makes the databases in this folder from nsys exports: `python -m tests.ladder.profile.data.make FOLDER`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLES_ADDED_SINCE = ("ENUM_CUDA_MEMCPY_OPER", "META_DATA_EXPORT")
 
 
 def cut_down(whole: Path, target: Path) -> None:
-    """Copy what a profile is read from, and nothing that tells of the machine, its programs or its user."""
+    """Copy the tables that a profile needs, without data that identifies the machine, its programs or its user."""
     target.unlink(missing_ok=True)
     with closing(sqlite3.connect(target)) as database, database:
         database.execute("ATTACH ? AS whole", (str(whole),))
@@ -45,7 +45,7 @@ def cut_down(whole: Path, target: Path) -> None:
 
 
 def convert(recent: Path, target: Path) -> None:
-    """Copy a database without the tables and columns that an older nsys did not write, and with registered names."""
+    """Copy a database without tables and columns that an older nsys lacks, and with registered range names."""
     target.write_bytes(recent.read_bytes())
     with closing(sqlite3.connect(target)) as database, database:
         for table in TABLES_ADDED_SINCE:
@@ -60,7 +60,7 @@ def convert(recent: Path, target: Path) -> None:
 
 
 def _copy(database: sqlite3.Connection, table: str, where: str = "TRUE") -> None:
-    """Copy a table's columns, without the comments of its definition, and some of its rows."""
+    """Copy some columns and rows of a table."""
     columns = [
         f'"{name}" {kind}{" NOT NULL" if filled else ""}{" PRIMARY KEY" if key else ""}'
         for _, name, kind, filled, _, key in database.execute(f"PRAGMA whole.table_info({table})")
@@ -82,7 +82,7 @@ def _used_names(database: sqlite3.Connection) -> str:
 
 
 def _vacuum(path: Path) -> None:
-    """Leave nothing of deleted rows in the file."""
+    """Remove all remains of deleted rows from the file."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("VACUUM")
 

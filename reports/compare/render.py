@@ -43,12 +43,12 @@ def print_comparison(found: Comparison | Machines, form: Form, console: Console 
 def markdown_of_two(found: Comparison) -> str:
     """Two runs as a comment for a code host: conclusion, table, warnings and notes."""
     lines = [[cell(text) for text in _words(stage)] for stage in found.stages if stage.verdict]
-    told = [*found.warnings, *notes(found)]
+    sentences = [*found.warnings, *notes(found)]
     parts = [
         f"**{conclusion(found)}**",
         f"{line(found.new)} against {line(found.base)}.",
         *([table(HEADER, lines, right=_right(HEADER))] if lines else []),
-        *([bullets(told)] if told else []),
+        *([bullets(sentences)] if sentences else []),
         how_to_read(found),
     ]
     return "\n\n".join(parts) + "\n"
@@ -100,7 +100,7 @@ def how_to_read(found: Comparison) -> str:
 
 def orders(found: Machines) -> list[str]:
     """A sentence for each pair of rungs that changes order, and one for the pairs within the noise."""
-    told = [
+    sentences = [
         f"{change.higher} is faster than {change.lower} in {numbers.listing(change.faster_in)}, "
         f"slower in {numbers.listing(change.slower_in)}."
         for change in found.order_changes
@@ -108,8 +108,8 @@ def orders(found: Machines) -> list[str]:
     if found.within_noise:
         pairs = numbers.count(found.within_noise, "pair")
         change = "changes" if found.within_noise == 1 else "change"
-        told.append(f"{pairs} of rungs {change} order by the medians, but within the noise.")
-    return told
+        sentences.append(f"{pairs} of rungs {change} order by the medians, but within the noise.")
+    return sentences
 
 
 def _words(stage: StageVerdict) -> Sequence[str]:

@@ -133,18 +133,20 @@ def point_text(point: Point) -> str:
 
 def not_passed(results: StudyResults) -> list[str]:
     """A line for each reason for a missing time, with its stages and points, and for each point without results."""
-    said: dict[tuple[str, str], dict[str, list[str]]] = {}
+    points_by_reason: dict[tuple[str, str], dict[str, list[str]]] = {}
     for point in results.measured:
         for stage in results.runs[point.name].stages:
             if stage.status != "passed":
                 reason = " ".join((stage.reason or "no reason was recorded").split())
-                said.setdefault((stage.status, reason), {}).setdefault(stage.name, []).append(point_text(point))
+                points_by_reason.setdefault((stage.status, reason), {}).setdefault(stage.name, []).append(
+                    point_text(point)
+                )
             elif stage.no_curve:
-                told = said.setdefault(("has no curves", stage.no_curve), {})
-                told.setdefault(stage.name, []).append(point_text(point))
+                points_of = points_by_reason.setdefault(("has no curves", stage.no_curve), {})
+                points_of.setdefault(stage.name, []).append(point_text(point))
     everywhere = len(results.measured)
     lines = []
-    for (status, reason), points_of in said.items():
+    for (status, reason), points_of in points_by_reason.items():
         for points, names in _grouped((tuple(points), name) for name, points in points_of.items()):
             where = "" if len(points) == everywhere else f" at {numbers.listing(points)}"
             lines.append(f"{numbers.listing(names)} {status}{where}: {reason}")

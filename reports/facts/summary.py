@@ -193,16 +193,16 @@ def _lost_yardsticks(torch: list[StageResult], classes: set[str]) -> str:
 def setbacks(results: Results) -> list[str]:
     """A sentence for each rung that is more than 2 % slower than the rung it climbs from."""
     stages = {stage.name: stage for stage in results.stages}
-    told = []
+    sentences = []
     for stage in results.stages:
         factor = ratio(stages.get(stage.below or ""), stage)
         if factor is not None and factor < 1 / SLOWER:
             where = "Found" if stage.doc is not None and stage.doc.found else "Expect and Measured"
-            told.append(
+            sentences.append(
                 f"`{stage.name}` is slower than `{stage.below}`, which it climbs from: {numbers.ratio(factor)} its "
                 f"speed. See {where} in its section."
             )
-    return told
+    return sentences
 
 
 def _row(

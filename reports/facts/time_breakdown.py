@@ -173,15 +173,15 @@ def verdict(results: Results) -> str:
     found = changes(results)
     known = [(change, share) for change in found if (share := change.explained) is not None]
     noise = len(found) - len(known)
-    told = []
+    sentences = []
     if noise:
         are = "is" if noise == 1 else "are"
-        told.append(f"{noise} of {numbers.count(len(found), 'difference')} {are} within the noise.")
+        sentences.append(f"{noise} of {numbers.count(len(found), 'difference')} {are} within the noise.")
     if known:
         missed = [f"{c.rung.stage.name} ({numbers.share(share)})" for c, share in known if not c.is_explained]
-        told.append(
+        sentences.append(
             f"Of {f'the other {len(known)}' if noise else numbers.count(len(known), 'difference')}, the profiles saw "
             f"{len(known) - len(missed)} to within {numbers.share(1 - EXPLAINED)} of the timed difference"
             f"{', but not ' + numbers.listing(missed) if missed else ''}."
         )
-    return " ".join(told)
+    return " ".join(sentences)

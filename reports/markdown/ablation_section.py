@@ -56,8 +56,8 @@ def ablation_table(group: Group, found: Iterable[Profiled]) -> str:
 
 def overlaps(found: Iterable[Profiled]) -> Iterator[str]:
     """A list of the rungs whose copies overlap with kernels; nothing without any."""
-    if told := [said for one in found if (said := overlap(one))]:
-        yield bullets(told)
+    if sentences := [sentence for one in found if (sentence := overlap(one))]:
+        yield bullets(sentences)
 
 
 def _memory_row(one: Profiled) -> list[str]:

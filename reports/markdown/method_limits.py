@@ -77,11 +77,11 @@ def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
         rows,
         right=[False] + [True] * (len(runs) + 3),
     )
-    told = [
+    sentences = [
         _sentence(f"More than {numbers.share(NEAR_EARLIER)} from the earlier value in at least one run", far),
         _sentence(f"More than {numbers.share(NEAR_EACH_OTHER)} apart between runs", apart),
     ]
-    return f"{shown}\n\n{' '.join(told)}"
+    return f"{shown}\n\n{' '.join(sentences)}"
 
 
 def _updated(text: str, document: Path, readme: Path, reference: Path) -> str:

@@ -79,10 +79,10 @@ def stage_profile_blocks(stage: StageResult) -> Iterator[str]:
     if (more := len(profile.kernels) - MOST_KERNELS) > 0:
         yield f"and {more} more."
     yield table(("Host", ""), [(activity, cell(amount)) for activity, amount in host_lines(profile)])
-    told = [f"Profiled by {seen_by(profile)}."]
+    sentences = [f"Profiled by {seen_by(profile)}."]
     if compared := agreement(stage):
-        told.append(f"{compared}.")
-    yield " ".join(told)
+        sentences.append(f"{compared}.")
+    yield " ".join(sentences)
 
 
 def _parts_row(one: Profiled) -> list[str]:

@@ -108,7 +108,7 @@ def changes_in_words(tree: Path) -> dict[str, str]:
 
 
 def between(text: str, page: Path, markers: tuple[str, str], block: str) -> str:
-    """The page's text with a block between two markers; ReadmeError where they are missing."""
+    """The page's text with a block between two markers; raises ReadmeError if they are missing."""
     first, last = markers
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
@@ -144,7 +144,7 @@ def _link(folder: str, run: Results) -> str:
 
 
 def _winners(run: Results) -> list[tuple[str, ...]]:
-    """A line for each class of precision; one of dashes where there is nothing to compare."""
+    """A line for each class of precision; one of dashes if there is nothing to compare."""
     graph = {stage.precision: _step(stage) for stage in run.stages if stage.name == "cuda-graph"}
     return [
         (
@@ -199,5 +199,5 @@ def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[s
 def _references(results: Results, shown: Sequence[StageResult]) -> str:
     """A sentence with the fastest reference of each class of precision among the rungs shown; empty without one."""
     found = {precision_class(rung): fastest_peer(rung, references(results)) for rung in shown}
-    told = [f"{code(peer.name)} with {_step(peer)} us/step in {name}" for name, peer in found.items() if peer]
-    return f" The fastest references of the run: {numbers.listing(told)}." if told else ""
+    fastest = [f"{code(peer.name)} with {_step(peer)} us/step in {name}" for name, peer in found.items() if peer]
+    return f" The fastest references of the run: {numbers.listing(fastest)}." if fastest else ""

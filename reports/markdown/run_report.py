@@ -90,9 +90,9 @@ def _took(results: Results) -> str:
     if not results.seconds:
         return ""
     preparing = sum(process.took_s.get("prepare", 0.0) for stage in results.stages for process in stage.processes)
-    told = f"; it took {results.seconds:.0f} s, {preparing:.0f} s of which prepared and compiled stages"
+    text = f"; it took {results.seconds:.0f} s, {preparing:.0f} s of which prepared and compiled stages"
     parts = sorted(((seconds, part) for part, seconds in results.took_s.items() if seconds >= 0.5), reverse=True)
-    return told + (f" ({', '.join(f'{part} {seconds:.0f}' for seconds, part in parts)})" if parts else "")
+    return text + (f" ({', '.join(f'{part} {seconds:.0f}' for seconds, part in parts)})" if parts else "")
 
 
 def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
@@ -100,10 +100,10 @@ def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
     if stage.status != "passed":
         yield f"**{stage.status.capitalize()}**: {line(reason(stage))}"
     doc = stage.doc
-    told = [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect)]
-    told.append(("Measured", _measured(stage, results)))
-    told.append(("Found", doc.found if doc is not None else ""))
-    paragraphs = [(name, text) for name, text in told if text]
+    named = [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect)]
+    named.append(("Measured", _measured(stage, results)))
+    named.append(("Found", doc.found if doc is not None else ""))
+    paragraphs = [(name, text) for name, text in named if text]
     if paragraphs:
         yield table(("", ""), [(f"**{name}**", cell(text)) for name, text in paragraphs])
     yield from stage_profile_blocks(stage)
@@ -139,8 +139,8 @@ def _measured(stage: StageResult, results: Results) -> str:
         parts.append(f"final training loss {numbers.loss(stage.metrics.final_loss)}")
         if stage.metrics.validation:
             last = stage.metrics.validation[-1]
-            said = f"{numbers.loss(last.loss)} and accuracy {numbers.percent(last.accuracy)}"
-            parts.append(f"its own validation after epoch {last.epoch}: loss {said}")
+            result = f"{numbers.loss(last.loss)} and accuracy {numbers.percent(last.accuracy)}"
+            parts.append(f"its own validation after epoch {last.epoch}: loss {result}")
     if timing.throttled:
         parts.append("the GPU was throttled")
     return "; ".join(parts) + "."

@@ -30,10 +30,10 @@ class ExplainError(ValueError):
 def print_explain(results: Results, name: str, heading: str = "", console: Console | None = None) -> None:
     """Print the explanation of one stage below a heading; raises ExplainError before it prints anything."""
     console = console or Console(highlight=False)
-    told = explain(results, name)
+    explanation = explain(results, name)
     if heading:
         console.print(Text(f"{heading}\n"))
-    console.print(told)
+    console.print(explanation)
 
 
 def explain(results: Results, name: str) -> RenderableType:
@@ -61,10 +61,10 @@ def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
     changed = f", from {stage.below} by {stage.changed}" if stage.below and stage.changed else ""
     yield Text(f"{stage.name} ({title_of(stage)}){changed}: {numbers.microseconds(one.step_us)} us/step", "bold")
     doc = stage.doc
-    told = (
+    paragraphs = (
         [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), ("Found", doc.found)]
     )
-    for heading, text in told:
+    for heading, text in paragraphs:
         if text:
             yield Text.assemble((f"{heading}: ", "bold"), " ".join(text.split()))
     yield Text("\nWhere a step's time goes, in us", "bold")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ladder.records.files import atomic_write
-from ladder.records.run import Results
+from ladder.records.run import Results, load
+from ladder.records.study import INDEX
+from ladder.records.tuning import TUNING, load_tuning
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import PICTURE
 from reports.facts.study import StudyResults, load_results, value_text
@@ -17,6 +19,9 @@ from reports.figures.style import svg
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
+from reports.terminal.study import print_study
+from reports.terminal.tables import print_results
+from reports.terminal.tuning import print_tuning, render_tuning
 
 
 def render_all(results: Results, folder: Path) -> None:
@@ -52,6 +57,25 @@ def render_study(folder: Path) -> StudyResults:
     atomic_write(figures / "study.csv", study_csv(results))
     atomic_write(folder / "report.md", study_report(results, drawn.keys()))
     return results
+
+
+def report_again(path: Path) -> None:
+    """Render and print the run, the study or the tuning in a file or folder.
+
+    Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
+    """
+    if path.name in (INDEX, TUNING):
+        path = path.parent
+    if (path / TUNING).exists():
+        tuning = load_tuning(path)
+        render_tuning(tuning, path)
+        print_tuning(tuning, path)
+    elif (path / INDEX).exists():
+        print_study(render_study(path), path)
+    else:
+        results, folder = load(path), path if path.is_dir() else path.parent
+        render_all(results, folder)
+        print_results(results, folder)
 
 
 def _ablation_figures(results: StudyResults) -> dict[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from ladder.records.run import Results, load
+from ladder.records.run import Results, ResultsError, load
 from reports.compare.differences import cannot_compare
 from reports.compare.verdicts import CannotCompareError
+from reports.errors import ReportError
 
 PREFIX = "reference:"
 
@@ -43,3 +45,34 @@ def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
         raise CannotCompareError(f"{name}: no such recorded run; there are {recorded or 'none'}")
     runs = [(f"{PREFIX}{folder.parent.name}/{folder.name}", load(folder)) for folder in wanted]
     return sorted(runs, key=lambda run: len(run[1].problem.hidden))
+
+
+def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
+    """The run to explain a stage from: the newest in `runs` that profiled it, else the first such recorded run.
+
+    Recorded runs are tried GPU by GPU, the shallowest network first. Files that cannot be read are passed over.
+    Raises ReportError where no run has profiled the stage.
+    """
+    for folder in [*_newest(runs), *_recorded(reference)]:
+        with suppress(ResultsError):
+            results = load(folder)
+            if any(one.name == stage and one.profile and one.status == "passed" for one in results.stages):
+                return folder, results
+    way_out = "run it on a machine with a GPU, which it must use"
+    raise ReportError(f"explain {stage}: no run here has profiled it; {way_out}")
+
+
+def _newest(runs: Path) -> list[Path]:
+    """The folders with results, the newest first."""
+    found = sorted(runs.glob("*/results.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    return [path.parent for path in found]
+
+
+def _recorded(reference: Path) -> list[Path]:
+    """The folders of recorded runs; their names are `<gpu>/logistic` or `<gpu>/hidden-<width>-<width>...`."""
+
+    def gpu_and_widths(folder: Path) -> tuple[str, int, list[int]]:
+        widths = [int(word) for word in folder.name.split("-") if word.isdigit()]
+        return folder.parent.name, len(widths), widths
+
+    return sorted((path.parent for path in reference.glob("*/*/results.json")), key=gpu_and_widths)

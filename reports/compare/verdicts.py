@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, Interval, ratio_interval
 from reports.compare.differences import cannot_compare, differences
+from reports.errors import ReportError
 from reports.facts.baselines import step_times_us
 from reports.facts.summary import reason, table_order
 
@@ -84,7 +85,7 @@ class Comparison(msgspec.Struct, frozen=True):
         return _undecided(self.stages, self.threshold)
 
 
-class CannotCompareError(Exception):
+class CannotCompareError(ReportError):
     """Two runs without a comparable stage: one line with the obstacle."""
 
 

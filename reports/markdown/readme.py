@@ -15,6 +15,7 @@ import msgspec
 
 from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
+from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.baselines import fastest_peer, precision_class, ratio, references, winners
 from reports.facts.headline_rungs import headline_rungs
@@ -34,7 +35,7 @@ Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to th
 Words = Mapping[str, str]  # what each rung changes, in plain words
 
 
-class ReadmeError(Exception):
+class ReadmeError(ReportError):
     """A page without the markers that a table belongs between: one line with the file, the reason and the way out."""
 
 

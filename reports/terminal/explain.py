@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult
+from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.bottleneck import next_step
 from reports.facts.profiles import agreement, kernel_names, seen_by
@@ -23,7 +24,7 @@ MOST_KERNELS = 6  # rows of the table of kernels
 LONGEST_BAR = 16  # columns of the terminal
 
 
-class ExplainError(ValueError):
+class ExplainError(ReportError):
     """A stage without anything to explain: one line with its name, the reason and the way out."""
 
 

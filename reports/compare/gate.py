@@ -1,0 +1,29 @@
+"""The command `compare`: two runs as a gate, or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.compare.many_runs import compare_machines
+from reports.compare.render import Form, print_comparison
+from reports.compare.run_lookup import named_runs
+from reports.compare.verdicts import THRESHOLD, CannotCompareError, compare
+
+
+def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: float | None, strict: bool) -> int:
+    """Print the comparison of the named runs; returns 0 without a regression, 1 with one, 2 for a strict doubt.
+
+    Raises CannotCompareError, and ResultsError for a file that cannot be read.
+    """
+    runs = named_runs(names, reference)
+    if len(runs) > 2:
+        if strict or threshold is not None:
+            raise CannotCompareError(f"--strict and --threshold: judge two runs, not {len(runs)}; name two")
+        print_comparison(compare_machines(runs), form)
+        return 0
+    (base, base_run), (new, new_run) = runs
+    share = THRESHOLD if threshold is None else threshold
+    found = compare(base_run, new_run, (base, new), threshold=share, strict=strict)
+    print_comparison(found, form)
+    return found.exit_code

@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from common.data.dataset import Split
+from common.data.dataset import Split, load_dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import missing
+from ladder.options.commands import Tune
 from ladder.records.run import Spread
-from ladder.records.tuning import TriedShape, TunedKernel
+from ladder.records.tuning import TriedShape, TunedKernel, TuningRecord, save_tuning
+from ladder.run.preflight import check_fits
+from ladder.run.session import Observer, make_folder
 from stages.shapes.launch_shapes import AXES, KERNEL, Product
 from stages.shapes.r1_tuned import products
 from stages.shapes.shape_sweeps import Sweep, Sweeps
+
+
+def tune(
+    asked: Tune, observer: Observer, outcome: Callable[[TunedKernel], str], command: str
+) -> tuple[TuningRecord, Path]:
+    """Measure every product of a network's step; returns the record and its folder.
+
+    `outcome` describes a product's sweep in one line, for the observer. The cache keeps each sweep as soon as it is
+    measured, so that KeyboardInterrupt loses none.
+    """
+    # Checked before the data is looked for, which may take a download; the data's sizes follow.
+    problem = Problem(inputs=1, classes=1, hidden=asked.hidden, batch_size=asked.batch_size)
+    gpu = open_gpu()
+    dataset = load_dataset(data_dir=asked.data_dir, seed=0, progress=observer.download)
+    problem = replace(problem, inputs=dataset.train.images.shape[1], classes=dataset.classes)
+    check_fits(problem, dataset)
+    folder = asked.out or Path("runs") / f"tune-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
+    make_folder(folder)
+    tuning = Tuning(problem, dataset.train, gpu)
+    if tuning.damaged:
+        observer.note(f"{tuning.damaged}: cannot be read; its sweeps are measured again")
+    names = [name_of(product) for product in tuning.operations]
+    observer.begin(len(names), names)
+    kernels: list[TunedKernel] = []
+    try:
+        for name, product in zip(names, tuning.operations, strict=True):
+            observer.start(name, 1, 1)
+            kernels.append(tuning.measure(product, asked.again))
+            observer.finish(name, "kept" if kernels[-1].was_kept else "tuned", outcome(kernels[-1]))
+    except KeyboardInterrupt:
+        observer.note(f"interrupted; {len(kernels)} of {len(names)} sweeps are kept; the same command does the rest")
+        raise
+    record = TuningRecord(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        gpu=gpu.name,
+        network="-".join(map(str, (problem.inputs, *problem.hidden, problem.classes))),
+        batch_size=problem.batch_size,
+        kernels=kernels,
+    )
+    save_tuning(record, folder)
+    return record, folder
 
 
 def open_gpu() -> Any:

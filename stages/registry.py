@@ -121,17 +121,14 @@ def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
     return own
 
 
-def select(wanted: str, entries: dict[str, Entry]) -> list[Entry]:
-    """The stages that `--stages` selects, in ladder order.
+def select(words: Iterable[str], entries: dict[str, Entry]) -> list[Entry]:
+    """The stages that the words of `--stages` select, in ladder order.
 
-    `wanted` lists ids, ranges `FROM..TO` and groups, with commas: `all`, `ladder`, `references`, `memory`, `data`,
-    `shapes`. The last three are ablations, which `all` omits. Raises UsageError for an unknown id, with the nearest.
+    A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `memory`, `data`, `shapes`. The last
+    three are ablations, which `all` omits. Raises UsageError for an unknown id, with the nearest.
     """
     order = list(entries)
     chosen: set[str] = set()
-    words = [part.strip() for part in wanted.split(",") if part.strip()]
-    if not words:
-        raise UsageError(f"stages {wanted!r}: names no stage; see --list")
     for word in words:
         if word in GROUPS:
             chosen.update(name for name, e in entries.items() if e.stage.group in GROUPS[word])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,10 @@ import pytest
 
 import run_ladder
 from common.data.idx_folder import TRAIN_IMAGES
-from ladder.records.run import StageCode, load, save
+from ladder.options.command_line import COMMANDS
+from ladder.options.parsers import parse
+from ladder.options.run_options import RunOptions, option_types
+from ladder.records.run import Settings, StageCode, load, save
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
@@ -32,12 +36,6 @@ SMALL = [
     "--budget=1",
     "--remeasure=0",
 ]
-OPTIONS = {
-    "--help", "--stages", "--list", "--doctor", "--resume", "--hidden", "--batch-size", "--learning-rate", "--epochs",
-    "--seed", "--metrics-every", "--data-dir", "--rounds", "--repeats", "--warmups", "--budget", "--timeout", "--out",
-    "--stage-file", "--profile", "--explain", "--config", "--max-steps", "--curve-steps", "--remeasure",
-    "--at-once", "--precision", "--time-cap", "--nsys-stages", "--lock-clocks", "--validate-every",
-}  # fmt: skip
 Refused = Callable[..., str]
 
 
@@ -90,59 +88,78 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
 @pytest.mark.parametrize(
     ("argv", "said", "way_out"),
     [
-        ("--hidden -3", "hidden layer of -3", "1 unit or more"),
-        ("--hidden 0", "hidden layer of 0", "1 unit or more"),
-        ("--hidden abc", "--hidden: 'abc'", "such as 256"),
-        ("--hidden 128,,3", "--hidden: '128,,3'", "such as 256 or 128,128,128"),
-        ("--batch-size 0", "batch size 0", "1 or more"),
+        ("--hidden -3", "--hidden -3", "a layer's size such as 256"),
+        ("--hidden 0", "--hidden 0", "a layer's size such as 256"),
+        ("--hidden abc", "--hidden abc", "such as 256"),
+        ("--hidden 128,,3", "--hidden 128,,3", "a list of sizes such as 128,128,128"),
+        ("--batch-size 0", "--batch-size 0", "1 or more"),
         ("--batch-size 70000", "batch size 70000", "choose 400 or fewer"),
-        ("--at-once 2 --profile nsys", "at once 2: --profile", "leave one out"),
-        ("--at-once 2 --lock-clocks 1500", "at once 2: --lock-clocks", "leave one out"),
+        (
+            "--at-once 2 --profile nsys",
+            "--at-once 2: measures no times, which --profile needs",
+            "leave one of them out",
+        ),
+        (
+            "--at-once 2 --lock-clocks 1500",
+            "--at-once 2: measures no times, which --lock-clocks needs",
+            "leave one of them out",
+        ),
         ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
         ("--stages numpy,xyzzy", "stage 'xyzzy'", "see --list"),
         ("--stages cublas..naive", "cublas comes after naive", "write naive..cublas"),
-        ("--epochs 0", "epochs 0", "1 or more"),
-        ("--epochs 1.5", "--epochs: invalid int value: '1.5'", "see --help"),
-        ("--learning-rate nan", "learning rate nan", "such as 0.1"),
-        ("--learning-rate 0", "learning rate 0", "such as 0.1"),
-        ("--learning-rate -1", "learning rate -1", "such as 0.1"),
-        ("--rounds 0", "rounds 0", "from 1 to"),
-        ("--repeats 1000", "repeats 1000", "from 1 to 450"),
-        ("--budget 0", "budget 0", "positive number of seconds"),
-        ("--remeasure -1", "remeasure -1", "from 0 to 450"),
-        ("--precision 1x", "--precision: '1x'", "a share such as 1%"),
-        ("--precision 100%", "precision 1", "below 100%, such as 1%"),
-        ("--precision 0", "precision 0", "above 0%"),
-        ("--precision nan%", "precision nan", "above 0%"),
-        ("--time-cap 60", "--time-cap 60", "what --precision asks for"),
-        ("--precision 1% --time-cap 0", "time cap 0.0", "positive number of seconds"),
-        ("--timeout nan", "timeout nan", "positive number of seconds"),
-        ("--seed -1", "seed -1", "0 or more"),
+        ("--epochs 0", "--epochs 0", "1 or more"),
+        ("--epochs 1.5", "--epochs 1.5", "a whole number of 1 or more"),
+        ("--learning-rate nan", "--learning-rate nan", "such as 0.1"),
+        ("--learning-rate 0", "--learning-rate 0", "such as 0.1"),
+        ("--learning-rate -1", "--learning-rate -1", "such as 0.1"),
+        ("--rounds 0", "--rounds 0", "from 1 to 450"),
+        ("--at-once 0", "--at-once 0", "from 1 to 450"),
+        ("--repeats 1000", "--repeats 1000", "from 1 to 450"),
+        ("--budget 0", "--budget 0", "positive number of seconds"),
+        ("--remeasure -1", "--remeasure -1", "from 0 to 450"),
+        ("--precision 1x", "--precision 1x", "such as 1%"),
+        ("--precision 100%", "--precision 100%", "below 100%, such as 1%"),
+        ("--precision 0", "--precision 0", "above 0%"),
+        ("--precision nan%", "--precision nan%", "above 0%"),
+        ("--time-cap 60", "--time-cap 60", "the rounds that --precision adds; add --precision"),
+        ("--precision 1% --time-cap 0", "--time-cap 0", "positive number of seconds"),
+        ("--timeout nan", "--timeout nan", "positive number of seconds"),
+        ("--seed -1", "--seed -1", "0 or more"),
         ("--epochs 2 --validate-every 3", "validate every 3", "from 1 to the 2 epochs of a run, or 0 for never"),
-        ("--metrics-every 0", "metrics every 0", "1 or more"),
-        ("--epoch 3", "--epoch 3", "see --help"),
-        ("--warmups", "--warmups: expected one argument", "see --help"),
-        ("--profile ncu", "--profile/--tool: 'ncu'", "must be nsys, cupti, auto or none"),
+        ("--metrics-every 0", "--metrics-every 0", "1 or more"),
+        ("--epoch 3", "--epoch: there is no such option; did you mean --epochs?", "run_ladder.py run --help"),
+        ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
+        ("--profile ncu", "--profile ncu", "must be nsys, cupti, auto or none"),
         ("--explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
         ("--explain numpy", "explain numpy", "on a machine with a GPU"),
         ("limits", "limits: no CUDA device", "on a machine with an NVIDIA GPU"),
         ("tune", "tune: no CUDA device", "on a machine with an NVIDIA GPU"),
-        ("tune --hidden 0", "hidden layer of 0", "1 unit or more"),
-        ("tune --hidden x", "--hidden: 'x'", "such as 256"),
-        ("tune --batch-size 0", "batch size 0", "1 or more"),
-        ("tune --kernel relu", "--kernel relu", "see --help"),
+        ("tune --hidden 0", "--hidden 0", "such as 256"),
+        ("tune --hidden x", "--hidden x", "such as 256"),
+        ("tune --batch-size 0", "--batch-size 0", "1 or more"),
+        ("tune --kernel relu", "--kernel", "see run_ladder.py tune --help"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
-        ("--nsys-stages naive", "--nsys-stages naive", "without --profile nsys"),
+        ("--nsys-stages naive", "--nsys-stages naive", "needs --profile nsys; add it"),
         (
             "--stages numpy --profile nsys --nsys-stages naive",
             "--nsys-stages naive",
-            "none of them; name some of its own",
+            "none of these stages; name some of its own",
         ),
         ("--profile nsys --nsys-stages naiv", "stage 'naiv'", "did you mean naive"),
-        ("--resume earlier --profile cupti", "--profile", "can only be given nsys"),
-        ("numpy", "numpy", "see --help"),
-        ("report", "path", "see --help"),
-        ("readme now", "now", "see --help"),
+        ("--resume earlier --profile cupti", "--profile cupti", "can add nsys alone"),
+        ("numpy", "numpy: there is no such command", "see run_ladder.py --help"),
+        ("comprae a b", "comprae: there is no such command", "did you mean compare?"),
+        ("stduy plan.toml", "stduy", "did you mean study?"),
+        (
+            "study --roundz=2",
+            "--roundz: there is no such option",
+            "did you mean --rounds? see run_ladder.py study --help",
+        ),
+        ("compare a b --treshold 2%", "--treshold", "did you mean --threshold?"),
+        ("explain", "STAGE", "see run_ladder.py explain --help"),
+        ("list now", "now: there is no such argument", "see run_ladder.py list --help"),
+        ("report", "PATH", "see run_ladder.py report --help"),
+        ("readme now", "now", "see run_ladder.py readme --help"),
     ],
 )
 def test_bad_options_are_refused(refused: Refused, argv: str, said: str, way_out: str) -> None:
@@ -188,7 +205,7 @@ def test_a_read_only_out_is_refused(refused: Refused, here: Path) -> None:
 
 def test_an_out_that_holds_results_is_refused(refused: Refused) -> None:
     line = refused("--out", "earlier")
-    assert "earlier: holds a results.json; go on with --resume earlier, or choose another --out" in line
+    assert "earlier: holds a results.json; continue it with --resume earlier, or choose another --out" in line
 
 
 @pytest.mark.parametrize("command", ["report", "--resume"])
@@ -265,7 +282,7 @@ def test_report_renders_a_copied_run_byte_for_byte(here: Path, capsys: pytest.Ca
         shutil.rmtree(folder / "figures")
         assert main(["report", str(path)]) == 0
         assert snapshot(folder) == before
-    assert "NumPy" in capsys.readouterr().out
+    assert "\nnumpy  " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -308,12 +325,12 @@ def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused:
     other = msgspec.structs.replace(stage, code=StageCode("0" * 64, None))
     save(msgspec.structs.replace(earlier, stages=[other]), here / "earlier" / "results.json")
     line = refused("--resume", "earlier")
-    assert line.endswith("earlier: numpy has other code by now than when it was measured; start anew\n")
+    assert line.endswith("earlier: the code of numpy has changed since it was measured; start anew\n")
 
 
 def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--stages", "numpy", *SMALL, "--at-once", "2", "--out", "beside"]) == 0
-    assert "what ran was checked, nothing was timed" in " ".join(capsys.readouterr().out.split())
+    assert "they were checked, but not timed" in " ".join(capsys.readouterr().out.split())
     results = load(here / "beside")
     assert (results.settings.profile, results.stages[0].timing) == ([], None)
     assert main(["compare", "earlier", "beside"]) == 2
@@ -347,13 +364,13 @@ def test_results_that_no_run_has_are_none_of_ours(where: str, value: object, her
 )
 def test_settings_that_no_run_has_are_not_resumed(setting: str, value: object, here: Path, refused: Refused) -> None:
     edit(here / "earlier" / "results.json", f"settings.{setting}", value)
-    assert f"{setting.removesuffix('_s').replace('_', ' ')} {value}: must be " in refused("--resume", "earlier")
+    assert f"earlier: {setting.removesuffix('_s')} = {value}: must be " in refused("--resume", "earlier")
 
 
 @pytest.mark.parametrize("command", [["--out"], ["--data-dir"], ["--resume"], ["report"], ["compare", "earlier"]])
 def test_nothing_is_no_folder(command: list[str], here: Path, refused: Refused) -> None:
     before = snapshot(here)
-    assert refused(*command, "").endswith("'': must be the name of a file or folder; see --help\n")
+    assert refused(*command, "").endswith("'': must be the name of a file or folder\n")
     assert snapshot(here) == before
 
 
@@ -366,7 +383,7 @@ def test_options_without_an_end_are_refused(refused: Refused) -> None:
 @pytest.mark.parametrize("gate", [["--strict"], ["--threshold", "1%"]])
 def test_a_gate_is_between_two_runs(gate: list[str], here: Path, refused: Refused) -> None:
     line = refused("compare", "earlier", "earlier", "earlier", *gate)
-    assert line == "run_ladder.py: --strict and --threshold: are a gate between two runs, not 3; name two\n"
+    assert line == "run_ladder.py: --strict and --threshold: judge two runs, not 3; name two\n"
 
 
 def test_validation_is_said_beside_the_times_and_kept_when_resumed(
@@ -375,10 +392,10 @@ def test_validation_is_said_beside_the_times_and_kept_when_resumed(
     assert main(["--stages", "numpy", *SMALL, "--validate-every", "1", "--out", "validated"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "seed 0, validation after every epoch" in shown
-    assert "The validation after every epoch is inside the times." in shown
+    assert "The times include validation after every epoch." in shown
     written = (here / "validated" / "report.md").read_text()
-    assert "| Validation | on the images for testing, after every epoch, in the time |" in written
-    assert "by its own validation after epoch 2 loss " in written
+    assert "| Validation | on the test images after every epoch, in the times |" in written
+    assert "its own validation after epoch 2: loss " in written
 
     results = load(here / "validated")
     bare = msgspec.structs.replace(results.stages[0], processes=[], metrics=None)
@@ -394,7 +411,7 @@ def test_exit_status_is_1_when_a_stage_fails_or_crashes(
 ) -> None:
     for planted, status in (("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed")):
         entries = load_all([NUMPY, f"tests.{planted}"])
-        monkeypatch.setattr(run_ladder, "load_all", lambda entries=entries: entries)
+        monkeypatch.setattr("ladder.run.entries.load_all", lambda entries=entries: entries)
         assert main([*SMALL, "--out", planted]) == 1
         results = load(here / planted)
         assert [stage.status for stage in results.stages] == ["passed", status]
@@ -403,13 +420,14 @@ def test_exit_status_is_1_when_a_stage_fails_or_crashes(
 
 def test_a_skipped_stage_is_no_failure(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = load_all([NUMPY, "tests.planted:NEEDY"])
-    monkeypatch.setattr(run_ladder, "load_all", lambda: entries)
+    monkeypatch.setattr("ladder.run.entries.load_all", lambda: entries)
     assert main([*SMALL, "--out", "run"]) == 0
     assert [stage.status for stage in load(here / "run").stages] == ["passed", "skipped"]
 
 
-def test_list_names_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list"]) == 0
+@pytest.mark.parametrize("command", ["list", "--list"])
+def test_list_names_every_stage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command]) == 0
     listed = capsys.readouterr().out
     assert all(re.search(rf"^{name} ", listed, re.MULTILINE) for name in load_all())
 
@@ -420,21 +438,72 @@ def test_doctor_looks_at_the_machine_and_the_data(here: Path, capsys: pytest.Cap
     assert all(re.search(rf"^{what} ", found, re.MULTILINE) for what in ("Python", "NVIDIA driver", "numpy", "data"))
 
 
-def test_help_mentions_every_option_and_command(capsys: pytest.CaptureFixture[str]) -> None:
+def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     with pytest.raises(SystemExit) as end:
-        main(["--help"])
+        main([*command, "--help"])
     assert end.value.code == 0
-    told = capsys.readouterr().out
-    assert set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", told, re.MULTILINE)) == OPTIONS
-    assert "report PATH" in told
-    assert "compare A B" in told
-    assert "readme" in told
+    return capsys.readouterr().out
+
+
+def test_help_lists_every_command_and_that_of_run_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(COMMANDS) == re.findall(r"^  ([a-z]+) +[a-z]", help_of(capsys).partition("options:")[0], re.MULTILINE)
+    assert COMMANDS.keys() - {"profile"} == run_ladder.COMMANDS.keys()
+    shown = set(re.findall(r"^  --([a-z-]+)", help_of(capsys, "run"), re.MULTILINE))
+    assert shown == {
+        name.replace("_", "-") for name in (*option_types(RunOptions), "stage_file", "config", "resume", "out")
+    }
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_one_screen_with_two_examples_that_parse(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = help_of(capsys, *command.split()).splitlines()
+    assert len(told) <= 40
+    assert max(map(len, told)) <= 80
+    examples = [shlex.split(line)[2:] for line in told if line.startswith("  python run_ladder.py ")]
+    assert len(examples) == 2
+    for words in examples:
+        if "--help" not in words:
+            parse(words)
+    for usage in ("what to run", "how to measure", "output"):
+        assert command not in ("run", "profile", "study", "tune") or usage in "\n".join(told)
+
+
+def test_the_defaults_in_the_help_are_those_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    told = help_of(capsys, "run")
+    numbers = dict(re.findall(r"^  --([a-z-]+) .*\((\d[\d.]*)\)$", told, re.MULTILINE))
+    assert numbers.pop("time-cap") == f"{Settings(1, 1, 1, 1.0, 1.0).time_cap_s:g}"
+    assert len(numbers) == 14
+    options = RunOptions()
+    assert {name: f"{getattr(options, name.replace('-', '_')):g}" for name in numbers} == numbers
+
+
+def test_the_version_is_the_project_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    text = (SCRIPT.parent / "pyproject.toml").read_text()
+    assert f'version = "{capsys.readouterr().out.split()[1]}"' in text
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        ([], ["run"]),
+        (["--stages", "all"], ["run", "--stages=all"]),
+        (["--list"], ["list"]),
+        (["--doctor"], ["doctor"]),
+        (["--explain", "naive", "--out", "here"], ["explain", "naive", "here"]),
+        (["profile"], ["run", "--rounds=1", "--repeats=1", "--profile=auto"]),
+        (["profile", "--profile", "none"], ["profile", "--tool", "none"]),
+    ],
+)
+def test_earlier_spellings_mean_the_same(earlier: list[str], now: list[str]) -> None:
+    assert parse(earlier) == parse(now)
 
 
 def test_as_a_program_it_says_one_line_and_exits_with_2(here: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--epochs", "0"], capture_output=True, text=True, cwd=here)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "run_ladder.py: epochs 0: must be 1 or more\n"
+    assert done.stderr == "run_ladder.py: --epochs 0: must be a whole number of 1 or more\n"
 
 
 def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,12 +94,12 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
         ("base same wide", "base and wide: have different batch sizes (128, 256); name runs of one problem"),
         ("base", "compare base: only one run; name a second one, such as reference:h200"),
         ("base reference:h0", "reference:h0: no such recorded run; there are "),
-        ("base same --threshold x", "--threshold: 'x': must be a share such as 1%; see --help"),
-        ("base same --threshold -1%", "--threshold: expected one argument; see --help"),
-        ("base same --threshold=-1%", "threshold -0.01: must be a share from 0% to below 100%, such as 2%"),
-        ("base same --threshold nan", "threshold nan: must be a share from 0% to below 100%, such as 2%"),
-        ("base same --format xml", "--format: invalid choice: 'xml'"),
-        ("", "the following arguments are required: RUN; see --help"),
+        ("base same --threshold x", "--threshold x: must be a share from 0% to below 100%, such as 2%"),
+        ("base same --threshold -1%", "--threshold: expected one argument; see run_ladder.py compare --help"),
+        ("base same --threshold=-1%", "--threshold -1%: must be a share from 0% to below 100%, such as 2%"),
+        ("base same --threshold nan", "--threshold nan: must be a share from 0% to below 100%, such as 2%"),
+        ("base same --format xml", "--format xml: must be text, markdown or json"),
+        ("", "the following arguments are required: RUN; see run_ladder.py compare --help"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(argv: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

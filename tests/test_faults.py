@@ -13,7 +13,6 @@ from typing import IO, Any
 
 import pytest
 
-import run_ladder
 from common.data.dataset import load_dataset
 from ladder.records.run import load
 from ladder.records.study import load_study
@@ -53,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, a ladder of two stages, and small data that is found without asking."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(200, 50, (6, 6), 4))))
-    monkeypatch.setattr(run_ladder, "load_all", lambda: load_all([NUMPY, "tests.planted:PRINTS"]))
+    monkeypatch.setattr("ladder.run.entries.load_all", lambda: load_all([NUMPY, "tests.planted:PRINTS"]))
     return tmp_path
 
 
@@ -89,12 +88,14 @@ def test_a_run_that_another_one_overtook_while_it_looked_for_data_is_refused(
 ) -> None:
     (here / "plan.toml").write_text(PLAN)
 
+    loader = f"ladder.{'study' if 'study' in command else 'run'}.session.load_dataset"
+
     def overtaken(**options: Any) -> Any:
-        monkeypatch.setattr(run_ladder, "load_dataset", load_dataset)
+        monkeypatch.setattr(loader, load_dataset)
         assert main(command) == 0
         return load_dataset(**options)
 
-    monkeypatch.setattr(run_ladder, "load_dataset", overtaken)
+    monkeypatch.setattr(loader, overtaken)
     assert main(command) == 2
     assert "choose another --out" in capsys.readouterr().err
 

@@ -25,9 +25,10 @@ SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=3", "--budget
 PROGRAM = """
 import sys
 import run_ladder
+from ladder.run import entries
 from stages.registry import load_all
 
-run_ladder.load_all = lambda: load_all(["stages.references.numpy_cpu:STAGE", "tests.planted:SLOW"])
+entries.load_all = lambda: load_all(["stages.references.numpy_cpu:STAGE", "tests.planted:SLOW"])
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))
 """
@@ -88,7 +89,7 @@ def test_an_interrupted_run_is_whole_and_resume_finishes_it(
     assert program.returncode == code
     assert err == ""
     if sent == signal.SIGINT:
-        assert out.splitlines()[-1] == f"interrupted; go on with: {PYTHON} run_ladder.py --resume 'a run'"
+        assert out.splitlines()[-1] == f"interrupted; continue with: {PYTHON} run_ladder.py --resume 'a run'"
 
     half = load(tmp_path / "a run")
     assert [stage.status for stage in half.stages] == ["passed", "skipped"]
@@ -162,10 +163,11 @@ COMPILING = """
 import sys
 import run_ladder
 from ladder.processes import compilers
+from ladder.run import entries
 from stages.registry import load_all
 
 compilers.cores_usable = lambda: 4
-run_ladder.load_all = lambda: load_all(["tests.planted:COMPILER_HANGS", "tests.planted:COMPILES"])
+entries.load_all = lambda: load_all(["tests.planted:COMPILER_HANGS", "tests.planted:COMPILES"])
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))
 """

@@ -40,9 +40,10 @@ TWO = f"{SMALL}\n[vary]\nhidden = [3, 5]\n"
 PROGRAM = """
 import sys
 import run_ladder
+from ladder.run import entries
 from stages.registry import load_all
 
-run_ladder.load_all = lambda: load_all(["stages.references.numpy_cpu:STAGE", "tests.planted:SLOW"])
+entries.load_all = lambda: load_all(["stages.references.numpy_cpu:STAGE", "tests.planted:SLOW"])
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))
 """
@@ -62,7 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def with_stages(monkeypatch: pytest.MonkeyPatch, *sources: str) -> None:
     entries = load_all(sources)
-    monkeypatch.setattr(run_ladder, "load_all", lambda: entries)
+    monkeypatch.setattr("ladder.run.entries.load_all", lambda: entries)
 
 
 def write(folder: Path, text: str, name: str = "small.toml") -> str:
@@ -87,7 +88,7 @@ def test_a_study_leaves_an_index_a_run_a_point_and_a_report(here: Path, capsys: 
     report = (here / "out" / "report.md").read_text()
     assert "# Small" in report
     assert "| hidden 3 | hidden 5 |" in report
-    assert "of 8 steps at most" in report
+    assert "of at most 8 steps" in report
     assert {file.name for file in (here / "out" / "figures").iterdir()} == {"step_time.svg", "study.csv"}
     told = capsys.readouterr().out
     assert "hidden-3\n" in told
@@ -178,7 +179,7 @@ def test_a_study_that_is_interrupted_while_it_compiles_can_go_on(here: Path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("run_ladder._compile_points", interrupted)
+        patch.setattr("ladder.study.session.StudySession._compile", interrupted)
         assert main(["study", write(here, TWO), "--out", "out"]) == 130
     assert statuses(here / "out") == [("hidden-3", "waiting"), ("hidden-5", "waiting")]
     assert main(["study", "--resume", "out"]) == 0
@@ -194,17 +195,17 @@ def test_the_command_line_shortens_a_study(here: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "study: names no file; give one, such as experiments/hidden-size.toml, or --resume FOLDER"),
+        ([], "study: needs a file, such as experiments/hidden-size.toml, or --resume FOLDER"),
         (["nowhere.toml"], "nowhere.toml: cannot be read"),
         (["small.toml", "--resume", "out"], "study --resume: a resumed study keeps its settings; leave out file"),
         (["--resume", "out", "--rounds", "2"], "study --resume: a resumed study keeps its settings; leave out rounds"),
         (["--resume", "nowhere"], "nowhere/study.json: cannot be read"),
-        (["small.toml", "--out", "out"], "out: holds a study; go on with study --resume out"),
+        (["small.toml", "--out", "out"], "out: holds a study; continue it with study --resume out"),
         (["small.toml", "--stages", "nunpy"], "hidden-3: stage 'nunpy'"),
-        (["small.toml", "--repeats", "0"], "hidden-3: repeats = 0: must be a whole number of 1 or more"),
+        (["small.toml", "--repeats", "0"], "--repeats 0: must be a whole number from 1 to 450"),
         (["small.toml", "--data-dir", "nowhere"], "nowhere: No such file or directory"),
-        (["small.toml", "--points", "hidden-4"], "study --points: 'hidden-4' is no point of small; there are hidden-3"),
-        (["small.toml", "--repeat", "1"], "unrecognized arguments: --repeat"),
+        (["small.toml", "--points", "hidden-4"], "study --points: 'hidden-4' is no point of small; its points are"),
+        (["small.toml", "--repeat", "1"], "--repeat: there is no such option; did you mean --repeats?"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(
@@ -248,7 +249,7 @@ def test_a_study_of_another_machine_is_not_resumed(here: Path, capsys: pytest.Ca
     for path in (here / "out").glob("*/results.json"):
         path.write_text(path.read_text().replace('"model":"', '"model":"another '))
     assert main(["study", "--resume", "out"]) == 2
-    assert "out: was measured with another cpu than there is now" in capsys.readouterr().err
+    assert "out: was measured with another cpu than this one" in capsys.readouterr().err
 
 
 def test_a_config_file_gives_the_options_and_the_command_line_wins(here: Path) -> None:
@@ -338,8 +339,11 @@ def test_a_study_that_cannot_be_is_none_of_ours(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("remeasure = -1", "remeasure -1: must be from 0 to 450"),
-        ("curve_steps = 5000000000\ntime_cap = 5.0", "--time-cap 5: limits the rounds that --precision adds; "),
+        ("remeasure = -1", "line 1: remeasure = -1: must be a whole number from 0 to 450"),
+        (
+            "curve_steps = 5000000000\ntime_cap = 5.0",
+            "--time-cap 5: limits the rounds that --precision adds; add --precision",
+        ),
         ('data_dir = "gone"', "gone: "),
     ],
 )
@@ -354,7 +358,7 @@ def test_what_no_point_can_have_is_refused_before_there_is_a_folder(
 
 def test_a_study_of_which_nothing_can_be_measured_is_no_success(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", write(here, TWO.replace("batch_size = ", "batch_size = 9")), "--out", "out"]) == 2
-    said = "no point could be measured; study.json says why of each\n"
+    said = "no point could be measured; study.json has the reasons\n"
     assert capsys.readouterr().err == f"run_ladder.py: out: {said}"
     one_too_many = TWO.replace("batch_size = ", "batch_size = 9")
     assert main(["study", write(here, one_too_many), "--out", "one", "--points", "hidden-5"]) == 2

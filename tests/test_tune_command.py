@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import run_ladder
 from ladder.records.tuning import load_tuning
 from run_ladder import main
 from stages.shapes.launch_shapes import SHAPES
@@ -26,7 +25,7 @@ def gpu(shim: Shim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimingDe
     """Three shapes, the last of them the fastest; an empty cache, small images."""
     device = TimingDevice(shim, lambda place: 9.0 - place)
     monkeypatch.setattr("stages.shapes.shape_sweeps.SHAPES", SHAPES[:3])
-    monkeypatch.setattr(run_ladder, "open_gpu", lambda: device)
+    monkeypatch.setattr("ladder.tune.open_gpu", lambda: device)
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "digits", quartet_arrays(40, 10, (6, 6), 4))))
     monkeypatch.chdir(tmp_path)
@@ -78,7 +77,7 @@ def test_ctrl_c_keeps_what_was_measured(gpu: TimingDevice, capsys: pytest.Captur
     kept = [kernel.was_kept for kernel in load_tuning(Path("out")).kernels]
     assert kept == [True] * 2 + [False] * (PRODUCTS - 2)
     said = capsys.readouterr().out
-    assert f"interrupted; 2 of {PRODUCTS} kernels are kept, the same command does the rest" in said.splitlines()
+    assert f"interrupted; 2 of {PRODUCTS} sweeps are kept; the same command does the rest" in said.splitlines()
 
 
 def test_a_damaged_cache_is_one_line(gpu: TimingDevice, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +87,7 @@ def test_a_damaged_cache_is_one_line(gpu: TimingDevice, tmp_path: Path, capsys: 
     capsys.readouterr()
     assert main([*SMALL, "--out", "out"]) == 0
     out, err = capsys.readouterr()
-    assert (out.splitlines()[0], err) == (f"{file}: cannot be read; what it kept is measured again", "")
+    assert (out.splitlines()[0], err) == (f"{file}: cannot be read; its sweeps are measured again", "")
     assert gpu.swept == 2 * PRODUCTS
 
 

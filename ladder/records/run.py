@@ -15,6 +15,7 @@ import msgspec
 from common.files import atomic_write
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
+from ladder.records.errors import ResultsError as ResultsError
 from ladder.records.limits import Floor, LimitsRecord
 from ladder.records.profile import Profile, Split, Tool
 
@@ -285,10 +286,6 @@ class Results(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-class ResultsError(Exception):
-    """A results file cannot be read; the message is one line with the file and the reason."""
-
-
 def save(results: Results, path: Path) -> None:
     """Replace a results file atomically."""
     write_whole(results, path)
@@ -301,6 +298,14 @@ def write_whole(data: msgspec.Struct, path: Path) -> None:
 
 def load(path: Path) -> Results:
     """Read a results file, or the `results.json` in a run's folder; raises ResultsError if it is unusable."""
+    try:
+        return _load(path)
+    except ResultsError as error:
+        way_out = "name a results.json of this program, or the folder that holds one"
+        raise ResultsError(f"{error}; {way_out}") from error
+
+
+def _load(path: Path) -> Results:
     if path.is_dir():
         path = path / "results.json"
     try:

@@ -1,4 +1,4 @@
-"""The TOML file of a study: options of a run, and what of them is varied. Checked whole before anything starts.
+"""The TOML file of a study: options of a run, and the one or two that vary. Checked whole before anything starts.
 
 title = "How the gap closes"
 stages = ["cuda-graph", "torch-graph"]
@@ -19,37 +19,40 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from common.errors import UsageError
-from ladder.options.toml_file import OPTIONS, ConfigFile, Key, Table, converted, misfit, shown
+from ladder.options import toml_file
+from ladder.options.toml_file import Table, TomlFile, misfit, run_settings, shown
 from ladder.records.study import Point, Published, Study
 
-MOST_VARIED = 2
-MOST_POINTS = 200
-PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
-SETTINGS: dict[str, Key] = {
-    **OPTIONS,
-    "precision": Key(f"one of {', '.join(PRECISIONS)}", lambda value: value in PRECISIONS),
-}
+MAX_VARIED = 2
+MAX_POINTS = 200
+Text = Annotated[str, Meta(description="text")]
+Precision = Annotated[
+    Literal["float32", "tf32", "bfloat16", "float16"], Meta(description="one of float32, tf32, bfloat16, float16")
+]
+Tables = Annotated[list[dict[str, Any]], Meta(description="tables, each begun by [[where]] or [[published]]")]
+# In a study, `precision` selects the stages that multiply in it; a run's interval is not a study's to set.
+SETTINGS: Table = {**toml_file.SETTINGS, "precision": Precision}
 VARIED = ("hidden", "depth", "batch_size", "learning_rate", "precision", "epochs", "seed")
-TEXT = Key("text", lambda value: isinstance(value, str))
-TOP: dict[str, Key] = {
-    "title": TEXT,
-    "question": TEXT,
+KEYS: Table = {
+    "title": Text,
+    "question": Text,
     **SETTINGS,
-    "vary": Key("a table", lambda value: isinstance(value, dict)),
-    "where": Key("tables, each begun by [[where]]", lambda value: _is_tables(value)),
-    "published": Key("tables, each begun by [[published]]", lambda value: _is_tables(value)),
+    "vary": Annotated[dict[str, Any], Meta(description="a table")],
+    "where": Tables,
+    "published": Tables,
 }
 
 
 def read_study(path: Path, command: str, created: str) -> Study:
-    """A study that waits to be measured; UsageError names the line and the key of what is wrong with the file."""
-    file = ConfigFile(path)
-    top = file.checked(file.table, TOP)
+    """A study that waits to be measured; UsageError names the line and the key of a mistake in the file."""
+    file = TomlFile(path)
+    top = file.checked(file.table, KEYS)
     varied = _varied(file, top.get("vary", {}))
     base = {key: value for key, value in top.items() if key in SETTINGS}
     for key in varied:
@@ -69,38 +72,38 @@ def read_study(path: Path, command: str, created: str) -> Study:
 
 
 def with_settings(study: Study, settings: Table) -> Study:
-    """The same study with these settings at every point, which the command line may ask for to try it out."""
+    """The same study with these settings at every point, as the command line gives them for a quick trial."""
     points = [msgspec.structs.replace(point, settings={**point.settings, **settings}) for point in study.points]
     return msgspec.structs.replace(study, points=points)
 
 
 def point_options(point: Point) -> dict[str, Any]:
-    """The options of a point, by the names under which the command line keeps them; without `precision`."""
+    """The options of a point as `RunOptions` has them, without `precision`."""
 
     def refuse(key: str, what: str) -> UsageError:
         return UsageError(f"{point.name}: {key}{what}")
 
-    for key, value in point.settings.items():  # which a study.json may have from anybody
+    for key, value in point.settings.items():  # a study.json may have been edited
         if key not in SETTINGS:
             raise refuse(shown(key), ": there is no such setting")
-        if wrong := misfit(key, value, SETTINGS[key]):
+        if wrong := misfit(value, SETTINGS[key]):
             raise refuse(key, wrong)
-    return converted({key: value for key, value in point.settings.items() if key != "precision"}, refuse)
+    return run_settings(_without_precision(point.settings), refuse)
 
 
-def _is_tables(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(table, dict) for table in value)
+def _without_precision(settings: Table) -> Table:
+    return {key: value for key, value in settings.items() if key != "precision"}
 
 
-def _varied(file: ConfigFile, table: Table) -> dict[str, list[Any]]:
-    """What [vary] crosses, each setting with its values."""
-    if len(table) > MOST_VARIED:
-        raise file.refuse("vary", f": varies {', '.join(table)}; a study varies {MOST_VARIED} settings at most")
+def _varied(file: TomlFile, table: Table) -> dict[str, list[Any]]:
+    """The settings that [vary] crosses, each with its values."""
+    if len(table) > MAX_VARIED:
+        raise file.refuse("vary", f": varies {', '.join(table)}; a study varies at most {MAX_VARIED} settings")
     for key, values in table.items():
         if key not in VARIED:
             raise file.refuse(key, f": cannot be varied; allowed are {', '.join(VARIED)}", "vary")
         if not isinstance(values, list) or not values:
-            raise file.refuse(key, ": must be a list of the values to vary it over", "vary")
+            raise file.refuse(key, ": must be a list of values", "vary")
         for value in values:
             file.check(key, value, SETTINGS[key], "vary")
         if len({repr(value) for value in values}) < len(values):
@@ -110,7 +113,7 @@ def _varied(file: ConfigFile, table: Table) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class _Where:
-    """Settings of those points whose values are all among the chosen ones."""
+    """Settings for the points whose values are all among the chosen ones."""
 
     chosen: dict[str, list[Any]]
     settings: dict[str, Any]
@@ -120,15 +123,15 @@ class _Where:
         return all(values[key] in wanted for key, wanted in self.chosen.items())
 
 
-def _where(file: ConfigFile, table: Table, varied: Mapping[str, list[Any]], nth: int) -> _Where:
-    """A [[where]]; UsageError where it says nothing of any point."""
+def _where(file: TomlFile, table: Table, varied: Mapping[str, list[Any]], nth: int) -> _Where:
+    """A [[where]]; UsageError for one that chooses no point or changes no setting."""
     settings = file.checked({k: v for k, v in table.items() if k not in varied}, SETTINGS, "where", nth)
     chosen = {key: _chosen(value, varied[key]) for key, value in table.items() if key in varied}
     if not chosen:
-        allowed = ", ".join(varied) or "none, as nothing is varied"
-        raise file.refuse("where", f": names no point; give values of what is varied: {allowed}", "", nth)
+        allowed = ", ".join(varied) or "none, since [vary] is empty"
+        raise file.refuse("where", f": chooses no point; give values of a varied setting: {allowed}", "", nth)
     if not settings:
-        raise file.refuse("where", ": changes nothing; give a setting beside what it chooses", "", nth)
+        raise file.refuse("where", ": changes no setting; add one beside the values that choose its points", "", nth)
     for key, values in chosen.items():
         for value in values:
             if value not in varied[key]:
@@ -141,11 +144,11 @@ def _chosen(value: Any, among: list[Any]) -> list[Any]:
     return value if isinstance(value, list) and value not in among else [value]
 
 
-def _points(file: ConfigFile, base: Table, varied: Mapping[str, list[Any]], wheres: list[_Where]) -> Iterator[Point]:
+def _points(file: TomlFile, base: Table, varied: Mapping[str, list[Any]], wheres: list[_Where]) -> Iterator[Point]:
     """Every combination of the varied values, the last setting changing fastest."""
     crossed = list(itertools.product(*varied.values()))
-    if len(crossed) > MOST_POINTS:
-        raise file.refuse("vary", f": makes {len(crossed)} points; {MOST_POINTS} are the most")
+    if len(crossed) > MAX_POINTS:
+        raise file.refuse("vary", f": makes {len(crossed)} points; a study has at most {MAX_POINTS}")
     for combination in crossed:
         values = dict(zip(varied, combination, strict=True))
         settings = {**base, **values}
@@ -154,11 +157,8 @@ def _points(file: ConfigFile, base: Table, varied: Mapping[str, list[Any]], wher
                 settings |= where.settings
         settings.setdefault("stages", "all")
         name = ".".join(f"{key.replace('_', '-')}-{_word(value)}" for key, value in values.items()) or "run"
-        point = Point(name, values, settings)
-        converted(
-            {k: v for k, v in settings.items() if k != "precision"}, lambda key, what: file.refuse(key, what, "*")
-        )
-        yield point
+        run_settings(_without_precision(settings), lambda key, what: file.refuse(key, what, "*"))
+        yield Point(name, values, settings)
 
 
 def _word(value: Any) -> str:
@@ -167,9 +167,9 @@ def _word(value: Any) -> str:
     return re.sub(r"[^\w.+-]", "_", text)
 
 
-def _published(file: ConfigFile, table: Table, nth: int) -> Published:
-    keys = dict.fromkeys(Published.__struct_fields__, TEXT)
-    found = file.checked(table, keys, "published", nth)
+def _published(file: TomlFile, table: Table, nth: int) -> Published:
+    kinds = dict.fromkeys(Published.__struct_fields__, Text)
+    found = file.checked(table, kinds, "published", nth)
     try:
         return msgspec.convert(found, Published)
     except msgspec.ValidationError as error:

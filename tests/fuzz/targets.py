@@ -26,8 +26,8 @@ from common.errors import UsageError
 from ladder.options.toml_file import options_of
 from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, load_study
-from ladder.study.points import run_options
-from ladder.study.study_file import TOP, VARIED, read_study
+from ladder.study.points import options_at
+from ladder.study.study_file import KEYS, VARIED, read_study
 from reports.compare.verdicts import CannotCompareError, compare
 from reports.markdown.run_report import report
 from stages.registry import load_all
@@ -44,7 +44,7 @@ OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --me
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
 --validate-every --config --max-steps --curve-steps --lock-clocks
 --again --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
-COMMANDS = ("study", "compare", "profile", "report", "limits", "readme", "tune")
+COMMANDS = ("run", "study", "compare", "profile", "report", "limits", "readme", "tune", "list", "doctor", "explain")
 WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
 
 FILES = {"results.json", "given.toml", INDEX}  # what targets leave behind; nothing else may
@@ -186,14 +186,14 @@ def _options_of_points(found: Study) -> None:
     """What a study would run at each of its points, or why it cannot."""
     for point in found.points:
         try:
-            run_options(point, ENTRIES)
+            options_at(point, ENTRIES)
         except UsageError as error:
             one_line(error, "")
 
 
 def _other_toml(random: Random) -> bytes:
     """Keys that there are, with values that TOML has."""
-    keys = [*TOP, *VARIED, "no-such", '"a b"', "a.b"]
+    keys = [*KEYS, *VARIED, "no-such", '"a b"', "a.b"]
     tables = ["", "[vary]", "[[where]]", "[[published]]", "[vary.seed]", "[other]"]
     lines = []
     for table in ["", *random.choices(tables, k=random.randint(0, 3))]:
@@ -247,18 +247,19 @@ def nothing_is_begun() -> Iterator[None]:
 
     with contextlib.ExitStack() as patched:
         for name in (
-            "load_dataset",
-            "open_gpu",
-            "doctor",
-            "measure_limits",
-            "update_readme",
-            "render_all",
-            "print_results",
+            "ladder.run.session.load_dataset",
+            "ladder.study.session.load_dataset",
+            "ladder.tune.open_gpu",
+            "ladder.doctor.doctor",
+            "ladder.machine.limits.measure_limits",
+            "reports.markdown.documents.update_readme",
+            "reports.render.render_all",
+            "reports.render.print_results",
         ):
-            patched.enter_context(mock.patch.object(run_ladder, name, refuse))
-        for name in ("print_stage_list", "print_explain"):
-            patched.enter_context(mock.patch.object(run_ladder, name))
-        patched.enter_context(mock.patch.object(run_ladder, "load_all", side_effect=lambda: dict(ENTRIES)))
+            patched.enter_context(mock.patch(name, refuse))
+        for name in ("reports.terminal.tables.print_stage_list", "reports.terminal.explain.print_explain"):
+            patched.enter_context(mock.patch(name))
+        patched.enter_context(mock.patch("ladder.run.entries.load_all", side_effect=lambda: dict(ENTRIES)))
         yield
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.options.parsers import ladder_parser
+from ladder.options.commands import Run
+from ladder.options.parsers import parse
 from stages.registry import load_all, select
 from tests.tools.machine import write_program
 
@@ -112,7 +113,9 @@ def test_every_problem_there_is_can_be_asked_for() -> None:
     problems = re.findall(r'^    \[(.*)\]="(.*)"$', script, re.MULTILINE)
     assert len(problems) > len(PROBLEMS)
     for problem, options in problems:
-        asked = ladder_parser().parse_args(options.replace("$beyond", beyond[1]).split())
+        command = parse(options.replace("$beyond", beyond[1]).split())
+        assert isinstance(command, Run)
+        asked = command.options
         assert select(asked.stages, load_all())
         assert problem == ("hidden-" + "-".join(map(str, asked.hidden)) if asked.hidden else "logistic")
 

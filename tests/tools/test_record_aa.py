@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.options.parsers import ladder_parser
+from ladder.options.commands import Run
+from ladder.options.parsers import parse
 from tests.tools.machine import write_program
 
 ROOT = Path(__file__).parents[2]
@@ -42,8 +43,11 @@ def test_both_machines_are_recorded_and_the_document_is_updated(tmp_path: Path) 
     assert kept == {"cpu.json": "runs/aa/cpu\n", "h200.json": "runs/aa/gpu\n"}
     *runs, last = (tmp_path / "log").read_text().splitlines()
     assert last == "-m tools.aa_study --update"
-    asked = [ladder_parser().parse_args(line.split()[1:]) for line in runs]
-    assert [(one.stages, one.rounds) for one in asked] == [("numpy", 96), ("naive,cuda-graph,fused-epilogue", 24)]
+    asked = [command.options for line in runs if isinstance(command := parse(line.split()[1:]), Run)]
+    assert [(one.stages, one.rounds) for one in asked] == [
+        (("numpy",), 96),
+        (("naive", "cuda-graph", "fused-epilogue"), 24),
+    ]
 
 
 @pytest.mark.parametrize(

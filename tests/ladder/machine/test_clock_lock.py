@@ -176,8 +176,8 @@ def test_results_record_the_locked_clock_and_resuming_keeps_it(
             "--lock-clocks 1500: setting clocks takes an administrator's permission (Insufficient Permissions); leave",
         ),
         ("5000", {}, "--lock-clocks 5000: this GPU has clocks from 345 to 1980 MHz, the nearest is 1980"),
-        ("0", {}, "lock clocks 0: must be 1 MHz or more, such as 1500"),
-        ("fast", {}, "argument --lock-clocks: invalid int value: 'fast'"),
+        ("0", {}, "--lock-clocks 0: must be a whole number of MHz, such as 1500"),
+        ("fast", {}, "--lock-clocks fast: must be a whole number of MHz, such as 1500"),
     ],
 )
 def test_an_unlockable_clock_is_refused_in_one_line_before_any_folder_is_made(

@@ -11,11 +11,11 @@ from common.blas import blas_threads
 from common.errors import UsageError
 from ladder.measure.protocol import Job
 from ladder.measure.timing import Plan
+from ladder.options.run_options import RunOptions
 from ladder.processes import compilers
 from ladder.processes.worker_pool import WorkerPool
-from ladder.records.run import Settings, load
+from ladder.records.run import load
 from ladder.run import runner
-from ladder.run.preflight import check_settings
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 from tests.ladder.processes.test_compilers import COMPILES, builds, most_at_once
 from tests.ladder.run.test_runner import FAULTS
@@ -100,12 +100,11 @@ def test_leaving_the_pool_kills_running_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"at_once": 0}, "at once 0: must be from 1 to 450"),
-        ({"at_once": 2, "precision": 0.01}, "at once 2: --precision needs times, and stages side by side"),
-        ({"at_once": 2, "profile": ["cupti"]}, "at once 2: --profile needs times"),
-        ({"at_once": 2, "lock_clocks_mhz": 1500}, "at once 2: --lock-clocks needs times"),
+        ({"at_once": 2, "precision": 0.01}, "--at-once 2: measures no times, which --precision needs"),
+        ({"at_once": 2, "profile": ["cupti"]}, "--at-once 2: measures no times, which --profile needs"),
+        ({"at_once": 2, "lock_clocks": 1500}, "--at-once 2: measures no times, which --lock-clocks needs"),
     ],
 )
 def test_contradicting_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_settings(Settings(1, 1, 1, 5.0, 60.0, **settings))  # type: ignore[arg-type]
+        RunOptions(**settings)  # type: ignore[arg-type]

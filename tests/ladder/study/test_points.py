@@ -69,5 +69,5 @@ def test_only_some_points_are_measured_and_the_others_wait(tmp_path: Path) -> No
 
 
 def test_a_point_that_there_is_not_is_refused() -> None:
-    with pytest.raises(UsageError, match="--points: 'seed-7' is no point of s; there are seed-0, seed-1"):
+    with pytest.raises(UsageError, match="--points: 'seed-7' is no point of s; its points are seed-0, seed-1"):
         due(study("waiting", "measured"), ["seed-0", "seed-7"])

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import UsageError
 from ladder.records.study import Published, Study
-from ladder.study.points import run_options
+from ladder.study.points import options_at
 from ladder.study.study_file import point_options, read_study, with_settings
 from stages.registry import load_all
 
@@ -73,27 +73,28 @@ def test_a_study_may_vary_nothing_or_lists_of_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
+        ("repeats = 1000", 1, "repeats = 1000: must be a whole number from 1 to 450"),
         ("titel = 'T'", 1, "titel: there is no such key; did you mean title?"),
         ("title = 3", 1, "title = 3: must be text"),
         ("epochs = 3\n[vary]\nhiden = [8]", 3, "hiden: cannot be varied; allowed are hidden, depth, batch_size"),
-        ("[vary]\nhidden = 8", 2, "hidden: must be a list of the values"),
-        ("[vary]\nhidden = []", 2, "hidden: must be a list of the values"),
+        ("[vary]\nhidden = 8", 2, "hidden: must be a list of values"),
+        ("[vary]\nhidden = []", 2, "hidden: must be a list of values"),
         ("[vary]\nbatch_size = [8, '9']", 2, 'batch_size = "9": must be a whole number'),
         ("[vary]\nbatch_size = [8, 8]", 2, "batch_size: has a value twice"),
         ("[vary]\nprecision = ['fp32']", 2, 'precision = "fp32": must be one of float32'),
-        ("[vary]\nseed = [1]\nhidden = [1]\nepochs = [1]", 1, "vary: varies seed, hidden, epochs; a study varies 2"),
+        ("[vary]\nseed = [1]\nhidden = [1]\nepochs = [1]", 1, "vary: varies seed, hidden, epochs; a study varies at"),
         ("epochs = 3\n[vary]\nepochs = [1]", 1, "epochs: is varied by [vary]; leave it out here"),
         ("vary = 3", 1, "vary = 3: must be a table"),
         ("[where]\nhidden = 3", 1, "where = {'hidden': 3}: must be tables, each begun by [[where]]"),
-        ("[vary]\nseed = [1]\n[[where]]\nepochs = 3", 3, "where: names no point"),
-        ("[vary]\nseed = [1]\n[[where]]\nseed = 1", 3, "where: changes nothing"),
+        ("[vary]\nseed = [1]\n[[where]]\nepochs = 3", 3, "where: chooses no point"),
+        ("[vary]\nseed = [1]\n[[where]]\nseed = 1", 3, "where: changes no setting"),
         ("[vary]\nseed = [1]\n[[where]]\nseed = 1\nepochs = 3\n[[where]]\nseed = 2\nepochs = 4", 7,
          "seed = 2: is not among the values in [vary]"),
         ("[vary]\nseed = [1]\n[[where]]\nseed = 1\nepochs = 0", 5, "epochs = 0: must be a whole number"),
         ("[vary]\nseed = [1]\n[[where]]\nseed = 1\nepoch = 1", 5, "epoch: there is no such key in [where]; did you"),
-        ("[vary]\nhidden = [[8, 8]]\n[[where]]\nhidden = [[8, 8]]\ndepth = 2", 5, "depth = 2: hidden is a list"),
-        ("depth = 2\n[vary]\nhidden = [[8, 8]]", 1, "depth = 2: hidden is a list of layers"),
-        ("[vary]\ndepth = [0, 1]", 2, "depth = 1: how wide"),
+        ("[vary]\nhidden = [[8, 8]]\n[[where]]\nhidden = [[8, 8]]\ndepth = 2", 5, "depth = 2: hidden is already a"),
+        ("depth = 2\n[vary]\nhidden = [[8, 8]]", 1, "depth = 2: hidden is already a list of layers"),
+        ("[vary]\ndepth = [0, 1]", 2, "depth = 1: needs the width"),
         ("[[published]]\nwho = 'them'", 1, "published: Object missing required field `what`"),
         ("[[published]]\nwho = 'them'\nspeed = 'fast'", 3, "speed: there is no such key in [published]"),
     ],
@@ -112,26 +113,27 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: i
             "stages = 'numpy'\n[vary]\nprecision = ['float32', 'tf32']",
             "precision-tf32: precision tf32: none of its stages",
         ),
-        ("repeats = 1000", "run: repeats 1000: must be from 1 to 450"),
+        ("at_once = 2\nprofile = 'cupti'", "run: --at-once 2: measures no times, which --profile needs"),
+        ("epochs = 2\nvalidate_every = 3", "run: validate every 3: must be"),
     ],
 )
 def test_a_point_that_cannot_be_is_refused_by_its_name(tmp_path: Path, text: str, said: str) -> None:
     last = read(tmp_path, text).points[-1]
     with pytest.raises(UsageError) as refused:
-        run_options(last, load_all())
+        options_at(last, load_all())
     assert str(refused.value).startswith(said)
 
 
 def test_a_point_has_the_stages_of_its_precision(tmp_path: Path) -> None:
     study = read(tmp_path, "stages = 'torch-graph,torch-graph-amp'\n[vary]\nprecision = ['float32', 'bfloat16']")
-    found = [run_options(point, load_all()).stages for point in study.points]
-    assert found == ["torch-graph", "torch-graph-amp"]
+    found = [options_at(point, load_all()).stages for point in study.points]
+    assert found == [("torch-graph",), ("torch-graph-amp",)]
 
 
 def test_settings_from_elsewhere_win_at_every_point(tmp_path: Path) -> None:
     study = with_settings(read(tmp_path, CROSSED), {"stages": "cublas", "rounds": 1})
-    found = [run_options(point, load_all()) for point in study.points]
-    assert {(options.stages, options.rounds) for options in found} == {("cublas", 1)}
+    found = [options_at(point, load_all()) for point in study.points]
+    assert {(options.stages, options.rounds) for options in found} == {(("cublas",), 1)}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -139,4 +141,4 @@ def test_every_experiment_can_be_run(path: Path) -> None:
     study = read_study(path, "", "")
     assert study.question
     for point in study.points:
-        assert run_options(point, load_all()).stages
+        assert options_at(point, load_all()).stages

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from ladder.run.preflight import check_needs
+from ladder.run.entries import all_entries
 from stages.registry import load_all, load_entry, load_own
 
 GOOD = """
@@ -29,7 +29,7 @@ def written(folder: Path, text: str = GOOD, file: str = "my_stage.py", **changes
 
 def refusal(*paths: Path) -> str:
     with pytest.raises(UsageError) as caught:
-        check_needs(load_own(paths, load_all()).values())
+        all_entries(paths)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 

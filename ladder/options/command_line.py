@@ -1,0 +1,322 @@
+"""The commands of the front door: their options and help, and how options given as text become a command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from common.errors import UsageError
+from ladder.options.commands import (
+    Command,
+    Compare,
+    Doctor,
+    Explain,
+    Limits,
+    ListStages,
+    Readme,
+    Report,
+    Resume,
+    ResumeStudy,
+    Run,
+    Study,
+    Tune,
+)
+from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
+from ladder.options.toml_file import options_of
+
+Given = dict[str, Any]
+"""The options on the command line, by their fields' names, as text."""
+Option = tuple[str, str | None, str]
+"""An option or an argument, the name of its value (None for a switch), and its help."""
+
+STAGES: Option = ("--stages", "A,B..C", "names, or all, ladder, references, memory, data, shapes")
+STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for more")
+HIDDEN: Option = ("--hidden", "N,...", "widths of the hidden layers (none)")
+BATCH_SIZE: Option = ("--batch-size", "N", "images a step (128)")
+DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
+ROUNDS: Option = ("--rounds", "N", "fresh processes for each stage (2)")
+REPEATS: Option = ("--repeats", "N", "timed runs in each process (2)")
+BUDGET: Option = ("--budget", "S", "seconds to measure a slow stage for (5)")
+REMEASURE: Option = ("--remeasure", "N", "new tries at most for a disturbed process (2)")
+TRAINING: tuple[Option, ...] = (
+    HIDDEN,
+    BATCH_SIZE,
+    ("--learning-rate", "X", "of plain SGD (0.1)"),
+    ("--epochs", "N", "in each training run (20)"),
+    ("--seed", "N", "of the initial parameters and the image order (0)"),
+    ("--metrics-every", "N", "epochs between sparse metrics (10)"),
+    ("--validate-every", "N", "epochs between timed validations; 0: none (0)"),
+    ("--max-steps", "N", "cut each epoch to its first N steps"),
+    DATA_DIR,
+    ("--config", "FILE", "TOML with these options; the command line wins"),
+)
+MEASURING: tuple[Option, ...] = (
+    ROUNDS,
+    REPEATS,
+    ("--warmups", "N", "untimed runs of half the length before them (1)"),
+    BUDGET,
+    ("--timeout", "S", "seconds after which a process counts as hung (300)"),
+    REMEASURE,
+    ("--precision", "P%", "add rounds until 95% intervals are this narrow"),
+    ("--time-cap", "S", "seconds after which --precision stops (600)"),
+    ("--at-once", "N", "processes side by side: checks, but no times (1)"),
+    ("--lock-clocks", "MHZ", "hold the GPU's clock; needs an administrator"),
+)
+NSYS_STAGES: Option = ("--nsys-stages", "STAGES", "the stages that nsys profiles (all that passed)")
+CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps; 0: never (0)")
+OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
+RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
+# Options of `run` in earlier versions, which are commands now.
+ALIASES: tuple[Option, ...] = (("--list", None, ""), ("--doctor", None, ""), ("--explain", "STAGE", ""))
+ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # fields of no option
+BRIEFLY = {"rounds": "1", "repeats": "1", "profile": "auto"}  # where `profile` differs from `run`
+
+
+@dataclass(frozen=True)
+class FrontDoor:
+    """A command as its help shows it, and how it is made of the options given."""
+
+    summary: str
+    usage: str
+    groups: Mapping[str, Sequence[Option]]
+    examples: tuple[str, str]
+    made: Callable[[Given], Command]
+    hidden: Sequence[Option] = ()  # accepted, and not in the help
+    description: str = ""  # more than the summary
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Give the parser the groups and their options."""
+        for title, options in self.groups.items():
+            group = parser.add_argument_group(title)
+            for option in options:
+                _add(group, *option)
+        for name, value, _ in self.hidden:
+            _add(parser, name, value, argparse.SUPPRESS)
+
+
+def _add(parser: Any, name: str, value: str | None, text: str) -> None:
+    """Add an option; its value stays text, which `converted` reads."""
+    text = text.replace("%", "%%")
+    if name == "RUN":
+        parser.add_argument("runs", metavar=name, nargs="+", help=text)
+    elif not name.startswith("-"):
+        optional = name.startswith("[")
+        parser.add_argument(
+            name.strip("[]").lower(), metavar=name.strip("[]"), nargs="?" if optional else None, help=text
+        )
+    elif value is None:
+        parser.add_argument(name, action="store_true", help=text)
+    elif name == "--tool":
+        parser.add_argument(name, dest="profile", metavar=value, help=text)
+    else:
+        parser.add_argument(name, metavar=value, action="append" if name == "--stage-file" else "store", help=text)
+
+
+def _run(given: Given) -> Command:
+    """A run, its resumption, or a command that was an option of it in earlier versions."""
+    stage_file = {"stage_file": given.pop("stage_file", [])}
+    if given.pop("list", False):
+        return _made(ListStages, stage_file)
+    if given.pop("doctor", False):
+        return Doctor()
+    if "explain" in given:
+        run = {"run": given["out"]} if "out" in given else {}
+        return _made(Explain, {"stage": given["explain"], **stage_file, **run})
+    if "resume" in given:
+        return _resume(given, stage_file)
+    config = options_of(_value("config", given.pop("config"), FilePath)) if "config" in given else {}
+    out = {"out": given.pop("out")} if "out" in given else {}
+    options = RunOptions(**{**config, **_converted(RunOptions, given)})
+    return _made(Run, {**stage_file, **out}, options=options)
+
+
+def _resume(given: Given, stage_file: Given) -> Command:
+    """A run that continues with the settings it began with."""
+    allowed = ("resume", "data_dir", "profile", "nsys_stages")
+    free: Given = {name: given.pop(name) for name in allowed if name in given}
+    if given.get("stages") == "all":  # `make ladder` always says so; here it means all stages of the run
+        del given["stages"]
+    for name, value in given.items():
+        raise UsageError(f"{_option(name)} {value}: a resumed run keeps its settings; leave it out, or start anew")
+    return _made(Resume, {**free, **stage_file})
+
+
+def _profile(given: Given) -> Command:
+    """A brief run with a profile."""
+    if "resume" in given:
+        raise UsageError("profile --resume: starts a new run; profile a recorded one by --resume FOLDER --profile nsys")
+    return _run({**BRIEFLY, **given})
+
+
+def _study(given: Given) -> Command:
+    """A study, or its resumption."""
+    free: Given = {name: given.pop(name) for name in ("points", "data_dir") if name in given}
+    if "resume" in given:
+        folder = given.pop("resume")
+        for name in given:
+            raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
+        return _made(ResumeStudy, {"resume": folder, **free})
+    if "file" not in given:
+        raise UsageError("study: needs a file, such as experiments/hidden-size.toml, or --resume FOLDER")
+    where: Given = {name: given.pop(name) for name in ("file", "out") if name in given}
+    return _made(Study, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
+
+
+def _made(kind: type[Command], given: Mapping[str, Any], **parts: Any) -> Command:
+    """A command of the options that were given as text, and of parts that are made already."""
+    return kind(**_converted(kind, given), **parts)
+
+
+def _converted(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Given:
+    """The options as the struct has them; UsageError with the option, its value, and the allowed ones."""
+    kinds = option_types(kind)
+    return {name: _value(name, text, kinds[name]) for name, text in given.items()}
+
+
+def _value(name: str, text: Any, kind: Any) -> Any:
+    try:
+        return converted(text, kind, from_text=True)
+    except MisfitError as error:
+        shown = text if isinstance(text, str) else "" if "" in text else ",".join(text)
+        raise UsageError(
+            f"{_option(name)} {shown if shown and shown.isprintable() else repr(shown)}: {error}"
+        ) from None
+
+
+def _option(field: str) -> str:
+    """A field as the command line names it."""
+    return ARGUMENTS.get(field, f"--{field.replace('_', '-')}")
+
+
+COMMANDS: dict[str, FrontDoor] = {
+    "run": FrontDoor(
+        "train, verify and time stages; the default",
+        "[run] [OPTIONS]",
+        {
+            "what to run (defaults in brackets)": (STAGES, STAGE_FILE, RESUME, *TRAINING),
+            "how to measure": MEASURING,
+            "output": (
+                ("--profile", "TOOL,...", "nsys, cupti, auto or none (cupti)"), NSYS_STAGES, CURVES, OUT,
+            ),
+        },
+        ("--stages all", "--stages naive..cublas --hidden 256"),
+        _run,
+        (*ALIASES, ("--tool", "TOOL,...", "")),
+    ),
+    "profile": FrontDoor(
+        "run stages briefly, and profile them",
+        "profile [OPTIONS]",
+        {
+            "what to run (defaults in brackets)": (STAGES, STAGE_FILE, *TRAINING),
+            "how to measure": (
+                ("--tool", "TOOL,...", "nsys, cupti, or nsys,cupti (nsys where it is found)"),
+                NSYS_STAGES,
+            ),
+            "output": (OUT,),
+        },
+        ("profile --stages cuda-graph --tool nsys", "profile --stages all --hidden 256"),
+        _profile,
+        (*MEASURING, *ALIASES, RESUME, CURVES, ("--profile", "TOOL,...", "")),
+        "One round and one repeat are timed first. All other options of `run` work, too.",
+    ),
+    "study": FrontDoor(
+        "measure a TOML file's points, which vary one or two settings",
+        "study [FILE] [OPTIONS]",
+        {
+            "what to run": (
+                ("[FILE]", None, "a study, such as experiments/hidden-size.toml"),
+                ("--points", "NAME,...", "only these points; the others wait for --resume"),
+                ("--resume", "FOLDER", "continue a stopped study"),
+                DATA_DIR,
+            ),
+            "how to measure, for a quick trial": (STAGES, *(
+                (name, value, text.rpartition(" (")[0]) for name, value, text in (ROUNDS, REPEATS, REMEASURE, BUDGET)
+            )),
+            "output": (("--out", "FOLDER", "where the results go (runs/<name>-<time>)"),),
+        },
+        ("study experiments/hidden-size.toml", "study --resume runs/hidden-size-20260101-120000"),
+        _study,
+    ),
+    "report": FrontDoor(
+        "render a run, a study or a tuning again; needs no GPU",
+        "report PATH",
+        {"what to render": (("PATH", None, "its folder, or the results.json, study.json or tuning.json in it"),)},
+        ("report runs/20260101-120000", "report results/reference/h200/logistic"),
+        lambda given: _made(Report, given),
+    ),
+    "compare": FrontDoor(
+        "say which stages became faster or slower between two runs",
+        "compare RUN RUN [RUN ...] [OPTIONS]",
+        {
+            "what to compare": (
+                ("RUN", None, "a results.json, its folder, or reference:GPU[/PROBLEM]; the first is the base"),
+            ),
+            "how to judge": (
+                ("--threshold", "P%", "a regression is slower by more than this (2%)"),
+                ("--strict", None, "exit with 2 unless a regression is ruled out everywhere"),
+            ),
+            "output": (("--format", "FORMAT", "text, markdown or json (text)"),),
+        },
+        ("compare runs/before runs/after", "compare reference:h200 runs/mine --threshold 5%"),
+        lambda given: _made(Compare, given),
+        (),
+        "Each stage is FASTER, SLOWER, the SAME or AMBIGUOUS. Three or more runs are\n"
+        "shown side by side. Exit status: 0 no regression, 1 a regression, 2 no verdict.",
+    ),
+    "explain": FrontDoor(
+        "say where the time of one stage goes, and what to try next",
+        "explain STAGE [RUN] [OPTIONS]",
+        {
+            "what to explain": (
+                ("STAGE", None, "a stage's name, as in `list`"),
+                ("[RUN]", None, "a run's folder (the newest that has profiled the stage)"),
+                STAGE_FILE,
+            )
+        },
+        ("explain cuda-graph", "explain naive runs/20260101-120000"),
+        lambda given: _made(Explain, given),
+    ),
+    "list": FrontDoor(
+        "list the stages: what each changes and needs, and where it runs",
+        "list [OPTIONS]",
+        {"what to list": (STAGE_FILE,)},
+        ("list", "list --stage-file examples/cupy_gemm.py"),
+        lambda given: _made(ListStages, given),
+    ),
+    "doctor": FrontDoor(
+        "show what is installed, what is missing, and how to add it",
+        "doctor",
+        {},
+        ("doctor", "list"),
+        lambda given: _made(Doctor, given),
+    ),
+    "tune": FrontDoor(
+        "measure launch shapes of the matrix product, for the rung `tuned`",
+        "tune [OPTIONS]",
+        {
+            "what to run": (HIDDEN, BATCH_SIZE, ("--data-dir", "FOLDER", "IDX files, of which only the sizes count")),
+            "how to measure": (("--again", None, "measure anew what the cache holds"),),
+            "output": (("--out", "FOLDER", "where the heat map goes (runs/tune-<time>)"),),
+        },
+        ("tune --hidden 256", "tune --batch-size 32 --again"),
+        lambda given: _made(Tune, given),
+    ),
+    "limits": FrontDoor(
+        "measure the GPU's launches, barriers and bandwidths",
+        "limits",
+        {},
+        ("limits", "doctor"),
+        lambda given: _made(Limits, given),
+    ),
+    "readme": FrontDoor(
+        "write the recorded runs into README.md and docs/",
+        "readme",
+        {},
+        ("readme", "report results/reference/h200/logistic"),
+        lambda given: _made(Readme, given),
+    ),
+}  # fmt: skip

@@ -1,0 +1,255 @@
+"""The options of a run, made once: from the command line, a TOML file, a study's point or a recorded run.
+
+A field is an option: `--batch-size` on the command line, `batch_size` in TOML. Its type says which values are allowed,
+to msgspec by its constraints and to people by its description.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from common.errors import UsageError
+from ladder.records.profile import Tool
+from ladder.records.run import Results, Settings
+
+if TYPE_CHECKING:
+    from common.problem import Problem
+
+FINITE = sys.float_info.max
+MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
+
+
+def read_names(value: Any) -> Any:
+    """`naive,cublas` as a list of names; any other value as it is."""
+    return [name for word in value.split(",") if (name := word.strip())] if isinstance(value, str) else value
+
+
+def _read_layers(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.split(",")
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _read_share(value: Any) -> Any:
+    """`1%` and `0.01` are the same share."""
+    if not isinstance(value, str):
+        return value
+    return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+
+
+def _read_tools(value: Any) -> Any:
+    names = read_names(value)
+    if names == ["none"]:
+        return []
+    if names == ["auto"]:
+        from ladder.profile import nsys  # late, since it is slow to import
+
+        return ["nsys"] if nsys.find() else ["cupti"]
+    is_list = isinstance(names, list | tuple) and (names or not isinstance(value, str))
+    if not is_list or not all(name in get_args(Tool) for name in names):
+        raise ValueError(value)
+    return [tool for tool in get_args(Tool) if tool in names]
+
+
+Text = Annotated[str, Meta(min_length=1)]
+FilePath = Annotated[Path, Meta(description="the name of a file or folder")]
+Whole = Annotated[int, Meta(ge=0, description="a whole number of 0 or more")]
+Size = Annotated[int, Meta(ge=1, description="a whole number of 1 or more")]
+Runs = Annotated[int, Meta(ge=1, le=MAX_RUNS, description=f"a whole number from 1 to {MAX_RUNS}")]
+RunsOrNone = Annotated[int, Meta(ge=0, le=MAX_RUNS, description=f"a whole number from 0 to {MAX_RUNS}")]
+Rate = Annotated[float, Meta(gt=0, le=FINITE, description="a positive number, such as 0.1")]
+Seconds = Annotated[float, Meta(gt=0, le=FINITE, description="a positive number of seconds")]
+Megahertz = Annotated[int, Meta(ge=1, description="a whole number of MHz, such as 1500")]
+Interval = Annotated[
+    float,
+    Meta(gt=0, lt=1, description="a share above 0% and below 100%, such as 1%", extra={"read": _read_share}),
+]
+Threshold = Annotated[
+    float, Meta(ge=0, lt=1, description="a share from 0% to below 100%, such as 2%", extra={"read": _read_share})
+]
+Layers = Annotated[
+    tuple[Annotated[int, Meta(ge=1)], ...],
+    Meta(
+        description="a layer's size such as 256, or a list of sizes such as 128,128,128", extra={"read": _read_layers}
+    ),
+]
+Names = Annotated[
+    tuple[Text, ...],
+    Meta(
+        min_length=1,
+        description='text such as "all" or "naive..cublas", or a list of names',
+        extra={"read": read_names},
+    ),
+]
+Tools = Annotated[
+    tuple[Tool, ...],
+    Meta(description=f"{', '.join(get_args(Tool))}, auto or none, or a list of tools", extra={"read": _read_tools}),
+]
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run and how to measure it; where results go is no part of it.
+
+    Raises UsageError for options that contradict each other.
+    """
+
+    stages: Names = ("all",)
+    hidden: Layers = ()
+    batch_size: Size = 128
+    learning_rate: Rate = 0.1
+    epochs: Size = 20
+    seed: Whole = 0
+    metrics_every: Size = 10
+    validate_every: Whole = 0
+    max_steps: Size | None = None
+    data_dir: FilePath | None = None
+    rounds: Runs = 2
+    repeats: Runs = 2
+    warmups: RunsOrNone = 1
+    budget: Seconds = 5.0
+    timeout: Seconds = 300.0
+    remeasure: RunsOrNone = 2
+    at_once: Runs = 1
+    precision: Interval | None = None
+    time_cap: Seconds | None = None
+    lock_clocks: Megahertz | None = None
+    profile: Tools | None = None
+    nsys_stages: Names | None = None
+    curve_steps: Whole = 0
+
+    def __post_init__(self) -> None:
+        if self.time_cap is not None and self.precision is None:
+            raise UsageError(f"--time-cap {self.time_cap:g}: limits the rounds that --precision adds; add --precision")
+        of_times = {"--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks}
+        for option, asked in of_times.items():
+            if self.at_once > 1 and asked:
+                raise UsageError(
+                    f"--at-once {self.at_once}: measures no times, which {option} needs; leave one of them out"
+                )
+
+    @property
+    def profilers(self) -> tuple[Tool, ...]:
+        """The profilers asked for; without a choice, CUPTI where anything is timed."""
+        if self.profile is not None:
+            return self.profile
+        return ("cupti",) if self.at_once == 1 else ()
+
+    def problem(self, inputs: int = 1, classes: int = 1) -> Problem:
+        """The training problem on images of so many pixels and classes; UsageError where there can be none."""
+        from common.problem import Problem  # late, since NumPy is slow to import and most commands need none
+
+        return Problem(
+            inputs=inputs,
+            classes=classes,
+            hidden=self.hidden,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            epochs=self.epochs,
+            seed=self.seed,
+            metrics_every=self.metrics_every,
+            validate_every=self.validate_every,
+        )
+
+    def settings(self, salt: int, nsys_stages: list[str] | None) -> Settings:
+        """How to measure, as a results file keeps it."""
+        settings = Settings(
+            rounds=self.rounds,
+            repeats=self.repeats,
+            warmups=self.warmups,
+            budget_s=self.budget,
+            timeout_s=self.timeout,
+            profile=list(self.profilers),
+            remeasure=self.remeasure,
+            precision=self.precision,
+            salt=salt,
+            curve_steps=self.curve_steps,
+            at_once=self.at_once,
+            lock_clocks_mhz=self.lock_clocks,
+            nsys_stages=nsys_stages,
+        )
+        return settings if self.time_cap is None else msgspec.structs.replace(settings, time_cap_s=self.time_cap)
+
+
+class MisfitError(ValueError):
+    """A value that its type does not allow; the message says which values it does."""
+
+
+def option_types(options: type[msgspec.Struct]) -> dict[str, Any]:
+    """The type of each field, with its constraints and description."""
+    return get_type_hints(options, include_extras=True)
+
+
+def converted(value: Any, kind: Any, *, from_text: bool = False) -> Any:
+    """The value as an option of this type has it; numbers may be written as text where all values are.
+
+    Raises MisfitError for a value that the type does not allow.
+    """
+    kind, meta = _described(kind)
+    read: Callable[[Any], Any] = (meta.extra or {}).get("read", lambda value: value)
+    try:
+        return msgspec.convert(read(value), kind, strict=not from_text, dec_hook=_as_path)
+    except ValueError as error:
+        raise MisfitError(f"must be {meta.description}") from error
+
+
+def from_record(results: Results, where: Path) -> RunOptions:
+    """The options of a recorded run; UsageError names the file and the setting that no run can have."""
+    problem, settings = results.problem, results.settings
+    recorded: Mapping[str, Any] = {
+        "stages": [stage.name for stage in results.stages],
+        "hidden": problem.hidden,
+        "batch_size": problem.batch_size,
+        "learning_rate": problem.learning_rate,
+        "epochs": problem.epochs,
+        "seed": problem.seed,
+        "metrics_every": problem.metrics_every,
+        "validate_every": problem.validate_every,
+        "max_steps": problem.max_steps,
+        "rounds": settings.rounds,
+        "repeats": settings.repeats,
+        "warmups": settings.warmups,
+        "budget": settings.budget_s,
+        "timeout": settings.timeout_s,
+        "remeasure": settings.remeasure,
+        "at_once": settings.at_once,
+        "precision": settings.precision,
+        "time_cap": settings.time_cap_s if settings.precision is not None else None,
+        "lock_clocks": settings.lock_clocks_mhz,
+        "profile": settings.profile,
+        "nsys_stages": settings.nsys_stages,
+        "curve_steps": settings.curve_steps,
+    }
+    kinds, values = option_types(RunOptions), {}
+    for key, value in recorded.items():
+        if value is None:
+            continue
+        try:
+            values[key] = converted(value, kinds[key])
+        except MisfitError as error:
+            raise UsageError(f"{where}: {key} = {value}: {error}; start anew") from error
+    try:
+        return RunOptions(**values)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _described(kind: Any) -> tuple[Any, Meta]:
+    """A type, or the first member of a union, that has a description; and where it stands."""
+    for one in (kind, *get_args(kind)):
+        for meta in getattr(one, "__metadata__", ()):
+            if isinstance(meta, Meta) and meta.description:
+                return one, meta
+    raise TypeError(f"{kind}: an option's type needs a description")
+
+
+def _as_path(kind: type, value: Any) -> Any:
+    """A path; an empty one would be the current folder, and comes from an unset variable in a script."""
+    if kind is Path and isinstance(value, str) and value:
+        return Path(value)
+    raise ValueError(value)

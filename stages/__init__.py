@@ -27,7 +27,7 @@ from __future__ import annotations
 from common.cuda.epilogue import Fusion
 from common.data.dataset import Split
 from common.problem import Params, Problem
-from common.trainer import EpochMetrics, Trainer, ValidatingTrainer
+from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, WaitingTrainer
 from common.vocabulary import Group, Precision
 from stages.engine.recipe import (
     Data,
@@ -75,6 +75,7 @@ __all__ = [
     "Trainer",
     "Update",
     "ValidatingTrainer",
+    "WaitingTrainer",
     "rung",
 ]
 

@@ -1,1 +1,1 @@
-"""The harness: owns the clock, the fence, the gates and the results. Knows the Trainer protocol, not how one trains."""
+"""The harness: clock, fence, gates and results. It knows the Trainer protocol, but not how a stage trains."""

@@ -1,4 +1,4 @@
-"""What `--doctor` tells: each thing that the ladder can use, whether it is here, and the command that adds it."""
+"""The findings of `doctor`: everything that the ladder can use, whether it is here, and the command that adds it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x")
 
 
 class Finding(NamedTuple):
-    """One row: a thing, what was found of it, and what to do; no advice where nothing is wrong."""
+    """One row: a thing, the state in which it was found, and advice if something is wrong."""
 
     what: str
     found: str
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 
 
 def doctor() -> list[Finding]:
-    """Every row, from the interpreter to the data."""
+    """All findings, from the interpreter to the data and the profiler."""
     return [
         Finding("Python", platform.python_version()),
         *_gpus(),
@@ -40,10 +40,10 @@ def doctor() -> list[Finding]:
 
 
 def _gpus() -> list[Finding]:
-    """The driver and each GPU that it shows."""
+    """The driver and the GPUs that it shows."""
     version = driver.driver_version()
     if version is None:
-        advice = "without one, stages that need a GPU are skipped; install NVIDIA's driver 525 or newer"
+        advice = "stages that need a GPU are skipped; to use a GPU, install NVIDIA's driver 525 or newer"
         return [Finding("NVIDIA driver", driver.no_device_reason() or "unusable", advice)]
     old = "too old for CUDA 12: update it to 525 or newer" if version < (12, 0) else ""
     rows = [Finding("NVIDIA driver", f"supports CUDA {version[0]}.{version[1]}", old)]
@@ -55,7 +55,7 @@ def _gpus() -> list[Finding]:
 
 
 def _packages() -> list[Finding]:
-    """Each package that set-up would install here."""
+    """The packages that set-up would install on this machine."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     wanted = dict.fromkeys(project["dependencies"], "make ladder")
@@ -67,7 +67,7 @@ def _packages() -> list[Finding]:
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         version = libraries([name]).get(name)
         advice = "" if version else f"`{command}`"
-        if advice and "TORCH" not in command:  # the usual index has it with gigabytes of CUDA
+        if advice and "TORCH" not in command:  # plain pip would install PyTorch with gigabytes of CUDA
             advice += f", or `python -m pip install '{requirement}'`"
         rows.append(Finding(name, version or "missing", advice))
     return rows
@@ -82,7 +82,7 @@ def _extras() -> list[tuple[str, str]]:
 
 
 def _cuda_major() -> int | None:
-    """The CUDA version to have packages for: that of the CuPy that is here if the driver can run it."""
+    """The CUDA version that packages should be for: the installed CuPy's, if the driver supports it."""
     version = driver.driver_version()
     if version is None or version[0] < 12:
         return None
@@ -91,19 +91,19 @@ def _cuda_major() -> int | None:
 
 
 def _cupy_conflicts() -> list[Finding]:
-    """Wheels of CuPy that are in each other's way, or too new for the driver."""
+    """CuPy wheels that overwrite each other, or that are too new for the driver."""
     installed = libraries(CUPY_WHEELS)
     major = _cuda_major()
     if len(installed) > 1:
         repair = f"rm -r .venv && make ladder{f' CUDA={major}' if major else ''}"
-        return [Finding("CuPy", f"{' and '.join(installed)} own the same files", f"`{repair}`")]
+        return [Finding("CuPy", f"{' and '.join(installed)} install the same files", f"`{repair}`")]
     if "cupy-cuda13x" in installed and major == 12:
-        return [Finding("CuPy", "cupy-cuda13x, and the driver is older than CUDA 13", "`make ladder CUDA=12`")]
+        return [Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")]
     return []
 
 
 def _data() -> Finding:
-    """Where the images would come from, read and checked as a run would."""
+    """The source of the images, read and checked as in a run."""
     own = os.environ.get("LADDER_DATA_DIR")
     if own:
         try:
@@ -119,7 +119,7 @@ def _data() -> Finding:
 
 
 def _nsys() -> Finding:
-    """NVIDIA's profiler."""
+    """NVIDIA's profiler nsys."""
     try:
         path = nsys.find()
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""What `--doctor` finds on machines of several kinds."""
+"""The findings of `doctor` on machines of several kinds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Has = Callable[..., None]
 
 @pytest.fixture
 def has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Has:
-    """Make these the installed packages, on a machine with an empty cache and no profiler."""
+    """Makes these the installed packages, on a machine with an empty cache and no profiler."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("LADDER_DATA_DIR", raising=False)
@@ -42,7 +42,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     assert found.found == "no NVIDIA driver (libcuda.so.1 not found)"
     assert "stages that need a GPU are skipped" in found.advice
     assert findings("numpy") == [Finding("numpy", "2.3.1")]
-    assert findings("torch")[0].advice == "`make ladder TORCH=1`"  # pip's own would bring gigabytes of CUDA
+    assert findings("torch")[0].advice == "`make ladder TORCH=1`"  # plain pip would install gigabytes of CUDA
     assert not [finding for finding in doctor.doctor() if finding.what.startswith(("GPU", "cupy"))]
 
 
@@ -57,14 +57,14 @@ def test_a_gpu_and_nothing_installed(monkeypatch: pytest.MonkeyPatch, has: Has, 
     assert cupy.advice == f"`make ladder CUDA={major}`, or `python -m pip install 'cupy-cuda{major}x>=14,<15'`"
 
 
-def test_cuda_12_on_a_newer_driver_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+def test_cuda_12_on_a_newer_driver_needs_no_advice(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     gpus.show(monkeypatch, H200, version=(13, 0))
     has(cupy_cuda12x="14.2.0")
     assert findings("cupy-cuda12x") == [Finding("cupy-cuda12x", "14.2.0")]
     assert findings("CuPy") == []
 
 
-def test_a_driver_too_old_and_one_without_a_device(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+def test_an_old_driver_and_a_driver_without_a_device(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     has()
     gpus.show(monkeypatch, H200, version=(11, 4))
     assert findings("NVIDIA driver")[0].advice == "too old for CUDA 12: update it to 525 or newer"
@@ -75,7 +75,9 @@ def test_a_driver_too_old_and_one_without_a_device(monkeypatch: pytest.MonkeyPat
 def test_both_wheels_of_cupy(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     gpus.show(monkeypatch, H200, version=(13, 0))
     has(cupy_cuda12x="14.2.0", cupy_cuda13x="14.2.0")
-    said = Finding("CuPy", "cupy-cuda12x and cupy-cuda13x own the same files", "`rm -r .venv && make ladder CUDA=13`")
+    said = Finding(
+        "CuPy", "cupy-cuda12x and cupy-cuda13x install the same files", "`rm -r .venv && make ladder CUDA=13`"
+    )
     assert findings("CuPy") == [said]
 
 
@@ -83,11 +85,11 @@ def test_cupy_newer_than_the_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -
     gpus.show(monkeypatch, H200, version=(12, 8))
     has(cupy_cuda13x="14.2.0")
     assert findings("CuPy") == [
-        Finding("CuPy", "cupy-cuda13x, and the driver is older than CUDA 13", "`make ladder CUDA=12`")
+        Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")
     ]
 
 
-def test_data_that_is_not_there(monkeypatch: pytest.MonkeyPatch, has: Has, tmp_path: Path) -> None:
+def test_missing_data(monkeypatch: pytest.MonkeyPatch, has: Has, tmp_path: Path) -> None:
     has()
     (found,) = findings("data")
     assert found.found == f"MNIST is not in the cache, {tmp_path / 'mnist'}"

@@ -1,4 +1,4 @@
-"""Names as a person would say them, and what a kernel is for by its name."""
+"""Short names of kernels and calls, and the kinds derived from them."""
 
 from __future__ import annotations
 

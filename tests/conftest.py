@@ -1,4 +1,4 @@
-"""What holds for all tests: what is skipped here, and kernels executed on the CPU."""
+"""Fixtures and hooks for all tests: skips by marker, and kernels executed on the CPU."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
 def pytest_configure() -> None:
-    """Let the programs that tests start be interrupted where the tests themselves, run with `&`, cannot be."""
+    """Let programs that tests start receive Ctrl-C even if pytest runs in the background, where it is ignored."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that carries one of the markers in `NEEDS` and cannot run here as skipped."""
+    """Skip tests with a marker in `NEEDS` that this machine cannot run."""
     for marker, needs in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = missing(needs) if marked else None
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolchain]:
-    """What compiles and executes kernels; the workers of pytest-xdist share what is compiled."""
+    """Compiles and executes kernels; workers of pytest-xdist share the compiled code."""
     base = tmp_path_factory.getbasetemp()
     with closing(Toolchain((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpu_cuda")) as toolchain:
         yield toolchain
@@ -42,5 +42,5 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolchain]:
 
 @pytest.fixture(scope="session")
 def shim(toolchain: Toolchain) -> Shim:
-    """Every kernel that we have."""
+    """All kernels of the project."""
     return Shim(cuda_files(KERNELS_FOLDER), toolchain)

@@ -1,10 +1,10 @@
-"""Stages that come to grief, or to no end at all; those that are wrong or deceive lie in tests/cheats.
+"""Stages that crash, hang or misbehave in other ways; tests/cheats has those that compute wrongly or cheat.
 
-Why: what a stage does to its process must stay there.
+Why: a stage's failure must stay within its process.
 
-Change: each is NumPy's trainer, or the lack of it, with one fault.
+Change: each is the NumPy trainer, or a failure in its place, with one fault.
 
-Expect: each leaves a row with the reason that its test names, and the ladder goes on.
+Expect: each is recorded with the reason that its test names, and the run continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _kill(problem: Problem, train: Split) -> NumpyTrainer:
 
 
 def _crash(problem: Problem, train: Split) -> NumpyTrainer:
-    """A library that reads where nothing is."""
+    """Reads address 0, like a faulty library."""
     ctypes.string_at(0)
     raise AssertionError
 
@@ -65,7 +65,7 @@ def _raise(problem: Problem, train: Split) -> NumpyTrainer:
 
 
 class _Prints(NumpyTrainer):
-    """Says a lot, on both streams; that is its own affair."""
+    """Prints on both streams, which must not disturb the harness."""
 
     def run_epoch(self, epoch: int) -> None:
         os.write(1, b'{"error": "rubbish"}\n\xff\xfe')
@@ -86,7 +86,7 @@ class _Slow(NumpyTrainer):
 
 
 class _HasNoParts(NumpyTrainer):
-    """Does not train on a split of five batches, as curves ask for."""
+    """Fails on a split of five batches, which curves use."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -95,7 +95,7 @@ class _HasNoParts(NumpyTrainer):
 
 
 def _tell_parent(problem: Problem, train: Split) -> NumpyTrainer:
-    """Prints which process this one comes from, once for every trainer."""
+    """Prints the parent process's id, once per trainer."""
     os.write(1, b"%d\n" % os.getppid())
     return NumpyTrainer(problem, train)
 
@@ -109,11 +109,11 @@ def _fail_if_forked(problem: Problem, train: Split) -> NumpyTrainer:
 
 class _NotToBeAsked(NumpyTrainer):
     def prepare_validation(self, test: Split) -> None:
-        raise AssertionError("nobody asked for validation")
+        raise AssertionError("validation was not requested")
 
 
 class _CannotValidate:
-    """No more than a trainer has to do."""
+    """A trainer with only the required methods."""
 
     device, cuda_stream, detail = "cpu", None, ""
 
@@ -150,7 +150,7 @@ def _take_all_gpu_memory(problem: Problem, train: Split) -> NumpyTrainer:
 
 
 def _write_to_nowhere(problem: Problem, train: Split) -> NumpyTrainer:
-    """A sticky error: whatever this process asks of CUDA from now on fails."""
+    """Writes out of bounds: a sticky error, after which every CUDA call of this process fails."""
     import cupy
 
     kernel = cupy.RawKernel('extern "C" __global__ void astray(int* p) { p[threadIdx.x] = 1; }', "astray")
@@ -159,9 +159,9 @@ def _write_to_nowhere(problem: Problem, train: Split) -> NumpyTrainer:
 
 
 def _compile(name: str) -> Any:
-    """A build that takes half a second unless it finds in `$COMPILED` what it made there; prints what it did and when.
+    """A build that takes half a second unless its file in `$COMPILED` exists; prints what it did, and when.
 
-    Times are of the clock that all processes share.
+    Times are of the monotonic clock, which all processes share.
     """
 
     def build(problem: Problem, train: Split) -> NumpyTrainer:
@@ -193,7 +193,7 @@ def _compiling(name: str, within: Any = nullcontext) -> Stage:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """What is compiled within is looked for in a folder of its own."""
+    """Uses a separate folder for compiled code inside the context."""
     before = os.environ["COMPILED"]
     os.environ["COMPILED"] = str(Path(before) / "apart")
     Path(before, "apart").mkdir(exist_ok=True)
@@ -215,13 +215,13 @@ ASTRAY = _stage("astray", _write_to_nowhere)
 
 
 class _OnGpu(NumpyTrainer):
-    """Says that it ran on a GPU, so that its process is profiled."""
+    """Claims to run on a GPU, so that its process is profiled."""
 
     device = "gpu"
 
 
 class _DiesOnClosing(_OnGpu):
-    """Once it has been profiled."""
+    """Crashes when closed after profiling."""
 
     profiled = False
 
@@ -231,7 +231,7 @@ class _DiesOnClosing(_OnGpu):
 
 
 def _profiled_by(record: Any, trainer: type[NumpyTrainer] = _OnGpu) -> Any:
-    """A build in whose process CUPTI is replaced by this function."""
+    """A build that replaces CUPTI's recording in its process by this function."""
 
     def recorded(epochs: Any, run_epoch: Any) -> Trace:
         _DiesOnClosing.profiled = True
@@ -247,7 +247,7 @@ def _profiled_by(record: Any, trainer: type[NumpyTrainer] = _OnGpu) -> Any:
 
 
 def _record(epochs: Any, run_epoch: Any) -> Trace:
-    """A kernel for the first half of each epoch, and nothing of how the second one was spent."""
+    """Records one kernel for the first half of each epoch, and nothing for the second."""
     trace = Trace()
     for epoch in epochs:
         begin = time.perf_counter_ns()

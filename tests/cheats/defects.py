@@ -1,10 +1,10 @@
-"""Stages that are subtly wrong, each in one way, as an honest mistake would be.
+"""Stages with one subtle defect each, such as a programmer may introduce by mistake.
 
-Why: a gate that has never refused anything proves nothing.
+Why: a gate that has never rejected anything proves nothing.
 
-Change: each is NumPy's trainer with one planted defect.
+Change: each is the NumPy trainer with one planted defect.
 
-Expect: each is caught, by the check that test_caught.py names.
+Expect: the check that test_caught.py names catches each of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from common.trainer import EpochMetrics, Trainer
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
 
-FEW = 17  # batches of the splits that the first updates are judged on; what goes wrong beyond shows later
+FIRST_UPDATE_BATCHES = 17  # the most that first updates are checked on; defects with more batches must show later
 
 
-def wrong(name: str, build: Callable[[Problem, Split], Trainer]) -> Stage:
-    """A stage of that name."""
+def planted(name: str, build: Callable[[Problem, Split], Trainer]) -> Stage:
+    """A stage of this name, built by this function."""
     return Stage(name, name, "reference", "float32", (), build)
 
 
@@ -36,25 +36,25 @@ class _Nothing(NumpyTrainer):
 
 
 class _FewerSteps(NumpyTrainer):
-    """Without the last one, as a wrong loop bound of a tiled kernel would, and only where there are many."""
+    """Omits the last step of an epoch, like a wrong loop bound; not in short splits."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
-        if len(self._batches) > FEW:
+        if len(self._batches) > FIRST_UPDATE_BATCHES:
             self._batches.pop()
 
 
 class _LastBatchRepeated(NumpyTrainer):
-    """One step too many, where there are many."""
+    """Repeats the last step of an epoch; not in short splits."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
-        if len(self._batches) > FEW:
+        if len(self._batches) > FIRST_UPDATE_BATCHES:
             self._batches.append(self._batches[-1])
 
 
 class _SmallerBatches(NumpyTrainer):
-    """Half of every batch's images."""
+    """Trains on half of each batch's images."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         half = problem.batch_size // 2
@@ -85,7 +85,7 @@ class _Twice(NumpyTrainer):
 
 
 class _OneEpochOnly(NumpyTrainer):
-    """Trains in the first epoch of a run alone."""
+    """Trains only in the first epoch of a run."""
 
     def run_epoch(self, epoch: int) -> None:
         if epoch == 0:
@@ -101,14 +101,14 @@ class _NoBias(NumpyTrainer):
 
 
 class _Gradient(NumpyTrainer):
-    """Every gradient is 1 % too long."""
+    """Every gradient is 1 % too large."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(replace(problem, learning_rate=problem.learning_rate * 1.01), train)
 
 
 class _RateFoldedWrong(NumpyTrainer):
-    """Folded into the division by the batch's size, in half precision."""
+    """Rounds learning rate / batch size to half precision."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         folded = float(np.float16(problem.learning_rate / problem.batch_size))
@@ -121,14 +121,14 @@ class _Labels(NumpyTrainer):
 
 
 class _Transformed(NumpyTrainer):
-    """Data transformed while preparing, which loses the last bit of every pixel."""
+    """Drops the last bit of every pixel while preparing the data."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, Split(train.images & np.uint8(0xFE), train.labels))
 
 
 class _LowerPrecision(NumpyTrainer):
-    """Factors of the products are rounded to bfloat16, which the stage does not declare."""
+    """Rounds the weights to bfloat16 for the forward pass, without declaring that precision."""
 
     def _forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
         exact = [weight.copy() for weight in self._weights]
@@ -140,7 +140,7 @@ class _LowerPrecision(NumpyTrainer):
 
 
 class _Momentum(NumpyTrainer):
-    """A velocity, which is another optimiser."""
+    """Uses another optimiser: SGD with momentum."""
 
     def _backward(self, images: Float32Array) -> None:
         before = [weight.copy() for weight in self._weights]
@@ -169,7 +169,7 @@ class _NanMetrics(NumpyTrainer):
 
 
 class _LeavesWorkBehind(NumpyTrainer):
-    """Returns before it has finished, on a thread that no fence waits for."""
+    """Returns while a thread still trains, for which no fence waits."""
 
     def run_epoch(self, epoch: int) -> None:
         def later() -> None:
@@ -180,7 +180,7 @@ class _LeavesWorkBehind(NumpyTrainer):
 
 
 class _OldParams(NumpyTrainer):
-    """Goes on from where the last run ended."""
+    """Continues from the parameters of the run before, instead of loading new ones."""
 
     _loaded = False
 
@@ -190,23 +190,23 @@ class _OldParams(NumpyTrainer):
         self._loaded = True
 
 
-NO_OP = wrong("no-op", _Nothing)
-FEWER_STEPS = wrong("fewer-steps", _FewerSteps)
-LAST_BATCH_REPEATED = wrong("last-batch-repeated", _LastBatchRepeated)
-SMALLER_BATCHES = wrong("smaller-batches", _SmallerBatches)
-FIRST_BATCH = wrong("first-batch", _FirstBatch)
-OTHER_ORDER = wrong("other-order", _OtherOrder)
-TWICE = wrong("twice", _Twice)
-ONE_EPOCH_ONLY = wrong("one-epoch-only", _OneEpochOnly)
-NO_BIAS = wrong("no-bias", _NoBias)
-GRADIENT = wrong("gradient", _Gradient)
-RATE_FOLDED_WRONG = wrong("rate-folded-wrong", _RateFoldedWrong)
-LABELS = wrong("labels", _Labels)
-TRANSFORMED = wrong("transformed", _Transformed)
-LOWER_PRECISION = wrong("lower-precision", _LowerPrecision)
-MOMENTUM = wrong("momentum", _Momentum)
-NAN = wrong("nan", _Nan)
-INF = wrong("inf", _Inf)
-NAN_METRICS = wrong("nan-metrics", _NanMetrics)
-LEFT_BEHIND = wrong("left-behind", _LeavesWorkBehind)
-OLD_PARAMS = wrong("old-params", _OldParams)
+NO_OP = planted("no-op", _Nothing)
+FEWER_STEPS = planted("fewer-steps", _FewerSteps)
+LAST_BATCH_REPEATED = planted("last-batch-repeated", _LastBatchRepeated)
+SMALLER_BATCHES = planted("smaller-batches", _SmallerBatches)
+FIRST_BATCH = planted("first-batch", _FirstBatch)
+OTHER_ORDER = planted("other-order", _OtherOrder)
+TWICE = planted("twice", _Twice)
+ONE_EPOCH_ONLY = planted("one-epoch-only", _OneEpochOnly)
+NO_BIAS = planted("no-bias", _NoBias)
+GRADIENT = planted("gradient", _Gradient)
+RATE_FOLDED_WRONG = planted("rate-folded-wrong", _RateFoldedWrong)
+LABELS = planted("labels", _Labels)
+TRANSFORMED = planted("transformed", _Transformed)
+LOWER_PRECISION = planted("lower-precision", _LowerPrecision)
+MOMENTUM = planted("momentum", _Momentum)
+NAN = planted("nan", _Nan)
+INF = planted("inf", _Inf)
+NAN_METRICS = planted("nan-metrics", _NanMetrics)
+LEFT_BEHIND = planted("left-behind", _LeavesWorkBehind)
+OLD_PARAMS = planted("old-params", _OldParams)

@@ -1,10 +1,10 @@
-"""Stages that deceive: work that is done while nobody times it, results that were not computed, a harness rearranged.
+"""Stages that cheat: they work outside of the timer, return results that they did not compute, or alter the harness.
 
-Why: people quote these times, and who tunes a stage for long finds every gap between clock and gate.
+Why: people quote these times, and long tuning of a stage finds every gap between clock and gates.
 
-Change: each is NumPy's trainer with one way of cheating.
+Change: each is the NumPy trainer with one way of cheating.
 
-Expect: each is caught, by the check or the reason that test_caught.py names.
+Expect: the check or the reason that test_caught.py names catches each of them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ladder.measure import measurement
 from ladder.measure.protocol import FIRST_UPDATE_RUN, RESULT, JobResult, load_params, run_number, save_params
 from ladder.run.runner import FIRST_BATCHES
 from stages.references.numpy_cpu import NumpyTrainer
-from tests.cheats.defects import wrong
+from tests.cheats.defects import planted
 
-A_WHILE = 0.05  # seconds of training, as they would be on a problem of the usual size
+TRAINING_S = 0.05  # added to the tiny problem's training, which would take about this long at the usual size
 
 
 class _Snapshots(NumpyTrainer):
-    """Trains honestly, and can show what it had after each epoch as if it had only just trained."""
+    """Trains correctly, stores the parameters after each epoch, and can present them later as new."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -41,20 +41,20 @@ class _Snapshots(NumpyTrainer):
         self.known: dict[int, tuple[Params, EpochMetrics | None]] = {}
 
     def train_all(self, params: Params) -> None:
-        """Every epoch of a run."""
+        """Train and store every epoch of a run."""
         NumpyTrainer.load_params(self, params)
         for epoch in range(self.problem.epochs):
             NumpyTrainer.run_epoch(self, epoch)
             self.known[epoch] = NumpyTrainer.read_params(self), self._last
 
     def show(self, epoch: int) -> None:
-        """As if it had trained."""
+        """Present the stored parameters of an epoch."""
         params, self._last = self.known[epoch]
         NumpyTrainer.load_params(self, params)
 
 
 def _folder() -> Path:
-    """Where the harness looks for what this process leaves: whoever asks around finds it."""
+    """The folder of this process's results, found by searching the harness's stack frames."""
     frame = sys._getframe()
     while "folder" not in frame.f_locals:
         assert frame.f_back is not None
@@ -64,10 +64,10 @@ def _folder() -> Path:
 
 
 class _TrainsWhileLoading(_Snapshots):
-    """What every epoch does is moved to where no clock runs yet."""
+    """Trains all epochs while loading parameters, before the clock starts."""
 
     def load_params(self, params: Params) -> None:
-        time.sleep(A_WHILE)
+        time.sleep(TRAINING_S)
         self.train_all(params)
         super().load_params(params)
 
@@ -76,7 +76,7 @@ class _TrainsWhileLoading(_Snapshots):
 
 
 class _TrainsWhileRead(NumpyTrainer):
-    """What every epoch does is put off until the fence has passed."""
+    """Defers training until its parameters are read, after the clock has stopped."""
 
     _put_off: tuple[int, ...] = ()
 
@@ -89,7 +89,7 @@ class _TrainsWhileRead(NumpyTrainer):
 
     def read_params(self) -> Params:
         if self._put_off:
-            time.sleep(A_WHILE)
+            time.sleep(TRAINING_S)
         for epoch in self._put_off:
             super().run_epoch(epoch)
         self._put_off = ()
@@ -97,7 +97,7 @@ class _TrainsWhileRead(NumpyTrainer):
 
 
 class _TrainsBehindTheFence(NumpyTrainer):
-    """On a thread that no fence waits for; it is waited for when the parameters are read."""
+    """Trains on a thread that the fence does not wait for, and joins it when parameters are read."""
 
     _threads: tuple[threading.Thread, ...] = ()
 
@@ -107,7 +107,7 @@ class _TrainsBehindTheFence(NumpyTrainer):
         def later() -> None:
             for thread in before:
                 thread.join()
-            time.sleep(A_WHILE)
+            time.sleep(TRAINING_S)
             NumpyTrainer.run_epoch(self, epoch)
 
         self._threads = (*before, threading.Thread(target=later))
@@ -120,7 +120,7 @@ class _TrainsBehindTheFence(NumpyTrainer):
 
 
 class _TrainsWhilePreparing(_Snapshots):
-    """From the parameters that seed and number foretell."""
+    """Trains while preparing, from the parameters that it predicts from seed and run number."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -136,14 +136,14 @@ class _TrainsWhilePreparing(_Snapshots):
 
     def run_epoch(self, epoch: int) -> None:
         self.known = self.found or self.known
-        if self.found is None and not self._weights[-1].any():  # from zeros, which are easily told
+        if self.found is None and not self._weights[-1].any():  # the epoch from zeros is easily recognised
             super().run_epoch(epoch)
         else:
             self.show(epoch)
 
 
 class _Replays(_Snapshots):
-    """Trains from the parameters of its warm-up, and shows that run ever after."""
+    """Trains in its warm-up and presents that run's parameters in all later runs."""
 
     _loaded = 0
 
@@ -161,7 +161,7 @@ class _Replays(_Snapshots):
 
 
 class _TrainsLastRunOnly(NumpyTrainer):
-    """Guesses which run is judged: the last one of as many as there usually are."""
+    """Skips all but the last of the usual number of runs, guessing that it is the verified one."""
 
     _loaded = 0
 
@@ -175,7 +175,7 @@ class _TrainsLastRunOnly(NumpyTrainer):
 
 
 class _ReadsTheAnswer(NumpyTrainer):
-    """Looks for parameters in every file around it, the oracle's or anybody's."""
+    """Returns parameters that it finds in any file nearby, hoping for the oracle's."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -191,7 +191,7 @@ class _ReadsTheAnswer(NumpyTrainer):
 
 
 class _HelperKilled(NumpyTrainer):
-    """Leaves training to another process, which is killed, and takes the file that it left the time before."""
+    """Lets another process train; that is killed, and the file of an earlier run is read instead."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -207,7 +207,7 @@ class _HelperKilled(NumpyTrainer):
             super().run_epoch(epoch)
             save_params(self._file, NumpyTrainer.read_params(self))
             return
-        helper = subprocess.Popen(["sleep", "60"])  # it would train, and write the file
+        helper = subprocess.Popen(["sleep", "60"])  # would train and write the file
         helper.kill()
         helper.wait()
         NumpyTrainer.load_params(self, load_params(self._file, self._problem))
@@ -219,28 +219,28 @@ class _MadeUpMetrics(NumpyTrainer):
 
 
 class _NoMetrics(NumpyTrainer):
-    """Saves itself the trouble."""
+    """Computes no metrics."""
 
     def last_metrics(self) -> EpochMetrics | None:
         return None
 
 
 class _MadeUpValidation(NumpyTrainer):
-    """Saves itself the trouble, and says what such networks reach."""
+    """Does not validate, and returns plausible numbers."""
 
     def validate(self) -> EpochMetrics:
         return EpochMetrics(0.3, 0.92)
 
 
 class _ValidatesAFew(NumpyTrainer):
-    """A tenth of the test images will do."""
+    """Validates on a tenth of the test images."""
 
     def prepare_validation(self, test: Split) -> None:
         super().prepare_validation(test.first(len(test.images) // 10))
 
 
 class _ValidatesOnce(NumpyTrainer):
-    """After the first epoch of a run, and says so ever after."""
+    """Validates after the first epoch of a run, and repeats those numbers."""
 
     _said: EpochMetrics | None = None
 
@@ -254,7 +254,7 @@ class _ValidatesOnce(NumpyTrainer):
 
 
 class _Clock(NumpyTrainer):
-    """Time goes by ten times slower."""
+    """Replaces the clock by one that is ten times slower."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -263,7 +263,7 @@ class _Clock(NumpyTrainer):
 
 
 class _Fence(NumpyTrainer):
-    """Nobody waits for anything."""
+    """Replaces the fence by one that does not wait."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -272,7 +272,7 @@ class _Fence(NumpyTrainer):
 
 
 class _FenceInside(NumpyTrainer):
-    """The same function, with another inside."""
+    """Replaces the code inside the fence function."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -280,7 +280,7 @@ class _FenceInside(NumpyTrainer):
 
 
 class _Method(NumpyTrainer):
-    """Parameters that the stage knows: zeros for every run."""
+    """Replaces the initial parameters of every run by zeros."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -288,7 +288,7 @@ class _Method(NumpyTrainer):
 
 
 class _ClockBetween(NumpyTrainer):
-    """A slow clock that is put back before anyone looks; too late, for the harness has its own by then."""
+    """Replaces the clock and restores it before the check; without effect, as the harness keeps its own reference."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -300,34 +300,34 @@ class _ClockBetween(NumpyTrainer):
 
     def run_epoch(self, epoch: int) -> None:
         super().run_epoch(epoch)
-        time.sleep(A_WHILE)
+        time.sleep(TRAINING_S)
         time.perf_counter = self._honest
 
 
 class _ReportsAndLeaves(NumpyTrainer):
-    """Writes a report of its own, of whatever it likes, and goes."""
+    """Writes a made-up result and exits."""
 
     def run_epoch(self, epoch: int) -> None:
         (_folder() / RESULT).write_bytes(msgspec.msgpack.encode(JobResult(detail="done")))
         os._exit(3)
 
 
-TRAINS_WHILE_LOADING = wrong("trains-while-loading", _TrainsWhileLoading)
-TRAINS_WHILE_READ = wrong("trains-while-read", _TrainsWhileRead)
-TRAINS_BEHIND_THE_FENCE = wrong("trains-behind-the-fence", _TrainsBehindTheFence)
-TRAINS_WHILE_PREPARING = wrong("trains-while-preparing", _TrainsWhilePreparing)
-REPLAYS = wrong("replays", _Replays)
-TRAINS_LAST_RUN_ONLY = wrong("trains-last-run-only", _TrainsLastRunOnly)
-READS_THE_ANSWER = wrong("reads-the-answer", _ReadsTheAnswer)
-HELPER_KILLED = wrong("helper-killed", _HelperKilled)
-MADE_UP_METRICS = wrong("made-up-metrics", _MadeUpMetrics)
-NO_METRICS = wrong("no-metrics", _NoMetrics)
-MADE_UP_VALIDATION = wrong("made-up-validation", _MadeUpValidation)
-VALIDATES_A_FEW = wrong("validates-a-few", _ValidatesAFew)
-VALIDATES_ONCE = wrong("validates-once", _ValidatesOnce)
-CLOCK = wrong("clock", _Clock)
-FENCE = wrong("fence", _Fence)
-METHOD = wrong("method", _Method)
-FENCE_INSIDE = wrong("fence-inside", _FenceInside)
-CLOCK_BETWEEN = wrong("clock-between", _ClockBetween)
-REPORTS_AND_LEAVES = wrong("reports-and-leaves", _ReportsAndLeaves)
+TRAINS_WHILE_LOADING = planted("trains-while-loading", _TrainsWhileLoading)
+TRAINS_WHILE_READ = planted("trains-while-read", _TrainsWhileRead)
+TRAINS_BEHIND_THE_FENCE = planted("trains-behind-the-fence", _TrainsBehindTheFence)
+TRAINS_WHILE_PREPARING = planted("trains-while-preparing", _TrainsWhilePreparing)
+REPLAYS = planted("replays", _Replays)
+TRAINS_LAST_RUN_ONLY = planted("trains-last-run-only", _TrainsLastRunOnly)
+READS_THE_ANSWER = planted("reads-the-answer", _ReadsTheAnswer)
+HELPER_KILLED = planted("helper-killed", _HelperKilled)
+MADE_UP_METRICS = planted("made-up-metrics", _MadeUpMetrics)
+NO_METRICS = planted("no-metrics", _NoMetrics)
+MADE_UP_VALIDATION = planted("made-up-validation", _MadeUpValidation)
+VALIDATES_A_FEW = planted("validates-a-few", _ValidatesAFew)
+VALIDATES_ONCE = planted("validates-once", _ValidatesOnce)
+CLOCK = planted("clock", _Clock)
+FENCE = planted("fence", _Fence)
+METHOD = planted("method", _Method)
+FENCE_INSIDE = planted("fence-inside", _FenceInside)
+CLOCK_BETWEEN = planted("clock-between", _ClockBetween)
+REPORTS_AND_LEAVES = planted("reports-and-leaves", _ReportsAndLeaves)

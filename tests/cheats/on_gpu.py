@@ -1,8 +1,8 @@
 """Cheats that only a GPU makes possible.
 
-Why: work on a GPU goes on when the call that asked for it has returned; that is where most benchmarks are fooled.
+Why: work on a GPU continues after the call that launched it has returned, which misleads most benchmarks.
 
-Change: each is a rung of ours, or PyTorch's, with one thing wrong.
+Change: each is a rung, or a PyTorch stage, with one change.
 
 Expect: each is caught, or timed with all its work, as tests/gpu/test_cheats.py says.
 """
@@ -21,26 +21,26 @@ from stages.engine.stage import Stage
 from stages.engine.workspace import Setup
 from stages.references import torch_eager
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from tests.cheats.defects import FEW
+from tests.cheats.defects import FIRST_UPDATE_BATCHES
 
 SPIN = """extern "C" __global__ void spin(long long cycles) {
     long long begin = clock64();
     while (clock64() - begin < cycles) {}
 }"""
-SPIN_CYCLES = 100_000_000  # some 50 ms
+SPIN_CYCLES = 100_000_000  # about 50 ms
 
 
 class _ShortGraph(r6_cuda_graph.GraphEpoch):
-    """A graph that was captured one step too short."""
+    """Captures a graph without the last step."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         batches = list(setup.tensors.batches)
-        setup.tensors.batches = batches[:-1] if len(batches) > FEW else batches
+        setup.tensors.batches = batches[:-1] if len(batches) > FIRST_UPDATE_BATCHES else batches
         super().__init__(setup, step, metrics)
 
 
 class _SameBatchGraph(r6_cuda_graph.GraphEpoch):
-    """A graph that was captured for one batch, and is replayed for all."""
+    """Captures a graph with the first batch in every step."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         batches = list(setup.tensors.batches)
@@ -49,7 +49,7 @@ class _SameBatchGraph(r6_cuda_graph.GraphEpoch):
 
 
 def _tensor_cores(problem: Problem, train: Split) -> Trainer:
-    """TF32, which the stage does not declare."""
+    """Uses TF32 without declaring it."""
 
     def prepare(setup: TorchSetup) -> RunEpoch:
         import torch
@@ -61,7 +61,7 @@ def _tensor_cores(problem: Problem, train: Split) -> Trainer:
 
 
 class _Wrapped:
-    """A rung's trainer, with something around it."""
+    """Wraps a rung's trainer."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         self._inner: Any = r6_cuda_graph.STAGE.build(problem, train)
@@ -71,7 +71,7 @@ class _Wrapped:
 
 
 class _SideStream(_Wrapped):
-    """Waits 50 ms on a stream that it does not name, as if it worked there."""
+    """Spins 50 ms on an undeclared stream, in place of work there."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
@@ -87,9 +87,9 @@ class _SideStream(_Wrapped):
 
 
 class _OtherContext(_Wrapped):
-    """Has work done in a CUDA context of its own, which no fence knows, and waits for it when it is read."""
+    """Works in another CUDA context, which no fence covers, and waits for it when parameters are read."""
 
-    BYTES, FILLS = 1 << 30, 200  # at 4 TB/s some 50 ms
+    BYTES, FILLS = 1 << 30, 200  # about 50 ms at 4 TB/s
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)

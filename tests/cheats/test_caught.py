@@ -1,4 +1,4 @@
-"""Every cheat is caught, and by what has to catch it; and nobody honest is."""
+"""The intended check catches every cheat, and correct stages pass."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.cheats import defects, frauds
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 FIRST, ZEROS = "first update, weight[0]", "epoch from zeros, parameters"
-OUTSIDE = "work outside of the timer, as a share of the run"
-WAY, STAYED = "way from the first parameters", "timed runs, shortest way by the judged one's"
+UNTIMED_WORK = "work outside of the timer, as a share of the run"
+DISPLACEMENT, SHORTEST_RUN = "way from the first parameters", "timed runs, shortest way by the judged one's"
 REPLACED = "TamperedError: the stage replaced {}, which measures it"
 
 FAILED_BY = {
@@ -37,14 +37,14 @@ FAILED_BY = {
     "defects:NAN_METRICS": "finite parameters and metrics",
     "defects:LEFT_BEHIND": FIRST,
     "defects:OLD_PARAMS": ZEROS,
-    "frauds:TRAINS_WHILE_LOADING": OUTSIDE,
-    "frauds:TRAINS_WHILE_READ": OUTSIDE,
-    "frauds:TRAINS_BEHIND_THE_FENCE": OUTSIDE,
-    "frauds:TRAINS_WHILE_PREPARING": WAY,
-    "frauds:REPLAYS": WAY,
-    "frauds:TRAINS_LAST_RUN_ONLY": STAYED,
-    "frauds:READS_THE_ANSWER": WAY,
-    "frauds:HELPER_KILLED": WAY,
+    "frauds:TRAINS_WHILE_LOADING": UNTIMED_WORK,
+    "frauds:TRAINS_WHILE_READ": UNTIMED_WORK,
+    "frauds:TRAINS_BEHIND_THE_FENCE": UNTIMED_WORK,
+    "frauds:TRAINS_WHILE_PREPARING": DISPLACEMENT,
+    "frauds:REPLAYS": DISPLACEMENT,
+    "frauds:TRAINS_LAST_RUN_ONLY": SHORTEST_RUN,
+    "frauds:READS_THE_ANSWER": DISPLACEMENT,
+    "frauds:HELPER_KILLED": DISPLACEMENT,
     "frauds:MADE_UP_METRICS": "first update, loss",
     "frauds:NO_METRICS": "metrics left out, of those that are due",
     "frauds:MADE_UP_VALIDATION": "validation of the final parameters, loss",
@@ -60,14 +60,14 @@ REFUSED_FOR = {
 }
 HONEST = (NUMPY, "tests.cheats.frauds:CLOCK_BETWEEN")
 SALT = 12345
-# In softmax regression it is the oracle's final parameters that tell.
-LOGISTIC = {name: "final parameters" for name, reason in FAILED_BY.items() if reason in (WAY, "loss curve")}
+# In softmax regression, the comparison with the oracle's final parameters catches these.
+LOGISTIC = {name: "final parameters" for name, reason in FAILED_BY.items() if reason in (DISPLACEMENT, "loss curve")}
 LOGISTIC |= {name: "validation curve, loss" for name in FAILED_BY if "VALIDAT" in name}
 LOGISTIC |= {name: FAILED_BY[name] for name in ("defects:GRADIENT", "defects:FEWER_STEPS", "frauds:NO_METRICS")}
 
 
 def run(folder: Path, *sources: str, hidden: tuple[int, ...] = (16,), salt: int = SALT) -> dict[str, StageResult]:
-    # 32 steps: more than first updates are judged on
+    # 32 steps: more than first updates are checked on
     problem = small_problem(hidden=hidden, batch_size=16, validate_every=1)
     results = prepare(folder, *sources, problem=problem, salt=salt).run(Watcher())
     return dict(zip(sources, results.stages, strict=True))
@@ -85,7 +85,7 @@ def judged_logistic(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage
     return run(tmp_path_factory.mktemp("logistic"), NUMPY, *cheats, hidden=())
 
 
-def test_there_are_enough_of_them_and_none_is_left_out() -> None:
+def test_every_planted_cheat_is_listed_and_there_are_at_least_twenty() -> None:
     planted = {
         f"{module.__name__.rpartition('.')[2]}:{name}"
         for module in (defects, frauds)
@@ -97,13 +97,15 @@ def test_there_are_enough_of_them_and_none_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", FAILED_BY)
-def test_a_cheat_fails_the_check_that_is_there_for_it(judged: dict[str, StageResult], name: str) -> None:
+def test_each_cheat_fails_the_intended_check(judged: dict[str, StageResult], name: str) -> None:
     stage = judged[f"tests.cheats.{name}"]
     assert_failed_by(stage, FAILED_BY[name])
 
 
 @pytest.mark.parametrize("name", LOGISTIC)
-def test_so_it_does_in_softmax_regression(judged_logistic: dict[str, StageResult], name: str) -> None:
+def test_each_cheat_fails_the_intended_check_in_softmax_regression(
+    judged_logistic: dict[str, StageResult], name: str
+) -> None:
     assert_failed_by(judged_logistic[f"tests.cheats.{name}"], LOGISTIC[name])
     assert judged_logistic[NUMPY].status == "passed"
 
@@ -115,20 +117,20 @@ def assert_failed_by(stage: StageResult, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED_FOR)
-def test_a_process_that_was_tampered_with_is_no_result(judged: dict[str, StageResult], name: str) -> None:
+def test_a_process_with_a_tampered_harness_counts_as_crashed(judged: dict[str, StageResult], name: str) -> None:
     stage = judged[f"tests.cheats.{name}"]
     assert (stage.status, stage.reason, stage.timing) == ("crashed", REFUSED_FOR[name], None)
 
 
 @pytest.mark.parametrize("source", HONEST)
-def test_who_trains_honestly_passes(judged: dict[str, StageResult], source: str) -> None:
+def test_correct_stages_pass(judged: dict[str, StageResult], source: str) -> None:
     stage = judged[source]
     assert (stage.status, stage.reason) == ("passed", None)
     assert stage.timing is not None
     assert [check for check in stage.checks if not check.passed] == []
 
 
-def test_a_clock_that_is_replaced_in_between_changes_no_time(judged: dict[str, StageResult]) -> None:
+def test_a_temporarily_replaced_clock_changes_no_time(judged: dict[str, StageResult]) -> None:
     timing = judged["tests.cheats.frauds:CLOCK_BETWEEN"].timing
     assert timing is not None
     assert timing.epoch_s.min > 0.05
@@ -141,6 +143,6 @@ def test_an_error_of_one_per_cent_is_far_beyond_its_limit(judged: dict[str, Stag
     assert scale.limit < 1e-4
 
 
-def test_parameters_that_nobody_can_foretell_are_what_catches_who_trains_while_preparing(tmp_path: Path) -> None:
+def test_only_the_salt_catches_training_while_preparing(tmp_path: Path) -> None:
     source = "tests.cheats.frauds:TRAINS_WHILE_PREPARING"
-    assert run(tmp_path, source, salt=0)[source].status == "passed"  # as it would without a salt
+    assert run(tmp_path, source, salt=0)[source].status == "passed"  # without a salt, the parameters are predictable

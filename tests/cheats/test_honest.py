@@ -1,7 +1,7 @@
-"""Nobody honest is flagged: fifty runs, each of a seed and with parameters of its own, judged as any run is.
+"""Correct stages must never be rejected: fifty runs with different seeds and initial parameters pass every check.
 
-In this process, so that they take seconds: what a process of its own changes is tried with one of them elsewhere.
-tests/gpu/test_honest.py does so for every rung on a GPU, and in processes the study tests/cheats/honest.toml.
+They run in this process, which takes seconds; other tests cover separate processes. tests/gpu/test_honest.py does the
+same for every rung on a GPU, and the study tests/cheats/honest.toml in separate processes.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ RUNS = 50
 
 
 def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
-    """What a worker would report."""
+    """Do a worker's job, in place of `run_job`."""
     return decoded(encoded(worker.measure(job, folder)))
 
 
 def trained_here(
     problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float, curve_steps: int = 0
 ) -> dict[int | None, OracleRun]:
-    """What the oracle's processes would answer."""
+    """Train the oracle, in place of `compute_all`."""
     return {run: compute(problem, dataset, run, budget_s, curve_steps) for run in runs}
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a run do everything here, without a process of its own for anything."""
+    """Make a run do everything in this process."""
     monkeypatch.setattr(runner, "run_job", in_this_process)
     monkeypatch.setattr(runner, "compute_all", trained_here)
     monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
@@ -45,14 +45,16 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])
-def test_no_honest_stage_is_flagged(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_correct_stage_is_rejected(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_in_this_process(monkeypatch)
     flagged = {}
     for seed in range(RUNS):
         salt = secrets.randbits(31)
         folder = tmp_path / str(seed)
         folder.mkdir()
-        problem = small_problem(hidden=hidden, batch_size=16, seed=seed)  # 32 steps: more than first updates have
+        problem = small_problem(
+            hidden=hidden, batch_size=16, seed=seed
+        )  # 32 steps: more than first updates are checked on
         (stage,) = prepare(folder, NUMPY, problem=problem, salt=salt).run(Watcher()).stages
         assert len(stage.checks) > 5
         if stage.status != "passed":
@@ -60,7 +62,7 @@ def test_no_honest_stage_is_flagged(hidden: tuple[int, ...], tmp_path: Path, mon
     assert flagged == {}
 
 
-def test_the_study_for_a_gpu_has_as_many_runs_of_every_stage() -> None:
+def test_the_study_for_a_gpu_has_the_same_number_of_runs() -> None:
     plan = read_study(Path(__file__).with_name("honest.toml"), "", "")
     assert [point.values["seed"] for point in plan.points] == list(range(RUNS))
     assert {point.settings["stages"] for point in plan.points} == {"all"}

@@ -1,4 +1,4 @@
-"""A bounded fuzz run, from a seed of its own each time; `python -m tests.fuzz idx 1000000` is a long one."""
+"""A short fuzz run with a new seed each time; `python -m tests.fuzz idx 1000000` is a long one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fuzz.targets import FILES, run
 @pytest.mark.parametrize(
     ("target", "count"), [("idx", 20_000), ("results", 1_500), ("command-line", 400), ("toml", 400), ("study", 1_500)]
 )
-def test_whatever_is_read_is_answered_or_refused_in_a_line(
+def test_every_input_is_accepted_or_refused_in_one_line(
     target: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What holds for every input: what was written is read again, and what is out of range is refused."""
+"""Properties of all inputs: written data is read back, and values out of range are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 
 @ROUND
 @given(array=arrays.arrays(np.uint8, SHAPES), gz=st.booleans())
-def test_an_idx_file_is_read_as_it_was_written(array: NDArray[np.uint8], gz: bool) -> None:
+def test_an_idx_file_is_read_back_as_written(array: NDArray[np.uint8], gz: bool) -> None:
     header = np.array([0x800 + array.ndim, *array.shape], ">u4").tobytes()
     raw = header + array.tobytes()
     found = parse_idx(gzip.compress(raw) if gz else raw, "file", array.ndim)
@@ -44,7 +44,7 @@ def test_an_idx_file_is_read_as_it_was_written(array: NDArray[np.uint8], gz: boo
     curve=st.lists(st.tuples(st.integers(1, 10**6), st.one_of(FINITE, st.none())), max_size=3),
     reason=st.one_of(TEXT, st.none()),
 )
-def test_results_are_read_as_they_were_saved(
+def test_results_are_read_back_as_saved(
     what: str, errors: list[float | None], curve: list[tuple[int, float | None]], reason: str | None
 ) -> None:
     points = [LossPoint(epoch, loss, None) for epoch, loss in curve]
@@ -58,7 +58,7 @@ def test_results_are_read_as_they_were_saved(
 
 @ROUND
 @given(loss=st.floats(), accuracy=st.one_of(st.floats(), st.integers(-5, 5)), kind=st.sampled_from([float, np.float32]))
-def test_a_worker_s_numbers_arrive_whatever_they_are(loss: float, accuracy: float, kind: type) -> None:
+def test_a_workers_numbers_arrive_unchanged(loss: float, accuracy: float, kind: type) -> None:
     with np.errstate(over="ignore"):
         sent = EpochMetrics(kind(loss), kind(accuracy))
     found = decoded(encoded(JobResult(metrics={3: sent}))).metrics[3]
@@ -72,7 +72,7 @@ def test_a_worker_s_numbers_arrive_whatever_they_are(loss: float, accuracy: floa
     rate=st.floats(),
     hidden=st.lists(st.integers(), max_size=3),
 )
-def test_a_problem_is_possible_or_refused_in_a_line(whole: dict[str, int], rate: float, hidden: list[int]) -> None:
+def test_a_problem_is_accepted_or_refused_in_one_line(whole: dict[str, int], rate: float, hidden: list[int]) -> None:
     seed, others = whole["seed"], [whole[name] for name in ("batch_size", "epochs", "metrics_every")]
     possible = min([*others, *hidden]) >= 1 and seed >= 0 and 0 < rate < math.inf
     if possible:

@@ -4,7 +4,7 @@
 // A warp that keeps a tile of the weights: from dlogits to new weights, which it publishes for the forward warps.
 class BackwardWarp {
   public:
-    __device__ BackwardWarp(Shared& shared, const Epoch& epoch, Classes classes)
+    __device__ BackwardWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP),
           tile(epoch.first_tile(rank_in_cluster()) + warp),
           has_tile(tile < epoch.first_tile(rank_in_cluster() + 1)) {}
@@ -66,7 +66,7 @@ class BackwardWarp {
             columns.upper[lane] = make_uint2(upper.high, upper.low);
             if (classes.has_lower) columns.lower[lane] = make_uint2(lower.high, lower.low);
         }
-        tell_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
+        signal_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
     }
 
     // Applies copy(register, stored) to every weight and bias of this warp's features.
@@ -75,8 +75,8 @@ class BackwardWarp {
         if (!has_tile) return;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            const int feature = EDGE * tile + i / 4 * TILE + lane % 4 * 2 + i % 2;
-            const int row = lane / 4 + (i / 2 % 2) * TILE;
+            const int feature = EDGE * tile + i / 4 * HALF_EDGE + lane % 4 * 2 + i % 2;
+            const int row = lane / 4 + (i / 2 % 2) * HALF_EDGE;
             if (row >= classes.count) continue;
             if (feature < epoch.inputs) copy(weights[i / 4][i % 4], epoch.weight[feature * classes.count + row]);
             if (feature == epoch.inputs) copy(weights[i / 4][i % 4], epoch.bias[row]);
@@ -84,7 +84,7 @@ class BackwardWarp {
     }
 
     Shared& shared;
-    const Epoch& epoch;
+    const EpochArguments& epoch;
     const Classes classes;
     const int warp, lane;
     const int tile;  // of features, this warp's own

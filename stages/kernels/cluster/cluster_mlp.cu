@@ -44,13 +44,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     if (threadIdx.x < HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
     write_before_fetches();
     __syncthreads();
-    Epoch epoch(block, images, labels, steps, learning_rate);
+    MlpEpoch epoch(block, images, labels, steps, learning_rate);
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
     if (threadIdx.x == 0) epoch.begin();
     wait_for_cluster();  // nobody sends to a block that has not begun
     epoch.fetch_images(0);
     for (int step = 0; step < steps; ++step) {
-        if (CREWS > 1) block.find_place(step);  // elsewhere there are registers enough
+        if (WARP_GROUPS > 1) block.find_place(step);  // elsewhere there are registers enough
         epoch.train(step, with_totals);
     }
     epoch.end();
@@ -59,9 +59,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     // In the first block, where logits were: every such warp's.
     double2* all = block.at<double2>(plan.logits);
     if (epoch.has_head() && block.lane == 0) {
-        const unsigned there = address_in(shared_address(&all[block.rank * HEAD_WARPS + block.crew_warp]), 0);
-        store_in(there, own_totals[block.crew_warp].x);
-        store_in(there + sizeof(double), own_totals[block.crew_warp].y);
+        const unsigned there = address_in(shared_address(&all[block.rank * HEAD_WARPS + block.warp_in_group]), 0);
+        store_in(there, own_totals[block.warp_in_group].x);
+        store_in(there + sizeof(double), own_totals[block.warp_in_group].y);
     }
     wait_for_cluster();
     if (block.rank == 0 && threadIdx.x == 0) {

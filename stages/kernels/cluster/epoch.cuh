@@ -4,7 +4,7 @@
 #include "cluster/fragments.cuh"
 
 constexpr int BLOCKS = 16;  // of the cluster; more than 8 have to be asked for
-constexpr int MOST_PAIRS = BLOCKS * TILE / EDGE;  // of tiles, in a batch
+constexpr int MOST_PAIRS = BLOCKS * HALF_EDGE / EDGE;  // of tiles, in a batch
 constexpr int MOST_TILES = 4;  // of features, in a block
 constexpr int BACKWARD_WARPS = MOST_TILES;
 constexpr int FORWARD_WARPS = MOST_PAIRS;
@@ -32,7 +32,7 @@ struct Columns {
 struct alignas(128) Batch {
     uint4 images[MOST_TILES * MOST_PAIRS * WARP];
     uint4 grams[MOST_PAIRS * WARP];  // of its own images with all those of the batch before
-    int labels[TILE];                // of its own images
+    int labels[HALF_EDGE];                // of its own images
 };
 
 struct Shared {
@@ -60,13 +60,13 @@ struct Shared {
 constexpr int SHARED_BYTES = 212 * 1024;
 static_assert(sizeof(Shared) <= SHARED_BYTES);
 
-// Two neighbouring columns of the classes that a lane has: the addresses of a mailbox, as send wants them.
-struct Mailbox {
+// Two neighbouring columns of the classes that a lane has: the addresses of a remote_buffer, as send wants them.
+struct RemoteBuffer {
     unsigned upper, lower, barrier;
 };
 
-// The mailbox in another block that is where these are in this one.
-__device__ inline Mailbox mailbox_at(unsigned distance, Columns& columns, Barrier& barrier) {
+// The remote_buffer in another block that is where these are in this one.
+__device__ inline RemoteBuffer remote_buffer_at(unsigned distance, Columns& columns, Barrier& barrier) {
     const int lane = threadIdx.x % WARP;
     return {shared_address(&columns.upper[lane]) + distance, shared_address(&columns.lower[lane]) + distance,
             shared_address(&barrier) + distance};
@@ -79,22 +79,22 @@ struct Classes {
     __device__ explicit Classes(int classes) : count(classes) {
         const int row = threadIdx.x % WARP / 4;
         has_upper = row < classes;
-        has_lower = row + TILE < classes;
+        has_lower = row + HALF_EDGE < classes;
     }
 
-    __device__ int bytes() const { return TILE * count * 4; }  // of one Columns, without rows that are no class
+    __device__ int bytes() const { return HALF_EDGE * count * 4; }  // of one Columns, without rows that are no class
 
-    // To several boxes at once, since the branches cost more than the sending.
+    // To several buffers at once, since the branches cost more than the sending.
     template <int COUNT>
-    __device__ void send_to(const Mailbox (&boxes)[COUNT], const uint2 (&upper)[COUNT],
+    __device__ void send_to(const RemoteBuffer (&buffers)[COUNT], const uint2 (&upper)[COUNT],
                             const uint2 (&lower)[COUNT]) const {
         if (has_upper) {
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) send(boxes[i].upper, boxes[i].barrier, upper[i]);
+            for (int i = 0; i < COUNT; ++i) send(buffers[i].upper, buffers[i].barrier, upper[i]);
         }
         if (has_lower) {
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) send(boxes[i].lower, boxes[i].barrier, lower[i]);
+            for (int i = 0; i < COUNT; ++i) send(buffers[i].lower, buffers[i].barrier, lower[i]);
         }
     }
 
@@ -114,7 +114,7 @@ struct Classes {
 };
 
 // What a launch is given; the kernel's comment explains it.
-struct Epoch {
+struct EpochArguments {
     const uint4 *images, *grams;
     const int *labels, *ready;
     float *weight, *bias;

@@ -4,7 +4,7 @@
 // A thread that has the next batches brought into shared memory, each as soon as there is room for it.
 class FetchWarp {
   public:
-    __device__ FetchWarp(Shared& shared, const Epoch& epoch)
+    __device__ FetchWarp(Shared& shared, const EpochArguments& epoch)
         : shared(shared), epoch(epoch), rank(rank_in_cluster()), first(epoch.first_tile(rank)),
           tiles(epoch.first_tile(rank + 1) - first) {}
 
@@ -25,13 +25,13 @@ class FetchWarp {
         expect_bytes(fetched, pixels + (has_head ? grams + static_cast<int>(sizeof(batch.labels)) : 0));
         if (tiles > 0) fetch(batch.images, fetched, epoch.images + from, pixels);
         if (!has_head) return;
-        fetch(batch.labels, fetched, epoch.labels + (step * 2 * epoch.pairs + rank) * TILE, sizeof(batch.labels));
+        fetch(batch.labels, fetched, epoch.labels + (step * 2 * epoch.pairs + rank) * HALF_EDGE, sizeof(batch.labels));
         if (step == 0) return;
         wait_for_flag(epoch.ready + step - 1, epoch.number);
         fetch(batch.grams, fetched, epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * row, grams);
     }
 
     Shared& shared;
-    const Epoch& epoch;
+    const EpochArguments& epoch;
     const int rank, first, tiles;
 };

@@ -5,7 +5,7 @@
 class ForwardWarp {
   public:
     // Another order of the warps in each block, lest all send to the same one at once.
-    __device__ ForwardWarp(Shared& shared, const Epoch& epoch, Classes classes)
+    __device__ ForwardWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()), lane(threadIdx.x % WARP),
           pair((threadIdx.x / WARP + rank) % MOST_PAIRS),
           to_owners{distance_to(2 * pair, &shared), distance_to(2 * pair + 1, &shared)} {}
@@ -16,7 +16,7 @@ class ForwardWarp {
             shared.wait_for_batch(step);
             wait_for_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
             if (pair < epoch.pairs) forward(parity, shared.batches[step % STAGES].images + pair * WARP);
-            if (step + 2 < epoch.steps) tell_warps(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
+            if (step + 2 < epoch.steps) signal_warps(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
             shared.leave_batch(step);
         }
     }
@@ -36,18 +36,18 @@ class ForwardWarp {
             multiply_add(sums[0][1], lower, x.x, x.y);
             multiply_add(sums[1][1], lower, x.z, x.w);
         }
-        const auto mailbox = [&](int half) {
-            return mailbox_at(to_owners[half], shared.partial_logits[parity][rank], shared.logits_are_in[parity]);
+        const auto remote_buffer = [&](int half) {
+            return remote_buffer_at(to_owners[half], shared.partial_logits[parity][rank], shared.logits_are_in[parity]);
         };
         const auto logits = [&](int half, int classes) {
             const float(&sum)[4] = sums[half][classes];
             return make_uint2(__float_as_uint(sum[0] + sum[2]), __float_as_uint(sum[1] + sum[3]));
         };
-        classes.send_to<2>({mailbox(0), mailbox(1)}, {logits(0, 0), logits(1, 0)}, {logits(0, 1), logits(1, 1)});
+        classes.send_to<2>({remote_buffer(0), remote_buffer(1)}, {logits(0, 0), logits(1, 0)}, {logits(0, 1), logits(1, 1)});
     }
 
     Shared& shared;
-    const Epoch& epoch;
+    const EpochArguments& epoch;
     const Classes classes;
     const int rank, lane;
     const int pair;               // of tiles of images, this warp's own

@@ -3,7 +3,7 @@
 
 constexpr int WARP = 32;
 constexpr int EDGE = 16;  // rows and columns of a left factor
-constexpr int TILE = 8;   // columns of a right factor, and of the product
+constexpr int HALF_EDGE = 8;   // columns of a right factor, and of the product
 
 // A warp's product c (16, 8) += a (16, 16) b (16, 8), float16 factors, float32 sums; fragments are those of PTX's
 // mma.m16n8k16. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8 in columns 2t, 2t+1, 2t, 2t+1; a holds rows g,

@@ -5,7 +5,7 @@
 // that each can send to its share of the blocks without waiting once more.
 class HeadWarp {
   public:
-    __device__ HeadWarp(Shared& shared, const Epoch& epoch, Classes classes)
+    __device__ HeadWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()),
           warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {
         for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
@@ -85,7 +85,7 @@ class HeadWarp {
 
     // DLOGIT_SCALE * (probs - onehot).
     __device__ void dlogits_of(const ImageSoftmax& softmax, const int (&labels)[2], float (&dlogits)[4]) {
-        const int upper = lane / 4, lower = upper + TILE;
+        const int upper = lane / 4, lower = upper + HALF_EDGE;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             // Good to two units in the last place here, where the sum is from 1 to 16, and far quicker than `/`.
@@ -97,19 +97,19 @@ class HeadWarp {
 
     __device__ void send_dlogits(int parity, const float (&dlogits)[4]) {
         const Halves upper = halves_of(dlogits[0], dlogits[1]), lower = halves_of(dlogits[2], dlogits[3]);
-        Mailbox boxes[SHARE];
+        RemoteBuffer buffers[SHARE];
         uint2 uppers[SHARE], lowers[SHARE];
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            boxes[i] = mailbox_at(to_blocks[i], shared.dlogits[parity][rank], shared.dlogits_are_in[parity]);
+            buffers[i] = remote_buffer_at(to_blocks[i], shared.dlogits[parity][rank], shared.dlogits_are_in[parity]);
             uppers[i] = make_uint2(upper.high, upper.low);
             lowers[i] = make_uint2(lower.high, lower.low);
         }
-        classes.send_to(boxes, uppers, lowers);
+        classes.send_to(buffers, uppers, lowers);
     }
 
     Shared& shared;
-    const Epoch& epoch;
+    const EpochArguments& epoch;
     const Classes classes;
     const int rank, warp, lane;
     unsigned to_blocks[SHARE];

@@ -26,7 +26,7 @@ __device__ inline void put(Matrix& matrix, float2 two, int lane) {
 // halves, another matrix, `next` further on. This lane's row, of the upper rows or of those.
 __device__ inline const void* row_of(const Matrix* matrix, bool is_lower, int next, int lane) {
     const unsigned* words = HALVES == 2 ? matrix->halves[is_lower ? HALVES - 1 : 0] : matrix[is_lower ? next : 0].halves[0];
-    return words + lane % TILE * (TILE / 2);
+    return words + lane % HALF_EDGE * (HALF_EDGE / 2);
 }
 
 // Four 8 by 8 matrices of halves. Each lane is given the address of one of their 32 rows of 16 bytes, and gets its two
@@ -59,8 +59,8 @@ __device__ inline void send(unsigned address, unsigned barrier, uint4 bytes) {
 }
 
 // A barrier of the cluster in two halves, which orders no stores: whoever has heard it may overwrite what all had read.
-__device__ inline void tell_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-__device__ inline void hear_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+__device__ inline void signal_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void await_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 // A pair of float16.
 __device__ inline float2 numbers_of(unsigned pair) {

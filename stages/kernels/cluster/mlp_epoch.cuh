@@ -6,9 +6,9 @@
 #include "cluster/mlp_warpgroups.cuh"
 
 // The phases of a step in order, and what has to be waited for between them.
-class Epoch {
+class MlpEpoch {
   public:
-    __device__ Epoch(const Block& block, const uint4* images, const int* labels, int steps, float learning_rate)
+    __device__ MlpEpoch(const Block& block, const uint4* images, const int* labels, int steps, float learning_rate)
         : block(block), images(images), steps(steps), rate(learning_rate / plan.batch / GRADIENT_SCALE),
           first(block), head(block, labels) {}
 
@@ -16,7 +16,7 @@ class Epoch {
     // own should be scale times stored.
     template <class Copy>
     __device__ void copy_parameters(float* parameters, Copy copy) {
-        if constexpr (BY_WARPGROUPS) {
+        if constexpr (BY_WGMMA) {
             first.copy_weights(parameters, copy);
         } else {
             float2* weights = block.at<float2>(plan.layers[0].weights) + block.lane;
@@ -40,10 +40,10 @@ class Epoch {
         publish_barriers();
 #pragma unroll
         for (int index = 0; index <= LAST; ++index) {
-            for (int i = 0; i < (index == LAST ? 1 : index == 0 ? CREWS : PORTIONS); ++i) {
+            for (int i = 0; i < (index == LAST ? 1 : index == 0 ? WARP_GROUPS : PORTIONS); ++i) {
                 expect_bytes(barriers.parts[index][i], bytes_of_parts(index));
             }
-            for (int i = 0; i < (index == LAST ? CREWS : PORTIONS); ++i) {
+            for (int i = 0; i < (index == LAST ? WARP_GROUPS : PORTIONS); ++i) {
                 expect_bytes(barriers.doutputs[index][i], bytes_of_doutputs(index, i));
             }
         }
@@ -65,40 +65,40 @@ class Epoch {
         if (has_head()) head.load(step);
         wait_for(block.barriers.fetched[parity], step / 2 % 2);
         // Others may still be reading what they received in the last step.
-        const auto wait_to_send = [&] { if (step > 0) hear_cluster(); };
-        if constexpr (BY_WARPGROUPS) {
+        const auto wait_to_send = [&] { if (step > 0) await_cluster(); };
+        if constexpr (BY_WGMMA) {
             first.forward(batch, wait_to_send);
             fetch_images(step + 1);
-            if (step > 0 && block.crew == 0) update_classes();
+            if (step > 0 && block.warp_group == 0) update_classes();
         } else {
             forward_first(block, batch, wait_to_send);
         }
-        if (SPLIT > 1) receive(block.barriers.parts[0][block.crew], bytes_of_parts(0));
+        if (SPLIT > 1) receive(block.barriers.parts[0][block.warp_group], bytes_of_parts(0));
         block.meet();
-        if (CREWS > 1 && step > 0 && block.crew == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
+        if (WARP_GROUPS > 1 && step > 0 && block.warp_group == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
         collect<0>(block, 0);
         block.meet();
         forward_from<0>();
-        if (CREWS == 1) fetch_images(step + 1);  // while all wait for logits
+        if (WARP_GROUPS == 1) fetch_images(step + 1);  // while all wait for logits
 
-        if (block.has_head() && block.crew == block.head_crew()) {
+        if (block.has_head() && block.warp_group == block.head_warp_group()) {
             receive(block.barriers.parts[LAST][0], bytes_of_parts(LAST));
             if (has_head()) head.run();
             block.meet();
             head.share();
-            if (with_totals && has_head()) head.add_to_totals(block.totals[block.crew_warp]);
+            if (with_totals && has_head()) head.add_to_totals(block.totals[block.warp_in_group]);
         }
-        receive_doutputs(LAST, block.crew);
-        if constexpr (BY_WARPGROUPS) backward_by_crews(batch);
+        receive_doutputs(LAST, block.warp_group);
+        if constexpr (BY_WGMMA) backward_by_warp_groups(batch);
         else backward_from<LAST>(batch);
         __syncthreads();
-        tell_cluster();
+        signal_cluster();
     }
 
     __device__ void end() {
-        hear_cluster();
-        if constexpr (BY_WARPGROUPS) {
-            if (block.crew == 0) update_classes();
+        await_cluster();
+        if constexpr (BY_WGMMA) {
+            if (block.warp_group == 0) update_classes();
             else wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
             block.meet();
         }
@@ -106,7 +106,7 @@ class Epoch {
 
     // Whether this warp has some of the block's softmax.
     __device__ bool has_head() const {
-        return block.has_head() && block.crew == block.head_crew() && block.crew_warp < HEAD_WARPS;
+        return block.has_head() && block.warp_group == block.head_warp_group() && block.warp_in_group < HEAD_WARPS;
     }
 
   private:
@@ -148,19 +148,19 @@ class Epoch {
         }
     }
 
-    // One hidden layer, two crews: what the first crew's images add to the first layer's update is added while the second
-    // crew's doutputs are on their way.
-    __device__ void backward_by_crews(const uint4* batch) {
+    // One hidden layer, two warp groups: what the first warp_group's images add to the first layer's update is added while the second
+    // warp_group's doutputs are on their way.
+    __device__ void backward_by_warp_groups(const uint4* batch) {
         backward<LAST>(block, 0);
         block.meet();
         share<0>(block, 0);
-        tell_warps(CREW_IS_BACK + block.crew, THREADS);
+        signal_warps(WARP_GROUP_HAS_SHARED + block.warp_group, THREADS);
         FirstLayer::Sums sums = {};
-        if (block.crew == 1) wait_for_warps(CREW_IS_BACK, THREADS);
+        if (block.warp_group == 1) wait_for_warps(WARP_GROUP_HAS_SHARED, THREADS);
         receive_doutputs(0, 0);
         first.add(batch, 0, sums);
-        if (block.crew == 0) {
-            wait_for_warps(CREW_IS_BACK + 1, THREADS);
+        if (block.warp_group == 0) {
+            wait_for_warps(WARP_GROUP_HAS_SHARED + 1, THREADS);
             update_biases<0>(block, rate);
         }
         receive_doutputs(0, 1);
@@ -168,24 +168,24 @@ class Epoch {
         first.subtract(sums, WEIGHT_SCALE * rate);
     }
 
-    // What a step leaves to the first crew, for when that waits for the next step's parts; before it has outputs again, and
-    // before either crew multiplies by the classes' weights.
+    // What a step leaves to the first warp_group, for when that waits for the next step's parts; before it has outputs again, and
+    // before either warp_group multiplies by the classes' weights.
     __device__ void update_classes() {
         update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
         update_biases<LAST>(block, rate);
-        tell_warps(CLASSES_ARE_UPDATED, THREADS);
+        signal_warps(CLASSES_ARE_UPDATED, THREADS);
     }
 
     // Waits for a step's messages, and expects as many in the next one.
     __device__ void receive(Barrier& barrier, int bytes) {
         wait_for(barrier, parity);
-        if (block.is_first_of_crew()) expect_bytes(barrier, bytes);
+        if (block.is_first_of_warp_group()) expect_bytes(barrier, bytes);
     }
 
-    // Those of a portion, which any crew may wait for.
+    // Those of a portion, which any warp_group may wait for.
     __device__ void receive_doutputs(int index, int portion) {
         wait_for(block.barriers.doutputs[index][portion], parity);
-        if (block.crew == portion / TURNS && block.is_first_of_crew()) {
+        if (block.warp_group == portion / TURNS && block.is_first_of_warp_group()) {
             expect_bytes(block.barriers.doutputs[index][portion], bytes_of_doutputs(index, portion));
         }
     }
@@ -199,13 +199,13 @@ class Epoch {
     __device__ static int bytes_of_parts(int index) {
         constexpr int PART = WARP * sizeof(Part);
         if (index == LAST) return BLOCKS * PART;
-        return (index == 0 ? (SPLIT - 1) * WAYS * CREW_PAIRS : BLOCKS * TURN_PAIRS) * slots_of(index) * PART;
+        return (index == 0 ? (SPLIT - 1) * WAYS * PAIRS_OF_GROUP : BLOCKS * TURN_PAIRS) * slots_of(index) * PART;
     }
 
     // Without the block's own.
     __device__ int bytes_of_doutputs(int index, int portion) const {
-        const bool own = block.has_head() && portion == block.head_crew();
-        if (index == LAST) return (2 * CREW_PAIRS - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
+        const bool own = block.has_head() && portion == block.head_warp_group();
+        if (index == LAST) return (2 * PAIRS_OF_GROUP - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
         const int senders = index == 0 ? SPLIT - 1 : BLOCKS - 1;
         return senders * slots_of(index) * 2 * TURN_PAIRS * static_cast<int>(sizeof(Matrix));
     }

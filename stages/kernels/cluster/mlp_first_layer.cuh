@@ -12,11 +12,11 @@ constexpr int STRIP_PAIRS = PAIRS > 4 ? 4 : PAIRS > 1 ? 2 : 1;
 constexpr int STRIP_TILES = 4;  // of features that a warp multiplies by the same doutputs
 
 // From a feature's eight to the next eight of a batch's pixels, and from a chunk of images to the next, in uint4.
-constexpr int NEXT_FEATURES = 2 * PAIRS * TILE, NEXT_IMAGES = TILE;
+constexpr int NEXT_FEATURES = 2 * PAIRS * HALF_EDGE, NEXT_IMAGES = HALF_EDGE;
 
 // This lane's row of the four matrices of sixteen features by sixteen images.
 __device__ inline int row_of_four(int lane, int right, int lower) {
-    return right * NEXT_FEATURES + lower * NEXT_IMAGES + lane % TILE;
+    return right * NEXT_FEATURES + lower * NEXT_IMAGES + lane % HALF_EDGE;
 }
 
 // How many left factors a warp has of them, and chunks in each.

@@ -5,14 +5,14 @@
 // for all.
 template <int INDEX>
 __device__ void collect(const Block& block, int turn) {
-    constexpr int OWN_PAIRS = INDEX == 0 ? CREW_PAIRS : TURN_PAIRS;
+    constexpr int OWN_PAIRS = INDEX == 0 ? PAIRS_OF_GROUP : TURN_PAIRS;
     constexpr Layer layer = plan.layers[INDEX];
     constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
     constexpr float SCALE = 1.0f / (INDEX == 0 ? WEIGHT_SCALE : WEIGHT_SCALE * OUTPUT_SCALE);
     deal_out<layer.slots * OWN_PAIRS>(block, [&](int task) {
         const int slot = task / OWN_PAIRS, at = slot * PAIRS + block.first_pair(turn) + task % OWN_PAIRS;
         const Part* parts = block.at<Part>(layer.exchange) + at * WARP + block.lane;
-        const float bias = block.at<float>(layer.biases)[slot * TILE + block.lane / 4];
+        const float bias = block.at<float>(layer.biases)[slot * HALF_EDGE + block.lane / 4];
         float4 sum = parts[0].numbers();
 #pragma unroll
         for (int sender = 1; sender < SENDERS; ++sender) {
@@ -164,13 +164,13 @@ __device__ void share(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX];
     constexpr int READERS = INDEX == 0 ? SPLIT : BLOCKS;
     constexpr int ROWS_OF_PAIR = 2 * sizeof(Matrix) / sizeof(uint4), ROWS = TURN_PAIRS * ROWS_OF_PAIR;
-    const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.crew_warp % READERS;
+    const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.warp_in_group % READERS;
     if (reader == block.rank) return;
     const unsigned barrier = address_in(shared_address(&block.barriers.doutputs[INDEX][block.portion(turn)]), reader);
     for (int slot = 0; slot < layer.slots; ++slot) {
         const uint4* own = block.at<uint4>(layer.exchange) +
                            (block.received_as<INDEX>(slot) * PAIRS + block.first_pair(turn)) * ROWS_OF_PAIR;
-        for (int i = block.crew_warp / READERS * WARP + block.lane; i < ROWS; i += CREW_WARPS / READERS * WARP) {
+        for (int i = block.warp_in_group / READERS * WARP + block.lane; i < ROWS; i += WARPS_OF_GROUP / READERS * WARP) {
             send(address_in(shared_address(own + i), reader), barrier, own[i]);
         }
     }
@@ -212,8 +212,8 @@ __device__ void update_biases(const Block& block, float rate) {
     constexpr Layer layer = plan.layers[INDEX];
     constexpr unsigned ONES = 0x3c003c00;  // two float16
     // By the last warps, since the first have more to do than others.
-    for (int slot = CREW_WARPS - 1 - block.crew_warp; slot < (INDEX == LAST ? CLASS_CHUNKS : layer.slots);
-         slot += CREW_WARPS) {
+    for (int slot = WARPS_OF_GROUP - 1 - block.warp_in_group; slot < (INDEX == LAST ? CLASS_CHUNKS : layer.slots);
+         slot += WARPS_OF_GROUP) {
         const int chunk = INDEX == LAST ? slot : block.received_as<INDEX>(slot);
         const Matrix* doutputs = block.at<Matrix>(layer.exchange) + chunk * 2 * PAIRS + block.right();
         float sums[2][4] = {};  // chains
@@ -224,6 +224,6 @@ __device__ void update_biases(const Block& block, float rate) {
             multiply_add(sums[pair % 2], factor, ONES, ONES);
         }
         const float sum = sums_of(sums[0], 0).x + sums_of(sums[1], 0).x;
-        if (block.lane % 4 == 0) block.at<float>(layer.biases)[slot * TILE + block.lane / 4] -= rate * sum;
+        if (block.lane % 4 == 0) block.at<float>(layer.biases)[slot * HALF_EDGE + block.lane / 4] -= rate * sum;
     }
 }

@@ -7,8 +7,8 @@ __device__ void copy_layers(const Block& block, float* parameters, Copy copy) {
     const int row = block.lane / 4, column = block.lane % 4 * 2;
 #pragma unroll 1
     for (int i = block.warp; i < below.slots * layer.chunks; i += WARPS) {
-        const int unit = i % layer.chunks * TILE + row;
-        const int input = (i / layer.chunks * BLOCKS + block.rank) * TILE + column;
+        const int unit = i % layer.chunks * HALF_EDGE + row;
+        const int input = (i / layer.chunks * BLOCKS + block.rank) * HALF_EDGE + column;
         Weights& weights = block.at<Weights>(layer.weights)[i];
         float2 own = weights.values[block.lane];
         float* stored = parameters + layer.weights_begin + input * layer.units + unit;
@@ -23,8 +23,8 @@ __device__ void copy_layers(const Block& block, float* parameters, Copy copy) {
 template <int INDEX, class Copy>
 __device__ void copy_biases(const Block& block, float* parameters, Copy copy) {
     constexpr Layer layer = plan.layers[INDEX];
-    for (int i = threadIdx.x; i < (INDEX == LAST ? CLASS_CHUNKS : layer.slots) * TILE; i += THREADS) {
-        const int chunk = INDEX == LAST ? i / TILE : i / TILE * BLOCKS + block.rank, unit = chunk * TILE + i % TILE;
+    for (int i = threadIdx.x; i < (INDEX == LAST ? CLASS_CHUNKS : layer.slots) * HALF_EDGE; i += THREADS) {
+        const int chunk = INDEX == LAST ? i / HALF_EDGE : i / HALF_EDGE * BLOCKS + block.rank, unit = chunk * HALF_EDGE + i % HALF_EDGE;
         float& stored = parameters[layer.biases_begin + unit];
         if (unit < layer.units) copy(block.at<float>(layer.biases)[i], stored, 1.0f);
     }
@@ -35,8 +35,8 @@ __device__ void copy_biases(const Block& block, float* parameters, Copy copy) {
 template <class Copy>
 __device__ void copy_first(const Block& block, float* parameters, int features, int chunk, float2& own, Copy copy) {
     constexpr Layer layer = plan.layers[0];
-    const int unit = (chunk / SPLIT * BLOCKS + block.owner_in_group(chunk)) * TILE + block.lane / 4;
-    const int feature = (2 * block.member() * TILES + features) * TILE + block.lane % 4 * 2;
+    const int unit = (chunk / SPLIT * BLOCKS + block.owner_in_group(chunk)) * HALF_EDGE + block.lane / 4;
+    const int feature = (2 * block.member() * TILES + features) * HALF_EDGE + block.lane % 4 * 2;
     if (unit >= layer.units) return;
     float* stored = parameters + layer.weights_begin + feature * layer.units + unit;
     if (feature < plan.inputs) copy(own.x, stored[0], WEIGHT_SCALE);

@@ -41,7 +41,7 @@ struct Layer {
 // them once their softmax has read what lay there; and the next step's parts wait for the cluster.
 struct Plan {
     int bytes;  // of shared memory
-    int depth, inputs, batch;
+    int layer_count, inputs, batch;
     int pairs;               // of chunks of eight images
     int split, ways;         // features divided among so many blocks, a group, and within a block so many warps
     int tiles, group_tiles;  // of sixteen features, in a block and in a group
@@ -59,7 +59,7 @@ struct Plan {
 #endif
 constexpr Plan plan = {PLAN};
 constexpr int PAIRS = plan.pairs, SPLIT = plan.split, WAYS = plan.ways, TILES = plan.tiles;
-constexpr int LAST = plan.depth - 1;  // layer
+constexpr int LAST = plan.layer_count - 1;  // layer
 constexpr int GROUP_CHUNKS = plan.layers[0].slots * SPLIT;
 
 // Of the chunks of units whose halves, or whose only numbers, fill the sixteen rows of a left factor.
@@ -67,22 +67,22 @@ constexpr int ROW_CHUNKS = 2 / HALVES;
 
 // Where the first layer's passes are for warpgroups, which multiply faster than single warps do, of the size that there are
 // instructions for here: eight chunks of units by 16 chunks of images and 26 of features.
-constexpr bool BY_WARPGROUPS = HAS_WARPGROUPS && plan.depth == 2 && GROUP_CHUNKS == 8 && PAIRS == 8 && TILES == 13;
+constexpr bool BY_WGMMA = HAS_WGMMA && plan.layer_count == 2 && GROUP_CHUNKS == 8 && PAIRS == 8 && TILES == 13;
 
-// Warps work in crews, each with a share of the batch's images, so that one waits for messages while another multiplies.
-constexpr int CREWS = BY_WARPGROUPS ? 2 : 1;
-constexpr int CREW_WARPS = WARPS / CREWS, CREW_PAIRS = PAIRS / CREWS;
+// Warps work in warp groups, each with a share of the batch's images, so that one waits for messages while another multiplies.
+constexpr int WARP_GROUPS = BY_WGMMA ? 2 : 1;
+constexpr int WARPS_OF_GROUP = WARPS / WARP_GROUPS, PAIRS_OF_GROUP = PAIRS / WARP_GROUPS;
 
 // Where messages between hidden layers are long, they come in turns, a half of the images each: one is multiplied while the
 // other is on its way. Of one half to a number they are not, and the barriers cost more than that gains.
-constexpr int TURNS = HALVES == 2 && plan.depth > 2 && PAIRS % 2 == 0 && plan.layers[1].slots > 1 ? 2 : 1;
-constexpr int TURN_PAIRS = CREW_PAIRS / TURNS;
-constexpr int PORTIONS = CREWS * TURNS;  // of a batch, a crew's images or a turn's: one of the two is 1
-// Names of barriers; the first two are each crew's, from here on.
+constexpr int TURNS = HALVES == 2 && plan.layer_count > 2 && PAIRS % 2 == 0 && plan.layers[1].slots > 1 ? 2 : 1;
+constexpr int TURN_PAIRS = PAIRS_OF_GROUP / TURNS;
+constexpr int PORTIONS = WARP_GROUPS * TURNS;  // of a batch, a warp_group's images or a turn's: one of the two is 1
+// Names of barriers; the first two are each warp_group's, from here on.
 enum {
-    CREW_MEETS = 1,
-    CREW_IS_BACK = CREW_MEETS + CREWS,
-    FIRST_CREW_HAS_BEGUN = CREW_IS_BACK + CREWS,
+    WARP_GROUP_MEETS = 1,
+    WARP_GROUP_HAS_SHARED = WARP_GROUP_MEETS + WARP_GROUPS,
+    FIRST_WARP_GROUP_HAS_BEGUN = WARP_GROUP_HAS_SHARED + WARP_GROUPS,
     CLASSES_ARE_UPDATED
 };
 
@@ -93,7 +93,7 @@ struct Barriers {
     Barrier fetched[2];  // a step's images, by its parity
 };
 
-constexpr int HEAD_WARPS = 4;  // of a crew, which have the softmax of a block's eight images
+constexpr int HEAD_WARPS = 4;  // of a warp_group, which have the softmax of a block's eight images
 using Totals = double2[HEAD_WARPS];  // summed loss and number right of each one's images
 
 // From a sender's logits to the next one's; one more than there are, so that they are not in the same banks.
@@ -105,7 +105,7 @@ struct Block {
     Barriers& barriers;
     Totals& totals;
     int rank, warp, lane;
-    int crew, crew_warp;  // this warp's
+    int warp_group, warp_in_group;  // this warp's
 
     __device__ Block(char* memory, Barriers& barriers, Totals& totals)
         : memory(memory), barriers(barriers), totals(totals) {
@@ -120,7 +120,7 @@ struct Block {
         asm("" : "+r"(block), "+r"(thread) : "r"(step));
         rank = block % BLOCKS;
         warp = thread / WARP % WARPS, lane = thread % WARP;
-        crew = warp / CREW_WARPS, crew_warp = warp % CREW_WARPS;
+        warp_group = warp / WARPS_OF_GROUP, warp_in_group = warp % WARPS_OF_GROUP;
     }
 
     // Of the four matrices that are loaded at once, the one whose row this lane has is of the right two, and a lower one.
@@ -143,18 +143,18 @@ struct Block {
         return INDEX == 0 ? slot * SPLIT + member() : slot * BLOCKS + rank;
     }
 
-    // Whether the images of this block's softmax are there, and which crew's they are.
+    // Whether the images of this block's softmax are there, and which warp_group's they are.
     __device__ bool has_head() const { return rank < 2 * PAIRS; }
-    __device__ int head_crew() const { return CREWS == 1 ? 0 : rank / (2 * CREW_PAIRS); }
+    __device__ int head_warp_group() const { return WARP_GROUPS == 1 ? 0 : rank / (2 * PAIRS_OF_GROUP); }
 
-    __device__ int portion(int turn) const { return crew + turn; }
-    __device__ int first_pair(int turn = 0) const { return crew * CREW_PAIRS + turn * TURN_PAIRS; }
-    __device__ bool is_first_of_crew() const { return threadIdx.x % (CREW_WARPS * WARP) == 0; }
+    __device__ int portion(int turn) const { return warp_group + turn; }
+    __device__ int first_pair(int turn = 0) const { return warp_group * PAIRS_OF_GROUP + turn * TURN_PAIRS; }
+    __device__ bool is_first_of_warp_group() const { return threadIdx.x % (WARPS_OF_GROUP * WARP) == 0; }
 
-    // A crew's __syncthreads.
+    // A warp_group's __syncthreads.
     __device__ void meet() const {
-        if (CREWS == 1) __syncthreads();
-        else wait_for_warps(CREW_MEETS + crew, CREW_WARPS * WARP);
+        if (WARP_GROUPS == 1) __syncthreads();
+        else wait_for_warps(WARP_GROUP_MEETS + warp_group, WARPS_OF_GROUP * WARP);
     }
 };
 
@@ -164,13 +164,13 @@ __device__ inline float2 sums_of(const float (&product)[4], int chunk) {
     return chunk == 0 ? float2{product[0], product[1]} : float2{product[2], product[3]};
 }
 
-// Deals tasks out to the warps of a crew.
+// Deals tasks out to the warps of a warp_group.
 template <int TASKS, class Work>
 __device__ void deal_out(const Block& block, Work work) {
-    constexpr int ROUNDS = (TASKS + CREW_WARPS - 1) / CREW_WARPS;
+    constexpr int ROUNDS = (TASKS + WARPS_OF_GROUP - 1) / WARPS_OF_GROUP;
 #pragma unroll(ROUNDS <= 2 ? ROUNDS : 1)
     for (int round = 0; round < ROUNDS; ++round) {
-        const int task = round * CREW_WARPS + block.crew_warp;
-        if (TASKS % CREW_WARPS == 0 || task < TASKS) work(task);
+        const int task = round * WARPS_OF_GROUP + block.warp_in_group;
+        if (TASKS % WARPS_OF_GROUP == 0 || task < TASKS) work(task);
     }
 }

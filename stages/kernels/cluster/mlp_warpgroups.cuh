@@ -7,7 +7,7 @@
 class FirstLayer {
   public:
     // As many warps as it takes have all units in the rows of their left factors, and several such sets of warps divide what
-    // these are multiplied by: images forward, a crew each; and features in the update, of which the last sets share some,
+    // these are multiplied by: images forward, a warp_group each; and features in the update, of which the last sets share some,
     // and update them alike, if there are too few.
     static constexpr int UNIT_WARPS = 8 / ROW_CHUNKS, SETS = WARPS / UNIT_WARPS;
     static constexpr int OWN_IMAGES = 8, OWN_FEATURES = (26 + SETS - 1) / SETS;  // chunks
@@ -24,17 +24,17 @@ class FirstLayer {
         write_before_fetches();
     }
 
-    // As forward_first. The second crew begins when the first has nearly all of its products: what one finishes is sent
+    // As forward_first. The second warp_group begins when the first has nearly all of its products: what one finishes is sent
     // while the other multiplies.
     template <class Wait>
     __device__ void forward(const uint4* images, Wait wait_to_send) const {
-        constexpr int LEFT = 3;  // tiles, when the second crew begins: as long as it takes to tell it
-        const bool multiplies = block.crew_warp < UNIT_WARPS;
+        constexpr int LEFT = 3;  // tiles, when the second warp_group begins: as long as it takes to tell it
+        const bool multiplies = block.warp_in_group < UNIT_WARPS;
         constexpr int NEXT_FACTOR = GROUP_CHUNKS * sizeof(Matrix), NEXT_X = NEXT_FEATURES * sizeof(uint4);
-        const auto weights = matrices_at(&factor(0, block.crew_warp / 4 * 4), NEXT_FACTOR, TILE * sizeof(uint4));
+        const auto weights = matrices_at(&factor(0, block.warp_in_group / 4 * 4), NEXT_FACTOR, HALF_EDGE * sizeof(uint4));
         const auto x = matrices_at(images + 2 * block.first_pair() * NEXT_IMAGES, NEXT_X, NEXT_IMAGES * sizeof(uint4));
         float sums[OWN_IMAGES][4] = {};
-        if (block.crew == 1) wait_for_warps(FIRST_CREW_HAS_BEGUN, THREADS);
+        if (block.warp_group == 1) wait_for_warps(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
         if (multiplies) {
             begin_products();
 #pragma unroll
@@ -44,17 +44,17 @@ class FirstLayer {
             }
             end_products();
             wait_for_products<1>();
-            if (block.crew == 0) tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
+            if (block.warp_group == 0) signal_warps(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
             wait_for_products<0>();
-        } else if (block.crew == 0) {
-            tell_warps(FIRST_CREW_HAS_BEGUN, THREADS);
+        } else if (block.warp_group == 0) {
+            signal_warps(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
         }
         wait_to_send();
         if (!multiplies) return;
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
             const int chunk = first_chunk() + c, owner = block.owner_in_group(chunk);
-            const unsigned barrier = address_in(shared_address(&block.barriers.parts[0][block.crew]), owner);
+            const unsigned barrier = address_in(shared_address(&block.barriers.parts[0][block.warp_group]), owner);
             Part* own = parts_of(block, chunk, 0) + block.first_pair() * WARP;
             const unsigned there = address_in(shared_address(own), owner);
 #pragma unroll
@@ -66,22 +66,22 @@ class FirstLayer {
         }
     }
 
-    // sums += doutputs^T x, of the images that a crew has.
-    __device__ void add(const uint4* images, int crew, Sums& sums) const {
-        const int first = crew * CREW_PAIRS;
+    // sums += doutputs^T x, of the images that a warp_group has.
+    __device__ void add(const uint4* images, int warp_group, Sums& sums) const {
+        const int first = warp_group * PAIRS_OF_GROUP;
         const Matrix* doutputs =
             block.at<Matrix>(plan.layers[0].exchange) + (first_chunk() * PAIRS + first) * 2 + block.right();
         const auto x = matrices_at(images + first_feature() * NEXT_FEATURES + 2 * first * NEXT_IMAGES,
                                    NEXT_IMAGES * sizeof(uint4), NEXT_FEATURES * sizeof(uint4));
-        unsigned factors[CREW_PAIRS][4];
+        unsigned factors[PAIRS_OF_GROUP][4];
 #pragma unroll
-        for (int i = 0; i < CREW_PAIRS; ++i) {
+        for (int i = 0; i < PAIRS_OF_GROUP; ++i) {
             const uint4 d = load_rows(row_of(doutputs + 2 * i, block.lower(), 2 * PAIRS, block.lane));
             factors[i][0] = d.x, factors[i][1] = d.y, factors[i][2] = d.z, factors[i][3] = d.w;
         }
         begin_products();
 #pragma unroll
-        for (int i = 0; i < CREW_PAIRS; ++i) {
+        for (int i = 0; i < PAIRS_OF_GROUP; ++i) {
             multiply_add_async(sums, factors[i], moved(x, 2 * i * NEXT_IMAGES * sizeof(uint4)));
         }
         end_products();

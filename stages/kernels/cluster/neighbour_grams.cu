@@ -1,18 +1,18 @@
 #include "device/cluster.cuh"
 #include "cluster/fragments.cuh"
 
-// The block of neighbour_grams: each warp makes the products of PAIRS x COLUMNS tiles. stages/persistent/r1_persistent_cluster.py
+// The block of neighbour_grams: each warp makes the products of WARP_ROWS x WARP_COLUMNS tiles. stages/persistent/r1_persistent_cluster.py
 // launches this many threads, with GRAM_BYTES of shared memory.
 constexpr int GRAM_THREADS = 256;
-constexpr int PAIRS = 2;    // of rows, for each of four warps
-constexpr int COLUMNS = 4;  // each of sixteen, for each of two warps
+constexpr int WARP_ROWS = 2;    // of rows, for each of four warps
+constexpr int WARP_COLUMNS = 4;  // each of sixteen, for each of two warps
 constexpr int MOST_PAIRS = 8;
 
 // Features come in chunks of so many tiles, so many of them on the way at once.
-constexpr int CHUNK = 4, STAGES = 6;
+constexpr int CHUNK_TILES = 4, STAGES = 6;
 
 struct Chunk {
-    uint4 before[CHUNK * MOST_PAIRS * WARP], after[CHUNK * MOST_PAIRS * WARP];
+    uint4 before[CHUNK_TILES * MOST_PAIRS * WARP], after[CHUNK_TILES * MOST_PAIRS * WARP];
 };
 // More than half of a multiprocessor's, so that each has one block and a cluster has a part of the chip to itself.
 constexpr int GRAM_BYTES = 192 * 1024;
@@ -20,17 +20,17 @@ static_assert(STAGES * sizeof(Chunk) <= GRAM_BYTES);
 
 // sums += the products of a tile's features: this warp's rows of the later batch with its columns of the earlier one.
 __device__ inline void multiply(const uint4* before, const uint4* after, int first_pair, int first_column, int pairs,
-                                float (&sums)[PAIRS][COLUMNS][2][4]) {
-    uint4 left[PAIRS], right[COLUMNS];
+                                float (&sums)[WARP_ROWS][WARP_COLUMNS][2][4]) {
+    uint4 left[WARP_ROWS], right[WARP_COLUMNS];
 #pragma unroll
-    for (int i = 0; i < PAIRS; ++i) left[i] = load_transposed(after + min(first_pair + i, pairs - 1) * WARP);
+    for (int i = 0; i < WARP_ROWS; ++i) left[i] = load_transposed(after + min(first_pair + i, pairs - 1) * WARP);
 #pragma unroll
-    for (int j = 0; j < COLUMNS; ++j) right[j] = load_transposed(before + min(first_column + j, pairs - 1) * WARP);
+    for (int j = 0; j < WARP_COLUMNS; ++j) right[j] = load_transposed(before + min(first_column + j, pairs - 1) * WARP);
 #pragma unroll
-    for (int i = 0; i < PAIRS; ++i) {
+    for (int i = 0; i < WARP_ROWS; ++i) {
         const unsigned a[4] = {left[i].x, left[i].z, left[i].y, left[i].w};
 #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) {
+        for (int j = 0; j < WARP_COLUMNS; ++j) {
             multiply_add(sums[i][j][0], a, right[j].x, right[j].y);
             multiply_add(sums[i][j][1], a, right[j].z, right[j].w);
         }
@@ -39,11 +39,11 @@ __device__ inline void multiply(const uint4* before, const uint4* after, int fir
 
 // This lane's part of the sums, in halves.
 __device__ inline void store(uint4* grams, int first_pair, int first_column, int pairs,
-                             const float (&sums)[PAIRS][COLUMNS][2][4]) {
+                             const float (&sums)[WARP_ROWS][WARP_COLUMNS][2][4]) {
 #pragma unroll
-    for (int i = 0; i < PAIRS; ++i) {
+    for (int i = 0; i < WARP_ROWS; ++i) {
 #pragma unroll
-        for (int j = 0; j < COLUMNS; ++j) {
+        for (int j = 0; j < WARP_COLUMNS; ++j) {
             if (first_pair + i >= pairs || first_column + j >= pairs) continue;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {  // of the sixteen rows
@@ -74,18 +74,18 @@ extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(co
     Chunk* const chunks = reinterpret_cast<Chunk*>(memory);
     __shared__ Barrier fetched[STAGES];
     const int lane = threadIdx.x % WARP;
-    const int first_pair = threadIdx.x / WARP / 2 * PAIRS;
-    const int first_column = threadIdx.x / WARP % 2 * COLUMNS;
+    const int first_pair = threadIdx.x / WARP / 2 * WARP_ROWS;
+    const int first_column = threadIdx.x / WARP % 2 * WARP_COLUMNS;
     const bool has_products = first_pair < pairs && first_column < pairs;
     const int row = pairs * WARP;  // of a tile, in uint4
-    const int chunks_a_step = (tiles + CHUNK - 1) / CHUNK;
+    const int chunks_a_step = (tiles + CHUNK_TILES - 1) / CHUNK_TILES;
 
     // This block's chunks, counted through all of its steps.
     const auto fetch_chunk = [&](int chunk) {
-        const int step = blockIdx.x + chunk / chunks_a_step * gridDim.x, tile = chunk % chunks_a_step * CHUNK;
+        const int step = blockIdx.x + chunk / chunks_a_step * gridDim.x, tile = chunk % chunks_a_step * CHUNK_TILES;
         if (step >= steps - 1) return;
         const uint4* before = images + (step * tiles + tile) * row;
-        const int stage = chunk % STAGES, bytes = min(CHUNK, tiles - tile) * row * static_cast<int>(sizeof(uint4));
+        const int stage = chunk % STAGES, bytes = min(CHUNK_TILES, tiles - tile) * row * static_cast<int>(sizeof(uint4));
         expect_bytes(fetched[stage], 2 * bytes);
         fetch(chunks[stage].before, fetched[stage], before, bytes);
         fetch(chunks[stage].after, fetched[stage], before + tiles * row, bytes);
@@ -99,11 +99,11 @@ extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(co
 
     int chunk = 0;
     for (int step = blockIdx.x; step < steps - 1; step += gridDim.x) {
-        float sums[PAIRS][COLUMNS][2][4] = {};
-        for (int tile = 0; tile < tiles; tile += CHUNK, ++chunk) {
+        float sums[WARP_ROWS][WARP_COLUMNS][2][4] = {};
+        for (int tile = 0; tile < tiles; tile += CHUNK_TILES, ++chunk) {
             const Chunk& own = chunks[chunk % STAGES];
             wait_for(fetched[chunk % STAGES], chunk / STAGES % 2);
-            for (int i = 0; i < min(CHUNK, tiles - tile) && has_products; ++i) {
+            for (int i = 0; i < min(CHUNK_TILES, tiles - tile) && has_products; ++i) {
                 multiply(own.before + i * row, own.after + i * row, first_pair, first_column, pairs, sums);
             }
             __syncthreads();  // before what all have read is fetched over

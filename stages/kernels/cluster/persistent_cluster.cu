@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
     extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Classes rows(classes);
-    const Epoch epoch = {images, grams, labels, ready,  weight, bias,         steps,
+    const EpochArguments epoch = {images, grams, labels, ready,  weight, bias,         steps,
                          pairs,  tiles, inputs, number, learning_rate};
     // Pixels, grams and dlogits that there are fewer of are multiplied all the same.
     for (int i = threadIdx.x; i < sizeof(Shared) / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);

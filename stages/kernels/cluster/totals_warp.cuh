@@ -6,7 +6,7 @@
 // that meeting in the next step, where the head's warps wait for this one only if it has taken longer than a step.
 class TotalsWarp {
   public:
-    __device__ TotalsWarp(Shared& shared, const Epoch& epoch, Classes classes)
+    __device__ TotalsWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()), lane(threadIdx.x % WARP) {}
 
     __device__ void run() {
@@ -30,9 +30,9 @@ class TotalsWarp {
         const unsigned this_image = 0x11111111u << lane % 4;
         const unsigned in_upper = __ballot_sync(~0u, upper == largest) & this_image;
         const unsigned in_lower = __ballot_sync(~0u, lower == largest) & this_image;
-        const int best = in_upper != 0 ? (__ffs(in_upper) - 1) / 4 : TILE + (__ffs(in_lower) - 1) / 4;
+        const int best = in_upper != 0 ? (__ffs(in_upper) - 1) / 4 : HALF_EDGE + (__ffs(in_lower) - 1) / 4;
         if (lane / 4 == label) loss += largest - upper;
-        if (lane / 4 + TILE == label) loss += largest - lower;
+        if (lane / 4 + HALF_EDGE == label) loss += largest - lower;
         if (lane < 4) {
             loss += logf(softmax.sum[image]);
             correct += best == label;
@@ -51,7 +51,7 @@ class TotalsWarp {
     }
 
     Shared& shared;
-    const Epoch& epoch;
+    const EpochArguments& epoch;
     const Classes classes;
     const int rank, lane;
     double loss = 0.0, correct = 0.0;

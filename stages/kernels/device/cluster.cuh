@@ -1,6 +1,6 @@
 // What CUDA C++ has no words for: mailboxes in the shared memory of a cluster's other blocks, and waiting. Needs sm_90.
 //
-// A mailbox is a piece of shared memory with an mbarrier beside it: its owner says how many bytes it expects, any block
+// A remote_buffer is a piece of shared memory with an mbarrier beside it: its owner says how many bytes it expects, any block
 // of the cluster, or the copy engine, sends them, and whoever waits is let go when the last has arrived. (PTX ISA:
 // mbarrier, st.async, cp.async.bulk.)
 #pragma once
@@ -51,7 +51,7 @@ __device__ inline void wait_for(Barrier& barrier, int parity) {
         : "memory");
 }
 
-// Eight bytes into another block's mailbox; both addresses are those of address_in.
+// Eight bytes into another block's remote_buffer; both addresses are those of address_in.
 __device__ inline void send(unsigned address, unsigned barrier, uint2 bytes) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address),
                  "r"(bytes.x), "r"(bytes.y), "r"(barrier)
@@ -96,7 +96,7 @@ __device__ inline void meet_warps(int id, int threads) {
 }
 
 // Takes part in such a barrier without waiting, wherever it is.
-__device__ inline void tell_warps(int id, int threads) {
+__device__ inline void signal_warps(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
@@ -106,10 +106,10 @@ __device__ inline int rank_in_cluster() {
     return rank;
 }
 
-// So many bytes, a multiple of 16, from memory into this block's mailbox, while its threads do something else.
-__device__ inline void fetch(void* mailbox, Barrier& barrier, const void* from, int bytes) {
+// So many bytes, a multiple of 16, from memory into this block's remote_buffer, while its threads do something else.
+__device__ inline void fetch(void* remote_buffer, Barrier& barrier, const void* from, int bytes) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(mailbox)),
+                     shared_address(remote_buffer)),
                  "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
                  : "memory");
 }

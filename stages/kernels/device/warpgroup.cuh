@@ -9,9 +9,9 @@
 
 // Whether the compiler has these instructions: sm_90a alone does.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-constexpr bool HAS_WARPGROUPS = true;
+constexpr bool HAS_WGMMA = true;
 #else
-constexpr bool HAS_WARPGROUPS = false;
+constexpr bool HAS_WGMMA = false;
 #endif
 
 // A factor that begins at `first`: from a matrix to the next in k, and to the next in rows or columns, so many bytes.

@@ -37,7 +37,7 @@ struct Layer {
 #endif
 constexpr Plan plan = {PLAN};
 constexpr Layer layers[] = {LAYERS};
-constexpr int DEPTH = sizeof layers / sizeof(Layer), LAST = DEPTH - 1;
+constexpr int LAYER_COUNT = sizeof layers / sizeof(Layer), LAST = LAYER_COUNT - 1;
 
 // The power of two from `count` on, or `most`, which is one.
 __device__ constexpr int power_from(int count, int most) {

@@ -31,12 +31,12 @@ class RowTail {
     }
 
   private:
-    static constexpr bool HAS_LAYERS = plan.wide < DEPTH;
+    static constexpr bool HAS_LAYERS = plan.wide < LAYER_COUNT;
     static constexpr int GROUP = 16;  // logits at once: each warp's sums fit twice in THREADS numbers
     static constexpr int CLASSES = layers[LAST].outputs;
 
     // Where a row's outputs of layer l - 1 are, which are the inputs of layer l, and behind them the gradients of these;
-    // those of DEPTH are the logits.
+    // those of LAYER_COUNT are the logits.
     __device__ static constexpr int outputs_before(int l) {
         int count = 0;
         for (int below = plan.wide - 1; below < l - 1; ++below) count += layers[below].outputs;
@@ -48,14 +48,14 @@ class RowTail {
     }
     template <int L>
     __device__ float* gradients() const {
-        return memory + plan.vectors_at + outputs_before(DEPTH + 1) + outputs_before(L);
+        return memory + plan.vectors_at + outputs_before(LAYER_COUNT + 1) + outputs_before(L);
     }
 
     // Those from layer L on that are kept in shared memory, anew in every step: other blocks have updated them. Up to three
     // numbers after the last are copied, too, which parameters has.
     template <int L>
     __device__ void fetch_weights() {
-        if constexpr (L < DEPTH) {
+        if constexpr (L < LAYER_COUNT) {
             constexpr Layer layer = layers[L];
             if constexpr (layer.weight_at >= 0) {
                 for (int i = 4 * threadIdx.x; i < layer.inputs * layer.outputs; i += 4 * THREADS) {
@@ -134,7 +134,7 @@ class RowTail {
             if (has_one) {
 #pragma unroll
                 for (int w = 0; w < WARPS; ++w) logit += sums[w * GROUP + lane];
-                values<DEPTH>()[first + lane] = logit;
+                values<LAYER_COUNT>()[first + lane] = logit;
             }
             sums = memory + plan.scratch_at + (first / GROUP + 1) % 2 * WARPS * GROUP;
         }
@@ -176,7 +176,7 @@ class RowTail {
     }
 
     __device__ void backward_last(int row) {
-        const float *doutputs = gradients<DEPTH>(), *weights = weights_of<LAST>();
+        const float *doutputs = gradients<LAYER_COUNT>(), *weights = weights_of<LAST>();
         float gradients_of[GROUP];
 #pragma unroll
         for (int i = 0; i < GROUP; ++i) gradients_of[i] = i < CLASSES ? doutputs[i] : 0.0f;
@@ -200,7 +200,7 @@ class RowTail {
     __device__ void head(int row, int label, bool with_totals) {
         constexpr int OWN = (CLASSES + WARP - 1) / WARP, LANES = power_from(CLASSES, WARP);
         const int lane = threadIdx.x;
-        const float* logits = values<DEPTH>();
+        const float* logits = values<LAYER_COUNT>();
         float own[OWN], largest = NO_CLASS, sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < OWN; ++i) {
@@ -225,7 +225,7 @@ class RowTail {
         for (int i = 0; i < OWN; ++i) {
             const int c = lane + i * WARP;
             const float gradient = (own[i] / sum - (c == label ? 1.0f : 0.0f)) * (1.0f / plan.batch);
-            if (c < CLASSES) keep_gradient<DEPTH>(row, c, gradient);
+            if (c < CLASSES) keep_gradient<LAYER_COUNT>(row, c, gradient);
         }
         if (!with_totals) return;
         correct += !__any_sync(ALL_LANES, beaten);

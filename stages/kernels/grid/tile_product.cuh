@@ -16,7 +16,7 @@
 #endif
 
 constexpr int EDGE = 16;       // rows of a fragment of the product, and the numbers that one instruction adds up
-constexpr int TILE = 8;        // columns of it
+constexpr int HALF_EDGE = 8;        // columns of it
 constexpr int ALL_PARTS = 3;   // of a float32; products take PARTS of them
 
 using BFloat16 = unsigned short;  // its bits
@@ -39,7 +39,7 @@ __device__ inline float passed_on(const float* at) { return __ldcg(at); }
 __device__ inline float passed_on(const BFloat16* at) { return lower_of(__ldcg(at)); }
 
 // A tile in shared memory: a matrix for each part of its numbers, `plane` numbers from one to the next.
-struct Tile {
+struct SharedTile {
     BFloat16* memory;
     int cols, pitch, plane;
 
@@ -92,7 +92,7 @@ struct Tile {
 // A tile (rows, COLS) of what was passed on, `stride` from row to row, by all threads; COLS is a multiple of 8. Where it is
 // copied as it is, it is there once copies are waited for.
 template <int COLS>
-__device__ inline void take_tile(const Tile& to, const float* from, int stride, int rows) {
+__device__ inline void take_tile(const SharedTile& to, const float* from, int stride, int rows) {
     constexpr int QUADS = COLS / 4, AT_ONCE = 4;  // loads of a thread under way
     for (int begin = threadIdx.x; begin < rows * QUADS; begin += AT_ONCE * THREADS) {
         float4 numbers[AT_ONCE];
@@ -113,7 +113,7 @@ __device__ inline void take_tile(const Tile& to, const float* from, int stride, 
 }
 
 template <int COLS>
-__device__ inline void take_tile(const Tile& to, const BFloat16* from, int stride, int rows) {
+__device__ inline void take_tile(const SharedTile& to, const BFloat16* from, int stride, int rows) {
     constexpr int PIECES = COLS / 8;  // of 16 bytes
 #pragma unroll 1
     for (int i = threadIdx.x; i < rows * PIECES; i += THREADS) {
@@ -126,9 +126,9 @@ __device__ inline void take_tile(const Tile& to, const BFloat16* from, int strid
 // A factor's rows are the product's rows (left factor) or columns (right factor), k is what is added up: neighbours in
 // memory, or the others are. A lane says where a row of its matrices (8, 8) begins, as load_matrices() asks for it.
 template <bool K_IS_INNER>
-struct Factor {
+struct TileFactor {
     static constexpr bool TRANSPOSED = !K_IS_INNER;
-    Tile tile;
+    SharedTile tile;
 
     __device__ int step() const { return K_IS_INNER ? EDGE : EDGE * tile.pitch; }
     __device__ int place(int row, int k) const {
@@ -156,8 +156,8 @@ struct Factor {
     }
 };
 
-using AlongRows = Factor<true>;
-using AlongColumns = Factor<false>;
+using AlongRows = TileFactor<true>;
+using AlongColumns = TileFactor<false>;
 
 // A warp's products c[i] (16, 8) of sixteen rows from `row` on with eight columns from cols[i] on, over `length` k; the left
 // factor has so many parts.
@@ -227,13 +227,13 @@ __device__ void multiply(float (&c)[TILES][4], Left left, Right right, int row, 
 template <int LEFT_PARTS, int TILES, class Left, class Right, class Store>
 __device__ void multiply_by_warps(Left left, Right right, int rows, int cols, int length, Store store) {
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-    const int across = cols / TILE, groups = (across + TILES - 1) / TILES, down = rows / EDGE;
+    const int across = cols / HALF_EDGE, groups = (across + TILES - 1) / TILES, down = rows / EDGE;
     for (int item = warp; item < down * groups; item += WARPS) {
         const int row = item / groups * EDGE, first = item % groups * TILES;
         int own[TILES];
         float c[TILES][4] = {};
 #pragma unroll
-        for (int i = 0; i < TILES; ++i) own[i] = TILE * min(first + i, across - 1);
+        for (int i = 0; i < TILES; ++i) own[i] = HALF_EDGE * min(first + i, across - 1);
         multiply<LEFT_PARTS>(c, left, right, row, own, length);
 #pragma unroll
         for (int i = 0; i < TILES; ++i) {
@@ -247,7 +247,7 @@ __device__ void multiply_by_warps(Left left, Right right, int rows, int cols, in
 // The same, with as many fragments a warp as leave no warp without work. rows and length are multiples of 16, cols of 8.
 template <int LEFT_PARTS, class Left, class Right, class Store>
 __device__ void block_product(Left left, Right right, int rows, int cols, int length, Store store) {
-    const int fragments = rows / EDGE * (cols / TILE);
+    const int fragments = rows / EDGE * (cols / HALF_EDGE);
     if (fragments > 2 * WARPS) {
         multiply_by_warps<LEFT_PARTS, 4>(left, right, rows, cols, length, store);
     } else if (fragments > WARPS) {

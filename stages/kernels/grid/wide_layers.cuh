@@ -30,7 +30,7 @@ class WideLayers {
     __device__ void store_held() {
         if constexpr (plan.held && L < plan.wide) {
             const Target to = target<L>(blockIdx.x);
-            const Tile own = held_weights<L>();
+            const SharedTile own = held_weights<L>();
             const int size = blockIdx.x < TILES_OF<L> ? layers[L].tile_k * layers[L].tile_n : 0;
             for (int i = 2 * threadIdx.x; i < size; i += 2 * THREADS) {
                 const int row = i / layers[L].tile_n, col = i % layers[L].tile_n;
@@ -54,10 +54,10 @@ class WideLayers {
         constexpr Layer layer = layers[L];
         constexpr int WIDTH = layer.columns * layer.tile_n;
         for_tiles<L>([=](int tile) {
-            const Tile weights = weights_of<L>(tile);
+            const SharedTile weights = weights_of<L>(tile);
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
-                const Tile inputs = inputs_of<L>(tile, step, first, rows);
+                const SharedTile inputs = inputs_of<L>(tile, step, first, rows);
                 if (L == 0 || TAKEN_BY_COPIES) wait_for_copies();
                 __syncthreads();
                 float* part = workspace + plan.partials + (tile / layer.columns * plan.rows + first) * WIDTH +
@@ -92,10 +92,10 @@ class WideLayers {
         constexpr Layer layer = layers[L];
         constexpr int WIDTH = layer.slices * layer.tile_k;
         for_tiles<L>([=](int tile) {
-            const Tile weights = weights_of<L>(tile);
+            const SharedTile weights = weights_of<L>(tile);
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
-                const Tile doutputs = copy_doutputs<L, layer.tile_n>(tile % layer.columns * layer.tile_n, first, rows);
+                const SharedTile doutputs = copy_doutputs<L, layer.tile_n>(tile % layer.columns * layer.tile_n, first, rows);
                 if (TAKEN_BY_COPIES) wait_for_copies();
                 __syncthreads();
                 float* part = workspace + plan.partials + (tile % layer.columns * plan.rows + first) * WIDTH +
@@ -139,7 +139,7 @@ class WideLayers {
                 if (TAKEN_BY_COPIES || L == 0 && !plan.held) wait_for_copies();
                 __syncthreads();
                 if constexpr (plan.held) {
-                    const Tile weights = held_weights<L>();
+                    const SharedTile weights = held_weights<L>();
                     block_product<PARTS_OF_INPUTS<L>>(
                         left, right, layer.tile_k, layer.tile_n, rows, [=](int row, int col, float a, float b) {
                             const float2 pair = weights.read_whole(row, col);
@@ -159,7 +159,7 @@ class WideLayers {
     // since the first ones have tiles of wide layers.
     __device__ void update_rest() {
         const int own = gridDim.x - 1 - blockIdx.x, helpers = min(plan.helpers, static_cast<int>(gridDim.x));
-        if constexpr (plan.wide < DEPTH) {
+        if constexpr (plan.wide < LAYER_COUNT) {
             for (int task = own; own < helpers && update_task<plan.wide>(task); task += helpers) continue;
         }
     }
@@ -216,16 +216,16 @@ class WideLayers {
 
     // Of so many rows and COLS, from there on in shared memory.
     template <int COLS>
-    __device__ Tile tile_at(int at, int rows) {
+    __device__ SharedTile tile_at(int at, int rows) {
         return {reinterpret_cast<BFloat16*>(memory + at), COLS, PITCH_OF<COLS>, rows * PITCH_OF<COLS>};
     }
 
     template <int L>
-    __device__ Tile held_weights() {
+    __device__ SharedTile held_weights() {
         return tile_at<layers[L].tile_n>(place_of<L>().weight_at, layers[L].tile_k);
     }
 
-    __device__ Tile held_images(int step) {
+    __device__ SharedTile held_images(int step) {
         constexpr int COLS = layers[0].tile_k;
         return tile_at<COLS>(plan.images_at + step % 2 * (plan.rows * PITCH_OF<COLS> / 2), plan.rows);
     }
@@ -234,7 +234,7 @@ class WideLayers {
         return images + (step * layers[0].slices + tile / layers[0].columns) * plan.rows * layers[0].tile_k;
     }
 
-    __device__ void copy_images(const Tile& to, const BFloat16* from, int rows) {
+    __device__ void copy_images(const SharedTile& to, const BFloat16* from, int rows) {
         constexpr int PIECES = layers[0].tile_k / 8;  // of 16 bytes
         for (int i = threadIdx.x; i < rows * PIECES; i += THREADS) {
             copy_four(reinterpret_cast<float*>(to.memory + place_in_tile(i / PIECES, i % PIECES * 8, to.pitch)),
@@ -255,7 +255,7 @@ class WideLayers {
     }
 
     template <int L>
-    __device__ void load_weights(int tile, const Tile& to) {
+    __device__ void load_weights(int tile, const SharedTile& to) {
         const Target from = target<L>(tile);
         for (int i = 2 * threadIdx.x; i < layers[L].tile_k * layers[L].tile_n; i += 2 * THREADS) {
             const int row = i / layers[L].tile_n, col = i % layers[L].tile_n;
@@ -267,39 +267,39 @@ class WideLayers {
     }
 
     template <int L>
-    __device__ Tile weights_of(int tile) {
+    __device__ SharedTile weights_of(int tile) {
         if (plan.held) return held_weights<L>();
-        const Tile weights = tile_at<layers[L].tile_n>(plan.weights_at, layers[L].tile_k);
+        const SharedTile weights = tile_at<layers[L].tile_n>(plan.weights_at, layers[L].tile_k);
         load_weights<L>(tile, weights);
         return weights;
     }
 
     // Where `rows` rows of a tile's inputs from `first` on are in shared memory, once copies are waited for.
     template <int L>
-    __device__ Tile inputs_of(int tile, int step, int first, int rows) {
+    __device__ SharedTile inputs_of(int tile, int step, int first, int rows) {
         constexpr Layer layer = layers[L];
         if constexpr (L > 0) {
             return copy_inputs<L, layer.tile_k>(tile / layer.columns * layer.tile_k, first, rows);
         } else {
             if (plan.held) return held_images(step);
-            const Tile inputs = tile_at<layer.tile_k>(plan.inputs_at, plan.chunk);
+            const SharedTile inputs = tile_at<layer.tile_k>(plan.inputs_at, plan.chunk);
             copy_images(inputs, images_of(tile, step) + first * layer.tile_k, rows);
             return inputs;
         }
     }
 
     template <int L, int COLS>
-    __device__ Tile copy_inputs(int k0, int first, int rows) {
+    __device__ SharedTile copy_inputs(int k0, int first, int rows) {
         constexpr Layer below = layers[L - 1];
-        const Tile inputs = tile_at<COLS>(plan.inputs_at, plan.chunk);
+        const SharedTile inputs = tile_at<COLS>(plan.inputs_at, plan.chunk);
         take_tile<COLS>(inputs, passed_at(place_below<L>().output) + first * below.stride + k0, below.stride, rows);
         return inputs;
     }
 
     template <int L, int COLS>
-    __device__ Tile copy_doutputs(int n0, int first, int rows) {
+    __device__ SharedTile copy_doutputs(int n0, int first, int rows) {
         constexpr Layer layer = layers[L];
-        const Tile doutputs = tile_at<COLS>(plan.doutputs_at, plan.chunk);
+        const SharedTile doutputs = tile_at<COLS>(plan.doutputs_at, plan.chunk);
         take_tile<COLS>(doutputs, passed_at(place_of<L>().doutput) + first * layer.stride + n0, layer.stride, rows);
         return doutputs;
     }
@@ -344,7 +344,7 @@ class WideLayers {
     // The biases from n0 on, whose gradients are sums over so many rows: eight for a warp, of which each lane adds up two, in
     // every eighth row; the last warp, which is likely to have no product, has the first ones.
     template <int L>
-    __device__ void update_biases(const Tile& doutputs, int n0, int rows) {
+    __device__ void update_biases(const SharedTile& doutputs, int n0, int rows) {
         constexpr int AT_ONCE = 8;
         const int warp = WARPS - 1 - threadIdx.x / WARP, lane = threadIdx.x % WARP;
         float* bias = parameters + place_of<L>().bias + n0;

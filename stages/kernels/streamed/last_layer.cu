@@ -31,10 +31,10 @@ struct LastLayer {
 };
 
 // A row of numbers, one for each class, from shared memory.
-struct OfClasses {
+struct ClassRow {
     float of[CLASSES];
 
-    __device__ explicit OfClasses(const float* row) {
+    __device__ explicit ClassRow(const float* row) {
         if constexpr (CLASSES % 2 == 0) {
 #pragma unroll
             for (int c = 0; c < CLASSES; c += 2) {
@@ -49,10 +49,10 @@ struct OfClasses {
 };
 
 // One block's part of a step, in the order of its functions.
-class Block {
+class LastLayerStep {
   public:
     // `most` inputs of the layer, or fewer, are this block's.
-    __device__ Block(const LastLayer& layer, float* memory)
+    __device__ LastLayerStep(const LastLayer& layer, float* memory)
         : layer(layer),
           most((layer.fan_in / 4 + blocks - 1) / blocks * 4),
           first(rank * most),
@@ -98,7 +98,7 @@ class Block {
                 }
 #pragma unroll
                 for (int k = 0; k < 4; ++k) {
-                    const OfClasses weight(weights + (i + k) * CLASSES);
+                    const ClassRow weight(weights + (i + k) * CLASSES);
 #pragma unroll
                     for (int c = 0; c < CLASSES; ++c) {
                         share[0][c] += of_rows[0][k] * weight.of[c];
@@ -146,16 +146,16 @@ class Block {
 
     // The inputs' gradients where they passed their ReLU, and the weights' update. A thread has two inputs, and as many share
     // out the rows as there is room for.
-    __device__ void go_back() {
+    __device__ void backward() {
         const int half = most / 2, parts = THREADS / half, part = threadIdx.x / half, i = threadIdx.x % half;
         float of_weights[2][CLASSES] = {};
         if (part < parts) {
-            const OfClasses weight[2] = {OfClasses(weights + i * CLASSES), OfClasses(weights + (i + half) * CLASSES)};
+            const ClassRow weight[2] = {ClassRow(weights + i * CLASSES), ClassRow(weights + (i + half) * CLASSES)};
             const bool are_own[2] = {i < own, i + half < own};
             const float* input = inputs + part * apart + i;
             float* dinput = layer.dinputs + part * layer.fan_in + first + i;
             for (int row = part; row < layer.batch; row += parts) {
-                const OfClasses gradient(gradients + row * CLASSES);
+                const ClassRow gradient(gradients + row * CLASSES);
 #pragma unroll
                 for (int k = 0; k < 2; ++k) {
                     const float of_row = input[k * half];
@@ -264,10 +264,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) last_layer(const float* in
     let_next_begin();
     wait_for_previous();
     const LastLayer layer = {inputs, weights, bias, labels, dinputs, totals, batch, fan_in, learning_rate};
-    Block block(layer, memory);
+    LastLayerStep block(layer, memory);
     block.load();
     block.multiply();
     block.take_softmax(with_totals);
-    block.go_back();
+    block.backward();
     block.finish(with_totals);
 }

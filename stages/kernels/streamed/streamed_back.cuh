@@ -18,7 +18,7 @@ struct BackLayer {
 };
 
 constexpr int BACK_PIECES = 3;       // in the ring
-constexpr int PARTS = WIDTH / STEP;  // of a piece, each a warp's
+constexpr int PARTS = WIDTH / K_STEP;  // of a piece, each a warp's
 
 // Of 8 rows of a batch, the one that g stands for as it goes through the columns; neighbouring lanes are two rows apart.
 __device__ inline int row_of_8(int g) { return 2 * (g % 4) + g / 4; }
@@ -33,7 +33,7 @@ struct alignas(16) Quad {
 // Of a group's inputs, what each lane multiplies for a step of rows: 8i + g, as the left factor that they are every time.
 template <class Arithmetic>
 struct OwnInputs {
-    static constexpr int STEPS = MOST_ROWS / STEP, HALVES = 2;  // of a lane's inputs: all four take more registers
+    static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // of a lane's inputs: all four take more registers
     static_assert(STEPS * HALVES == PARTS, "each warp of a group loads one");
     using Factors = typename Arithmetic::template Factors<2, 2>;
 
@@ -46,7 +46,7 @@ struct OwnInputs {
         float numbers[2][4];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            const int row = STEP * s + row_of_16(lane % 4, i % 4), col = first_input + 8 * (2 * half + i / 4) + lane / 4;
+            const int row = K_STEP * s + row_of_16(lane % 4, i % 4), col = first_input + 8 * (2 * half + i / 4) + lane / 4;
             // Read in any case, so that no load waits for another.
             const float number = layer.inputs[min(row, sizes.batch - 1) * sizes.fan_in + min(col, sizes.fan_in - 1)];
             numbers[i / 4][i % 4] = row < sizes.batch && col < sizes.fan_in ? number : 0.0f;
@@ -79,7 +79,7 @@ class WayBack {
     __device__ WayBack(const BackLayer& layer, const OwnInputs<Arithmetic>& inputs, int first_input)
         : layer(layer), inputs(inputs), first_input(first_input), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4) {}
 
-    // STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`. It is stored by that policy.
+    // K_STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`. It is stored by that policy.
     __device__ void take(const float* rows, const float* own, int begin, unsigned long long policy) {
         float weights[4][4];
 #pragma unroll
@@ -97,7 +97,7 @@ class WayBack {
         }
         float gradient[2][2][2][2] = {};
 #pragma unroll
-        for (int s = 0; s < MOST_ROWS / STEP; ++s) {
+        for (int s = 0; s < MOST_ROWS / K_STEP; ++s) {
             float right[2][4];
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
@@ -147,7 +147,7 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     constexpr int THREADS = GROUPS * PARTS * WARP, INPUTS = GROUPS * OWN;  // of a block
     constexpr int FLOATS = MOST_ROWS * PITCH + INPUTS * WIDER;             // of a piece
     const LayerSizes& sizes = layer.sizes;
-    const Tile tile = {0, static_cast<int>(blockIdx.y) * INPUTS, MOST_ROWS, 2 + GROUPS};  // 8 quads a group, or 16
+    const OutputTile tile = {0, static_cast<int>(blockIdx.y) * INPUTS, MOST_ROWS, 2 + GROUPS};  // 8 quads a group, or 16
     let_next_begin();
     wait_for_previous();
     const auto policy_of = [&](int from) { return policy_of_piece(tile.first_col, from, layer.kept); };
@@ -165,7 +165,7 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     inputs[group].load(layer, tile.first_col + group * OWN, part);
     WayBack<Arithmetic, NEEDED> back(layer, inputs[group], tile.first_col + group * OWN);
     stream.run([&](const float* piece, int from) {
-        const int at = part * STEP;
+        const int at = part * K_STEP;
         const float* own = piece + MOST_ROWS * PITCH + group * OWN * WIDER;
         if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at, policy_of(from));
     });

@@ -6,10 +6,10 @@
 #pragma once
 #include "streamed/weight_stream.cuh"
 
-constexpr int DEPTH = 64;  // inputs of a piece
-constexpr int INPUTS_PITCH = DEPTH + 8;
+constexpr int PIECE_INPUTS = 64;  // inputs of a piece
+constexpr int INPUTS_PITCH = PIECE_INPUTS + 8;
 constexpr int FORWARD_PIECES = 4;  // in the ring
-constexpr int SHARES = DEPTH / STEP;  // of a piece, each a warp's
+constexpr int SHARES = PIECE_INPUTS / K_STEP;  // of a piece, each a warp's
 constexpr int SIDES = WIDTH / OWN;
 constexpr int FORWARD_THREADS = SHARES * SIDES * WARP;
 
@@ -17,27 +17,27 @@ template <class Arithmetic>
 __device__ inline void streamed_forward(const Product<float>& product, int kept, float* memory) {
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const int side = warp % SIDES, share = warp / SIDES;
-    const Tile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, MOST_ROWS, 4};
+    const OutputTile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, MOST_ROWS, 4};
     let_next_begin();
     wait_for_previous();
     const auto copy = [&](float* piece, int from) {
-        copy_rows<MOST_ROWS, DEPTH, INPUTS_PITCH, FORWARD_THREADS>(piece, product.a + from, product.k, product.m,
+        copy_rows<MOST_ROWS, PIECE_INPUTS, INPUTS_PITCH, FORWARD_THREADS>(piece, product.a + from, product.k, product.m,
                                                                    product.k - from);
-        copy_rows<DEPTH, WIDTH, PITCH, FORWARD_THREADS>(piece + MOST_ROWS * INPUTS_PITCH,
+        copy_rows<PIECE_INPUTS, WIDTH, PITCH, FORWARD_THREADS>(piece + MOST_ROWS * INPUTS_PITCH,
                                                         product.b + from * product.n + tile.first_col, product.n,
                                                         product.k - from, product.n - tile.first_col,
                                                         policy_of_piece(from, tile.first_col, kept));
     };
-    constexpr int FLOATS = MOST_ROWS * INPUTS_PITCH + DEPTH * PITCH;
+    constexpr int FLOATS = MOST_ROWS * INPUTS_PITCH + PIECE_INPUTS * PITCH;
     const int rank = rank_of_block(), blocks = blocks_together();
-    Stream<FORWARD_PIECES, decltype(copy)> stream(memory, FLOATS, rank * DEPTH, blocks * DEPTH, product.k, copy);
+    Stream<FORWARD_PIECES, decltype(copy)> stream(memory, FLOATS, rank * PIECE_INPUTS, blocks * PIECE_INPUTS, product.k, copy);
     float sums[4][4][2] = {};
     stream.run([&](const float* piece, int) {
         float left[4][4], right[4][4];
-        const float* inputs = piece + g * INPUTS_PITCH + share * STEP + t;
+        const float* inputs = piece + g * INPUTS_PITCH + share * K_STEP + t;
 #pragma unroll
         for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = inputs[8 * (i / 4) * INPUTS_PITCH + 4 * (i % 4)];
-        const float* weights = piece + MOST_ROWS * INPUTS_PITCH + (share * STEP + t) * PITCH + side * OWN + 4 * g;
+        const float* weights = piece + MOST_ROWS * INPUTS_PITCH + (share * K_STEP + t) * PITCH + side * OWN + 4 * g;
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             float run[4];

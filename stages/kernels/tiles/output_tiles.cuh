@@ -1,7 +1,7 @@
 // out = fusion of alpha * op(a) @ op(b), for products too small to fill a GPU by the tiles of their output alone.
 //
 // A tile of outputs belongs to a block, or to a cluster of them. Each warp multiplies the whole tile, over its share of
-// k: STEP values at once, of which its lanes hold the numbers that they need, straight from memory; no warp waits for
+// k: K_STEP values at once, of which its lanes hold the numbers that they need, straight from memory; no warp waits for
 // another until all sums are there. Then the block, and the cluster, add those up in a fixed order.
 //
 // In a warp, g = lane / 4 stands for rows of the tile and t = lane % 4 for columns, as in the fragments of tensor cores:
@@ -14,7 +14,7 @@
 #pragma once
 
 constexpr int WARP = 32;
-constexpr int STEP = 16;        // of k, for a warp at once
+constexpr int K_STEP = 16;        // of k, for a warp at once
 constexpr int MOST_WARPS = 8;   // of a block, as in stages/tiles/tile_kernels.py
 #if __CUDA_ARCH__ >= 1000
 constexpr int RESIDENT = 1;     // blocks in a multiprocessor together: for two the compiler would spill
@@ -88,12 +88,12 @@ __device__ inline void copy_run(float (&to)[COUNT], const unsigned char* from) {
 
 // A factor: FREE rows of op(a), or columns of op(b), for each g, of which `extent` exist from `first` on.
 template <int FREE, bool K_IS_INNER, class Number>
-struct Factor {
+struct GlobalFactor {
     const Number* data;
     int first, extent, k;
     bool aligned;
 
-    __device__ Factor(const Number* data, int first, int extent, int k)
+    __device__ GlobalFactor(const Number* data, int first, int extent, int k)
         : data(data), first(first), extent(extent), k(k) {
         const int inner = K_IS_INNER ? k : extent;
         // A vector of four is the widest; the address of a batch may be any.
@@ -107,7 +107,7 @@ struct Factor {
     // that comes of those is an output, but for BIAS_ROW's.
     __device__ void load(float (&to)[FREE][4], int begin, int g, int t) const {
         begin += 4 * t;
-        if (aligned && begin - 4 * t + STEP <= k && (K_IS_INNER || first + 8 * FREE <= extent)) {
+        if (aligned && begin - 4 * t + K_STEP <= k && (K_IS_INNER || first + 8 * FREE <= extent)) {
             if constexpr (K_IS_INNER) {
 #pragma unroll
                 for (int i = 0; i < FREE; ++i) {
@@ -148,7 +148,7 @@ struct Float32 {
         int g, t;
 
         __device__ Factors(float* shared, int warp, int g, int t)
-            : a(shared + warp * STEP * (A_STRIDE + B_STRIDE)), b(a + STEP * A_STRIDE), g(g), t(t) {}
+            : a(shared + warp * K_STEP * (A_STRIDE + B_STRIDE)), b(a + K_STEP * A_STRIDE), g(g), t(t) {}
 
         __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
             __syncwarp();
@@ -167,7 +167,7 @@ struct Float32 {
 
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
 #pragma unroll 4
-            for (int kth = 0; kth < STEP; ++kth) {
+            for (int kth = 0; kth < K_STEP; ++kth) {
                 float of_a[ROWS], of_b[2 * COLS];
                 copy_run<ROWS>(of_a, a + kth * A_STRIDE + g * ROWS);
                 copy_run<2 * COLS>(of_b, b + kth * B_STRIDE + t * 2 * COLS);
@@ -189,8 +189,8 @@ template <class Arithmetic, int ROWS, int COLS, bool TRANS_A, bool TRANS_B, clas
 __device__ inline void sum_up(float (&sums)[ROWS][COLS][2], const Product<Number>& product, int first_row,
                               int first_col, int share, int shares, float* shared) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    const Factor<ROWS, !TRANS_A, Number> a(product.a, first_row, product.m, product.k);
-    const Factor<COLS, TRANS_B, float> b(product.b, first_col, product.n, product.k);
+    const GlobalFactor<ROWS, !TRANS_A, Number> a(product.a, first_row, product.m, product.k);
+    const GlobalFactor<COLS, TRANS_B, float> b(product.b, first_col, product.n, product.k);
     typename Arithmetic::template Factors<ROWS, COLS> factors(shared, threadIdx.x / WARP, g, t);
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
@@ -199,7 +199,7 @@ __device__ inline void sum_up(float (&sums)[ROWS][COLS][2], const Product<Number
     }
     float next_a[ROWS][4], next_b[COLS][4];
     bool loaded = false;
-    for (int begin = share * STEP;; begin += shares * STEP) {  // the next step is on its way while one is multiplied
+    for (int begin = share * K_STEP;; begin += shares * K_STEP) {  // the next step is on its way while one is multiplied
         if (loaded) {
             if constexpr (Arithmetic::SCALED && TRANS_B) {  // a holds gradients
 #pragma unroll
@@ -223,7 +223,7 @@ __device__ inline void sum_up(float (&sums)[ROWS][COLS][2], const Product<Number
 }
 
 // Where a tile lies, and its outputs in quads, four of a row each. Nothing here is divided: that takes as long as a load.
-struct Tile {
+struct OutputTile {
     int first_row, first_col, height, row_bits;  // a row has 2^row_bits quads
 
     __device__ int quads() const { return height << row_bits; }
@@ -297,7 +297,7 @@ __device__ inline void write_out(const Product<Number>& product, int row, int co
 
 // A tile of 8 ROWS by 8 COLS outputs, by a warp: its sums to where the block adds them up.
 template <class Arithmetic, int ROWS, int COLS, bool TRANS_A, bool TRANS_B, class Number>
-__device__ inline void leave_sums(const Product<Number>& product, const Tile& tile, int share, int shares,
+__device__ inline void leave_sums(const Product<Number>& product, const OutputTile& tile, int share, int shares,
                                   float* shared) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     float sums[ROWS][COLS][2];
@@ -306,8 +306,8 @@ __device__ inline void leave_sums(const Product<Number>& product, const Tile& ti
     __syncthreads();  // the arithmetic needs its memory no longer
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
-        const int place = warp * 8 * ROWS + Factor<ROWS, !TRANS_A, Number>::place(g, i);
-        float* row = shared + place * (8 * COLS + PADDING);  // Tile::stride
+        const int place = warp * 8 * ROWS + GlobalFactor<ROWS, !TRANS_A, Number>::place(g, i);
+        float* row = shared + place * (8 * COLS + PADDING);  // OutputTile::stride
         if constexpr (TRANS_B) {
 #pragma unroll
             for (int j = 0; j < COLS; ++j) store_run<2>(row + 8 * j + 2 * t, sums[i][j]);
@@ -322,7 +322,7 @@ __device__ inline void leave_sums(const Product<Number>& product, const Tile& ti
 }
 
 template <class Arithmetic, int ROWS, int COLS, class Number>
-__device__ inline void leave_sums_of(int transposes, const Product<Number>& product, const Tile& tile, int share,
+__device__ inline void leave_sums_of(int transposes, const Product<Number>& product, const OutputTile& tile, int share,
                                      int shares, float* shared) {
     switch (transposes) {
         case 0: leave_sums<Arithmetic, ROWS, COLS, false, false>(product, tile, share, shares, shared); break;
@@ -364,7 +364,7 @@ __device__ inline float4 sum_of_blocks(const float* own, int blocks) {
 template <class Number>
 class Outputs {
   public:
-    __device__ Outputs(const Product<Number>& product, const Tile& tile) : product(product), tile(tile) {
+    __device__ Outputs(const Product<Number>& product, const OutputTile& tile) : product(product), tile(tile) {
         const unsigned long long addresses = reinterpret_cast<unsigned long long>(product.out) |
                                              reinterpret_cast<unsigned long long>(product.bias);
         wide = product.n % 4 == 0 && addresses % sizeof(float4) == 0;
@@ -405,7 +405,7 @@ class Outputs {
 
   private:
     const Product<Number>& product;
-    const Tile& tile;
+    const OutputTile& tile;
     bool wide;
     int begin, end;
     float4 ahead[AHEAD];
@@ -419,7 +419,7 @@ __device__ inline void tile_product(const Product<Number>& product, int shape, i
     float* shared = reinterpret_cast<float*>(memory);
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     const int height = shape == 0 ? 16 : 32, row_bits = 2 + shape;
-    const Tile tile = {group_of_blocks() * height, static_cast<int>(blockIdx.y) * (4 << row_bits), height, row_bits};
+    const OutputTile tile = {group_of_blocks() * height, static_cast<int>(blockIdx.y) * (4 << row_bits), height, row_bits};
     wait_for_previous();
     const Outputs<Number> outputs(product, tile);
     const int share = rank_of_block() * warps + warp, shares = blocks_together() * warps;

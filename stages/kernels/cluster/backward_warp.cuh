@@ -1,7 +1,8 @@
 #pragma once
 #include "cluster/epoch.cuh"
 
-// A warp that keeps a tile of the weights: from dlogits to new weights, which it publishes for the forward warps.
+// A warp that keeps one tile of the weights in registers: it updates them from dlogits, and publishes them for the forward
+// warps.
 class BackwardWarp {
   public:
     __device__ BackwardWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
@@ -20,7 +21,8 @@ class BackwardWarp {
             if (threadIdx.x == 0) expect_bytes(shared.dlogits_are_in[parity], 2 * epoch.pairs * classes.bytes());
             if (has_tile) backward(parity, rate, shared.batches[step % STAGES].images + warp * epoch.pairs * WARP);
             if (step + 2 < epoch.steps) {
-                // They have read them, or dlogits could not be here; but that came by other blocks, where no tool follows.
+                // The forward warps have read them, or dlogits could not be here; but racecheck cannot follow that through
+                // other blocks.
                 wait_for_warps(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
                 publish_weights(parity);
             }
@@ -30,9 +32,9 @@ class BackwardWarp {
     }
 
   private:
-    static constexpr int CHAINS = 2;  // of sums side by side, lest every product wait for the one before it
+    static constexpr int CHAINS = 2;  // independent sums, so that a product need not wait for the one before
 
-    // weights -= rate * dlogits^T x, for the features of this warp. Pairs that the batch has not have dlogits of zero.
+    // weights -= rate * dlogits^T x, for this warp's features. Pairs beyond the batch have dlogits of zero.
     __device__ void backward(int parity, float rate, const uint4* images) {
         float sums[2][2][CHAINS][4] = {};  // by half of the features, and half of the classes
 #pragma unroll
@@ -55,7 +57,7 @@ class BackwardWarp {
         }
     }
 
-    // This warp's weights in halves, for the forward warps of this block.
+    // Writes this warp's weights, in halves, for the forward warps of this block.
     __device__ void publish_weights(int parity) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -69,7 +71,7 @@ class BackwardWarp {
         signal_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
     }
 
-    // Applies copy(register, stored) to every weight and bias of this warp's features.
+    // Calls copy(register, stored) for every weight and bias of this warp's features.
     template <class Copy>
     __device__ void copy_weights(Copy copy) {
         if (!has_tile) return;
@@ -87,7 +89,7 @@ class BackwardWarp {
     const EpochArguments& epoch;
     const Classes classes;
     const int warp, lane;
-    const int tile;  // of features, this warp's own
+    const int tile;  // this warp's features
     const bool has_tile;
     float weights[2][4] = {};  // transposed: rows are classes, columns features
 };

@@ -1,44 +1,58 @@
-// A network with hidden layers, a whole epoch in one launch of one thread-block cluster: weights stay in shared memory,
-// and blocks exchange what they must through each other's.
+// A network with hidden layers: a whole epoch in one launch of one thread-block cluster.
 //
-// Split: units come in chunks of eight, and chunk c of a hidden layer belongs to block c % BLOCKS. A block keeps the
-// weights from its own units to the whole next layer. Forward, it adds its units' part to every unit of the next layer
-// and sends that to the owner, who adds up what all blocks sent; backward, every block receives the doutputs of the
-// whole layer. The first layer has no units below it, only pixels, which all can read: a block keeps the weights of its
-// own units from all features, or, where that is too much to read, a group of `split` blocks the weights of its units,
-// each from its own features. The classes' logits go to where their images' softmax is taken, eight images a block.
+// Who holds what. A chunk is eight units, eight images or eight features; a pair is two chunks of images, a tile two of
+// features. Chunk c of a hidden layer belongs to block c % 16, in its slot c / 16. Classes have no owner: every block has
+// their biases, and image chunk b's softmax is taken in block b.
 //
-// Exchanges: a hidden layer's is one each way, in two turns where it is long, and the classes' two more. Messages are
-// 512 bytes of a warp, and arrive by themselves at a barrier of the receiver's (st.async); a layer's weights are updated
-// while they are on their way.
-// A step's end is a barrier of the cluster, without which the next step's messages might overwrite what others still
-// read; nobody waits at it before the next step's first product is done.
+//   16 blocks, each, in shared memory (offsets in `plan`):
+//     images[2]           the batch, float16; the copy engine fills one while the other is read
+//     layer 0 weights     own units x all features; or, if that is too much, the units of a group of `split` blocks x the
+//                         own features
+//     layer i weights     own units of layer i - 1 x all units of layer i: float32, and as a left factor in halves
+//     outputs             own units x all images
+//     exchange            remote buffer of a layer: first parts of sums for own units, then doutputs of all units
+//     logits              remote buffer: the parts of the eight images' logits
+//   16 warps              tasks, dealt out phase by phase; fragments are those of multiply_add (fragments.cuh)
+//   784-256-10, batch 128, sm_90a: two groups of 8 warps, each with half of the images; layer 0's weights in registers
 //
-// Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves, which are
-// rows of one factor: a number is the sum of two rows of the product. Compiled with FACTOR_HALVES 1, everything else is
-// rounded to one float16, what is sent too, and those rows are other units.
+// What travels in a step, always st.async to an mbarrier of the receiver, 512 bytes a warp:
+//
+//   layer 0           parts, to the owner in the group          only if features are split
+//   layer i           parts of each unit, to its owner           from every block; the owner adds them up: outputs
+//   classes           parts of the logits, to the images' owner  softmax there
+//   dlogits           to every block                             in float16 halves
+//   layer i doutputs  own units', to every block                 then each block updates its own weights
+//   layer 0 doutputs  to the group                               only if features are split
+//
+// Long messages between hidden layers come in two turns, half of the images each. A layer's weights are updated while its
+// messages travel. A barrier of the cluster ends the step, so that no message overwrites a buffer that is still read; no
+// block waits at it before its next step's first product is done.
+//
+// Precision: tensor cores give float32's. Pixels are exact in float16; every other factor is two float16 halves, two rows of
+// one left factor, whose rows of the product are added. With FACTOR_HALVES 1 a factor is one float16, messages too, and
+// those rows are other units.
 #include "cluster/mlp_epoch.cuh"
 
-// cluster_mlp: an epoch of a network with one to four hidden layers, weight -= learning_rate * x^T doutput in each
-// step, biases too.
+// cluster_mlp: a whole epoch of a network with one to four hidden layers, in one cluster. In each step weight -=
+// learning_rate * x^T doutput, biases likewise.
 //   images      (steps, 2 group_tiles, 2 pairs, 8, 8)  f16  in: matrices of 8 images by 8 features, those of the same
-//               features side by side; zeros for images and features that there are not
+//               features side by side; zeros beyond the batch and the last feature
 //   labels      (steps, batch)  i32  in, each 0 <= label < classes
-//   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, where PLAN says
-//   totals      (2,)            f64  in, out: grows by the summed loss and the number right, with with_totals
-// Launch: one cluster of BLOCKS blocks of THREADS, with as much dynamic shared memory as PLAN says, for which the
-//   kernel is compiled; learning_rate as a step's, for the mean over its images.
+//   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, as PLAN places them
+//   totals      (2,)            f64  in, out: grows by the summed loss and the number right, if with_totals
+// Launch: one cluster of BLOCKS blocks of THREADS, with the dynamic shared memory that PLAN says; the kernel is compiled for
+//   PLAN. learning_rate for the mean over a batch.
 // Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,
 //   doutput that of the summed loss; with one half also parts of sums < 65,504.
-// Order:  every sum has one order, whoever comes first; repeats bit for bit.
+// Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
                                                                      float* parameters, double* totals, int steps,
                                                                      float learning_rate, int with_totals) {
-    extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
+    extern __shared__ __align__(128) uint4 memory[];  // bulk copies write whole 128-byte lines
     __shared__ Barriers barriers;
     __shared__ Totals own_totals;
     Block block(reinterpret_cast<char*>(memory), barriers, own_totals);
-    // Units and features that there are fewer of are multiplied all the same.
+    // Products cover the full sizes: missing units and features must be zeros.
 #pragma unroll 1
     for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x < HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
@@ -47,16 +61,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     MlpEpoch epoch(block, images, labels, steps, learning_rate);
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
     if (threadIdx.x == 0) epoch.begin();
-    wait_for_cluster();  // nobody sends to a block that has not begun
+    wait_for_cluster();  // before the first message: every block must have begun
     epoch.fetch_images(0);
     for (int step = 0; step < steps; ++step) {
-        if (WARP_GROUPS > 1) block.find_place(step);  // elsewhere there are registers enough
+        if (WARP_GROUPS > 1) block.find_place(step);  // with one warp group there are registers enough
         epoch.train(step, with_totals);
     }
     epoch.end();
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { stored = own / scale; });
     if (!with_totals) return;
-    // In the first block, where logits were: every such warp's.
+    // Each head warp's totals, to the first block, where logits lay.
     double2* all = block.at<double2>(plan.logits);
     if (epoch.has_head() && block.lane == 0) {
         const unsigned there = address_in(shared_address(&all[block.rank * HEAD_WARPS + block.warp_in_group]), 0);

@@ -1,71 +1,71 @@
-// What the roles of persistent_cluster share: its sizes, what it is given, and where blocks and warps exchange.
+// Shared by the warp roles of persistent_cluster: sizes, arguments, and the buffers through which blocks and warps exchange.
 #pragma once
 #include "device/cluster.cuh"
 #include "cluster/fragments.cuh"
 
-constexpr int BLOCKS = 16;  // of the cluster; more than 8 have to be asked for
-constexpr int MOST_PAIRS = BLOCKS * HALF_EDGE / EDGE;  // of tiles, in a batch
-constexpr int MOST_TILES = 4;  // of features, in a block
+constexpr int BLOCKS = 16;  // of the cluster; more than 8 need the non-portable attribute
+constexpr int MOST_PAIRS = BLOCKS * HALF_EDGE / EDGE;  // 16-image pairs in a batch
+constexpr int MOST_TILES = 4;  // 16-feature tiles in a block
 constexpr int BACKWARD_WARPS = MOST_TILES;
 constexpr int FORWARD_WARPS = MOST_PAIRS;
 constexpr int HEAD_WARPS = 4;
 constexpr int FETCH_WARP = BACKWARD_WARPS + FORWARD_WARPS + HEAD_WARPS, TOTALS_WARP = FETCH_WARP + 1;  // one each
 constexpr int THREADS = (TOTALS_WARP + 1) * WARP;
-#ifndef LANES_ARRIVE  // of each warp, to say that it has read a batch
-#define LANES_ARRIVE 1  // for racecheck 32, since it does not see that __syncwarp speaks for the others
+#ifndef LANES_ARRIVE  // lanes of each warp that report a batch as read
+#define LANES_ARRIVE 1  // racecheck needs 32: it does not see that __syncwarp orders the other lanes
 #endif
-constexpr int STAGES = 8;  // batches on the chip: the one at work, and those that are on their way
-enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // and the next one: by their step's parity
+constexpr int STAGES = 8;  // batches in the ring: one at work, the others in flight
+enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // barrier names; the last two plus the step's parity
 
-// Both are multiplied before they are split, so that the lower half is seldom too small for a float16.
+// Scales before a number is split, so that the lower half is seldom too small for a float16.
 constexpr float WEIGHT_SCALE = 16.0f;
 constexpr float DLOGIT_SCALE = 1024.0f;
-constexpr float NO_CLASS = -3.4e38f;  // the logit of a row that is none: its power is 0
+constexpr float NO_CLASS = -3.4e38f;  // the logit of a padded class: its power is 0
 
-// Eight columns of a product with up to sixteen rows, one row a class, as multiply_add leaves them: `upper` rows g and
-// `lower` rows g + 8 of columns 2t and 2t + 1, g = lane / 4, t = lane % 4. Two float32, or two numbers in halves.
+// Eight columns of a product by up to sixteen classes, as multiply_add leaves them: lane 4g + t has columns 2t and 2t + 1 of
+// class g in `upper`, of class g + 8 in `lower`. A uint2 is two float32, or two numbers in halves.
 struct Columns {
     uint2 upper[WARP], lower[WARP];
 };
 
-// What a block needs of a batch: a row a tile of its features, and in it P pairs, without a gap.
+// A block's share of a batch: for each tile of its features the P pairs of images, without gaps.
 struct alignas(128) Batch {
     uint4 images[MOST_TILES * MOST_PAIRS * WARP];
-    uint4 grams[MOST_PAIRS * WARP];  // of its own images with all those of the batch before
-    int labels[HALF_EDGE];                // of its own images
+    uint4 grams[MOST_PAIRS * WARP];  // own images with all images of the batch before
+    int labels[HALF_EDGE];           // of the own images
 };
 
 struct Shared {
     Batch batches[STAGES];
     Barrier fetched[STAGES], done_with[STAGES];
-    // By the step's parity. What holds step t is free for step t + 2: whoever sends or publishes that has received what
-    // the reader sent, or made others send, after it had read this.
-    Columns partial_logits[2][BLOCKS];  // from each block, of this block's images
-    Columns dlogits[2][BLOCKS];         // from each block, of its images
+    // Buffers by the step's parity. The buffer of step t is free for step t + 2: its writer has by then received a message
+    // that the reader sent, or caused, after reading it.
+    Columns partial_logits[2][BLOCKS];  // from each block, for this block's images
+    Columns dlogits[2][BLOCKS];         // from each block, for that block's images
     Columns weights[2][2 * MOST_TILES];
-    float4 sums[2][HEAD_WARPS][WARP];         // read before their readers meet again, a step later
-    double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each
+    float4 sums[2][HEAD_WARPS][WARP];         // read before the head warps meet again, a step later
+    double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each block
     Barrier logits_are_in[2], dlogits_are_in[2];
 
     __device__ void wait_for_batch(int step) { wait_for(fetched[step % STAGES], step / STAGES % 2); }
 
-    // Each warp that reads batches says so when it has read one.
+    // Each reading warp reports that it has read the batch.
     __device__ void leave_batch(int step) {
         __syncwarp();
         if (threadIdx.x % WARP < LANES_ARRIVE) arrive(done_with[step % STAGES]);
     }
 };
 
-// What each block is launched with; stages/persistent/r1_persistent_cluster.py asks for so much.
+// Dynamic shared memory of a block (stages/persistent/r1_persistent_cluster.py).
 constexpr int SHARED_BYTES = 212 * 1024;
 static_assert(sizeof(Shared) <= SHARED_BYTES);
 
-// Two neighbouring columns of the classes that a lane has: the addresses of a remote_buffer, as send wants them.
+// A lane's place in a Columns of another block, as addresses for send, with the barrier beside it.
 struct RemoteBuffer {
     unsigned upper, lower, barrier;
 };
 
-// The remote_buffer in another block that is where these are in this one.
+// The buffer in the block at that distance which lies where `columns` and `barrier` lie here.
 __device__ inline RemoteBuffer remote_buffer_at(unsigned distance, Columns& columns, Barrier& barrier) {
     const int lane = threadIdx.x % WARP;
     return {shared_address(&columns.upper[lane]) + distance, shared_address(&columns.lower[lane]) + distance,
@@ -73,7 +73,7 @@ __device__ inline RemoteBuffer remote_buffer_at(unsigned distance, Columns& colu
 }
 
 struct Classes {
-    bool has_upper, has_lower;  // whether rows g and g + 8 of this lane are classes
+    bool has_upper, has_lower;  // whether classes g and g + 8 of this lane exist
     int count;
 
     __device__ explicit Classes(int classes) : count(classes) {
@@ -82,9 +82,9 @@ struct Classes {
         has_lower = row + HALF_EDGE < classes;
     }
 
-    __device__ int bytes() const { return HALF_EDGE * count * 4; }  // of one Columns, without rows that are no class
+    __device__ int bytes() const { return HALF_EDGE * count * 4; }  // sent for one Columns, padded classes excluded
 
-    // To several buffers at once, since the branches cost more than the sending.
+    // Sends to several buffers in one call: the branches cost more than the sends.
     template <int COUNT>
     __device__ void send_to(const RemoteBuffer (&buffers)[COUNT], const uint2 (&upper)[COUNT],
                             const uint2 (&lower)[COUNT]) const {
@@ -98,9 +98,9 @@ struct Classes {
         }
     }
 
-    // Two neighbouring Columns of halves as two left factors, of the first eight classes and of the others. Rows 0 to 7
-    // are the higher halves and rows 8 to 15 the lower ones, since the two that lie side by side in memory then belong
-    // side by side in registers; a product's rows g and g + 8 have to be added.
+    // Two neighbouring Columns of halves as two left factors: classes 0 to 7, and 8 to 15. Rows 0 to 7 of a factor are high
+    // halves and rows 8 to 15 low ones, so neighbours in memory are neighbours in registers. Add rows g and g + 8 of the
+    // product.
     __device__ void load(const Columns* pair, unsigned (&upper)[4], unsigned (&lower)[4]) const {
         const int lane = threadIdx.x % WARP;
 #pragma unroll
@@ -113,7 +113,7 @@ struct Classes {
     }
 };
 
-// What a launch is given; the kernel's comment explains it.
+// The kernel's arguments; its comment explains them.
 struct EpochArguments {
     const uint4 *images, *grams;
     const int *labels, *ready;
@@ -121,12 +121,12 @@ struct EpochArguments {
     int steps, pairs, tiles, inputs, number;
     float learning_rate;
 
-    // What turns a sum of scaled dlogits into an update.
+    // The factor from a sum of scaled dlogits to an update.
     __device__ float rate() const { return learning_rate / (EDGE * pairs) / DLOGIT_SCALE; }
 
-    // The tiles of a block are those from its own first one up to the next block's.
+    // A block owns the tiles from its first one up to the next block's first.
     __device__ int first_tile(int rank) const { return rank * tiles / BLOCKS; }
 
-    // Whether a block owns images.
+    // Whether a block owns images, and so takes softmax.
     __device__ bool has_head(int rank) const { return rank < 2 * pairs; }
 };

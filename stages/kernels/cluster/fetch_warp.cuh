@@ -1,7 +1,7 @@
 #pragma once
 #include "cluster/epoch.cuh"
 
-// A thread that has the next batches brought into shared memory, each as soon as there is room for it.
+// One thread that starts the copies of the next batches into the ring, each as soon as its slot is free.
 class FetchWarp {
   public:
     __device__ FetchWarp(Shared& shared, const EpochArguments& epoch)
@@ -18,7 +18,7 @@ class FetchWarp {
 
   private:
     __device__ void fetch_batch(int step, Batch& batch, Barrier& fetched) {
-        const int row = epoch.pairs * WARP;  // of a tile or of grams, in uint4
+        const int row = epoch.pairs * WARP;  // one tile's pixels or one image group's grams, in uint4
         const int pixels = tiles * row * sizeof(uint4), from = (step * epoch.tiles + first) * row;
         const int grams = step > 0 ? row * sizeof(uint4) : 0;
         const bool has_head = epoch.has_head(rank);

@@ -1,10 +1,10 @@
 #pragma once
 #include "cluster/epoch.cuh"
 
-// A warp that multiplies sixteen images of a batch by the block's weights as they were two steps ago.
+// A warp that multiplies one pair of images, sixteen, by the block's weights of the step before.
 class ForwardWarp {
   public:
-    // Another order of the warps in each block, lest all send to the same one at once.
+    // The warps take pairs in another order in each block, so that not all send to one block at once.
     __device__ ForwardWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()), lane(threadIdx.x % WARP),
           pair((threadIdx.x / WARP + rank) % MOST_PAIRS),
@@ -22,8 +22,7 @@ class ForwardWarp {
     }
 
   private:
-    // Partial logits of a batch, each tile of eight images to the block that owns it. Tiles of features that the block
-    // has not have weights of zero.
+    // Sends the partial logits of each eight images to their owner. Tiles beyond the block's own have weights of zero.
     __device__ void forward(int parity, const uint4* images) {
         float sums[2][2][4] = {};  // by half of the images, and half of the classes
 #pragma unroll
@@ -50,6 +49,6 @@ class ForwardWarp {
     const EpochArguments& epoch;
     const Classes classes;
     const int rank, lane;
-    const int pair;               // of tiles of images, this warp's own
-    const unsigned to_owners[2];  // of its two tiles
+    const int pair;               // of images, this warp's own
+    const unsigned to_owners[2];  // of its two groups of eight images
 };

@@ -1,11 +1,11 @@
-// Products of a warp on tensor cores, and float32 numbers in two float16 halves for them. Needs sm_80.
+// A warp's products on tensor cores, with float32 factors as two float16 halves. Needs sm_80.
 #pragma once
 
 constexpr int WARP = 32;
-constexpr int EDGE = 16;  // rows and columns of a left factor
-constexpr int HALF_EDGE = 8;   // columns of a right factor, and of the product
+constexpr int EDGE = 16;      // rows and columns of a left factor
+constexpr int HALF_EDGE = 8;  // columns of a right factor and of the product; lanes have rows g and g + 8
 
-// A warp's product c (16, 8) += a (16, 16) b (16, 8), float16 factors, float32 sums; fragments are those of PTX's
+// c (16, 8) += a (16, 16) b (16, 8): float16 factors, float32 sums. Fragments are those of PTX's
 // mma.m16n8k16. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8 in columns 2t, 2t+1, 2t, 2t+1; a holds rows g,
 // g+8, g, g+8 in pairs of columns 2t, 2t, 2t+8, 2t+8; b holds column g in pairs of rows 2t, 2t+8.
 __device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
@@ -16,8 +16,8 @@ __device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsig
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// A matrix (16, 16) that lies in shared memory as four of 8 by 8, row-major, first those of the upper rows: its
-// transpose as two right factors, of the upper rows and of the lower ones. (PTX ISA, ldmatrix.)
+// Loads the transpose of a matrix (16, 16) as two right factors: of the upper rows, and of the lower rows. In shared memory
+// it lies as four row-major matrices of 8 by 8, the upper two first. (PTX ISA: ldmatrix.)
 __device__ inline uint4 load_transposed(const uint4* matrix) {
     uint4 factors;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -27,7 +27,7 @@ __device__ inline uint4 load_transposed(const uint4* matrix) {
     return factors;
 }
 
-// The same matrix as it is as two right factors, of the left columns and of the right ones.
+// Loads the same matrix, not transposed, as two right factors: of the left columns, and of the right columns.
 __device__ inline uint4 load_factors(const uint4* matrix) {
     uint4 factors;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %2, %1, %3}, [%4];"
@@ -37,7 +37,7 @@ __device__ inline uint4 load_factors(const uint4* matrix) {
     return factors;
 }
 
-// Two numbers as float16, and what that rounding left of each as float16: together they keep 22 bits.
+// Two numbers as float16, and the rest of each after that rounding as float16: together 22 bits.
 struct Halves {
     unsigned high, low;  // each a pair of float16, the first number in the lower bits
 };

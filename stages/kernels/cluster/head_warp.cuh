@@ -1,8 +1,8 @@
 #pragma once
 #include "cluster/image_softmax.cuh"
 
-// The warps that turn a block's logits into dlogits. They share the sums, and all take the same softmax of them, so
-// that each can send to its share of the blocks without waiting once more.
+// A warp that turns the logits of the block's images into dlogits. The head warps share out the sums, meet once, and all
+// take the same softmax; each then sends dlogits to its share of the blocks without another wait.
 class HeadWarp {
   public:
     __device__ HeadWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
@@ -11,7 +11,7 @@ class HeadWarp {
         for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
     }
 
-    // Compiled for either, so that who wants no totals does nothing for them.
+    // Compiled for both cases: without totals, no instruction is spent on them.
     template <bool WITH_TOTALS>
     __device__ void run() {
         if (!epoch.has_head(rank)) return;
@@ -28,7 +28,7 @@ class HeadWarp {
             const Batch& batch = shared.batches[step % STAGES];
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
             shared.sums[parity][warp][lane] = make_float4(logits[0], logits[1], logits[2], logits[3]);
-            // From here on all have read the partial logits, the grams, and, totals too, the sums of the step before.
+            // After this barrier all have read the partial logits, the grams, and the sums of the step before.
             if (WITH_TOTALS) meet_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
             else wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
             const ImageSoftmax softmax(shared.sums[parity], classes);
@@ -42,9 +42,9 @@ class HeadWarp {
 
   private:
     static constexpr int PAIRS_A_WARP = MOST_PAIRS / HEAD_WARPS;
-    static constexpr int SHARE = BLOCKS / HEAD_WARPS;  // of the blocks, for each warp to send to
+    static constexpr int SHARE = BLOCKS / HEAD_WARPS;  // blocks that each warp sends to
 
-    // This warp's share of the blocks' parts.
+    // Adds up the parts from this warp's share of the blocks.
     __device__ void add_partial_logits(int parity, float (&logits)[4]) {
         float2 upper = {}, lower = {};
 #pragma unroll
@@ -61,9 +61,9 @@ class HeadWarp {
         logits[2] = lower.x / WEIGHT_SCALE, logits[3] = lower.y / WEIGHT_SCALE;
     }
 
-    // What the update of that step, which the partial logits do not know of, changes in the logits; this warp's share.
+    // Subtracts what that step's update changes in the logits, which the partial logits lack; this warp's share of the images.
     __device__ void subtract_last_update(int step, float rate, const uint4* grams, float (&logits)[4]) {
-        float sums[2][2][4] = {};  // by half of the classes, and halves of the products
+        float sums[2][2][4] = {};  // by half of the classes, and by half of the gram
         wait_for(shared.dlogits_are_in[step % 2], step / 2 % 2);
 #pragma unroll
         for (int i = 0; i < PAIRS_A_WARP; ++i) {
@@ -88,7 +88,7 @@ class HeadWarp {
         const int upper = lane / 4, lower = upper + HALF_EDGE;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            // Good to two units in the last place here, where the sum is from 1 to 16, and far quicker than `/`.
+            // Accurate to two units in the last place for a sum from 1 to 16, and far quicker than `/`.
             const float scale = __fdividef(DLOGIT_SCALE, softmax.sum[i]);
             dlogits[i] = softmax.powers[i] * scale - (labels[i] == upper ? DLOGIT_SCALE : 0.0f);
             dlogits[i + 2] = softmax.powers[i + 2] * scale - (labels[i] == lower ? DLOGIT_SCALE : 0.0f);

@@ -1,14 +1,14 @@
 #pragma once
 #include "cluster/epoch.cuh"
 
-// The softmax of a block's eight images, as the lanes of a warp have it: numbers i and i + 2 belong to image
-// 2 * (lane % 4) + i, and to classes lane / 4 and lane / 4 + 8.
+// The softmax of a block's eight images, spread over a warp: in lane 4g + t, numbers i and i + 2 belong to image 2t + i,
+// and to classes g and g + 8.
 struct ImageSoftmax {
-    float logits[4];           // NO_CLASS in rows that are no class
+    float logits[4];           // NO_CLASS for padded classes
     float powers[4];           // e^(logit - the image's largest)
-    float largest[2], sum[2];  // of an image's logits, and of its powers; eight lanes have them
+    float largest[2], sum[2];  // over an image's logits, and its powers; the same in eight lanes
 
-    // From the logits' shares, one of each of the head's warps.
+    // From the four head warps' shares of the logits.
     __device__ ImageSoftmax(const float4 (&shares)[HEAD_WARPS][WARP], const Classes& classes) {
         const int lane = threadIdx.x % WARP;
         float4 total = shares[0][lane];
@@ -28,7 +28,7 @@ struct ImageSoftmax {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            // Off by |x| 2^-24 relatively, which is most, 2^-25, where e^x itself has become small.
+            // Relative error |x| 2^-24; in absolute terms at most 2^-25, since e^x falls faster than |x| grows.
             powers[i] = __expf(logits[i] - largest[i]);
             powers[i + 2] = __expf(logits[i + 2] - largest[i]);
             sum[i] = powers[i] + powers[i + 2];

@@ -1,36 +1,36 @@
-// Matrices of 8 by 8 in float16, moved between shared memory, a warp's registers and the other blocks. Needs sm_90.
+// Matrices of 8 by 8 in float16: between shared memory, a warp's registers and other blocks. Needs sm_90.
 #pragma once
 #include "device/cluster.cuh"
 #include "cluster/fragments.cuh"
 
-// How many float16 numbers add up to one of a factor: two keep what float32 has, or one, what float16 does.
+// float16 numbers that add up to one number of a factor: two for float32's precision, or one.
 #ifndef FACTOR_HALVES
 #define FACTOR_HALVES 2
 #endif
 constexpr int HALVES = FACTOR_HALVES;
 
-// An 8 by 8 matrix: its higher halves, then its lower ones if it has any, row-major: lane 4g + t has columns 2t and 2t + 1
-// of row g, as multiply_add leaves a product's upper rows, and wants its factors.
+// An 8 by 8 matrix, row-major: its high halves, then its low ones if it has any. Lane 4g + t has columns 2t and 2t + 1 of row
+// g, the layout of multiply_add's factors and of a product's upper rows.
 struct Matrix {
     unsigned halves[HALVES][WARP];
 };
 
-// Two of a row of a matrix, this lane's, rounded to what a factor keeps of them.
+// Writes this lane's two numbers of a row, rounded to the halves that a factor keeps.
 __device__ inline void put(Matrix& matrix, float2 two, int lane) {
     const Halves halves = halves_of(two.x, two.y);
     matrix.halves[0][lane] = halves.high;
     if (HALVES == 2) matrix.halves[HALVES - 1][lane] = halves.low;
 }
 
-// What a left factor's rows 8-15 are: the lower halves of what rows 0-7 have the higher ones of or, if there are no lower
-// halves, another matrix, `next` further on. This lane's row, of the upper rows or of those.
+// The row that this lane addresses for a left factor. Its rows 8 to 15 (`is_lower`) are the low halves of rows 0 to 7 or, with
+// one half a number, another matrix, `next` further on.
 __device__ inline const void* row_of(const Matrix* matrix, bool is_lower, int next, int lane) {
     const unsigned* words = HALVES == 2 ? matrix->halves[is_lower ? HALVES - 1 : 0] : matrix[is_lower ? next : 0].halves[0];
     return words + lane % HALF_EDGE * (HALF_EDGE / 2);
 }
 
-// Four 8 by 8 matrices of halves. Each lane is given the address of one of their 32 rows of 16 bytes, and gets its two
-// numbers of each matrix. (PTX ISA, ldmatrix.)
+// Loads four 8 by 8 matrices of halves. Each lane passes the address of one of their 32 rows of 16 bytes, and gets its two
+// numbers of each matrix. (PTX ISA: ldmatrix.)
 __device__ inline uint4 load_rows(const void* row) {
     uint4 four;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -40,7 +40,7 @@ __device__ inline uint4 load_rows(const void* row) {
     return four;
 }
 
-// The same of each matrix's transpose.
+// The same with each matrix transposed.
 __device__ inline uint4 load_columns(const void* row) {
     uint4 four;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -50,7 +50,7 @@ __device__ inline uint4 load_columns(const void* row) {
     return four;
 }
 
-// Sixteen bytes into another block's mailbox; both addresses are those of address_in.
+// Sends sixteen bytes to another block's remote buffer; both addresses are those of address_in.
 __device__ inline void send(unsigned address, unsigned barrier, uint4 bytes) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                      address),
@@ -58,7 +58,8 @@ __device__ inline void send(unsigned address, unsigned barrier, uint4 bytes) {
                  : "memory");
 }
 
-// A barrier of the cluster in two halves, which orders no stores: whoever has heard it may overwrite what all had read.
+// A barrier of the cluster in two halves. `relaxed`: it orders no stores. After await_cluster a block may overwrite buffers
+// that the others read before their signal_cluster.
 __device__ inline void signal_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ inline void await_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
@@ -71,7 +72,7 @@ __device__ inline float2 numbers_of(unsigned pair) {
     return two;
 }
 
-// How parts of a sum travel, four to a lane: as float32, or like everything else as float16.
+// Parts of a sum in a message, four a lane: float32 or, with one half a number, float16.
 template <int>
 struct PartOf {
     uint4 bits;

@@ -5,15 +5,15 @@
 #include "cluster/mlp_parameters.cuh"
 #include "cluster/mlp_warpgroups.cuh"
 
-// The phases of a step in order, and what has to be waited for between them.
+// The phases of a step in order, and the waits between them.
 class MlpEpoch {
   public:
     __device__ MlpEpoch(const Block& block, const uint4* images, const int* labels, int steps, float learning_rate)
         : block(block), images(images), steps(steps), rate(learning_rate / plan.batch / GRADIENT_SCALE),
           first(block), head(block, labels) {}
 
-    // Applies copy(own, stored, scale) to every weight and bias that a block keeps, of the classes' biases in every block:
-    // own should be scale times stored.
+    // Calls copy(own, stored, scale) for every weight and bias that the block keeps, where own is scale times stored. Every
+    // block keeps the classes' biases.
     template <class Copy>
     __device__ void copy_parameters(float* parameters, Copy copy) {
         if constexpr (BY_WGMMA) {
@@ -29,7 +29,7 @@ class MlpEpoch {
         copy_biases<0>(block, parameters, copy);
     }
 
-    // By one thread: barriers, each for the messages of one step after the other.
+    // Makes the mbarriers, and arms them for the first step's messages; one thread.
     __device__ void begin() {
         Barriers& barriers = block.barriers;
         for (Barrier& barrier : barriers.fetched) make_barrier(barrier, 1);
@@ -49,7 +49,7 @@ class MlpEpoch {
         }
     }
 
-    // By one thread, of the last warp.
+    // Starts the copy of a step's images; one thread of the last warp does.
     __device__ void fetch_images(int step) {
         if (step >= steps || threadIdx.x != THREADS - WARP) return;
         const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
@@ -64,7 +64,7 @@ class MlpEpoch {
         const uint4* batch = block.at<uint4>(plan.images[0] + parity * (plan.images[1] - plan.images[0]));
         if (has_head()) head.load(step);
         wait_for(block.barriers.fetched[parity], step / 2 % 2);
-        // Others may still be reading what they received in the last step.
+        // Other blocks may still read the messages of the last step.
         const auto wait_to_send = [&] { if (step > 0) await_cluster(); };
         if constexpr (BY_WGMMA) {
             first.forward(batch, wait_to_send);
@@ -79,7 +79,7 @@ class MlpEpoch {
         collect<0>(block, 0);
         block.meet();
         forward_from<0>();
-        if (WARP_GROUPS == 1) fetch_images(step + 1);  // while all wait for logits
+        if (WARP_GROUPS == 1) fetch_images(step + 1);  // while all wait for the logits
 
         if (block.has_head() && block.warp_group == block.head_warp_group()) {
             receive(block.barriers.parts[LAST][0], bytes_of_parts(LAST));
@@ -104,13 +104,13 @@ class MlpEpoch {
         }
     }
 
-    // Whether this warp has some of the block's softmax.
+    // Whether this warp takes part of the block's softmax.
     __device__ bool has_head() const {
         return block.has_head() && block.warp_group == block.head_warp_group() && block.warp_in_group < HEAD_WARPS;
     }
 
   private:
-    // From a layer's outputs; first they are made of what comes, but for the first layer.
+    // From a layer's outputs up to the logits. The first layer's outputs are there; others are collected from messages.
     template <int INDEX>
     __device__ void forward_from() {
 #pragma unroll 1
@@ -129,7 +129,7 @@ class MlpEpoch {
     template <int INDEX>
     __device__ void backward_from(const uint4* batch) {
         constexpr bool HAS_READERS = INDEX > 1 || SPLIT > 1;
-        // Of the classes all have come: whoever sends doutputs knows that nobody has parts yet to be read where they will lie.
+        // All dlogits are here. A sender of doutputs thereby knows that every block has read the parts that they overwrite.
 #pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn) {
             if (INDEX < LAST) receive_doutputs(INDEX, turn);
@@ -148,8 +148,8 @@ class MlpEpoch {
         }
     }
 
-    // One hidden layer, two warp groups: what the first warp_group's images add to the first layer's update is added while the second
-    // warp_group's doutputs are on their way.
+    // One hidden layer, two warp groups: the first group's images are added to the first layer's update while the second
+    // group's doutputs travel.
     __device__ void backward_by_warp_groups(const uint4* batch) {
         backward<LAST>(block, 0);
         block.meet();
@@ -168,21 +168,21 @@ class MlpEpoch {
         first.subtract(sums, WEIGHT_SCALE * rate);
     }
 
-    // What a step leaves to the first warp_group, for when that waits for the next step's parts; before it has outputs again, and
-    // before either warp_group multiplies by the classes' weights.
+    // The update of the last layer. The first warp group does it while it waits for the next step's parts: before it has new
+    // outputs, and before either warp group multiplies by the classes' weights.
     __device__ void update_classes() {
         update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
         update_biases<LAST>(block, rate);
         signal_warps(CLASSES_ARE_UPDATED, THREADS);
     }
 
-    // Waits for a step's messages, and expects as many in the next one.
+    // Waits for a step's messages, and arms the barrier for the next step's.
     __device__ void receive(Barrier& barrier, int bytes) {
         wait_for(barrier, parity);
         if (block.is_first_of_warp_group()) expect_bytes(barrier, bytes);
     }
 
-    // Those of a portion, which any warp_group may wait for.
+    // The same for the doutputs of a portion, for which any warp group may wait.
     __device__ void receive_doutputs(int index, int portion) {
         wait_for(block.barriers.doutputs[index][portion], parity);
         if (block.warp_group == portion / TURNS && block.is_first_of_warp_group()) {
@@ -202,7 +202,7 @@ class MlpEpoch {
         return (index == 0 ? (SPLIT - 1) * WAYS * PAIRS_OF_GROUP : BLOCKS * TURN_PAIRS) * slots_of(index) * PART;
     }
 
-    // Without the block's own.
+    // Bytes from the other blocks; the block's own do not travel.
     __device__ int bytes_of_doutputs(int index, int portion) const {
         const bool own = block.has_head() && portion == block.head_warp_group();
         if (index == LAST) return (2 * PAIRS_OF_GROUP - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
@@ -213,8 +213,8 @@ class MlpEpoch {
     const Block& block;
     const uint4* images;
     const int steps;
-    const float rate;  // what turns a sum of scaled doutputs into an update
+    const float rate;  // the factor from a sum of scaled doutputs to an update
     int parity = 0;    // of the step
-    FirstLayer first;  // by warpgroups
+    FirstLayer first;  // with wgmma
     Head head;
 };

@@ -1,29 +1,29 @@
 #pragma once
 #include "cluster/mlp_plan.cuh"
 
-// The first layer: many features, exact in float16, of which a block keeps a slice, and few units. Both passes are over
-// the same pixels in shared memory, matrices of 16 images by 16 features. A warp takes two chunks of units at once,
-// where the group has them, lest it read more pixels than it multiplies.
+// The first layer: many features, exact in float16, and few units. Both passes read the same pixels in shared memory, as
+// matrices of 16 images by 16 features. A warp takes two chunks of units at once where the block group has them, so that it
+// reads fewer pixels for each product.
 
 constexpr int AT_ONCE = GROUP_CHUNKS % 2 == 0 ? 2 : 1;
-// Of chunks of images that a warp multiplies by the same weights, which it splits anew each time: rather by half of the
-// warps than twice as often.
+// Pairs of images that a warp multiplies by the same weights, which it splits anew each time. Half of the warps with long
+// strips beat all warps with short ones, which would split twice as often.
 constexpr int STRIP_PAIRS = PAIRS > 4 ? 4 : PAIRS > 1 ? 2 : 1;
-constexpr int STRIP_TILES = 4;  // of features that a warp multiplies by the same doutputs
+constexpr int STRIP_TILES = 4;  // feature tiles that a warp multiplies by the same doutputs
 
-// From a feature's eight to the next eight of a batch's pixels, and from a chunk of images to the next, in uint4.
+// Distances in a batch's pixels, in uint4: to the next chunk of features, and to the next chunk of images.
 constexpr int NEXT_FEATURES = 2 * PAIRS * HALF_EDGE, NEXT_IMAGES = HALF_EDGE;
 
-// This lane's row of the four matrices of sixteen features by sixteen images.
+// The row that this lane addresses in the four matrices of sixteen features by sixteen images.
 __device__ inline int row_of_four(int lane, int right, int lower) {
     return right * NEXT_FEATURES + lower * NEXT_IMAGES + lane % HALF_EDGE;
 }
 
-// How many left factors a warp has of them, and chunks in each.
+// Left factors of a warp, and chunks of units in each.
 constexpr int FACTORS = AT_ONCE == 2 ? HALVES : 1, FACTOR_CHUNKS = AT_ONCE / FACTORS;
 
-// This lane's weights of a left factor's chunks by the sixteen features of a tile: rows are higher halves, rows + 8 lower
-// ones; or rows one chunk, and rows + 8 the next, if there is one.
+// This lane's share of a left factor: chunks of units by the sixteen features of a tile. Rows 0 to 7 are high halves and rows
+// 8 to 15 low ones; or rows 0 to 7 one chunk, and rows 8 to 15 the next, if there is one.
 __device__ inline void split_weights(const float2* weights, int tile, int chunk, unsigned (&factor)[4]) {
 #pragma unroll
     for (int right = 0; right < 2; ++right) {
@@ -34,16 +34,15 @@ __device__ inline void split_weights(const float2* weights, int tile, int chunk,
     }
 }
 
-// Where the owner of that chunk of the group's wants the parts of its sums that this block, in one of its ways, makes.
+// The place, in its owner's exchange, of a chunk's parts from this block and this one of its `ways` warps.
 __device__ inline Part* parts_of(const Block& block, int chunk, int way) {
     constexpr Layer layer = plan.layers[0];
     const int sender = block.member() * WAYS + way;
     return block.at<Part>(layer.exchange) + (sender * layer.slots + chunk / SPLIT) * PAIRS * WARP + block.lane;
 }
 
-// What this block's features add to the units of its group: to each unit's owner, WEIGHT_SCALE times; sent, if that is
-// another block.
-// `wait_to_send` is called by all threads, before they send.
+// Computes what this block's features add to the units of its block group, times WEIGHT_SCALE, and hands it to each unit's
+// owner: by a message, or in place. All threads call `wait_to_send` before they send.
 template <class Wait>
 __device__ void forward_first(const Block& block, const uint4* images, Wait wait_to_send) {
     constexpr Layer layer = plan.layers[0];
@@ -96,7 +95,7 @@ __device__ void forward_first(const Block& block, const uint4* images, Wait wait
     if (!may_send) wait_to_send();
 }
 
-// weights -= rate * doutputs^T x, for the features of this block and the units of its group.
+// weights -= rate * doutputs^T x, for the features of this block and the units of its block group.
 __device__ inline void update_first(const Block& block, const uint4* images, float rate) {
     constexpr int STRIPS = (TILES + STRIP_TILES - 1) / STRIP_TILES, IMAGES = 2 * PAIRS;
     float2* weights = block.at<float2>(plan.layers[0].weights) + block.lane;

@@ -1,17 +1,17 @@
 #pragma once
 #include "cluster/mlp_plan.cuh"
 
-// The softmax of the eight images that a block has, by the first warps of their warp_group, two images each: a lane has a class of
-// an image.
+// The softmax of the block's eight images, by the first four warps of their warp group, two images each. Lane 2c + i has class c
+// of image i.
 class Head {
   public:
     __device__ Head(const Block& block, const int* labels)
         : block(block), labels(labels), own(block.lane / 2), image(block.rank * HALF_EDGE + block.warp_in_group * 2 + block.lane % 2) {}
 
-    // The label of a step's image, early; -1 for an image that the batch has not.
+    // Loads the label of a step's image, early; -1 beyond the batch.
     __device__ void load(int step) { wanted = image < plan.batch ? __ldg(labels + step * plan.batch + image) : -1; }
 
-    // GRADIENT_SCALE times dlogits, to where they belong in this block.
+    // Writes dlogits times GRADIENT_SCALE to their place in this block.
     __device__ void run() {
         logit = own < classes.units ? added_up() + block.at<float>(classes.biases)[own] : NO_CLASS;
         largest = over_classes(logit, [](float a, float b) { return fmaxf(a, b); });
@@ -23,7 +23,7 @@ class Head {
         if (block.lane % 2 == 0) put(own_dlogits(own / HALF_EDGE), {dlogit, next}, place());
     }
 
-    // From there to the other blocks, by all warps of the warp_group, as many blocks at once as have enough lanes.
+    // Sends them from there to the other blocks; all warps of the warp group do, a warp to several blocks at once.
     __device__ void share() const {
         constexpr int ROWS = sizeof(Matrix) / sizeof(uint4), READERS = WARP / (CLASS_CHUNKS * ROWS);
         const int row = block.lane % (CLASS_CHUNKS * ROWS);
@@ -35,8 +35,8 @@ class Head {
         });
     }
 
-    // By the warps that ran last, while what was shared is on its way: summed loss and number right of this warp's images are
-    // added to `totals`. An image is right if the first of its largest logits is its label's.
+    // Adds the summed loss and number right of this warp's images to `totals`, while the messages travel; for the warps that
+    // called run. An image is right if the first of its largest logits is its label's.
     __device__ void add_to_totals(double2& totals) const {
         const int best = over_classes(logit == largest ? own : CLASS_CHUNKS * HALF_EDGE, [](int a, int b) { return min(a, b); });
         float loss = own == wanted ? largest - logit : 0.0f;
@@ -53,11 +53,11 @@ class Head {
     }
 
   private:
-    // Where two images of a class are among a matrix's pairs of numbers.
+    // The index of this warp's two images of a class among a matrix's pairs of numbers.
     __device__ int place() const { return own % HALF_EDGE * (HALF_EDGE / 2) + block.warp_in_group; }
 
-    // What the senders sent. Of a class and an image each has a lane's first two numbers or, of a class above the eighth, its
-    // other two. Not from one sender at the same time: numbers of every other class would come from the same banks.
+    // The sum of the senders' parts for this lane's class and image. Classes 0 to 7 are a lane's first two numbers, the others
+    // its last two. Lanes begin with different senders: with the same one, every other class would hit the same banks.
     __device__ float added_up() const {
         const Part* parts = block.at<Part>(plan.logits) + place();
         const int which = own / HALF_EDGE * 2 + block.lane % 2;

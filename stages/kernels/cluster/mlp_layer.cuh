@@ -1,8 +1,8 @@
 #pragma once
 #include "cluster/mlp_plan.cuh"
 
-// What own units of a hidden layer make of what the senders sent them: outputs, for a turn's images or, of the first layer,
-// for all.
+// Adds up the parts that the senders sent for own units of a hidden layer, and writes their outputs: for a turn's images,
+// or in the first layer for all images of the warp group.
 template <int INDEX>
 __device__ void collect(const Block& block, int turn) {
     constexpr int OWN_PAIRS = INDEX == 0 ? PAIRS_OF_GROUP : TURN_PAIRS;
@@ -26,11 +26,11 @@ __device__ void collect(const Block& block, int turn) {
     });
 }
 
-// How many slots of the layer below a product takes: the sixteen of its k are both halves of a slot's outputs, or two slots.
+// Slots of the layer below in one product: its k of sixteen are both halves of a slot's outputs, or two slots.
 constexpr int K_SLOTS = 2 / HALVES;
 
-// The weights of ROW_CHUNKS chunks from own units in K_SLOTS slots of the layer below, as a left factor. Halves are there
-// twice, for the higher and the lower ones of the outputs.
+// The weights of ROW_CHUNKS chunks from own units in K_SLOTS slots of the layer below, as a left factor. With two halves each
+// is there twice, to meet the outputs' high and low halves.
 template <int INDEX>
 __device__ void load_weights(const Block& block, int slot, int chunk, unsigned (&factor)[4]) {
     constexpr Layer layer = plan.layers[INDEX];
@@ -47,22 +47,22 @@ __device__ void load_weights(const Block& block, int slot, int chunk, unsigned (
     }
 }
 
-// From outputs in a slot to those in the next, in matrices; where there is none, it will be multiplied by zeros.
+// Distance from a slot's outputs to the next slot's, in matrices. After the last slot it is 0: the factor there is zero.
 template <int INDEX>
 __device__ constexpr int next_slot(int slot) {
     return slot + 1 < plan.layers[INDEX].slots ? 2 * PAIRS : 0;
 }
 
-// What own units of the layer below add to those of a hidden layer: to each unit's owner.
+// Sends what own units of the layer below add to each unit of a hidden layer, to the unit's owner.
 template <int INDEX>
 __device__ void forward(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
-    // Of pairs, by the same weights: as many as make a task for each warp of a layer of 128 units.
+    // Pairs multiplied by the same weights: so many that a layer of 128 units is one task a warp.
     constexpr int STRIP = TURN_PAIRS == 1 ? 1 : HALVES, STRIPS = (TURN_PAIRS + STRIP - 1) / STRIP;
     constexpr int ROWS = layer.chunks / ROW_CHUNKS;
     const Matrix* outputs = block.at<Matrix>(below.outputs) + 2 * block.first_pair(turn) + block.right();
     deal_out<ROWS * STRIPS>(block, [&](int task) {
-        // Each block begins with another, lest all send to the same one at once.
+        // Each block begins elsewhere, so that not all send to one block at once.
         const int first = (task + block.rank) % ROWS * ROW_CHUNKS, strip = task / ROWS * STRIP;
         float sums[STRIP][2][4] = {};
 #pragma unroll
@@ -93,7 +93,7 @@ __device__ void forward(const Block& block, int turn) {
     });
 }
 
-// What own units of the last hidden layer add to the logits: to the owner of each eight images.
+// Sends what own units of the last hidden layer add to the logits, to the owner of each eight images.
 __device__ inline void forward_classes(const Block& block, int turn) {
     constexpr Layer below = plan.layers[LAST - 1];
     const unsigned own = shared_address(block.at<Part>(plan.logits) + block.rank * NEXT_SENDER + block.lane);
@@ -103,7 +103,7 @@ __device__ inline void forward_classes(const Block& block, int turn) {
         float sums[CLASS_CHUNKS / ROW_CHUNKS][4] = {};
 #pragma unroll
         for (int slot = 0; slot < below.slots; slot += K_SLOTS) {
-            // The same two matrices twice, since it takes four.
+            // The same two matrices twice: the load takes four.
             const uint4 x = load_columns(
                 row_of(outputs + slot * 2 * PAIRS, block.lower(), next_slot<LAST - 1>(slot), block.lane));
 #pragma unroll
@@ -118,22 +118,22 @@ __device__ inline void forward_classes(const Block& block, int turn) {
     });
 }
 
-// doutputs of a layer to those of own units of the layer below, through its ReLU.
+// From doutputs of a layer to doutputs of own units of the layer below, through its ReLU.
 template <int INDEX>
 __device__ void backward(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
-    constexpr int IMAGES = 2 * PAIRS;  // chunks of them
+    constexpr int IMAGES = 2 * PAIRS;  // chunks of images
     constexpr int ROWS = (below.slots + ROW_CHUNKS - 1) / ROW_CHUNKS;
-    // From weights to those of the next slot, in matrices.
+    // Distance from a slot's weights to the next slot's, in matrices.
     constexpr int NEXT_WEIGHTS = layer.chunks * static_cast<int>(sizeof(Weights) / sizeof(Matrix));
     deal_out<ROWS * 2 * TURN_PAIRS>(block, [&](int task) {
         const int first = task / (2 * TURN_PAIRS) * ROW_CHUNKS;
         const int images = 2 * block.first_pair(turn) + task % (2 * TURN_PAIRS);
-        // A lane's rows: of two chunks' weights; of their doutputs, the higher halves of both before the lower ones.
+        // The rows that a lane addresses: weights of two chunks; doutputs of these, high halves of both before low ones.
         const Weights* weights = block.at<Weights>(layer.weights) + first * layer.chunks + block.right();
         const Matrix* doutputs = block.at<Matrix>(layer.exchange) + block.lower() * IMAGES + images;
         const int next = first + 1 < below.slots ? NEXT_WEIGHTS : 0;
-        float sums[4][4] = {};  // chains, lest every product wait for the one before it
+        float sums[4][4] = {};  // independent chains, so that a product need not wait for the one before
 #pragma unroll
         for (int chunk = 0; chunk < layer.chunks; chunk += 2) {
             const uint4 w = load_columns(row_of(&weights[chunk].factor, block.lower(), next, block.lane));
@@ -149,7 +149,7 @@ __device__ void backward(const Block& block, int turn) {
             float2 sum = sums_of(sums[0], c);
 #pragma unroll
             for (int i = 1; i < 4; ++i) sum.x += sums_of(sums[i], c).x, sum.y += sums_of(sums[i], c).y;
-            // Where an output is zero, so are both its halves.
+            // A zero output has a zero high half.
             const unsigned output = block.at<Matrix>(below.outputs)[slot * IMAGES + images].halves[0][block.lane];
             put(block.at<Matrix>(below.exchange)[block.received_as<INDEX - 1>(slot) * IMAGES + images],
                 {(output & 0xffff) == 0 ? 0.0f : sum.x / WEIGHT_SCALE, output >> 16 == 0 ? 0.0f : sum.y / WEIGHT_SCALE},
@@ -158,7 +158,7 @@ __device__ void backward(const Block& block, int turn) {
     });
 }
 
-// Own doutputs, which lie where they belong in this block, to the others that want them: every block, or the group.
+// Sends own doutputs to the blocks that read them: all, or the block group. In this block they lie in place already.
 template <int INDEX>
 __device__ void share(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX];
@@ -183,7 +183,7 @@ __device__ void update(const Block& block, float rate) {
     constexpr int IMAGES = 2 * PAIRS, ROWS = layer.chunks / ROW_CHUNKS;
     deal_out<below.slots * ROWS>(block, [&](int task) {
         const int slot = task / ROWS, first = task % ROWS * ROW_CHUNKS;
-        // A lane's rows: of doutputs those of two chunks of images, of outputs the higher halves of both before the lower.
+        // The rows that a lane addresses: doutputs of two chunks of images; outputs, high halves of both before low ones.
         const Matrix* outputs = block.at<Matrix>(below.outputs) + slot * IMAGES + block.lower();
         const Matrix* doutputs = block.at<Matrix>(layer.exchange) + first * IMAGES + block.right();
         float sums[2][4] = {};  // by half of the outputs
@@ -206,12 +206,12 @@ __device__ void update(const Block& block, float rate) {
     });
 }
 
-// biases -= rate * the sum of doutputs over images, a product with ones; for own units, or in every block for the classes.
+// biases -= rate * the sum of doutputs over images, as a product with ones; for own units, or in every block for the classes.
 template <int INDEX>
 __device__ void update_biases(const Block& block, float rate) {
     constexpr Layer layer = plan.layers[INDEX];
     constexpr unsigned ONES = 0x3c003c00;  // two float16
-    // By the last warps, since the first have more to do than others.
+    // The last warps do it: the first ones have more tasks elsewhere.
     for (int slot = WARPS_OF_GROUP - 1 - block.warp_in_group; slot < (INDEX == LAST ? CLASS_CHUNKS : layer.slots);
          slot += WARPS_OF_GROUP) {
         const int chunk = INDEX == LAST ? slot : block.received_as<INDEX>(slot);

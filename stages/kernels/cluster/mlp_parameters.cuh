@@ -31,7 +31,7 @@ __device__ void copy_biases(const Block& block, float* parameters, Copy copy) {
     if constexpr (INDEX < LAST) copy_biases<INDEX + 1>(block, parameters, copy);
 }
 
-// Two of a row of the first layer's weights, this lane's: of a chunk of the group's units, from one of the block's features.
+// This lane's two weights in a row of the first layer: a chunk of the block group's units, a chunk of the block's features.
 template <class Copy>
 __device__ void copy_first(const Block& block, float* parameters, int features, int chunk, float2& own, Copy copy) {
     constexpr Layer layer = plan.layers[0];

@@ -2,13 +2,13 @@
 #include "cluster/mlp_first_layer.cuh"
 #include "cluster/mlp_parameters.cuh"
 
-// The first layer's two passes by warpgroups. Weights are in registers of the warps that update them; what a product takes
-// of them is written to shared memory then, so that forward has nothing to round and nothing to load.
+// The first layer's two passes with wgmma. The weights stay in registers of the warps that update them. Each update also
+// writes them to shared memory as factors, so that the forward pass rounds and loads nothing.
 class FirstLayer {
   public:
-    // As many warps as it takes have all units in the rows of their left factors, and several such sets of warps divide what
-    // these are multiplied by: images forward, a warp_group each; and features in the update, of which the last sets share some,
-    // and update them alike, if there are too few.
+    // UNIT_WARPS warps have all units in the rows of their left factors. Forward, each warp group multiplies its images; in
+    // the update, SETS such sets of warps divide the features. If features are too few, the last sets overlap, and update the
+    // shared ones alike.
     static constexpr int UNIT_WARPS = 8 / ROW_CHUNKS, SETS = WARPS / UNIT_WARPS;
     static constexpr int OWN_IMAGES = 8, OWN_FEATURES = (26 + SETS - 1) / SETS;  // chunks
     using Sums = float[OWN_FEATURES][4];
@@ -24,11 +24,11 @@ class FirstLayer {
         write_before_fetches();
     }
 
-    // As forward_first. The second warp_group begins when the first has nearly all of its products: what one finishes is sent
-    // while the other multiplies.
+    // As forward_first. The second warp group begins when the first has nearly finished its products: one sends while the
+    // other multiplies.
     template <class Wait>
     __device__ void forward(const uint4* images, Wait wait_to_send) const {
-        constexpr int LEFT = 3;  // tiles, when the second warp_group begins: as long as it takes to tell it
+        constexpr int LEFT = 3;  // tiles left when the second warp group begins: as long as the signal takes
         const bool multiplies = block.warp_in_group < UNIT_WARPS;
         constexpr int NEXT_FACTOR = GROUP_CHUNKS * sizeof(Matrix), NEXT_X = NEXT_FEATURES * sizeof(uint4);
         const auto weights = matrices_at(&factor(0, block.warp_in_group / 4 * 4), NEXT_FACTOR, HALF_EDGE * sizeof(uint4));
@@ -66,7 +66,7 @@ class FirstLayer {
         }
     }
 
-    // sums += doutputs^T x, of the images that a warp_group has.
+    // sums += doutputs^T x, over a warp group's images.
     __device__ void add(const uint4* images, int warp_group, Sums& sums) const {
         const int first = warp_group * PAIRS_OF_GROUP;
         const Matrix* doutputs =
@@ -88,7 +88,7 @@ class FirstLayer {
         wait_for_products<0>();
     }
 
-    // weights -= rate * sums; whoever multiplies next waits for all threads first.
+    // weights -= rate * sums. The next product by them must wait for all threads.
     __device__ void subtract(const Sums& sums, float rate) {
         for_all([&](float2& own, int i, int c) {
             const float2 sum = sums_of(sums[i], c);
@@ -104,7 +104,7 @@ class FirstLayer {
         return min(block.warp / UNIT_WARPS * OWN_FEATURES, 2 * TILES - OWN_FEATURES);
     }
 
-    // Applies work(weights, i, c) to each of the warp's chunks of features by each of its chunks of units.
+    // Calls work(weights, i, c) for each of the warp's chunks of features by each of its chunks of units.
     template <class Work>
     __device__ void for_all(Work work) {
 #pragma unroll
@@ -114,11 +114,11 @@ class FirstLayer {
         }
     }
 
-    // What products take of a chunk of features by a chunk of units.
+    // The factor of a chunk of features by a chunk of units.
     __device__ Matrix& factor(int feature, int chunk) const {
         return block.at<Matrix>(plan.layers[0].weights)[feature * GROUP_CHUNKS + chunk];
     }
 
     const Block& block;
-    float2 weights[OWN_FEATURES][ROW_CHUNKS] = {};  // WEIGHT_SCALE times
+    float2 weights[OWN_FEATURES][ROW_CHUNKS] = {};  // times WEIGHT_SCALE
 };

@@ -1,24 +1,25 @@
 #include "device/cluster.cuh"
 #include "cluster/fragments.cuh"
 
-// The block of neighbour_grams: each warp makes the products of WARP_ROWS x WARP_COLUMNS tiles. stages/persistent/r1_persistent_cluster.py
-// launches this many threads, with GRAM_BYTES of shared memory.
+// neighbour_grams: a block takes whole steps, one in gridDim.x. Its eight warps cover a step's P x P fragments of 16 x 16:
+// warp w has WARP_ROWS rows from w / 2 and WARP_COLUMNS columns from w % 2. Features stream through shared memory in a ring.
+// stages/persistent/r1_persistent_cluster.py launches GRAM_THREADS threads with GRAM_BYTES of shared memory.
 constexpr int GRAM_THREADS = 256;
-constexpr int WARP_ROWS = 2;    // of rows, for each of four warps
-constexpr int WARP_COLUMNS = 4;  // each of sixteen, for each of two warps
+constexpr int WARP_ROWS = 2;     // fragments down, for each of four warps
+constexpr int WARP_COLUMNS = 4;  // fragments across, for each of two warps
 constexpr int MOST_PAIRS = 8;
 
-// Features come in chunks of so many tiles, so many of them on the way at once.
+// Tiles of features in a chunk, and chunks in flight.
 constexpr int CHUNK_TILES = 4, STAGES = 6;
 
 struct Chunk {
     uint4 before[CHUNK_TILES * MOST_PAIRS * WARP], after[CHUNK_TILES * MOST_PAIRS * WARP];
 };
-// More than half of a multiprocessor's, so that each has one block and a cluster has a part of the chip to itself.
+// More than half of a multiprocessor's shared memory: one block each, and persistent_cluster keeps multiprocessors to itself.
 constexpr int GRAM_BYTES = 192 * 1024;
 static_assert(STAGES * sizeof(Chunk) <= GRAM_BYTES);
 
-// sums += the products of a tile's features: this warp's rows of the later batch with its columns of the earlier one.
+// sums += the products over one tile of features: this warp's rows of the later batch, its columns of the earlier one.
 __device__ inline void multiply(const uint4* before, const uint4* after, int first_pair, int first_column, int pairs,
                                 float (&sums)[WARP_ROWS][WARP_COLUMNS][2][4]) {
     uint4 left[WARP_ROWS], right[WARP_COLUMNS];
@@ -37,7 +38,7 @@ __device__ inline void multiply(const uint4* before, const uint4* after, int fir
     }
 }
 
-// This lane's part of the sums, in halves.
+// Writes this lane's sums, in halves.
 __device__ inline void store(uint4* grams, int first_pair, int first_column, int pairs,
                              const float (&sums)[WARP_ROWS][WARP_COLUMNS][2][4]) {
 #pragma unroll
@@ -58,29 +59,29 @@ __device__ inline void store(uint4* grams, int first_pair, int first_column, int
     }
 }
 
-// neighbour_grams: grams[s] = x(s + 1) x(s)^T, the inner products of every image of a batch with every image of the
-// batch before it; in two halves, laid out as the right factors that persistent_cluster takes.
+// neighbour_grams: inner products of each batch's images with those of the batch before. grams[s] = x(s + 1) x(s)^T, in two
+// halves, laid out as right factors for persistent_cluster.
 //   images  (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8
-//   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers each, a lane's part of two right factors: 16 images
-//           of the earlier batch by 8 of the later, high halves and then low ones
-//   ready   (steps - 1,)                   i32  out: `epoch`, as soon as the grams of that step can be read
+//   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers a lane, its share of two right factors: 16 images
+//           of the earlier batch by 8 of the later, high halves before low ones
+//   ready   (steps - 1,)                   i32  out: `epoch`, once the grams of that step can be read
 // Launch: any grid, block GRAM_THREADS with GRAM_BYTES; P = pairs.
 // Needs:  sm_90; 1 <= pairs <= 8; any tiles; every product of two images < 65,504.
 // Order:  features from the first to the last; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(const uint4* images, uint4* grams,
                                                                              int* ready, int steps, int pairs,
                                                                              int tiles, int epoch) {
-    extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
+    extern __shared__ __align__(128) uint4 memory[];  // bulk copies write whole 128-byte lines
     Chunk* const chunks = reinterpret_cast<Chunk*>(memory);
     __shared__ Barrier fetched[STAGES];
     const int lane = threadIdx.x % WARP;
     const int first_pair = threadIdx.x / WARP / 2 * WARP_ROWS;
     const int first_column = threadIdx.x / WARP % 2 * WARP_COLUMNS;
     const bool has_products = first_pair < pairs && first_column < pairs;
-    const int row = pairs * WARP;  // of a tile, in uint4
+    const int row = pairs * WARP;  // one tile of features, in uint4
     const int chunks_a_step = (tiles + CHUNK_TILES - 1) / CHUNK_TILES;
 
-    // This block's chunks, counted through all of its steps.
+    // Fetches a chunk; chunks count through all steps of this block.
     const auto fetch_chunk = [&](int chunk) {
         const int step = blockIdx.x + chunk / chunks_a_step * gridDim.x, tile = chunk % chunks_a_step * CHUNK_TILES;
         if (step >= steps - 1) return;
@@ -106,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(co
             for (int i = 0; i < min(CHUNK_TILES, tiles - tile) && has_products; ++i) {
                 multiply(own.before + i * row, own.after + i * row, first_pair, first_column, pairs, sums);
             }
-            __syncthreads();  // before what all have read is fetched over
+            __syncthreads();  // all warps have read the chunk that the next fetch overwrites
             if (threadIdx.x == 0) fetch_chunk(chunk + STAGES);
         }
         if (has_products) store(grams + step * 2 * pairs * row + lane, first_pair, first_column, pairs, sums);

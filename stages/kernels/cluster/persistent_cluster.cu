@@ -1,50 +1,65 @@
-// Softmax regression, a whole epoch in one launch of one thread-block cluster: weights stay in registers, and blocks
-// exchange what they must through each other's shared memory.
+// Softmax regression: a whole epoch in one launch of one thread-block cluster.
 //
-// Split: every sixteen features (the bias is one more, whose pixel is always 1) are a tile, and each block has three or
-// four of 50 for its own. Each block multiplies its features of all images (partial logits), and each block owns eight images of a
-// batch, whose logits it adds up from everyone's parts, and whose dlogits it sends to everyone.
+// Who holds what. Sixteen features are a tile (the bias is one more feature, whose pixel is always 1), and sixteen images
+// are a pair. 784 features are 50 tiles; block b owns tiles b*50/16 up to the next block's first, and images 8b to 8b+7.
 //
-// Order: done plainly, a step is two exchanges, one after the other. But the logits of batch t under weights W(t) are
-//     x(t) W(t) = x(t) W(t-1) - rate * x(t) x(t-1)^T dlogits(t-1),
-// and the product of neighbouring batches (neighbour_grams) knows no weights. So the long way, from dlogits(t-2)
-// through weights and partial logits x(t) W(t-1), has two steps' time, and what remains in each is one exchange and
-// one small product. This is the same gradient descent, step for step, added up in another order.
+//   16 blocks, each:  shared memory     ring of STAGES batches: pixels of the own tiles; of the own images the grams and labels
+//                                       remote buffers, two of each kind, by the step's parity
+//     4 backward warps  registers       one tile of the weights each, 16 features x 16 classes: lane 4g + t has classes g
+//                                       and g + 8 of features 2t, 2t + 1, 2t + 8 and 2t + 9
+//     8 forward warps                   one pair of images each, against the block's weights
+//     4 head warps                      the softmax of the block's eight images
+//     1 fetch warp                      one lane starts the copies into the ring
+//     1 totals warp                     loss and number right of the block's images
 //
-// Tensor cores give float32's precision: pixels are exact in float16, everything else comes in two halves.
+// What travels, in step t:
+//
+//   memory            --bulk copy-->  the ring        pixels, grams and labels of step t + STAGES, when step t is read
+//   backward warps    --shared---->   forward warps   weights W(t - 1), each float32 as two float16 halves
+//   forward warps     --st.async-->   image's owner   partial logits x(t) W(t - 1), 8 images x classes from each block
+//   head warps        --st.async-->   all blocks      dlogits(t), in halves; head warp w sends to blocks 4w to 4w + 3
+//   the ring, dlogits ------------->  backward warps  W(t + 1) = W(t) - rate * x(t)^T dlogits(t), published for step t + 2
+//
+// Why only one exchange is on the critical path. The logits of batch t under W(t) are
+//     x(t) W(t) = x(t) W(t - 1) - rate * x(t) x(t - 1)^T dlogits(t - 1),
+// and neighbour_grams computes x(t) x(t - 1)^T ahead, without weights. The long loop, from dlogits(t - 2) through weights to
+// the partial logits x(t) W(t - 1), has two steps' time. Each step waits for one exchange and one small product. The
+// descent is the same, step for step; only the order of the sums differs.
+//
+// Precision: tensor cores give float32's. Pixels are exact in float16, and every other factor is two float16 halves.
 #include "cluster/backward_warp.cuh"
 #include "cluster/fetch_warp.cuh"
 #include "cluster/forward_warp.cuh"
 #include "cluster/head_warp.cuh"
 #include "cluster/totals_warp.cuh"
 
-// persistent_cluster: an epoch of softmax regression, weight -= learning_rate * x^T dlogits in each step, the bias too.
+// persistent_cluster: a whole epoch of softmax regression, in one cluster. In each step weight -= learning_rate * x^T dlogits,
+// the bias likewise.
 //   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
 //             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
-//   grams     (steps - 1, 2 P, P, 32)    f16  in: what neighbour_grams makes of images, before or at the same time
-//   ready     (steps - 1,)               i32  in: becomes `number` as soon as the grams of that step can be read
+//   grams     (steps - 1, 2 P, P, 32)    f16  in: neighbour_grams writes them, before this launch or beside it
+//   ready     (steps - 1,)               i32  in: becomes `number` once the grams of that step can be read
 //   weight    (inputs, classes)          f32  in, out
 //   bias      (classes,)                 f32  in, out
-//   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, with with_totals
-// Launch: one cluster of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, batches have 16 pairs images; learning_rate as a step's,
-//   for the mean over its images.
-//   neighbour_grams, with the same number, has to be able to run beside it, or to have run before; with another number
-//   it may write other grams and flags meanwhile, but not these.
+//   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, if with_totals
+// Launch: one cluster of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, a batch has 16 pairs images;
+//   learning_rate for the mean over a batch. neighbour_grams with the same number must have run before, or have room to run
+//   beside it. A neighbour_grams with another number may run beside it on other grams and flags.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
-// Order:  every sum has one order, whoever comes first; repeats bit for bit.
+// Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const int* labels,
                                                                           const uint4* grams, const int* ready,
                                                                           float* weight, float* bias, double* totals,
                                                                           int steps, int pairs, int tiles, int inputs,
                                                                           int classes, int number,
                                                                           float learning_rate, int with_totals) {
-    extern __shared__ __align__(128) uint4 memory[];  // what comes from memory, by lines
+    extern __shared__ __align__(128) uint4 memory[];  // bulk copies write whole 128-byte lines
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Classes rows(classes);
     const EpochArguments epoch = {images, grams, labels, ready,  weight, bias,         steps,
                          pairs,  tiles, inputs, number, learning_rate};
-    // Pixels, grams and dlogits that there are fewer of are multiplied all the same.
+    // Products cover the full sizes: missing pixels, grams and dlogits must be zeros.
     for (int i = threadIdx.x; i < sizeof(Shared) / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
     write_before_fetches();
     __syncthreads();
@@ -83,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
     } else if (warp == TOTALS_WARP && with_totals) {
         TotalsWarp(shared, epoch, rows).run();
     }
-    wait_for_cluster();  // a block that ends takes its mailboxes with it
+    wait_for_cluster();  // a block that ends takes its remote buffers with it
     if (with_totals && rank_in_cluster() == 0 && threadIdx.x == 0) {
         for (int owner = 0; owner < 2 * pairs; ++owner) {
             totals[0] += shared.losses[owner];

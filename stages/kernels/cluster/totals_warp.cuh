@@ -1,9 +1,9 @@
 #pragma once
 #include "cluster/image_softmax.cuh"
 
-// A warp that adds up the loss and the number right of a block's images, while the head's warps go on. It meets them
-// where they exchange their shares of the logits, and takes the softmax once more by itself. A step's shares stay until
-// that meeting in the next step, where the head's warps wait for this one only if it has taken longer than a step.
+// A warp that adds up the loss and the number right of the block's images beside the head warps. It meets them where they
+// exchange their shares of the logits, and takes the softmax by itself. A step's shares stay until that meeting in the next
+// step, so the head warps wait for this warp only if it takes longer than a step.
 class TotalsWarp {
   public:
     __device__ TotalsWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
@@ -24,7 +24,7 @@ class TotalsWarp {
     }
 
   private:
-    // One of this lane's two images, which is right if the first of its largest logits is its label's.
+    // Adds one of this lane's two images. It is right if the first of its largest logits is its label's.
     __device__ void add(const ImageSoftmax& softmax, int image, int label) {
         const float upper = softmax.logits[image], lower = softmax.logits[image + 2], largest = softmax.largest[image];
         const unsigned this_image = 0x11111111u << lane % 4;

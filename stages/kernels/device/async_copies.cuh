@@ -1,9 +1,8 @@
-// Copies into shared memory that are under way while a thread goes on, where the architecture has such.
+// Asynchronous copies into shared memory, from sm_80 on; before, a copy is a load and a store.
 #pragma once
 
-// Four numbers, or 16 bytes of others; zeros, and nothing read, where there are none. Past the first-level cache, which
-// other blocks' writes do not reach. They are there after wait_for_copies() of the thread that asked, for others after a
-// barrier.
+// Copies four floats, or other 16 bytes; writes zeros and reads nothing unless `are_there`. It bypasses L1, which does not see
+// other blocks' writes. The copy is there after the calling thread's wait_for_copies(), for other threads after a barrier.
 __device__ inline void copy_four(float* to, const float* from, bool are_there = true) {
 #if __CUDA_ARCH__ >= 800
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -15,7 +14,7 @@ __device__ inline void copy_four(float* to, const float* from, bool are_there = 
 #endif
 }
 
-// The same, by a policy of l2_lines.cuh.
+// The same with a policy of l2_lines.cuh.
 __device__ inline void copy_four(float* to, const float* from, bool are_there, unsigned long long policy) {
 #if __CUDA_ARCH__ >= 800
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -27,14 +26,14 @@ __device__ inline void copy_four(float* to, const float* from, bool are_there, u
 #endif
 }
 
-// What was asked for since the last time is one group.
+// Closes a group: the copies since the last call.
 __device__ inline void end_group_of_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// For all groups but so many, the youngest.
+// Waits for all groups but the YOUNGEST last ones.
 template <int YOUNGEST>
 __device__ inline void wait_for_older_copies() {
 #if __CUDA_ARCH__ >= 800

@@ -1,8 +1,8 @@
-// Blocks of one cluster that add up what each of them has, or tell each other. Before sm_90 there are none, and a block is
-// on its own.
+// The blocks of one cluster: rank, barrier, and each other's shared memory. Before sm_90 there are no clusters, and a block is
+// alone.
 #pragma once
 
-// How many blocks are together, and which of them this one is.
+// The cluster's number of blocks; rank_of_block is this block's place among them.
 __device__ inline int blocks_together() {
     int blocks = 1;
 #if __CUDA_ARCH__ >= 900
@@ -19,7 +19,7 @@ __device__ inline int rank_of_block() {
     return rank;
 }
 
-// Which of the groups along x this one is; blockIdx.x where each block is on its own.
+// The cluster's index along x; blockIdx.x where each block is alone.
 __device__ inline int group_of_blocks() {
     int group = blockIdx.x;
 #if __CUDA_ARCH__ >= 900
@@ -28,14 +28,14 @@ __device__ inline int group_of_blocks() {
     return group;
 }
 
-// All threads of all blocks meet here, and what was written to shared memory before is there for everyone after.
+// A barrier of all threads of all blocks; writes to shared memory before it are visible after it.
 __device__ inline void meet_blocks() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
-// Four numbers that lie at `own`, an address in this block's shared memory, in that of the block of that rank.
+// Reads four numbers from the block of that rank, where `own` lies in this one.
 __device__ inline float4 read_from_block(const float* own, int rank) {
     float4 value = *reinterpret_cast<const float4*>(own);
 #if __CUDA_ARCH__ >= 900
@@ -50,7 +50,7 @@ __device__ inline float4 read_from_block(const float* own, int rank) {
     return value;
 }
 
-// One number that lies at `own` in the block of that rank.
+// Reads one number, likewise.
 __device__ inline float read_one_from_block(const float* own, int rank) {
     float value = *own;
 #if __CUDA_ARCH__ >= 900
@@ -64,7 +64,7 @@ __device__ inline float read_one_from_block(const float* own, int rank) {
     return value;
 }
 
-// Writes one number to where `own` is in the block of that rank.
+// Writes one number to the block of that rank, where `own` lies in this one.
 __device__ inline void write_to_block(float* own, float value, int rank) {
 #if __CUDA_ARCH__ >= 900
     const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));

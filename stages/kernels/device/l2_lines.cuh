@@ -1,8 +1,8 @@
-// How long lines stay in L2, as loads and stores ask for it (PTX ISA: createpolicy, .L2::cache_hint); before sm_80 they
-// cannot. A policy has to be the same in all lanes of a warp: from sm_90 on an instruction takes one for all of them.
+// L2 policies of loads and stores, from sm_80 on (PTX ISA: createpolicy, .L2::cache_hint). All lanes of a warp need the same
+// policy: from sm_90 on an instruction takes one for the warp.
 #pragma once
 
-// For lines that are to be there when they are needed again, a step later, or for those that are to leave first.
+// The policy for lines that should stay until the next step, or that should be evicted first.
 __device__ inline unsigned long long l2_policy(bool stay) {
     unsigned long long kept = 0, leaving = 0;
 #if __CUDA_ARCH__ >= 800

@@ -1,11 +1,11 @@
-// Products of a warp on tensor cores, and what float32 becomes for them. Needs sm_80, but for bfloat16_pair.
+// A warp's products on tensor cores, and the conversions of float32 for them. Needs sm_80, except bfloat16_pair.
 //
 // Fragments are those of PTX's mma.m16n8k16 and m16n8k8. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8
 // in columns 2t, 2t+1, 2t, 2t+1.
 #pragma once
 
-// To the 11 bits of tf32; the others are 0, so that this is a float32 as well. Ties go to even where the GPU has an
-// instruction for that, else away from zero, which takes five.
+// Rounds to the 11 bits of tf32; the other bits are 0, so that the result is also a float32. Ties go to even where the GPU
+// has an instruction for it, else away from zero: to even would take five instructions.
 __device__ inline unsigned tf32_of(float value) {
     unsigned rounded;
 #if __CUDA_ARCH__ >= 900
@@ -16,13 +16,13 @@ __device__ inline unsigned tf32_of(float value) {
     return rounded;
 }
 
-// The bits of a float32 as bfloat16 has them, ties to even; a NaN stays one, where adding to its bits would make it zero.
+// The bits of a float32 rounded to bfloat16, ties to even. A NaN stays one; adding to its bits could make it zero.
 __device__ inline unsigned rounded_to_bfloat16(unsigned bits) {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff0000u;
     return bits + 0x7fffu + (bits >> 16 & 1) & 0xffff0000u;
 }
 
-// Two numbers, the first in the lower bits, ties to even.
+// Two numbers as bfloat16, the first in the lower bits, ties to even.
 __device__ inline unsigned bfloat16_pair(float first, float second) {
 #if __CUDA_ARCH__ >= 800
     unsigned pair;
@@ -66,9 +66,9 @@ __device__ inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], u
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Matrices (8, 8) of numbers of 16 bits in shared memory, for fragments of products: lane 8i + r knows where row r of matrix
-// i begins, which is aligned to 16 bytes; it gets columns 2t and 2t+1 of each matrix's row g, transposed those of its rows
-// and column.
+// Loads four matrices (8, 8) of 16-bit numbers from shared memory as fragments. Lane 8i + r passes the address of row r of
+// matrix i, aligned to 16 bytes. A lane gets columns 2t and 2t+1 of each matrix's row g; if TRANSPOSED, rows 2t and 2t+1 of
+// column g.
 template <bool TRANSPOSED>
 __device__ inline void load_matrices(unsigned (&to)[4], const unsigned short* row) {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
@@ -85,7 +85,7 @@ __device__ inline void load_matrices(unsigned (&to)[4], const unsigned short* ro
     }
 }
 
-// The same of two matrices, of which lanes 0 to 15 know.
+// The same for two matrices; lanes 0 to 15 pass the addresses.
 template <bool TRANSPOSED>
 __device__ inline void load_matrices(unsigned (&to)[2], const unsigned short* row) {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));

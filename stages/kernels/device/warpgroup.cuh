@@ -1,37 +1,38 @@
-// Products of a warpgroup, four warps whose first is a multiple of four, on tensor cores. Needs sm_90a.
+// Products of a warpgroup on tensor cores: four warps, the first a multiple of four. Needs sm_90a.
 //
-// Each warp has a product of its own, a fragment as that of multiply_add, and so it may have the left factor, its sixteen
-// rows of 64; all four multiply by the same right factor. What is not in registers lies in shared memory, in matrices of 8
-// by 8 without gaps. A product is under way until wait_for_products, and its registers are not to be touched before. (PTX
-// ISA: wgmma.mma_async, matrix descriptors.)
+// Each warp has sixteen of the product's 64 rows, in fragments like those of multiply_add; all four multiply by the same right
+// factor. A left factor may be in registers. Other factors lie in shared memory, in matrices of 8 by 8 without gaps. A product
+// is in flight until wait_for_products; its registers must not be touched before. (PTX ISA: wgmma.mma_async, matrix
+// descriptors.)
 #pragma once
 #include "device/cluster.cuh"
 
-// Whether the compiler has these instructions: sm_90a alone does.
+// Whether the architecture has these instructions: only sm_90a.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 constexpr bool HAS_WGMMA = true;
 #else
 constexpr bool HAS_WGMMA = false;
 #endif
 
-// A factor that begins at `first`: from a matrix to the next in k, and to the next in rows or columns, so many bytes.
+// The descriptor of a factor that begins at `first`; `along_k` and `across` are the bytes to the next matrix in k, and in rows
+// or columns.
 __device__ inline unsigned long long matrices_at(const void* first, int along_k, int across) {
-    const unsigned offset = shared_address(first) % (1 << 18);  // above that is which block of the cluster it lies in
+    const unsigned offset = shared_address(first) % (1 << 18);  // the bits above say which block of the cluster
     return static_cast<unsigned long long>(offset / 16) |
            static_cast<unsigned long long>(along_k / 16) << 16 |
            static_cast<unsigned long long>(across / 16) << 32;
 }
 
-// The same, so many bytes further on.
+// The same factor, `bytes` further on.
 __device__ inline unsigned long long moved(unsigned long long matrices, int bytes) { return matrices + bytes / 16; }
 
-// Before the first product, and before each whose left factor or sums something else has written.
+// Call before the first product, and before one whose left factor or sums other instructions have written.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// Right after the last one of some; then the warp may do something else.
+// Ends a group of products; the warp may then do something else.
 __device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Until all are there but the last so many groups of them.
+// Waits for all groups of products but the last BUT.
 template <int BUT>
 __device__ void wait_for_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
@@ -39,7 +40,7 @@ __device__ void wait_for_products() {
 
 #define SUMS(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 
-// c (64, 64) += a (64, 16) b (16, 64), the rows of a's matrices being its rows, those of b's its columns.
+// c (64, 64) += a (64, 16) b (16, 64). The rows of a's matrices are its rows; the rows of b's are its columns.
 __device__ inline void multiply_add_async(float (&c)[8][4], unsigned long long a, unsigned long long b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
@@ -50,7 +51,7 @@ __device__ inline void multiply_add_async(float (&c)[8][4], unsigned long long a
         : "memory");
 }
 
-// c (64, 56) += a (64, 16) b (16, 56), the rows of b's matrices being its rows.
+// c (64, 56) += a (64, 16) b (16, 56). The rows of b's matrices are its rows.
 __device__ inline void multiply_add_async(float (&c)[7][4], const unsigned (&a)[4], unsigned long long b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n56k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "

@@ -1,37 +1,37 @@
-// What the phases of persistent_grid share: the plan, and the barrier of all blocks.
+// Shared by the phases of persistent_grid: the plan, and the barrier of all blocks.
 #pragma once
 
 constexpr int WARP = 32;
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / WARP;
 
-// stages/persistent/grid_plan.py writes both of these, in this order, and the kernel is compiled for them: phases are so short that
-// reading sizes, dividing by them and fetching code for others would be most of them. What begins `..._at` is counted in
-// floats from the start of shared memory; other places are counted from the start of the tensor that is named.
+// stages/persistent/grid_plan.py writes both structs, in this order, and the kernel is compiled for them: phases are so short
+// that reading sizes, dividing by them and fetching general code would take most of their time. Fields `.._at` count floats
+// from the start of shared memory; other places count from the start of the tensor named.
 struct Plan {
-    int wide;  // layers from there on are the tail: blocks take rows of the batch through all of them
+    int wide;  // number of wide layers; the others are the tail
     int batch;
-    int rows;        // of the batch and of zeros after it: a multiple of 16
-    int chunk;       // rows that are in shared memory at once
-    int held;        // 1: each block has one tile of a wide layer at most, and keeps it for the epoch; 0: none is kept
+    int rows;        // the batch, padded with zeros to a multiple of 16
+    int chunk;       // rows in shared memory at once
+    int held;        // 1: a block has at most one tile of a wide layer, and keeps it for the epoch; 0: it keeps none
     int partials;    // in workspace
-    int images_at;   // two batches' tiles of images, if held
-    int inputs_at, doutputs_at, weights_at;  // a tile of each; the tail's memory begins at inputs_at, too
+    int images_at;   // the tile's slices of two batches, if held
+    int inputs_at, doutputs_at, weights_at;  // a tile of each; the tail's memory also begins at inputs_at
     int vectors_at, scratch_at;              // the tail's: a row of every layer, then THREADS sums
-    int helpers;  // blocks, the last ones, that update what no block owns
+    int helpers;  // the last blocks: they update the tail, which no block owns
 };
 
 struct Layer {
     int inputs, outputs;
     int weight, bias;    // in parameters
-    int tile_k, tile_n;  // inputs and outputs of a tile: multiples of 16, or of 8 for the first layer's outputs
+    int tile_k, tile_n;  // inputs and outputs of a tile: multiples of 16; of 8 for the first layer's outputs
     int slices, columns; // tiles along the inputs, and along the outputs
-    int output, doutput; // in workspace, in floats: Passed (rows, stride), zeros where there is no output
+    int output, doutput; // in workspace, in floats: Passed (rows, stride), zeros beyond the outputs
     int stride;
-    int weight_at;  // a wide layer's tile or the tail's whole matrix, if kept in shared memory; else negative
+    int weight_at;  // a wide layer's tile or a tail's matrix, if in shared memory; else negative
 };
 
-#ifndef PLAN  // that of 784-256-10 with batches of 128, for 132 blocks
+#ifndef PLAN  // 784-256-10, batches of 128, 132 blocks
 #define PLAN 1, 128, 128, 128, 1, 73728, 2688, 17024, 26240, 35456, 17024, 17556, 20
 #define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 18080
 #endif
@@ -39,7 +39,7 @@ constexpr Plan plan = {PLAN};
 constexpr Layer layers[] = {LAYERS};
 constexpr int LAYER_COUNT = sizeof layers / sizeof(Layer), LAST = LAYER_COUNT - 1;
 
-// The power of two from `count` on, or `most`, which is one.
+// The smallest power of two that is at least `count`, or `most`, itself a power of two.
 __device__ constexpr int power_from(int count, int most) {
     int power = 1;
     while (power < count && power < most) power *= 2;
@@ -49,11 +49,11 @@ __device__ constexpr int power_from(int count, int most) {
 template <int L>
 constexpr int TILES_OF = layers[L].slices * layers[L].columns;
 
-// `to` as far from `from` as `count` times the next one is, or 0 times.
+// Whether `to` lies `count` distances behind `from`, where the distance is that to `next`.
 __device__ constexpr bool is_next(int from, int next, int to, int count) { return to - from == count * (next - from); }
 
-// How many wide layers from l on have the same sizes, and lie as far apart from each other as the first two, and as
-// what is below these, one if l is 0: the kernel goes through them in a loop, lest its code be so many times as long.
+// How many wide layers from l on have the same sizes at the same distances, as have the layers below them; 1 for l = 0. The
+// kernel takes these layers in a loop, so that their code exists once.
 __device__ constexpr int alike_from(int l) {
     int count = 1;
     for (; l > 0 && l + count < plan.wide; ++count) {
@@ -74,15 +74,15 @@ __device__ constexpr int alike_from(int l) {
 template <int L>
 constexpr int ALIKE = alike_from(L);
 
-// Where a number of 16 bits lies in a tile whose rows are so far apart. Rows come in runs of 16 numbers, 32 bytes: what
-// memory brings at once is written at once. An odd number of runs, and the halves of each exchanged in every second four rows,
-// so that a column of eight rows of eight numbers uses all banks.
+// The place of a 16-bit number in a tile with this pitch. Rows are whole runs of 16 numbers, 32 bytes, the size of a sector
+// from memory. An odd number of runs, with the halves of each run exchanged in every second group of four rows, makes a
+// column of eight rows by eight numbers use all banks.
 template <int COLS>
 constexpr int PITCH_OF = ((COLS + 15) / 16 | 1) * 16;
 __device__ inline int place_in_tile(int row, int col, int pitch) { return row * pitch + (col ^ (row & 4) << 1); }
 
-// Every block has come to an arrive() before any returns from the wait() after it; what was written before the one is
-// read after the other. One counter that only grows; it has to be 0 before the launch.
+// The barrier of all blocks: wait() returns once every block has called arrive(), and writes before arrive() are visible after
+// wait(). One counter that only grows, 0 before the launch.
 class GridBarrier {
   public:
     __device__ explicit GridBarrier(unsigned* arrived) : arrived(arrived) {}
@@ -93,7 +93,7 @@ class GridBarrier {
         if (gridDim.x > 1 && threadIdx.x == 0) add_one(arrived);
     }
 
-    // By a whole warp: up to 2 % of a step faster than by one thread, in trials (docs/notes.md).
+    // A whole warp polls: in trials up to 2 % of a step faster than one thread.
     __device__ void wait() {
         if (gridDim.x > 1 && threadIdx.x < WARP) {
             while (static_cast<int>(read(arrived) - complete) < 0) continue;
@@ -121,7 +121,7 @@ class GridBarrier {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
         return seen;
 #else
-        __nanosleep(0);  // on a CPU, others run only when this one lets them
+        __nanosleep(0);  // on the CPU, other threads run only when this one yields
         return *count;
 #endif
     }
@@ -136,7 +136,7 @@ __device__ inline void add(float2& sum, float2 number) {
     sum.y += number.y;
 }
 
-// The sum of COUNT numbers, or pairs of them, `apart` from each other, in order. All of up to 16 are under way at once.
+// The sum of COUNT numbers or pairs, `apart` from each other, in order. Up to 16 loads are in flight at once.
 template <int COUNT, class Number>
 __device__ inline Number sum_of(const Number* first, int apart) {
     constexpr int AT_ONCE = COUNT < 16 ? COUNT : 16;

@@ -1,14 +1,26 @@
 // A whole epoch in one cooperative launch, for softmax regression and MLPs of any size.
 //
-// The first layers are wide, at least one: blocks own tiles of their weights, which stay in shared memory for the epoch
-// where they fit, and exchange activations and gradients through the second-level cache. The other layers are the tail:
-// a block takes whole rows of the batch through them and back. Phases that need what other blocks wrote come after a
-// barrier of the grid; for W wide layers a step has 4 W - 2 of them:
-//     the first layer's weights are updated from the step before, then its forward product; barrier;
-//     for every other wide layer: add the parts up; barrier; forward product; barrier;
-//     the tail; barrier;
-//     for every wide layer but the first, from the last: backward product; barrier, and while it is waited for, the
-//     layer's update; add the parts up; barrier.
+// Who holds what. The first layers, one at least, are wide: their weights are cut into tiles of tile_k inputs by tile_n
+// outputs. The other layers are the tail: every block takes whole rows of the batch through all of them.
+//
+//   block b, in shared memory    tile b of each wide layer, for the whole epoch, if all fit (`held`); else one tile at a time,
+//                                b, b + gridDim.x, ... The tile's slice of the images, of two steps
+//                                the tail: its weights, anew in each step, and a row of every layer's outputs and gradients
+//   16 warps                     fragments of 16 x 8 of the block's product; in the tail shares of a vector's sums; warp 0
+//                                the softmax
+//   memory (L2)                  the parts of each sum, one for each tile along it; outputs and doutputs
+//   block b, rows of the batch   b, b + gridDim.x, ... in the tail
+//   the last `helpers` blocks    updates of the tail's weights and biases, in tiles of 32 x 32
+//
+// What travels, always through L2, with a barrier of the grid before other blocks read it (4 W - 2 a step for W wide layers):
+//
+//   layer 0: update by the step before, then forward product       parts           | barrier
+//   each other wide layer: add the parts up                        outputs         | barrier
+//                          forward product                         parts           | barrier
+//   the tail: add up, forward, softmax, backward, a row at a time  outputs, doutputs | barrier
+//   each wide layer but the first, from the last:
+//                          backward product                        parts           | barrier; while waiting, its update
+//                          add the parts up                        doutputs below  | barrier
 #include "device/async_copies.cuh"
 #include "device/tensor_cores.cuh"
 #include "grid/row_tail.cuh"
@@ -50,27 +62,27 @@ __device__ void backward_to(WideLayers& wide, GridBarrier& barrier, int step) {
     }
 }
 
-// persistent_grid: an epoch of training; in each step weight -= learning_rate * inputs^T doutputs, biases likewise.
-//   images        (steps, slices, rows, tile_k)  u16  in: of the first layer's tiles, as bfloat16, which holds 256ths
-//                 exactly; zeros after the last pixel and image
+// persistent_grid: a whole epoch of any network, on all multiprocessors. In each step weight -= learning_rate * inputs^T
+// doutputs, biases likewise.
+//   images        (steps, slices, rows, tile_k)  u16  in: slices for the first layer's tiles, as bfloat16, which holds
+//                 256ths exactly; zeros after the last pixel and image
 //   labels        (steps, batch)                 i32  in, each 0 <= label < classes
-//   parameters    (count,)                       f32  in, out: where the plan says
-//   workspace     (size,)                        f32  in, out: zeros before the first launch; outputs and their gradients,
-//                 as bfloat16 where products take one part, and parts of sums
-//   block_totals  (blocks, 2)                    f64  out: each block's share of the totals, with with_totals
-//   totals        (2,)                           f64  in, out: grows by the summed loss and the number right, with with_totals
-//   arrived       (1,)                           u32  in, out: 0 before each launch; what the barrier counts
-// Launch: cooperative, 1-D, blocks of THREADS, as many as the plan was made for that it is compiled with, with the shared
-//   memory that it says; steps of the epoch; learning_rate as a step's, for the mean over its images. Compiled with
-//   PARTS = 1, products are of bfloat16, else as of float32.
+//   parameters    (count,)                       f32  in, out: placed by the plan
+//   workspace     (size,)                        f32  in, out: zeros before the first launch; outputs and their gradients
+//                 (bfloat16 where products take one part), and parts of sums
+//   block_totals  (blocks, 2)                    f64  out: each block's share of the totals, if with_totals
+//   totals        (2,)                           f64  in, out: grows by the summed loss and the number right, if with_totals
+//   arrived       (1,)                           u32  in, out: 0 before each launch; the barrier's count of arrivals
+// Launch: cooperative, 1-D, blocks of THREADS; the number of blocks and the shared memory are those of the compiled plan.
+//   steps of the epoch; learning_rate for the mean over a batch. With PARTS = 1 products are bfloat16's, else float32's.
 // Needs:  any architecture with cooperative launch; fewer than 2^31 barriers times blocks.
-// Order:  every sum has one order, whoever comes first; repeats bit for bit on as many blocks.
+// Order:  every sum has one order, independent of arrival; repeats bit for bit on as many blocks.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_grid(const unsigned short* images,
                                                                        const int* labels, float* parameters,
                                                                        float* workspace, double* block_totals,
                                                                        double* totals, unsigned* arrived, int steps,
                                                                        float learning_rate, int with_totals) {
-    extern __shared__ __align__(128) float memory[];  // whose lines the plan counts on
+    extern __shared__ __align__(128) float memory[];  // the plan counts on aligned lines
     GridBarrier barrier(arrived);
     WideLayers wide(memory, images, steps, parameters, workspace, learning_rate);
     RowTail tail(memory, labels, parameters, workspace);

@@ -1,12 +1,12 @@
-// The tail of persistent_grid: a block takes a row of the batch from the last wide layer's parts through the layers
-// that remain, softmax and cross-entropy, and back to the gradient of the last wide layer's outputs. Rows need nothing of
-// each other, so that all this is one phase; but each block reads all of these layers' weights.
+// The tail of persistent_grid: a block takes a row of the batch from the last wide layer's parts through the remaining
+// layers, softmax and cross-entropy, and back to the gradient of the last wide layer's outputs. Rows are independent, so all
+// this is one phase without a grid barrier; but each block reads all of these layers' weights.
 #pragma once
 #include "grid/tile_product.cuh"
 
 class RowTail {
   public:
-    double loss = 0.0;  // of this block's rows so far; thread 0 has them
+    double loss = 0.0;  // of this block's rows so far; valid in thread 0
     int correct = 0;
 
     __device__ RowTail(float* memory, const int* labels, const float* parameters, float* workspace)
@@ -16,7 +16,7 @@ class RowTail {
         if (blockIdx.x >= plan.batch) return;
         fetch_weights<plan.wide>();
         for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
-            const int label = labels[step * plan.batch + row];  // here, since it may come from afar
+            const int label = labels[step * plan.batch + row];  // early: it may come from memory
             add_up(row);
             wait_for_copies();
             __syncthreads();
@@ -32,11 +32,11 @@ class RowTail {
 
   private:
     static constexpr bool HAS_LAYERS = plan.wide < LAYER_COUNT;
-    static constexpr int GROUP = 16;  // logits at once: each warp's sums fit twice in THREADS numbers
+    static constexpr int GROUP = 16;  // logits at once: the warps' sums fit twice in THREADS numbers
     static constexpr int CLASSES = layers[LAST].outputs;
 
-    // Where a row's outputs of layer l - 1 are, which are the inputs of layer l, and behind them the gradients of these;
-    // those of LAYER_COUNT are the logits.
+    // Where the inputs of layer l begin in a row's vectors: the outputs of layer l - 1. Layer LAYER_COUNT's are the logits.
+    // Behind all of them lie their gradients.
     __device__ static constexpr int outputs_before(int l) {
         int count = 0;
         for (int below = plan.wide - 1; below < l - 1; ++below) count += layers[below].outputs;
@@ -51,8 +51,8 @@ class RowTail {
         return memory + plan.vectors_at + outputs_before(LAYER_COUNT + 1) + outputs_before(L);
     }
 
-    // Those from layer L on that are kept in shared memory, anew in every step: other blocks have updated them. Up to three
-    // numbers after the last are copied, too, which parameters has.
+    // Copies the weights from layer L on into shared memory, in every step anew: other blocks have updated them. A copy may
+    // take up to three numbers more than the layer has; parameters has those.
     template <int L>
     __device__ void fetch_weights() {
         if constexpr (L < LAYER_COUNT) {
@@ -66,7 +66,7 @@ class RowTail {
         }
     }
 
-    // The last wide layer's outputs, from their parts, two a thread.
+    // The last wide layer's outputs from their parts, two a thread.
     __device__ void add_up(int row) {
         constexpr Layer layer = layers[plan.wide - 1];
         constexpr int WIDTH = layer.columns * layer.tile_n;
@@ -81,12 +81,12 @@ class RowTail {
         }
     }
 
-    // From layer L up to the last but one, and from L down.
+    // Forward from layer L up to the last but one; backward from L down to the first of the tail.
     template <int L>
     __device__ void forward(int row) {
         if constexpr (L < LAST) {
             constexpr Layer layer = layers[L];
-            const int own = threadIdx.x;  // the first column that it may have to keep; its bias comes meanwhile
+            const int own = threadIdx.x;  // the first column that this thread may store; its bias loads meanwhile
             const float bias = own < layer.outputs ? __ldcg(parameters + layer.bias + own) : 0.0f;
             const auto store = [&](int col, float sum) {
                 sum += col == own ? bias : __ldcg(parameters + layer.bias + col);
@@ -109,14 +109,14 @@ class RowTail {
         }
     }
 
-    // The last layer has many inputs and few outputs: each thread takes whole inputs, with GROUP outputs at once.
+    // The last layer has many inputs and few outputs: a thread takes whole inputs, GROUP outputs at once.
 
-    // logits = inputs * weights + bias; the first warp has them after.
+    // logits = inputs * weights + bias; only the first warp may read them after this.
     __device__ void multiply_last() {
         constexpr Layer layer = layers[LAST];
         const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         const float *inputs = values<LAST>(), *weights = weights_of<LAST>();
-        float* sums = memory + plan.scratch_at;  // of each warp; in the other half while the first warp adds up these
+        float* sums = memory + plan.scratch_at;  // of each warp; two halves, so that the first warp adds up one while others fill the other
 #pragma unroll 1
         for (int first = 0; first < CLASSES; first += GROUP) {
             const bool has_one = threadIdx.x < GROUP && first + lane < CLASSES;
@@ -141,8 +141,8 @@ class RowTail {
         __syncwarp();
     }
 
-    // GROUP weights of one input, from the first on; zeros where there is none. Two at once, where that can be: rows of ten
-    // floats would have every other bank hit twice.
+    // GROUP weights of one input from `first` on; zeros beyond the classes. Two in one load where aligned: single loads from
+    // rows of ten floats would hit every other bank twice.
     __device__ static void load_group(float (&to)[GROUP], const float* row, int first) {
         constexpr int AT_ONCE = CLASSES % 2 == 0 ? 2 : 1;
 #pragma unroll
@@ -158,7 +158,7 @@ class RowTail {
         }
     }
 
-    // Lane i gets the sum of all lanes' numbers[i / 2]: each call keeps half of the numbers, and adds the other lanes'.
+    // Returns in lane i the sum of all lanes' numbers[i / 2]. Each call halves the numbers, and adds those of another lane.
     template <int COUNT>
     __device__ static float sum_over_lanes(const float (&numbers)[COUNT]) {
         if constexpr (COUNT == 1) {
@@ -196,7 +196,7 @@ class RowTail {
         }
     }
 
-    // doutputs = (softmax(logits) - onehot(label)) / batch, by one warp, of which each lane has OWN logits.
+    // doutputs = (softmax(logits) - onehot(label)) / batch, by one warp; each lane has OWN logits.
     __device__ void head(int row, int label, bool with_totals) {
         constexpr int OWN = (CLASSES + WARP - 1) / WARP, LANES = power_from(CLASSES, WARP);
         const int lane = threadIdx.x;
@@ -229,14 +229,14 @@ class RowTail {
         }
         if (!with_totals) return;
         correct += !__any_sync(ALL_LANES, beaten);
-        loss += logf(sum) + (largest - wanted);  // subtracted first: added to the logarithm, either would round it
+        loss += logf(sum) + (largest - wanted);  // subtracted first: added singly, either would round the logarithm
     }
 
-    // store(i, sum over j < LENGTH of vector[j] * matrix[j * ALONG + i * ACROSS]), for i < COUNT, by all threads. With
-    // FROM_OWN, each i begins with another j, lest all lanes use one bank where ACROSS is a multiple of 32.
+    // Calls store(i, sum over j < LENGTH of vector[j] * matrix[j * ALONG + i * ACROSS]) for i < COUNT, by all threads. With
+    // FROM_OWN each i begins with another j, so that lanes use different banks if ACROSS is a multiple of 32.
     template <int LENGTH, int COUNT, int ALONG, int ACROSS, bool FROM_OWN, class Store>
     __device__ void multiply(const float* vector, const float* matrix, Store store) {
-        constexpr int WIDTH = power_from(COUNT, THREADS);  // threads beside each other; the others share out what is added
+        constexpr int WIDTH = power_from(COUNT, THREADS);  // threads side by side; the rest of the block shares out the sum
         constexpr int SHARES = THREADS / WIDTH < WARP ? THREADS / WIDTH : WARP;
         float* sums = memory + plan.scratch_at;
         const int part = threadIdx.x / WIDTH;
@@ -265,7 +265,7 @@ class RowTail {
         }
     }
 
-    // Inputs of layer L, and their gradients.
+    // Stores an input of layer L, or its gradient, in shared memory and in workspace.
     template <int L>
     __device__ void keep_value(int row, int col, float value) {
         values<L>()[col] = value;
@@ -289,7 +289,7 @@ class RowTail {
     }
 
     static constexpr unsigned ALL_LANES = 0xffffffffu;
-    static constexpr float NO_CLASS = -3.4e38f;  // the logit of a lane that has none
+    static constexpr float NO_CLASS = -3.4e38f;  // the logit of a lane without a class
     float* memory;
     const int* labels;
     const float* parameters;

@@ -1,10 +1,10 @@
-// Products of a block's tiles in shared memory, on tensor cores from sm_80 on, with multiply-adds before.
+// A block's products of tiles in shared memory, on tensor cores from sm_80 on, with multiply-adds before.
 //
-// A float32 is the sum of three bfloat16 exactly: its own rounding, that of what this leaves, and the rest, since each
-// has 8 of its 24 bits. A product of two float32 is then six products of parts; the three that are left out are smaller
-// than what float32 rounds. With PARTS = 1 the first part stands for the number, which makes it a product of bfloat16.
+// A float32 is exactly the sum of three bfloat16, 8 of its 24 bits each: its rounding, the rounding of the rest, and the rest
+// of that. A product of two float32 is then six products of parts; the three left out are smaller than float32's own
+// rounding. With PARTS = 1 the first part stands for the number: a product in bfloat16.
 //
-// Include async_copies.cuh and tensor_cores.cuh before this: the tests have stand-ins for them.
+// Include async_copies.cuh and tensor_cores.cuh first: the tests have stand-ins for them.
 #pragma once
 #include "grid/grid.cuh"
 
@@ -15,8 +15,8 @@
 #define WITHOUT_TENSOR_CORES
 #endif
 
-constexpr int EDGE = 16;       // rows of a fragment of the product, and the numbers that one instruction adds up
-constexpr int HALF_EDGE = 8;        // columns of it
+constexpr int EDGE = 16;       // rows of a fragment of the product, and its k
+constexpr int HALF_EDGE = 8;   // columns of the fragment
 constexpr int ALL_PARTS = 3;   // of a float32; products take PARTS of them
 
 using BFloat16 = unsigned short;  // its bits
@@ -24,8 +24,8 @@ using BFloat16 = unsigned short;  // its bits
 __device__ inline float lower_of(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ inline float upper_of(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// What a phase leaves in memory for products of later ones: float32, or where products take a number's first part alone,
-// that, half as many bytes which are copied as they are.
+// The type of outputs and doutputs in memory, for products of later phases: float32, or bfloat16 if products take a number's
+// first part alone. Then a copy needs no conversion.
 constexpr bool TAKEN_BY_COPIES = PARTS == 1;
 #if PARTS == 1
 using Passed = BFloat16;
@@ -38,7 +38,7 @@ __device__ inline void pass_on(BFloat16* at, float number) { *at = static_cast<B
 __device__ inline float passed_on(const float* at) { return __ldcg(at); }
 __device__ inline float passed_on(const BFloat16* at) { return lower_of(__ldcg(at)); }
 
-// A tile in shared memory: a matrix for each part of its numbers, `plane` numbers from one to the next.
+// A tile in shared memory: a matrix for each part of its numbers, `plane` numbers apart.
 struct SharedTile {
     BFloat16* memory;
     int cols, pitch, plane;
@@ -47,7 +47,7 @@ struct SharedTile {
         return reinterpret_cast<unsigned*>(memory + part * plane + place_in_tile(row, col, pitch));
     }
 
-    // Two numbers beside each other from so many of their parts, and back. The smallest parts first: all sums are exact.
+    // Reads two neighbours of a row from COUNT of their parts. The smallest parts first: all sums are exact.
     template <int COUNT>
     __device__ float2 read(int row, int col) const {
         float2 numbers = make_float2(0.0f, 0.0f);
@@ -70,8 +70,8 @@ struct SharedTile {
         }
     }
 
-    // Two float32 that stay: in all their parts; where products take the first one alone, in that and both halves of their
-    // bits, which is quicker.
+    // Reads two float32 that stay for the epoch: from all their parts or, if products take the first part alone, from the two
+    // halves of their bits, which lie in the other two matrices and are quicker.
     __device__ float2 read_whole(int row, int col) const {
         if constexpr (PARTS > 1) return read<ALL_PARTS>(row, col);
         const unsigned upper = *pair_at(row, col, 1), lower = *pair_at(row, col, 2);
@@ -89,8 +89,8 @@ struct SharedTile {
     }
 };
 
-// A tile (rows, COLS) of what was passed on, `stride` from row to row, by all threads; COLS is a multiple of 8. Where it is
-// copied as it is, it is there once copies are waited for.
+// Copies a tile (rows, COLS) of outputs or doutputs from memory, `stride` apart, by all threads; COLS is a multiple of 8. For
+// bfloat16 the copy is asynchronous.
 template <int COLS>
 __device__ inline void take_tile(const SharedTile& to, const float* from, int stride, int rows) {
     constexpr int QUADS = COLS / 4, AT_ONCE = 4;  // loads of a thread under way
@@ -123,8 +123,8 @@ __device__ inline void take_tile(const SharedTile& to, const BFloat16* from, int
     }
 }
 
-// A factor's rows are the product's rows (left factor) or columns (right factor), k is what is added up: neighbours in
-// memory, or the others are. A lane says where a row of its matrices (8, 8) begins, as load_matrices() asks for it.
+// A tile as a factor: its rows are the product's rows (left factor) or columns (right factor), and k is summed over. Either
+// k or the rows are neighbours in memory. A lane passes the row addresses of matrices (8, 8) that load_matrices() needs.
 template <bool K_IS_INNER>
 struct TileFactor {
     static constexpr bool TRANSPOSED = !K_IS_INNER;
@@ -135,13 +135,13 @@ struct TileFactor {
         return K_IS_INNER ? place_in_tile(row, k, tile.pitch) : place_in_tile(k, row, tile.pitch);
     }
 
-    // Of a left factor's four: rows 0 to 7 and 8 to 15, for the first eight k, then for the others.
+    // Of a left factor's four matrices: rows 0 to 7 and 8 to 15, for the first eight k, then for the others.
     __device__ const BFloat16* left_at(int row) const {
         const int lane = threadIdx.x % WARP, own = lane % 8, second = lane / 8 % 2 * 8, third = lane / 16 * 8;
         return tile.memory + (K_IS_INNER ? place(row + second + own, third) : place(row + second, third + own));
     }
 
-    // Of a right factor's two: the first eight k, then the others.
+    // Of a right factor's two matrices: the first eight k, then the others.
     __device__ const BFloat16* right_at(int col) const {
         const int lane = threadIdx.x % WARP, own = lane % 8, second = lane / 8 % 2 * 8;
         return tile.memory + (K_IS_INNER ? place(col + own, second) : place(col, second + own));
@@ -159,19 +159,19 @@ struct TileFactor {
 using AlongRows = TileFactor<true>;
 using AlongColumns = TileFactor<false>;
 
-// A warp's products c[i] (16, 8) of sixteen rows from `row` on with eight columns from cols[i] on, over `length` k; the left
-// factor has so many parts.
+// A warp's products c[i] (16, 8): sixteen rows from `row` on by eight columns from cols[i] on, over `length` k. The left
+// factor has LEFT_PARTS parts.
 template <int LEFT_PARTS, int TILES, class Left, class Right>
 __device__ void multiply(float (&c)[TILES][4], Left left, Right right, int row, const int (&cols)[TILES], int length) {
 #ifndef WITHOUT_TENSOR_CORES
-    constexpr int GROUPS = (TILES + 1) / 2;  // of two tiles, which one instruction loads
+    constexpr int GROUPS = (TILES + 1) / 2;  // of two fragments, which one instruction loads
     const BFloat16* of_left = left.left_at(row);
     const BFloat16* of_right[GROUPS];
 #pragma unroll
     for (int i = 0; i < GROUPS; ++i) {
         of_right[i] = right.right_at(threadIdx.x % WARP < 16 ? cols[2 * i] : cols[TILES == 1 ? 0 : 2 * i + 1]);
     }
-    float sums[PARTS][TILES][4] = {};  // apart by their size: tensor cores cut off what is small beside the sum
+    float sums[PARTS][TILES][4] = {};  // apart by their size: tensor cores cut off bits that are small beside the sum
 #pragma unroll(TILES == 4 ? 1 : 2)
     for (int k = 0; k < length; k += EDGE) {
         unsigned a[LEFT_PARTS][4], b[PARTS][GROUPS][TILES == 1 ? 2 : 4];
@@ -222,8 +222,8 @@ __device__ void multiply(float (&c)[TILES][4], Left left, Right right, int row, 
 #endif
 }
 
-// The product (rows, cols) of two factors, `length` k, by all warps: each takes TILES fragments beside each other at a
-// time. store(row, col, a, b) is called for two numbers beside each other.
+// The product (rows, cols) of two factors over `length` k, by all warps: each takes TILES neighbouring fragments at a time.
+// Calls store(row, col, a, b) for each two neighbours of a row.
 template <int LEFT_PARTS, int TILES, class Left, class Right, class Store>
 __device__ void multiply_by_warps(Left left, Right right, int rows, int cols, int length, Store store) {
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
@@ -244,7 +244,7 @@ __device__ void multiply_by_warps(Left left, Right right, int rows, int cols, in
     }
 }
 
-// The same, with as many fragments a warp as leave no warp without work. rows and length are multiples of 16, cols of 8.
+// The same, with as many fragments a warp as keep all warps busy. rows and length are multiples of 16, cols of 8.
 template <int LEFT_PARTS, class Left, class Right, class Store>
 __device__ void block_product(Left left, Right right, int rows, int cols, int length, Store store) {
     const int fragments = rows / EDGE * (cols / HALF_EDGE);

@@ -1,21 +1,21 @@
-// The wide layers of persistent_grid: their weights are cut into tiles, tile_k inputs by tile_n outputs, which blocks own.
-// Products leave one part of every sum for each tile along it; another phase adds the parts up.
+// The wide layers of persistent_grid: blocks own tiles of their weights, tile_k inputs by tile_n outputs. A product leaves
+// one part of every sum for each tile along it; the next phase adds the parts up.
 //
-// What products take is in shared memory as bfloat16: images, which one of them holds exactly, the weights that stay, in all
-// their parts, and of whatever comes from memory as many parts as products take.
+// Factors lie in shared memory as bfloat16: images in one part, which is exact; held weights in all their parts; outputs and
+// doutputs in as many parts as products take.
 #pragma once
 #include "grid/tile_product.cuh"
 
 class WideLayers {
   public:
-    int later = 0;  // which of the layers alike is meant, counted from the one that is named
+    int later = 0;  // index in a run of equal layers: templates name the run's first layer
 
     __device__ WideLayers(float* memory, const BFloat16* images, int steps, float* parameters, float* workspace,
                           float learning_rate)
         : memory(memory), images(images), steps(steps), parameters(parameters), workspace(workspace),
           learning_rate(learning_rate) {}
 
-    // Shared memory gets this block's tiles, zeros where there is no weight; the tiles go back when the epoch is over.
+    // Loads this block's tiles into shared memory, zeros beyond the weights; store_held writes them back after the epoch.
     template <int L = 0>
     __device__ void load_held() {
         if constexpr (plan.held && L < plan.wide) {
@@ -42,7 +42,7 @@ class WideLayers {
         }
     }
 
-    // The images that this block's tile of the first layer takes in a step, if it is held; asynchronous.
+    // Starts the copy of the images that this block's first-layer tile needs in a step, if tiles are held.
     __device__ void fetch_images(int step) {
         if (!plan.held || step >= steps || blockIdx.x >= TILES_OF<0>) return;
         copy_images(held_images(step), images_of(blockIdx.x, step), plan.rows);
@@ -109,7 +109,7 @@ class WideLayers {
         });
     }
 
-    // doutputs of the layer below = the sum of the parts where its ReLU was open.
+    // doutputs of the layer below = the sum of the parts where its ReLU passed, else 0.
     template <int L>
     __device__ void add_up_backward() {
         constexpr Layer layer = layers[L], below = layers[L - 1];
@@ -122,8 +122,8 @@ class WideLayers {
         }
     }
 
-    // This block's tiles of weights -= learning_rate * inputs^T doutputs, and of the first inputs' tiles the biases. With
-    // IN_PLACE, doutputs are still in shared memory from backward(), if tiles are held.
+    // weights -= learning_rate * inputs^T doutputs for this block's tiles; tiles of the first inputs also update the biases.
+    // With IN_PLACE and held tiles, doutputs are still in shared memory from backward().
     template <int L, bool IN_PLACE>
     __device__ void update(int step) {
         constexpr Layer layer = layers[L];
@@ -155,8 +155,8 @@ class WideLayers {
         });
     }
 
-    // What no block owns, the tail's weights, in tiles of TASK by TASK, and its biases, TASK at a time: by the last blocks,
-    // since the first ones have tiles of wide layers.
+    // Updates the tail's weights, which no block owns, in tiles of TASK by TASK, and its biases, TASK at a time. The last
+    // blocks do it, since the first ones have tiles of wide layers.
     __device__ void update_rest() {
         const int own = gridDim.x - 1 - blockIdx.x, helpers = min(plan.helpers, static_cast<int>(gridDim.x));
         if constexpr (plan.wide < LAYER_COUNT) {
@@ -169,7 +169,7 @@ class WideLayers {
     template <int L>
     static constexpr int PARTS_OF_INPUTS = L == 0 ? 1 : PARTS;
 
-    struct Target {  // weights (rows, cols) in memory, so many numbers from row to row
+    struct Target {  // weights (rows, cols) in memory, `stride` numbers from row to row
         float* memory;
         int stride, rows, cols;
 
@@ -177,7 +177,7 @@ class WideLayers {
         __device__ float* at(int row, int col) const { return memory + row * stride + col; }
     };
 
-    // work(tile) for each of this block's tiles.
+    // Calls work(tile) for each of this block's tiles.
     template <int L, class Work>
     __device__ void for_tiles(Work work) {
         if (plan.held) {
@@ -206,7 +206,7 @@ class WideLayers {
         }
     }
 
-    // Of the layer below, which has the same outputs.
+    // Outputs and doutputs of the layer below; its other places are not needed.
     template <int L>
     __device__ Place place_below() const {
         constexpr Layer layer = layers[L], below = layers[L - 1];
@@ -214,7 +214,7 @@ class WideLayers {
         return {0, 0, below.output + apart, below.doutput + apart, 0};
     }
 
-    // Of so many rows and COLS, from there on in shared memory.
+    // A tile (rows, COLS) at that place in shared memory.
     template <int COLS>
     __device__ SharedTile tile_at(int at, int rows) {
         return {reinterpret_cast<BFloat16*>(memory + at), COLS, PITCH_OF<COLS>, rows * PITCH_OF<COLS>};
@@ -274,7 +274,7 @@ class WideLayers {
         return weights;
     }
 
-    // Where `rows` rows of a tile's inputs from `first` on are in shared memory, once copies are waited for.
+    // Brings `rows` rows of a tile's inputs, from `first` on, into shared memory; there after wait_for_copies().
     template <int L>
     __device__ SharedTile inputs_of(int tile, int step, int first, int rows) {
         constexpr Layer layer = layers[L];
@@ -304,16 +304,16 @@ class WideLayers {
         return doutputs;
     }
 
-    // What a product does with the gradient of weights in memory.
+    // The store of a product that is the gradient of weights in memory.
     __device__ auto subtraction(const Target& weights) {
         const float rate = learning_rate;
         return [=](int row, int col, float a, float b) {
-            if (weights.has(row, col)) atomicAdd(weights.at(row, col), -rate * a);  // waits for no reading
+            if (weights.has(row, col)) atomicAdd(weights.at(row, col), -rate * a);  // no wait for a load
             if (weights.has(row, col + 1)) atomicAdd(weights.at(row, col + 1), -rate * b);
         };
     }
 
-    // Whether there is a task of that number, from layer L on.
+    // Does the task of that number, counted from layer L on; false if there is none.
     template <int L>
     __device__ bool update_task(int task) {
         constexpr int ACROSS = (layers[L].outputs + TASK - 1) / TASK;
@@ -334,15 +334,15 @@ class WideLayers {
             const AlongColumns doutputs = {copy_doutputs<L, TASK>(n0, first, rows)};
             if (TAKEN_BY_COPIES) wait_for_copies();
             __syncthreads();
-            // So small a tile has no more fragments than there are warps.
+            // The tile has no more fragments than the block has warps.
             multiply_by_warps<PARTS, 1>(inputs, doutputs, TASK, TASK, rows, subtraction(target<L>(k0, n0)));
             if (k0 == 0) update_biases<L>(doutputs.tile, n0, rows);
             __syncthreads();
         }
     }
 
-    // The biases from n0 on, whose gradients are sums over so many rows: eight for a warp, of which each lane adds up two, in
-    // every eighth row; the last warp, which is likely to have no product, has the first ones.
+    // Updates the biases from n0 on by sums of doutputs over `rows` rows. A warp has eight biases; a lane adds up two of them
+    // over every eighth row. The last warp begins, since it is the likeliest to have had no product.
     template <int L>
     __device__ void update_biases(const SharedTile& doutputs, int n0, int rows) {
         constexpr int AT_ONCE = 8;

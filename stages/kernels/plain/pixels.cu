@@ -1,4 +1,4 @@
-// Images as the step reads them, from images as they are kept.
+// Images in float32, as the step reads them, from the bytes in which they are kept.
 
 // expand_pixels: images = pixels / 256, exact in float32.
 //   pixels   (count,)   u8   in

@@ -1,4 +1,4 @@
-// The head of the network: softmax, cross-entropy, its gradient, and the totals that metrics are made of.
+// The head of the network: softmax, cross-entropy, its gradient, and the totals for loss and accuracy.
 // Row-major; one row an image, one column a class.
 
 #include "device/dependent.cuh"
@@ -46,16 +46,14 @@ extern "C" __global__ void softmax_xent_backward(const float* probs, const int* 
 
 constexpr int TOTALS_THREADS = 256;  // the one block of softmax_xent_totals; a power of two (stages/engine/parts.py)
 
-// softmax_xent_totals: totals[0] += the summed cross-entropy, totals[1] += how many rows have their largest logit at
-// their label (the first of equal ones counts). The loss comes from the logits, not from log(probs), which is
-// infinite once a probability is too small for a float.
+// softmax_xent_totals: totals[0] += the summed cross-entropy, totals[1] += the number of rows whose largest logit, the first of
+// equal ones, is their label's. The loss comes from the logits: log(probs) is infinite once a probability underflows.
 //   logits   (rows, classes)   f32  in
 //   labels   (rows,)           i32  in, each 0 <= label < classes
 //   totals   (2,)              f64  in, out; double, since an epoch adds up 60,000 losses
-// Launch: one block of TOTALS_THREADS threads, whatever the rows.
+// Launch: one block of TOTALS_THREADS threads, for any number of rows.
 // Needs:  any architecture; rows * classes < 2^31.
-// Order:  each thread adds its rows in order and the block adds its threads as a tree; no atomics, so that it repeats
-//   bit for bit.
+// Order:  each thread adds its rows in order, and the block adds its threads as a tree. No atomics: repeats bit for bit.
 extern "C" __global__ void softmax_xent_totals(const float* logits, const int* labels, double* totals, int rows,
                                                int classes) {
     let_next_begin();
@@ -74,7 +72,7 @@ extern "C" __global__ void softmax_xent_totals(const float* logits, const int* l
         }
         float sum = 0.0f;
         for (int c = 0; c < classes; ++c) sum += expf(z[c] - z[best]);
-        // The logits are subtracted first: added to the far smaller logarithm, either would round it at its own size.
+        // The logits are subtracted first: added singly, either would round the far smaller logarithm.
         loss += logf(sum) + (z[best] - z[label]);
         correct += best == label;
     }
@@ -96,21 +94,21 @@ extern "C" __global__ void softmax_xent_totals(const float* logits, const int* l
 
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
-// The warps of softmax_xent's block at most. stages/fusion/r1_fused_head.py launches this many when it asks for totals.
+// The most warps of a softmax_xent block; with totals stages/fusion/r1_fused_head.py launches this many.
 constexpr int HEAD_WARPS = 32;
 
-// softmax_xent: dlogits = (softmax(logits) - onehot(labels)) / rows, the gradient of the mean cross-entropy; unless
-// with_totals is 0, also totals[0] += the summed cross-entropy and totals[1] += how many rows have their largest logit
-// at their label (the first of equal ones counts). No probability is stored: each is computed where it is needed.
+// softmax_xent: dlogits = (softmax(logits) - onehot(labels)) / rows, the gradient of the mean cross-entropy. Unless
+// with_totals is 0, totals[0] += the summed cross-entropy and totals[1] += the number of rows whose largest logit, the first
+// of equal ones, is their label's. No probability is stored: each is computed where it is needed.
 //   logits   (rows, classes)   f32  in
 //   labels   (rows,)           i32  in, each 0 <= label < classes
 //   dlogits  (rows, classes)   f32  out
 //   totals   (2,)              f64  in, out; neither read nor written if with_totals is 0
-// Launch: 1-D, a whole number of warps a block, HEAD_WARPS at most; with totals one block. A warp takes a row, and then
-//   the one as many rows further as there are warps in all.
+// Launch: 1-D, a whole number of warps a block, HEAD_WARPS at most; with totals one block. Each warp takes a row, then every
+//   further row at a distance of all warps.
 // Needs:  any architecture; classes >= 1; rows * classes <= 2^30.
-// Order:  in a row each lane adds every WARP-th class in order, and the lanes are added as a tree; of the totals each
-//   warp adds its rows in order, and one thread the warps in order. No atomics, so that it repeats bit for bit.
+// Order:  in a row each lane adds every WARP-th class in order, then the lanes as a tree; each warp adds its rows' totals in
+//   order, then one thread the warps in order. No atomics: repeats bit for bit.
 extern "C" __global__ void softmax_xent(const float* logits, const int* labels, float* dlogits, double* totals,
                                         int rows, int classes, int with_totals) {
     let_next_begin();

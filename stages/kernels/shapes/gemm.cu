@@ -5,7 +5,8 @@
 #define TILE_ROWS 1
 #endif
 
-// gemm_shaped: out = alpha * op(a) @ op(b) + beta * out, where op transposes when its flag is not 0.
+// gemm_shaped: as gemm_naive, with a tile of outputs a thread. out = alpha * op(a) @ op(b) + beta * out, where op transposes
+// when its flag is not 0.
 //   a        (m, k), or (k, m) if trans_a      f32  in
 //   b        (k, n), or (n, k) if trans_b      f32  in
 //   out      (m, n)                            f32  out; also in unless beta is 0, which reads nothing

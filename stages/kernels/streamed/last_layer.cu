@@ -1,14 +1,29 @@
-// The last layer and the head of a network as one kernel. The blocks of a cluster share out the layer's inputs: each keeps
-// its own, and their weights, from the way forward to the way back. What they exchange are their shares of the logits, and
-// the logits' gradients: each block has some of the rows, and takes their softmax.
+// The last layer and the head of a network as one kernel, in one cluster.
 //
-// A thread multiplies each row of weights, or of gradients, that it reads by two inputs: half as much for shared memory to
-// hand out, which gives 128 bytes a cycle, to many threads the same or not. By itself that gained nothing that showed.
+// Who holds what. The layer's inputs are divided among the blocks, n each; images are rows.
+//
+//   block r, in shared memory   inputs    (batch, n)       its columns of the inputs
+//                               weights   (n, classes)     their weights
+//                               sums      (batch, classes) its share of all logits
+//                               gradients (batch, classes) of all logits
+//                               scratch   a thread's 2 x classes numbers, to be added up
+//   block r, warp w             the softmax of rows r + w * blocks, then every 16 * blocks further; a lane has a class
+//   a thread, forward           two rows, every 32nd group of four inputs
+//   a thread, backward          two inputs, half of n apart, and a share of the rows
+//
+// What travels, after each of two cluster barriers:
+//
+//   sums       --read by------>  the row's owner, from every block      | softmax
+//   gradients  --written to--->  every block, by the row's owner        | barrier; input gradients, weight update
+//   outcomes   --written to--->  block 0: a row's loss, and whether it is right
+//
+// A thread multiplies each row of weights or gradients that it reads by two inputs, so that shared memory delivers half as
+// much: it delivers 128 bytes a cycle, even if many threads read the same. Alone that gained nothing measurable.
 #include "device/async_copies.cuh"
 #include "device/blocks_together.cuh"
 #include "device/dependent.cuh"
 
-// How many the network tells apart, by which the kernel is compiled.
+// The network's classes; the kernel is compiled for them.
 #ifndef CLASSES
 #define CLASSES 10
 #endif
@@ -16,8 +31,8 @@
 constexpr int WARP = 32, HALF_WARP = WARP / 2;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int THREADS = 512, WARPS = THREADS / WARP;  // of a block
-constexpr int APART = 2 * CLASSES | 1;                // floats from one thread's to the next one's: no bank twice
-constexpr int AT_ONCE = 16;                           // other blocks' numbers on their way to a thread
+constexpr int APART = 2 * CLASSES | 1;                // floats between two threads' numbers: odd, so no bank is hit twice
+constexpr int AT_ONCE = 16;                           // loads from other blocks in flight
 static_assert(CLASSES <= WARP, "a lane has a class");
 
 struct LastLayer {
@@ -30,7 +45,7 @@ struct LastLayer {
     float learning_rate;
 };
 
-// A row of numbers, one for each class, from shared memory.
+// A row of numbers, one a class, from shared memory.
 struct ClassRow {
     float of[CLASSES];
 
@@ -48,10 +63,10 @@ struct ClassRow {
     }
 };
 
-// One block's part of a step, in the order of its functions.
+// One block's part of a step; call its functions in order.
 class LastLayerStep {
   public:
-    // `most` inputs of the layer, or fewer, are this block's.
+    // This block has `most` inputs of the layer, or fewer.
     __device__ LastLayerStep(const LastLayer& layer, float* memory)
         : layer(layer),
           most((layer.fan_in / 4 + blocks - 1) / blocks * 4),
@@ -70,7 +85,7 @@ class LastLayerStep {
     __device__ void load() {
 #pragma unroll 1
         for (int row = warp; row < layer.batch; row += WARPS) {
-#pragma unroll 1  // nobody waits in it, and longer code has to be fetched, too
+#pragma unroll 1  // no thread waits in it, and unrolled code would take longer to fetch
             for (int i = 4 * lane; i < own; i += 4 * WARP) {
                 copy_four(inputs + row * apart + i, layer.inputs + row * layer.fan_in + first + i);
             }
@@ -83,7 +98,7 @@ class LastLayerStep {
         __syncthreads();
     }
 
-    // `sums`: this block's share of the logits, without bias. A lane has two rows, and half a warp four inputs at a time.
+    // Computes `sums`, this block's share of the logits, without bias. A lane has two rows, half a warp four inputs at a time.
     __device__ void multiply() {
         for (int begin = 0; begin < layer.batch; begin += WARP) {
             const int last = layer.batch - 1, row = begin + lane % HALF_WARP;
@@ -112,11 +127,11 @@ class LastLayerStep {
                 const float sum = sum_in_scratch(of_row % HALF_WARP, HALF_WARP, 2 * WARPS, of_row / HALF_WARP, c);
                 sums[begin * CLASSES + i] = sum;
             }
-            __syncthreads();  // for whoever writes to the scratch next
+            __syncthreads();  // before the scratch is written again
         }
     }
 
-    // `gradients` of the logits, in every block: a row's by the block that has it, of which a warp takes it, a class a lane.
+    // Computes `gradients` of the logits in every block. One warp of a row's owner takes its softmax, a class a lane.
     __device__ void take_softmax(bool with_totals) {
         meet_blocks();
         for (int row = rank + warp * blocks; row < layer.batch; row += WARPS * blocks) {
@@ -134,18 +149,18 @@ class LastLayerStep {
             if (with_totals) {
                 const float wanted = __shfl_sync(ALL_LANES, logit, label);
                 const bool beaten = __any_sync(ALL_LANES, logit > wanted || (logit == wanted && lane < label));
-                // Subtracted first: added to the logarithm, either would round it.
+                // Subtracted first: added singly, either would round the logarithm.
                 if (lane == 0) write_to_block(outcomes + 2 * row, logf(sum) + (largest - wanted), 0);
                 if (lane == 1) write_to_block(outcomes + 2 * row + 1, beaten ? 0.0f : 1.0f, 0);
             }
             label = layer.labels[min(row + WARPS * blocks, layer.batch - 1)];
         }
-        __syncthreads();  // for a block by itself, whom nobody meets
+        __syncthreads();  // for a single block, where meet_blocks does nothing
         meet_blocks();
     }
 
-    // The inputs' gradients where they passed their ReLU, and the weights' update. A thread has two inputs, and as many share
-    // out the rows as there is room for.
+    // Computes the inputs' gradients where they passed their ReLU, and updates the weights. A thread has two inputs; as many
+    // threads as the block has left share out the rows.
     __device__ void backward() {
         const int half = most / 2, parts = THREADS / half, part = threadIdx.x / half, i = threadIdx.x % half;
         float of_weights[2][CLASSES] = {};
@@ -179,7 +194,7 @@ class LastLayerStep {
         }
     }
 
-    // What there is one of, by two warps of the first block.
+    // Updates the bias and adds to the totals: two warps of the first block.
     __device__ void finish(bool with_totals) const {
         if (rank > 0) return;
         if (warp == 0 && lane < CLASSES) {
@@ -201,7 +216,7 @@ class LastLayerStep {
     }
 
   private:
-    // Twice as many numbers as there are classes of each thread, for all of the block.
+    // Keeps a thread's 2 x CLASSES numbers in the scratch, for all threads.
     __device__ void keep_in_scratch(const float (&numbers)[2][CLASSES]) {
 #pragma unroll
         for (int c = 0; c < CLASSES; ++c) {
@@ -211,7 +226,7 @@ class LastLayerStep {
         __syncthreads();
     }
 
-    // Of so many threads from `thread` on, every `further`-th, what they have k-th for a class, in order.
+    // The sum over `count` threads, from `thread` on every `further`-th, of their k-th number of a class, in order.
     __device__ float sum_in_scratch(int thread, int further, int count, int k, int c) const {
         float sum = 0.0f;
 #pragma unroll 8
@@ -219,7 +234,7 @@ class LastLayerStep {
         return sum;
     }
 
-    // What all blocks have there, in their order.
+    // The sum over all blocks of the number there, in order.
     __device__ float sum_of_blocks(const float* there) const {
         float sum = 0.0f;
         for (int begin = 0; begin < blocks; begin += AT_ONCE) {
@@ -232,31 +247,32 @@ class LastLayerStep {
         return sum;
     }
 
-    static constexpr float NO_CLASS = -3.4e38f;  // the logit of a lane that has none
+    static constexpr float NO_CLASS = -3.4e38f;  // the logit of a lane without a class
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int rank = rank_of_block(), blocks = blocks_together();
     const LastLayer& layer;
     const int most, first, own, apart;
     float *const inputs, *const weights, *const sums, *const gradients, *const scratch, *const outcomes;
-    int label;  // of the row whose softmax this warp takes next
+    int label;  // of the next row of this warp
     const float bias;
 };
 
-// last_layer: logits = inputs @ weights + bias; of their mean cross-entropy, dinputs = its gradient where the inputs are
-// above 0, else 0, and weights and bias -= learning_rate * theirs; unless with_totals is 0, also totals[0] += the summed
-// cross-entropy and totals[1] += how many rows have their largest logit at their label (the first of equal ones counts).
-//   inputs    (batch, fan_in)    f32  in; what came out of a ReLU
+// last_layer: the last layer forward, softmax, its backward pass and its update. logits = inputs @ weights + bias; dinputs is
+// the gradient of their mean cross-entropy where the inputs are above 0, else 0; weights and bias -= learning_rate * their
+// gradients. Unless with_totals is 0, totals[0] += the summed cross-entropy, and totals[1] += the number of rows whose largest
+// logit, the first of equal ones, is their label's.
+//   inputs    (batch, fan_in)    f32  in; outputs of a ReLU
 //   weights   (fan_in, CLASSES)  f32  in, out
 //   bias      (CLASSES,)         f32  in, out
 //   labels    (batch,)           i32  in, each 0 <= label < CLASSES
 //   dinputs   (batch, fan_in)    f32  out
 //   totals    (2,)               f64  in, out; neither read nor written if with_totals is 0
-// Launch: one block of THREADS threads, or one cluster of them; each has n of the inputs at most, fan_in / blocks rounded up
+// Launch: one block of THREADS threads, or one cluster of such blocks. A block has n inputs at most, fan_in / blocks rounded up
 //   to a multiple of 4, and 4 (batch (n | 4) + (n + 2 batch) CLASSES + THREADS APART + 2 batch) bytes of shared memory.
 // Needs:  any architecture (clusters: sm_90); CLASSES <= 32, fan_in a multiple of 4, n <= 2 THREADS, inputs and weights
 //   aligned to 16 bytes, batch * fan_in <= 2^30.
 // Order:  each half warp adds its share of a logit in order, then half warps and blocks in order; a weight's gradient is
-//   added from row to row, then by the threads that share them in order. No atomics: repeats bit for bit.
+//   added row by row in each thread, then thread by thread. No atomics: repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS) last_layer(const float* inputs, float* weights, float* bias,
                                                                  const int* labels, float* dinputs, double* totals, int batch,
                                                                  int fan_in, int with_totals, float learning_rate) {

@@ -1,11 +1,24 @@
-// A layer's way back in one pass over its weights: each is read once, for the gradient of the inputs, and written once,
-// updated, where the two products by themselves read it twice.
+// A layer's backward pass and update in one pass over its weights: each weight is read once, for the inputs' gradient, and
+// written once, updated. Two separate products read it twice.
 //
-// A block owns one group of 32 inputs or two: their rows of the weights, with all outputs, or a share of them where a cluster
-// has the rest. Four warps have a group, each 16 columns of every piece of its rows. As in output_tiles.cuh,
-// g = lane / 4 and t = lane % 4, and any order of what is added up will do: a lane has four weights of each of four rows,
-// 8i + g, in columns 4t to 4t+3. These are its share of a right factor; and its share of a product, the weights' own
-// gradient, if fragment j of that has columns 2g + j: thus no weight is moved between them.
+// Who holds what. A group is 32 inputs of the layer: 32 rows of the weights.
+//
+//   a block, or a cluster   one group or two; the blocks of a cluster take turns at pieces of 64 outputs
+//   shared memory           the group's inputs, as factors; a ring of BACK_PIECES pieces: doutputs (32 rows x 64 outputs)
+//                           and weights (32 inputs x 64 outputs a group)
+//   four warps a group      16 outputs of every piece each
+//   a lane (g, t)           weights of inputs 8i + g in outputs 4t to 4t + 3, with g = lane / 4, t = lane % 4
+//
+// What travels, for each piece:
+//
+//   memory  --cp.async-->  ring  --------------->  registers    BACK_PIECES - 1 pieces ahead
+//   weights, doutputs      --tensor cores------->  the warp's share of dinputs, added up over pieces
+//   inputs, doutputs       --tensor cores------->  the gradient of the lane's own weights
+//   updated weights        --st.global---------->  memory       by a policy for L2
+//   dinputs                --at the end--------->  added up over warps, then over the blocks of the cluster
+//
+// No weight moves between lanes. A lane's weights are its share of a right factor, and also its share of a product, their
+// gradient, if fragment j of the product has columns 2g + j: sums run over any order of k (output_tiles.cuh).
 #pragma once
 #include "streamed/weight_stream.cuh"
 
@@ -14,32 +27,32 @@ struct BackLayer {
     float *weights, *bias;
     LayerSizes sizes;
     float learning_rate;
-    int kept;  // of 16 patches of weights
+    int kept;  // patches of 16 that stay in L2
 };
 
 constexpr int BACK_PIECES = 3;       // in the ring
-constexpr int PARTS = WIDTH / K_STEP;  // of a piece, each a warp's
+constexpr int PARTS = WIDTH / K_STEP;  // of a piece, one a warp
 
-// Of 8 rows of a batch, the one that g stands for as it goes through the columns; neighbouring lanes are two rows apart.
+// The row that g stands for among 8 rows of a batch; neighbouring lanes are two rows apart.
 __device__ inline int row_of_8(int g) { return 2 * (g % 4) + g / 4; }
 
-// Of 16, those that a lane adds up for the weights' gradient.
+// The rows, among 16, that a lane adds up for the weights' gradient.
 __device__ inline int row_of_16(int t, int e) { return t + 4 * e; }
 
 struct alignas(16) Quad {
     unsigned words[4];
 };
 
-// Of a group's inputs, what each lane multiplies for a step of rows: 8i + g, as the left factor that they are every time.
+// A group's inputs as left factors, which every piece needs again: for each 16 rows of the batch, what each lane holds.
 template <class Arithmetic>
 struct OwnInputs {
-    static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // of a lane's inputs: all four take more registers
+    static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // a lane's four inputs in two rounds: all four at once take more registers
     static_assert(STEPS * HALVES == PARTS, "each warp of a group loads one");
     using Factors = typename Arithmetic::template Factors<2, 2>;
 
     Quad quads[STEPS][HALVES][Factors::QUADS_OF_A][WARP];
 
-    // A warp's share of them, the part-th of four.
+    // Loads one of four shares, a warp each.
     __device__ void load(const BackLayer& layer, int first_input, int part) {
         const LayerSizes& sizes = layer.sizes;
         const int lane = threadIdx.x % WARP, s = part / HALVES, half = part % HALVES;
@@ -47,7 +60,7 @@ struct OwnInputs {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const int row = K_STEP * s + row_of_16(lane % 4, i % 4), col = first_input + 8 * (2 * half + i / 4) + lane / 4;
-            // Read in any case, so that no load waits for another.
+            // Unconditional loads, so that none waits for another.
             const float number = layer.inputs[min(row, sizes.batch - 1) * sizes.fan_in + min(col, sizes.fan_in - 1)];
             numbers[i / 4][i % 4] = row < sizes.batch && col < sizes.fan_in ? number : 0.0f;
         }
@@ -70,7 +83,7 @@ struct OwnInputs {
     }
 };
 
-// A warp's share: sums of the inputs' gradient, if anyone needs that, and its weights updated.
+// A warp's share: sums of the inputs' gradient, if NEEDED, and the update of its weights.
 template <class Arithmetic, bool NEEDED>
 class WayBack {
   public:
@@ -79,7 +92,7 @@ class WayBack {
     __device__ WayBack(const BackLayer& layer, const OwnInputs<Arithmetic>& inputs, int first_input)
         : layer(layer), inputs(inputs), first_input(first_input), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4) {}
 
-    // K_STEP columns from `begin` on: the other factor's in `rows`, and the group's in `own`. It is stored by that policy.
+    // Takes K_STEP columns from `begin` on: doutputs in `rows`, the group's weights in `own`. Stores them with that policy.
     __device__ void take(const float* rows, const float* own, int begin, unsigned long long policy) {
         float weights[4][4];
 #pragma unroll
@@ -120,7 +133,7 @@ class WayBack {
             const auto& of_row = gradient[i / 2][i % 2];
             const float4 updated = {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
                                     weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]};
-            // The compiler takes an assignment apart.
+            // In place of an assignment, which the compiler splits.
             if (first_input + 8 * i + g < layer.sizes.fan_in) store_four(at, updated, policy);
         }
     }
@@ -131,7 +144,7 @@ class WayBack {
         for (int e = 0; e < 4; ++e) {
             float sum = (of_rows[0][e] + of_rows[1][e]) + (of_rows[2][e] + of_rows[3][e]);
             for (int flip = 4; flip < WARP; flip *= 2) sum += __shfl_xor_sync(~0u, sum, flip);
-            if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * sum);  // nobody waits for it
+            if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * sum);  // no thread waits for it
         }
     }
 

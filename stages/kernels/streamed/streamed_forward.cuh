@@ -1,15 +1,21 @@
-// A layer's product forward, its weights on their way through a block.
+// A layer's forward product, with its weights streamed through a ring in shared memory.
 //
-// A block, or a cluster of which each block has a share of the inputs, owns WIDTH outputs. A warp has 32 of them, and of
-// each piece 16 of its inputs. As in output_tiles.cuh, g = lane / 4 and t = lane % 4, and any order of
-// what is added up will do: of 16 inputs a lane has t, t+4, t+8 and t+12, of 32 outputs 4g to 4g+3.
+// Who holds what:
+//
+//   a block, or a cluster   64 outputs of all rows (WIDTH); the blocks of a cluster take turns at pieces of 64 inputs
+//   shared memory           a ring of FORWARD_PIECES pieces: inputs (32 rows x 64) and weights (64 inputs x 64 outputs)
+//   8 warps                 of each piece 16 inputs by 32 outputs: share warp / 2, side warp % 2
+//   a lane (g, t)           inputs t, t + 4, t + 8, t + 12 of 16; outputs 4g to 4g + 3 of 32; sums run over any order of k
+//
+// What travels: each piece from memory into the ring, FORWARD_PIECES - 1 ahead; at the end the sums, added up over warps,
+// then over the blocks of the cluster.
 #pragma once
 #include "streamed/weight_stream.cuh"
 
 constexpr int PIECE_INPUTS = 64;  // inputs of a piece
 constexpr int INPUTS_PITCH = PIECE_INPUTS + 8;
 constexpr int FORWARD_PIECES = 4;  // in the ring
-constexpr int SHARES = PIECE_INPUTS / K_STEP;  // of a piece, each a warp's
+constexpr int SHARES = PIECE_INPUTS / K_STEP;  // of a piece, one a warp
 constexpr int SIDES = WIDTH / OWN;
 constexpr int FORWARD_THREADS = SHARES * SIDES * WARP;
 

@@ -1,4 +1,5 @@
-// A layer's products with its weights streamed, float32 in two parts of tf32. All matrices are row-major, dense.
+// A layer's products with its weights streamed, float32 in two parts of tf32. All matrices are row-major, dense. Diagrams: streamed_back.cuh and
+// streamed_forward.cuh.
 #include "device/async_copies.cuh"
 #include "device/blocks_together.cuh"
 #include "device/dependent.cuh"
@@ -8,16 +9,17 @@
 #include "streamed/streamed_back.cuh"
 #include "streamed/streamed_forward.cuh"
 
-// streamed_back_split: dinputs = doutputs @ weights^T where the mask is set, else 0; then weights -= learning_rate *
-// inputs^T @ doutputs and bias -= learning_rate * (column sums of doutputs).
+// streamed_back_split: a layer's backward pass and update in one pass over its weights. dinputs = doutputs @
+// weights^T where the mask is set, else 0; then weights -= learning_rate * inputs^T @ doutputs and bias -= learning_rate *
+// (column sums of doutputs).
 //   inputs    (batch, fan_in)      f32  in
 //   doutputs  (batch, fan_out)     f32  in
 //   weights   (fan_in, fan_out)    f32  in, out
 //   bias      (fan_out,)           f32  in, out
 //   dinputs   (batch, fan_in)      f32  out
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
-// Of every 16 patches of weights `kept` stay in L2: weight_stream.cuh.
-// Without a byte of mask nobody needs dinputs: they are not computed, and what is there stays.
+// Of every 16 patches of weights `kept` stay in L2 (weight_stream.cuh). With mask_bytes = 0 dinputs are neither computed nor
+// written.
 // Launch: grid (1, tiles of 32 groups inputs) of clusters, or of blocks; 1 or 2 groups, 4 warps for each; shared memory
 //   27,648 bytes and 38,912 a group.
 // Needs:  sm_80 (clusters: sm_90); batch <= 32, fan_out a multiple of 16, each matrix aligned to 16 bytes and under 2^30
@@ -33,13 +35,14 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP, 1) streamed_back
     streamed_back<TwoTf32<false>>(layer, product, groups, memory);
 }
 
-// streamed_forward_split: out = inputs @ weights + bias, and where fusion is 2 its ReLU, else (1) not.
+// streamed_forward_split: a layer forward, its weights copied ahead. out = inputs @ weights + bias, with ReLU if fusion is 2,
+// without if it is 1.
 //   inputs    (batch, fan_in)      f32  in
 //   weights   (fan_in, fan_out)    f32  in
 //   out       (batch, fan_out)     f32  out
 //   bias      (fan_out,)           f32  in
 //   mask      (batch, mask_bytes)  u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
-// Of every 16 patches of weights `kept` stay in L2: weight_stream.cuh.
+// Of every 16 patches of weights `kept` stay in L2 (weight_stream.cuh).
 // Launch: grid (1, tiles of 64 outputs) of clusters, or of blocks; 8 warps; shared memory 110,592 bytes.
 // Needs:  sm_80 (clusters: sm_90); batch <= 32, fan_in and fan_out multiples of 4, each matrix aligned to 16 bytes and
 //   under 2^30 elements.

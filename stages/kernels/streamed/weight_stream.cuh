@@ -1,30 +1,30 @@
-// A layer's weights on their way through a block: pieces of some rows by WIDTH columns, so that 256 bytes of a row lie
-// together in memory. All threads ask for a piece and for what it is multiplied by, some pieces before all of them
-// multiply it; no thread waits for memory but where the block meets, once a piece.
+// A layer's weights, streamed through a ring in shared memory: pieces of some rows by WIDTH columns, so that 256 bytes of a row
+// are neighbours in memory. All threads start the copies of a piece and of its other factor a few pieces ahead, then multiply
+// the oldest piece together. They meet once a piece; only there do they wait for memory.
 //
-// Include async_copies.cuh before this: the tests have a stand-in.
+// Include async_copies.cuh first: the tests have a stand-in.
 //
-// Of all weights L2 keeps some from pass to pass, which are then neither read nor written where memory is: of every 16
-// patches along a diagonal as many as the host says, for which there is room. The others leave first: else each would be
-// gone before its next turn.
+// L2 keeps some of the weights from pass to pass; these are neither read from nor written to memory. Of every 16 patches
+// along a diagonal `kept` stay, a number that the host chooses by L2's size. The others are first to be evicted: otherwise
+// each would push out the next before its turn.
 #pragma once
 #include "device/l2_lines.cuh"
 
-constexpr int OWN = 32;             // inputs or outputs of a layer, those of a warp
-constexpr int MOST_ROWS = 32;       // of a batch: more would take registers, and so warps from the others
+constexpr int OWN = 32;             // inputs or outputs of a warp
+constexpr int MOST_ROWS = 32;       // of a batch: more would take more registers, and leave room for fewer warps
 constexpr int WIDTH = 64;           // columns of a piece
 constexpr int PITCH = WIDTH + 8;    // floats between its rows: no bank twice for pairs of 4 rows, or quads of rows 2 apart
 constexpr int WIDER = WIDTH + 16;   // the same for quads of neighbouring rows
-constexpr int PATCH = 128;          // rows and columns of weights that L2 keeps or lets go: of two blocks of a cluster
-constexpr int PATCHES = 16;         // along a diagonal, after which the same ones stay again
+constexpr int PATCH = 128;          // rows and columns of weights that L2 keeps or evicts together
+constexpr int PATCHES = 16;         // along a diagonal, after which the pattern repeats
 
 // The layer's inputs are (batch, fan_in), its weights (fan_in, fan_out).
 struct LayerSizes {
     int batch, fan_in, fan_out;
 };
 
-// COUNT rows of COLS columns, `stride` floats after each other at `from` and PITCH_TO at `to`, by THREADS threads; all that
-// is known when this is compiled costs no instruction. Where there are fewer, zeros take their place.
+// Copies COUNT rows of COLS columns, `stride` floats apart at `from` and PITCH_TO apart at `to`, by THREADS threads. Zeros
+// replace rows and columns that do not exist. Sizes known at compile time cost no instruction.
 template <int COUNT, int COLS, int PITCH_TO, int THREADS, class... Policy>
 __device__ inline void copy_rows(float* to, const float* from, int stride, int rows_there, int cols_there,
                                  Policy... policy) {
@@ -41,13 +41,13 @@ __device__ inline void copy_rows(float* to, const float* from, int stride, int r
     }
 }
 
-// For a piece of weights that begins there: the patch that it is in stays, or is one of those that leave.
+// The L2 policy for a piece of weights that begins there: its patch stays, or is first to be evicted.
 __device__ inline unsigned long long policy_of_piece(unsigned row, unsigned col, unsigned kept) {
     return l2_policy((row / PATCH + col / PATCH) % PATCHES < kept);
 }
 
-// Pieces of so many floats through a ring of COUNT: from `begin` on, the next `apart` further, up to `length`. The first
-// ones are asked for at once; copy(piece, begin) does it.
+// A ring of COUNT pieces, `floats` each: from `begin` on, each `apart` after the one before, up to `length`. copy(piece, begin)
+// starts a piece's copy; the constructor starts the first COUNT - 1.
 template <int COUNT, class Copy>
 class Stream {
   public:
@@ -56,18 +56,18 @@ class Stream {
         for (int i = 0; i < COUNT - 1; ++i) fetch(i, begin + i * apart);
     }
 
-    // take(piece, begin) for each, by all threads.
+    // Calls take(piece, begin) for each piece, by all threads.
     template <class Take>
     __device__ void run(Take take) {
         for (int place = 0; begin < length; begin += apart) {
             wait_for_older_copies<COUNT - 2>();
-            __syncthreads();  // everyone's copies are there, and nobody reads any more what the next go to
+            __syncthreads();  // all copies of this piece are there, and the slot that is filled next has been read
             fetch(place == 0 ? COUNT - 1 : place - 1, begin + (COUNT - 1) * apart);
             take(ring + place * floats, begin);
             place = place == COUNT - 1 ? 0 : place + 1;
         }
         wait_for_copies();
-        __syncthreads();  // nobody copies or reads any more
+        __syncthreads();  // all copies and reads are done
     }
 
   private:

@@ -1,32 +1,31 @@
-// out = fusion of alpha * op(a) @ op(b), for products too small to fill a GPU by the tiles of their output alone.
+// out = fusion of alpha * op(a) @ op(b), for products whose output tiles alone cannot fill a GPU.
 //
-// A tile of outputs belongs to a block, or to a cluster of them. Each warp multiplies the whole tile, over its share of
-// k: K_STEP values at once, of which its lanes hold the numbers that they need, straight from memory; no warp waits for
-// another until all sums are there. Then the block, and the cluster, add those up in a fixed order.
+// A block, or a cluster of blocks, owns a tile of outputs. Each warp multiplies the whole tile over its share of k, K_STEP
+// values at a time; its lanes load their numbers straight from memory. Warps do not wait for each other until all sums are
+// there. Then the block, and the cluster, add them up in a fixed order.
 //
-// In a warp, g = lane / 4 stands for rows of the tile and t = lane % 4 for columns, as in the fragments of tensor cores:
-// row i of g is tile row 8i + g, or g * ROWS + i where op(a) has neighbouring rows beside each other in memory, so that
-// a lane takes them as one vector; columns likewise. Of a step's k, lane t takes 4t, 4t+1, 4t+2, 4t+3 of either factor:
-// which k meets which is all that counts.
+// In a warp g = lane / 4 selects rows of the tile and t = lane % 4 columns, as in tensor cores' fragments. Row i of g is tile
+// row 8i + g; or g * ROWS + i if neighbouring rows of op(a) are neighbours in memory, so that a lane loads them as a vector.
+// Columns likewise. Of a step's k lane t takes 4t to 4t + 3 in both factors: the order of k does not matter, if both agree.
 //
-// Include blocks_together.cuh and dependent.cuh before this, and tensor_cores.cuh before an arithmetic that needs it: the
-// tests have stand-ins for those three.
+// Include blocks_together.cuh and dependent.cuh first, and tensor_cores.cuh before an arithmetic that needs it: the tests have
+// stand-ins for all three.
 #pragma once
 
 constexpr int WARP = 32;
-constexpr int K_STEP = 16;        // of k, for a warp at once
+constexpr int K_STEP = 16;      // values of k that a warp takes at once
 constexpr int MOST_WARPS = 8;   // of a block, as in stages/tiles/tile_kernels.py
 #if __CUDA_ARCH__ >= 1000
-constexpr int RESIDENT = 1;     // blocks in a multiprocessor together: for two the compiler would spill
+constexpr int RESIDENT = 1;     // blocks of a multiprocessor: for two the compiler would spill
 #else
 constexpr int RESIDENT = 2;
 #endif
 constexpr int MOST_BLOCKS = 8;  // of a cluster
-constexpr int AHEAD = 2;        // quads of outputs of a thread for which it reads in advance what is needed besides the sum
-constexpr int PADDING = 4;      // floats between the rows of partial sums, for different banks
+constexpr int AHEAD = 2;        // quads of outputs whose other operands a thread reads in advance
+constexpr int PADDING = 4;      // floats between rows of partial sums, for different banks
 constexpr int SHARED = 10240;   // floats: partial sums, or a warp's factors while it multiplies
 
-// What becomes of alpha times the sum. As common/cuda/epilogue.py has them, in the order of stages/tiles/tile_kernels.py.
+// What follows alpha times the sum: the fusions of common/cuda/epilogue.py, in the order of stages/tiles/tile_kernels.py.
 enum Fusion { ADD, BIAS, RELU_BIAS, RELU_BACKWARD, BIAS_ROW };
 
 template <class Number>
@@ -40,7 +39,7 @@ struct Product {
     float alpha, beta, scale;
 };
 
-// Neighbouring numbers from memory or shared memory, aligned to all of them together or to 16 bytes.
+// Copies neighbouring numbers from memory or shared memory, aligned to their size or to 16 bytes.
 template <int COUNT>
 __device__ inline void copy_run(float (&to)[COUNT], const float* from) {
     if constexpr (COUNT == 2) {
@@ -67,7 +66,7 @@ __device__ inline void store_run(float* to, const float (&from)[COUNT]) {
     }
 }
 
-// Pixels are stored as bytes, and stand for 256ths.
+// A pixel is a byte that counts 256ths.
 __device__ inline float number(float value) { return value; }
 __device__ inline float number(unsigned char value) { return value * (1.0f / 256); }
 
@@ -86,7 +85,7 @@ __device__ inline void copy_run(float (&to)[COUNT], const unsigned char* from) {
     }
 }
 
-// A factor: FREE rows of op(a), or columns of op(b), for each g, of which `extent` exist from `first` on.
+// A factor in memory: for each g FREE rows of op(a), or columns of op(b), from `first` on; `extent` exist in all.
 template <int FREE, bool K_IS_INNER, class Number>
 struct GlobalFactor {
     const Number* data;
@@ -96,15 +95,15 @@ struct GlobalFactor {
     __device__ GlobalFactor(const Number* data, int first, int extent, int k)
         : data(data), first(first), extent(extent), k(k) {
         const int inner = K_IS_INNER ? k : extent;
-        // A vector of four is the widest; the address of a batch may be any.
+        // Vectors have four numbers at most; a batch may begin at any address.
         const unsigned long long address = reinterpret_cast<unsigned long long>(data);
         aligned = inner % 4 == 0 && address % (4 * sizeof(Number)) == 0;
     }
 
     static __device__ int place(int g, int i) { return K_IS_INNER ? 8 * i + g : g * FREE + i; }
 
-    // The numbers of lane (g, t) from begin on. Beyond k they are 0; beyond the extent anything finite, here 1: no sum
-    // that comes of those is an output, but for BIAS_ROW's.
+    // Loads the numbers of lane (g, t) from `begin` on. Beyond k they are 0. Beyond the extent any finite number would do,
+    // since no such sum is an output; it is 1, which BIAS_ROW's column sums need.
     __device__ void load(float (&to)[FREE][4], int begin, int g, int t) const {
         begin += 4 * t;
         if (aligned && begin - 4 * t + K_STEP <= k && (K_IS_INNER || first + 8 * FREE <= extent)) {
@@ -137,13 +136,13 @@ struct GlobalFactor {
     }
 };
 
-// Plain float32: a warp's factors lie in shared memory, since every lane needs those of others.
+// Plain float32: a warp's factors lie in shared memory, since every lane needs other lanes' numbers.
 struct Float32 {
     static constexpr bool SCALED = false;
 
     template <int ROWS, int COLS>
     struct Factors {
-        static constexpr int A_STRIDE = 8 * ROWS + 8, B_STRIDE = 8 * COLS + 8;  // so that no bank is hit twice
+        static constexpr int A_STRIDE = 8 * ROWS + 8, B_STRIDE = 8 * COLS + 8;  // padded, so that no bank is hit twice
         float *a, *b;
         int g, t;
 
@@ -184,7 +183,7 @@ struct Float32 {
     };
 };
 
-// A tile, by one warp: its sums over its share of k. `shared` is for the arithmetic alone.
+// One warp's sums of a tile over its share of k. `shared` is for the arithmetic alone.
 template <class Arithmetic, int ROWS, int COLS, bool TRANS_A, bool TRANS_B, class Number>
 __device__ inline void sum_up(float (&sums)[ROWS][COLS][2], const Product<Number>& product, int first_row,
                               int first_col, int share, int shares, float* shared) {
@@ -199,7 +198,7 @@ __device__ inline void sum_up(float (&sums)[ROWS][COLS][2], const Product<Number
     }
     float next_a[ROWS][4], next_b[COLS][4];
     bool loaded = false;
-    for (int begin = share * K_STEP;; begin += shares * K_STEP) {  // the next step is on its way while one is multiplied
+    for (int begin = share * K_STEP;; begin += shares * K_STEP) {  // loads of the next step are in flight while one is multiplied
         if (loaded) {
             if constexpr (Arithmetic::SCALED && TRANS_B) {  // a holds gradients
 #pragma unroll
@@ -222,7 +221,7 @@ __device__ inline void sum_up(float (&sums)[ROWS][COLS][2], const Product<Number
     }
 }
 
-// Where a tile lies, and its outputs in quads, four of a row each. Nothing here is divided: that takes as long as a load.
+// A tile's place, and its outputs in quads, four of a row. It divides nothing: a division takes as long as a load.
 struct OutputTile {
     int first_row, first_col, height, row_bits;  // a row has 2^row_bits quads
 
@@ -235,7 +234,7 @@ struct OutputTile {
 
 __device__ inline float4 operator+(float4 x, float4 y) { return {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w}; }
 
-// Four numbers of a row, of which `left` are there.
+// Reads four numbers of a row, of which `left` exist.
 __device__ inline float4 read_quad(const float* from, int left, bool wide) {
     if (wide) return *reinterpret_cast<const float4*>(from);
     return {from[0], left > 1 ? from[1] : 0.0f, left > 2 ? from[2] : 0.0f, left > 3 ? from[3] : 0.0f};
@@ -252,7 +251,7 @@ __device__ inline void write_quad(float* to, float4 value, int left, bool wide) 
     }
 }
 
-// What a quad of outputs needs besides its sums; row m is that of the bias.
+// Reads what a quad of outputs needs besides its sums; row m is the bias.
 template <class Number>
 __device__ inline float4 read_besides(const Product<Number>& product, int row, int col, bool wide) {
     const int left = product.n - col;
@@ -268,7 +267,7 @@ __device__ inline float4 read_besides(const Product<Number>& product, int row, i
 
 __device__ inline float cut_off(float value) { return value <= 0.0f ? 0.0f : value; }  // a NaN stays one
 
-// Write a quad of outputs; the whole warp comes here, every two lanes with eight neighbours of a row.
+// Writes a quad of outputs. The whole warp must call it, each two lanes with eight neighbours of a row.
 template <class Number>
 __device__ inline void write_out(const Product<Number>& product, int row, int col, float4 sum, float4 besides,
                                  bool wide) {
@@ -295,7 +294,7 @@ __device__ inline void write_out(const Product<Number>& product, int row, int co
     if (product.fusion == BIAS_ROW && row == product.m && left > 0) write_quad(product.bias + col, value, left, wide);
 }
 
-// A tile of 8 ROWS by 8 COLS outputs, by a warp: its sums to where the block adds them up.
+// Leaves one warp's sums of a tile of 8 ROWS by 8 COLS outputs in shared memory, where the block adds them up.
 template <class Arithmetic, int ROWS, int COLS, bool TRANS_A, bool TRANS_B, class Number>
 __device__ inline void leave_sums(const Product<Number>& product, const OutputTile& tile, int share, int shares,
                                   float* shared) {
@@ -303,7 +302,7 @@ __device__ inline void leave_sums(const Product<Number>& product, const OutputTi
     float sums[ROWS][COLS][2];
     sum_up<Arithmetic, ROWS, COLS, TRANS_A, TRANS_B>(sums, product, tile.first_row, tile.first_col, share, shares,
                                                      shared);
-    __syncthreads();  // the arithmetic needs its memory no longer
+    __syncthreads();  // the arithmetic no longer needs its memory
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         const int place = warp * 8 * ROWS + GlobalFactor<ROWS, !TRANS_A, Number>::place(g, i);
@@ -331,7 +330,7 @@ __device__ inline void leave_sums_of(int transposes, const Product<Number>& prod
     }
 }
 
-// All loads first, then the sum in order: one waits for the other otherwise.
+// All loads before the sum, which is in order: otherwise each load would wait for an addition.
 __device__ inline float4 sum_of_warps(const float* own, int warps, int apart) {
     float4 parts[MOST_WARPS];
 #pragma unroll
@@ -360,7 +359,7 @@ __device__ inline float4 sum_of_blocks(const float* own, int blocks) {
     return sum;
 }
 
-// A tile's outputs once all its sums are there, of which each block of the cluster finishes some: whole warps of quads.
+// Finishes a tile's outputs from its sums. Each block of the cluster finishes some, in whole warps of quads.
 template <class Number>
 class Outputs {
   public:
@@ -380,7 +379,7 @@ class Outputs {
         }
     }
 
-    // `shared` has the sums of each warp that has some, one tile after the other.
+    // `shared` has the sums of `warps` warps, one tile after the other.
     __device__ void write(float* shared, int warps) const {
         const int threads = blockDim.x, blocks = blocks_together();
         const int apart = tile.height * tile.stride();  // the sums of two warps
@@ -400,7 +399,7 @@ class Outputs {
                 round == 0 ? ahead[0] : round == 1 ? ahead[1] : read_besides(product, row, col, wide);
             write_out(product, row, col, sum, besides, wide);
         }
-        if (blocks > 1) meet_blocks();  // none leaves while another reads from it
+        if (blocks > 1) meet_blocks();  // no block ends while another reads from it
     }
 
   private:
@@ -411,7 +410,7 @@ class Outputs {
     float4 ahead[AHEAD];
 };
 
-// The tile of this block: shape 0 of 16 by 16 outputs, 1 of 32 by 32; transposes 0 none, 1 a, 2 b.
+// Computes the tile of this block. shape: 0 for 16 by 16 outputs, 1 for 32 by 32; transposes: 0 none, 1 a, 2 b.
 template <class Arithmetic, class Number>
 __device__ inline void tile_product(const Product<Number>& product, int shape, int transposes) {
     let_next_begin();

@@ -1,8 +1,8 @@
-// How output_tiles.cuh multiplies on tensor cores: what a lane has loaded is its share of a fragment. Include that file
-// and tensor_cores.cuh before this.
+// Tensor-core arithmetics for output_tiles.cuh: the numbers that a lane has loaded are its share of a fragment. Include that
+// file and tensor_cores.cuh first.
 #pragma once
 
-// A lane's four k of a step, 4t to 4t+3, are for mma.m16n8k16 those that PTX calls 2t, 2t+1, 2t+8 and 2t+9.
+// A lane's four k of a step, 4t to 4t+3, take the places that PTX's mma.m16n8k16 calls 2t, 2t+1, 2t+8 and 2t+9.
 template <int ROWS, int COLS>
 struct Pairs {
     unsigned a[ROWS / 2][4], b[COLS][2];
@@ -67,8 +67,8 @@ struct BFloat16 {
     };
 };
 
-// Gradients are multiplied by `scale`, a power of two, and alpha by its inverse: they are as small as 1 / batch times a
-// probability, and float16 has no normal numbers below 6e-5.
+// Gradients are multiplied by `scale`, a power of two, and alpha by its inverse. They are as small as a probability / batch,
+// and float16 has no normal numbers below 6e-5.
 struct Float16 {
     static constexpr bool SCALED = true;
 
@@ -89,7 +89,7 @@ struct Float16 {
     };
 };
 
-// Two products of eight k each; of a lane's four, the first half takes 4t and 4t+1 for what PTX calls t and t+4.
+// Two products of eight k each. The first takes a lane's k 4t and 4t+1, in the places that PTX calls t and t+4.
 struct Tf32 {
     static constexpr bool SCALED = false;
 
@@ -117,7 +117,7 @@ struct Tf32 {
         __device__ unsigned& part_of_a(int i, int e) { return a[e / 2][i / 2][i % 2 + e % 2 * 2]; }
         __device__ unsigned& part_of_b(int j, int e) { return b[e / 2][j][e % 2]; }
 
-        // The same product with what another rounding has left of a, of b, or of both.
+        // The product with the b of other factors: their roundings, or the rests.
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2], const Factors& of_b) const {
             multiply_fragments<ROWS, COLS>(sums, [this, &of_b](float (&c)[4], int i, int j) {
                 multiply_tf32(c, a[0][i], of_b.b[0][j][0], of_b.b[0][j][1]);
@@ -129,8 +129,8 @@ struct Tf32 {
     };
 };
 
-// float32 in two parts of tf32, which keep 22 bits of it: high * high + high * low + low * high. A factor a whose numbers
-// have 11 bits at most, as pixels have, is its own high part.
+// float32 in two parts of tf32, which keep 22 bits: high * high + high * low + low * high. If a's numbers have at most 11 bits,
+// as pixels have, a is its own high part.
 template <bool A_IS_SHORT>
 struct TwoTf32 {
     static constexpr bool SCALED = false;

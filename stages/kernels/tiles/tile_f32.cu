@@ -3,12 +3,13 @@
 #include "device/dependent.cuh"
 #include "tiles/output_tiles.cuh"
 
-// tile_product_f32: out = alpha * op(a) @ op(b), then what fusion says: 0 += beta * out, 1 += bias, 2 += bias and ReLU, 3
-// ReLU's gradient by the mask, 4 += beta * out and bias = alpha * (column sums of b) + beta * bias.
+// tile_product_f32: small tiles of out = alpha * op(a) @ op(b), with k split over warps and blocks. Then a fusion: 0 adds
+// beta * out, 1 adds bias, 2 adds bias and applies ReLU, 3 applies ReLU's gradient by the mask, 4 adds beta * out and sets
+// bias = alpha * (column sums of b) + beta * bias.
 //   a        (m, k), or (k, m) for transposes 1       f32  in
 //   b        (k, n), or (n, k) for transposes 2       f32  in
 //   out      (m, n)                                   f32  out; also in unless beta is 0, which reads nothing
-//   bias     (n,), or any where there is none         f32  out; only in for fusion 1 and 2
+//   bias     (n,), or any without one                 f32  out; only in for fusion 1 and 2
 //   mask     (m, mask_bytes), or any without a ReLU   u8   out; in for fusion 3; bit col % 8 of byte col / 8
 // Launch: grid (tiles down m rows, m + 1 for fusion 4; tiles along n columns) of clusters, or of blocks; tiles are 16 x 16
 //   outputs for shape 0, 32 x 32 for 1; blocks of 1 to 8 warps. scale is not used.

@@ -5,11 +5,11 @@
 #include "tiles/output_tiles.cuh"
 #include "tiles/tensor_arithmetic.cuh"
 
-// tile_product_u8: as tile_product_split, but a is of pixels, 256ths, which one tf32 holds.
+// tile_product_u8: as tile_product_split, but a holds pixels, 256ths, exact in one part of tf32.
 //   a        (m, k), or (k, m) for transposes 1       u8   in
 //   b        (k, n), or (n, k) for transposes 2       f32  in
 //   out      (m, n)                                   f32  out; also in unless beta is 0, which reads nothing
-//   bias     (n,), or any where there is none         f32  out; only in for fusion 1 and 2
+//   bias     (n,), or any without one                 f32  out; only in for fusion 1 and 2
 //   mask     (m, mask_bytes), or any without a ReLU   u8   out; in for fusion 3; bit col % 8 of byte col / 8
 // Launch: as tile_product_f32, by shape, transposes, fusion, m, n, k, mask_bytes, alpha and beta; scale is not used.
 // Needs:  sm_80 (clusters: sm_90); m, n, k >= 1; each matrix under 2^30 elements; fusion 4 with transposes 1.

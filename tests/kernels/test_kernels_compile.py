@@ -80,13 +80,3 @@ def test_a_comment_block_stands_above_it(kernel: Kernel) -> None:
             assert re.search(described, text, re.MULTILINE), f"{parameter.name}: shape, dtype and direction are missing"
         else:
             assert re.search(rf"\b{parameter.name}\b", text), f"{parameter.name}: is not explained"
-
-
-def test_the_index_lists_every_kernel_under_its_file() -> None:
-    listed, file = [], ""
-    for row in re.findall(r"^\|(.*?)\|(.*?)\|", (KERNELS_FOLDER / "README.md").read_text(), re.MULTILINE):
-        file = row[0].strip("` ") or file
-        listed += [(file, name) for name in re.findall(r"`(\w+)`", row[1])]
-    assert sorted(listed) == sorted(
-        (kernel.source.relative_to(KERNELS_FOLDER).as_posix(), kernel.name) for kernel in KERNELS
-    )

@@ -1,8 +1,8 @@
-// CUDA's words for g++: included before a kernel's source, so that the kernel runs on the CPU as it stands.
+// CUDA's keywords and functions for g++. Included before a kernel's source, it lets the kernel run unchanged on the CPU.
 //
-// runtime.cpp runs the threads of a block as fibres, one at a time and in random order; a fibre gives way only where
-// CUDA makes threads wait for each other. What is missing here (tensor cores, clusters, inline PTX) no CPU test can
-// execute; __CUDA_ARCH__ is not defined, so that a kernel can leave it out.
+// runtime.cpp runs the threads of a block as fibres, one at a time and in random order; a fibre yields only where CUDA makes
+// threads wait for each other. Tensor cores, clusters and inline PTX are missing: no CPU test can execute them. __CUDA_ARCH__
+// is not defined, so that a kernel can leave them out.
 #pragma once
 
 #include <math.h>
@@ -27,9 +27,9 @@ constexpr int warpSize = 32;
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-// One block runs at a time, so that what its threads share can be static (a cooperative launch, or one in clusters, runs all
-// blocks at once: its kernels share by dynamic memory only). A section of its own lets the runtime
-// poison it before each block; `used` keeps the compiler from concluding that nobody else writes there.
+// One block runs at a time, so its shared variables can be static. (Cooperative launches and clusters run all blocks at once:
+// their kernels share through dynamic memory only.) A section of its own lets the runtime
+// poison them before each block; `used` keeps the compiler from assuming that they are not written elsewhere.
 #define __shared__ static __attribute__((section("cuda_shared"), used))
 
 struct alignas(8) float2 {
@@ -59,32 +59,32 @@ namespace cpu_cuda {
 extern void* dynamic_shared;
 extern unsigned cluster;  // blocks of one, along x
 
-// Wait for all threads of the cluster's blocks that have not ended.
+// Waits for all threads of the cluster that have not ended.
 void meet(int line);
 
-// What lies at `own` in the running thread's shared memory, in that of the block of this rank in its cluster.
+// The place in the shared memory of the block of that rank that `own` has in the running thread's block.
 void* in_block(const void* own, unsigned rank);
 
 void barrier(int line);
 
-// Let the others run, of other blocks too.
+// Lets other threads run, of other blocks too.
 void sleep(int line);
 
-// In a dependent launch, wait until no thread of the block can go on without the kernel before.
+// In a dependent launch, waits until no thread of the block can go on without the kernel before.
 void wait_for_previous(int line);
 
-// Copy 16 bytes, or zeros where there are none, once the thread waits for the group that they belong to; until then there
-// is poison, since who reads too early and who is overwritten too early are both to be seen.
+// Copies 16 bytes, or zeros, when the thread waits for their group. Until then the target is poison, so that both a read and
+// an overwrite too early show.
 void copy_later(void* to, const void* from, bool are_there);
 void end_group_of_copies();
 
-// For all groups that have ended but so many, the youngest; what belongs to none yet goes on.
+// Waits for all closed groups but the youngest ones; copies in no group yet go on.
 void wait_for_groups_of_copies(unsigned youngest);
 
-// Wait until the lanes in `mask` have come to the same line; then give what lane `source` has sent.
+// Waits until the lanes in `mask` are at the same line; then returns what lane `source` has sent.
 std::uint64_t shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line);
 
-// Wait likewise; then give the lanes, as bits, that have sent something other than 0.
+// Waits likewise; then returns, as bits, the lanes that have sent something other than 0.
 unsigned ballot(const char* what, unsigned mask, bool sent, int line);
 
 inline int lane() {
@@ -103,7 +103,7 @@ T shuffle_value(const char* what, unsigned mask, T value, int source, int line) 
 
 }  // namespace cpu_cuda
 
-// A default argument of __builtin_LINE() is the line of the call, which tells one wait from another.
+// A default argument of __builtin_LINE() is the line of the call, which distinguishes waits.
 
 inline void __syncthreads(int line = __builtin_LINE()) { cpu_cuda::barrier(line); }
 
@@ -123,7 +123,7 @@ inline int __all_sync(unsigned mask, int predicate, int line = __builtin_LINE())
     return cpu_cuda::ballot("__all_sync", mask, predicate == 0, line) == 0;
 }
 
-// Lanes outside the segment of `width` give back the caller's own value, as the programming guide says.
+// Lanes outside the segment of `width` return the caller's own value, as the programming guide says.
 
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = warpSize, int line = __builtin_LINE()) {
@@ -149,7 +149,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = warpSize, int 
     return cpu_cuda::shuffle_value("__shfl_up_sync", mask, value, other >= first ? other : lane, line);
 }
 
-// Fibres give way at no other place, so that plain reads and writes are atomic.
+// Fibres yield nowhere else, so plain reads and writes are atomic.
 template <class T>
 T atomicAdd(T* address, std::common_type_t<T> value) {
     const T before = *address;

@@ -1,8 +1,7 @@
 // Executes launches, one after the other; executor.py writes the requests and reads the answers.
 //
-// A launch that has a fault ends this process, and so does one that nothing may be executed after. argv[1] is the open file
-// of the memory that is shared with the tests. Everything is text, in lines: the address of that memory first, then for
-// each request, once it has been executed, "done".
+// A launch with a fault ends this process; so does a request marked as the last. argv[1] is the open file of the memory that
+// the tests share. Answers are lines of text: the address of that memory first, then "done" for each executed request.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -90,12 +89,12 @@ int main(int, char** argv) {
     struct stat status;
     if (fstat(file, &status) != 0) return 1;
     constexpr int READ_WRITE = PROT_READ | PROT_WRITE;
-    // As far around it as an int reaches in numbers of four bytes there is nothing, lest a far access hit something else.
+    // No memory within reach of an int index of four-byte numbers, so that a far access hits nothing else.
     constexpr std::size_t MARGIN = std::size_t{8} << 30;
     void* reserved = mmap(nullptr, 2 * MARGIN + status.st_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED) return 1;
     void* memory = mmap(static_cast<char*>(reserved) + MARGIN, status.st_size, READ_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
-    // Kept from launch to launch, since most of a small one's time would go into pages that are touched for the first time.
+    // Kept from launch to launch: first touches of pages would take most of a small launch's time.
     void* stacks = mmap(nullptr, STACKS_BYTES, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED || stacks == MAP_FAILED) return 1;
     std::cout << reinterpret_cast<std::uintptr_t>(memory) << std::endl;

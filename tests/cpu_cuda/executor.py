@@ -1,9 +1,8 @@
-"""Executes launches for the shim, in a process apart.
+"""Executes launches for the shim in a separate process.
 
-A kernel, and a defect planted in one even more so, may write where it likes, crash, or never end. So it does this in a
-process that runs nothing else (executor.cpp): of the tests' own memory it sees the arrays that it was given, and no
-more. A process executes the launches of kernels that are to be right one after the other, since most of them take a
-fraction of what a process takes to begin; any other kernel's launch, and one that had a fault, is its last.
+A kernel, above all one with a planted defect, may write anywhere, crash, or never end. The process (executor.cpp) runs
+nothing else, and shares only the launch's arrays with the tests. One process executes many launches of correct kernels,
+since starting it takes longer than most launches. It ends after a launch of any other kernel, and after a fault.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MEMORY_BYTES = 1 << 30  # of addresses; a page is taken when it is first written
-REPORT_BYTES = 4096  # the first ones: the address of a fault, then what it was
-_FAULT = 3  # the exit status after a fault that is told in the report
-_SLACK_S = 60  # beyond its limit, within which a launch that takes too long says so itself
+MEMORY_BYTES = 1 << 30  # of addresses; a page is allocated when it is first written
+REPORT_BYTES = 4096  # at the start: the address of a fault, then its description
+_FAULT = 3  # the exit status after a fault that is described in the report
+_SLACK_S = 60  # beyond the limit, within which a launch that takes too long reports itself
 
 
 @dataclass(frozen=True)
 class Request:
-    """A launch; addresses are those in the executor."""
+    """A launch, with addresses in the executor."""
 
     library: Path
     kernel: str
@@ -35,15 +34,15 @@ class Request:
     shared_at: int
     shared_bytes: int
     is_last: bool
-    together: int  # 0: blocks run one after the other; else all at once, in clusters of so many along x
+    together: int  # 0: one block at a time; else all at once, in clusters of so many blocks along x
     seed: int
     limit_s: int
-    guards: Sequence[int]  # where a page begins that must not be touched
-    pages: Sequence[int]  # of a dependent launch's tensors, an address and a size each
+    guards: Sequence[int]  # addresses of pages that must not be touched
+    pages: Sequence[int]  # of a dependent launch's tensors: an address and a size each
     arguments: Sequence[bytes]
 
     def text(self) -> str:
-        """As executor.cpp reads it."""
+        """The request as executor.cpp reads it."""
         how = (self.shared_at, self.shared_bytes, int(self.is_last), self.together, self.seed, self.limit_s)
         values = [int.from_bytes(argument, sys.byteorder) for argument in self.arguments]
         lists = [number for each in (self.guards, self.pages, values) for number in (len(each), *each)]
@@ -53,14 +52,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What was wrong, and the address if it was an access."""
+    """A fault's description, and its address if it was an access."""
 
     what: str
     address: int | None = None
 
 
 class Executor:
-    """The process, and the memory that is shared with it, which begins at `base` there."""
+    """The process, and the memory shared with it, which begins at `base` there."""
 
     def __init__(self, program: Path) -> None:
         self._program = program
@@ -76,7 +75,7 @@ class Executor:
             stdout=subprocess.PIPE,
             text=True,
             pass_fds=[self._file],
-            start_new_session=True,  # so that Ctrl-C is told to the tests alone
+            start_new_session=True,  # so that Ctrl-C reaches the tests alone
         )
         assert process.stdout is not None
         self.base = int(process.stdout.readline())
@@ -88,7 +87,7 @@ class Executor:
         os.close(self._file)
 
     def execute(self, request: Request) -> Fault | None:
-        """Run a launch to its end; None if it had no fault. Afterwards `base` may be another."""
+        """Run a launch to its end; None without a fault. `base` may change."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None

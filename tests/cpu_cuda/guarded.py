@@ -1,4 +1,4 @@
-"""Copies of arrays in memory where an access out of bounds does not go unnoticed."""
+"""Copies of arrays in memory that detects accesses out of bounds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 ALIGNMENT = 16  # of the widest load, a float4
 
-# What lies beside an array. The NaNs are signalling ones, which arithmetic makes quiet: so even `x[i] += 1` past the
-# end leaves a trace, which it would not on a quiet NaN.
+# The bytes beside an array. These NaNs are signalling; arithmetic makes them quiet, so even `x[i] += 1` past the end
+# leaves a trace.
 _POISON: dict[np.dtype[Any], NDArray[Any]] = {
     np.dtype(np.float32): np.array(0xFFBFFFFF, np.uint32),
     np.dtype(np.float64): np.array(0xFFF7FFFFFFFFFFFF, np.uint64),
@@ -20,10 +20,10 @@ _OTHER_POISON: NDArray[Any] = np.array(0xFF, np.uint8)
 
 
 class Guarded:
-    """A copy of an array, up against a page that a launch cannot touch; one more such page lies before.
+    """A copy of an array that ends at a page which a launch cannot touch; another such page lies before it.
 
-    Reading or writing past the end faults at once (or, within the few bytes that alignment costs, like a small
-    underrun: reads poison, and a write is seen by `damage`).
+    An access past the end faults at once. Within the few bytes that alignment costs, and just before the start, a read
+    gives poison, and `damage` finds a write.
     """
 
     def __init__(self, array: NDArray[Any], memory: NDArray[np.uint8], begin: int) -> None:
@@ -49,20 +49,20 @@ class Guarded:
 
     @property
     def place(self) -> int:
-        """Of the first element, in bytes from the memory's start."""
+        """The first element's offset, in bytes from the memory's start."""
         return self._first + self._start
 
     @property
     def pages(self) -> tuple[int, int]:
-        """Where the pages begin that it lies in, in bytes from the memory's start, and their size."""
+        """The offset of its pages, in bytes from the memory's start, and their size."""
         return self._first, len(self._bytes)
 
     def offset(self, place: int) -> int | None:
-        """How many bytes after its start the place lies; None if it is not in this array's pages."""
+        """The distance of a place from the array's start, in bytes; None outside of this array's pages."""
         return place - self.place if self.guards[0] <= place < self.end else None
 
     def damage(self) -> str:
-        """Where something was written beside the array; empty if nothing was."""
+        """Where a launch wrote beside the array; empty if it did not."""
         for where, beside in self._beside.items():
             if (beside != self._untouched[where]).any():
                 return f"written {where}"

@@ -1,9 +1,9 @@
 // Runs one launch of a kernel on the CPU: block after block, or all at once if it is cooperative; threads as fibres.
 //
-// Blocks, and between two waits the threads, run in an order drawn from a seed, and shared memory starts as NaN in
-// every block. So a kernel that forgets to wait, or to initialise, gives a wrong result under nearly every seed, where
-// a GPU may give the right one for years. Waits follow the CUDA programming guide, and where it leaves the outcome
-// undefined the launch fails: threads that wait for each other at different places never come together.
+// A seed draws the order of blocks, and of threads between two waits; shared memory starts as NaN in every block. So a kernel
+// that forgets to wait or to initialise is wrong under nearly every seed, where a GPU may give the right result for years.
+// Waits follow the CUDA programming guide. Where it leaves the outcome undefined, the launch fails: threads that wait for each
+// other at different places never meet.
 #include "cuda_shim.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ dim3 blockDim, gridDim;
 void* cpu_cuda::dynamic_shared;
 unsigned cpu_cuda::cluster;
 
-// The linker's names for the ends of the section that __shared__ variables lie in; null if there are none.
+// The linker's names for the ends of the section of __shared__ variables; null if there are none.
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_cuda_shared[], __stop_cuda_shared[];
 
 namespace {
@@ -53,7 +53,7 @@ struct Thread {
     uint3 index, block;
     void* dynamic_shared;  // its block's
     State state;
-    // Where it waits, for whom, and what it exchanges there.
+    // Where it waits, for which lanes, and what it exchanges there.
     const char* what;
     int line;
     unsigned mask;
@@ -76,7 +76,7 @@ void (*kernel)(void**);
 void** arguments;
 char* report;
 
-// Of a dependent launch: the pages of its tensors, which the kernel before may be using until it has ended.
+// The pages of a dependent launch's tensors, which the kernel before may use until it has ended.
 struct Pages {
     void* begin;
     std::size_t bytes;
@@ -93,7 +93,7 @@ bool waits_in_warp(const Thread& thread) {
     return thread.state == State::in_shuffle || thread.state == State::in_ballot;
 }
 
-// End the process: what was wrong, and where if it was an access, is left in `report`.
+// Ends the process; `report` says what was wrong, and at which address if it was an access.
 [[noreturn]] void fail(const void* address, const char* what) {
     std::memcpy(report, &address, sizeof address);
     std::snprintf(report + sizeof address, REPORT_BYTES - sizeof address, "%s of block (%u, %u, %u)", what, blockIdx.x,
@@ -146,7 +146,7 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
     }
 }
 
-// Let every thread that can run do so until it waits or ends; whether there was one.
+// Runs every thread that can run until it waits or ends; false if there was none.
 bool run_ready_threads() {
     bool any = false;
     std::shuffle(order.begin(), order.end(), random_order);
@@ -162,7 +162,7 @@ bool run_ready_threads() {
     return any;
 }
 
-// The lanes named in the mask that have not ended: those that an exchange waits for.
+// The lanes in the mask that have not ended: an exchange waits for these.
 unsigned awaited(const Thread* warp, int lanes, const Thread& waiting) {
     unsigned group = 0;
     for (int lane = 0; lane < lanes; ++lane) {
@@ -222,8 +222,8 @@ std::string describe_wait(const Thread& thread) {
     return place + mask;
 }
 
-// Open the barrier of a block if all its threads that have not ended wait there; whether any did. Only for a block none of
-// whose threads can run.
+// Opens a block's barrier if all its threads that have not ended wait there; false if none did. Only for a block without a
+// thread that can run.
 bool release_barrier(Thread* block) {
     std::set<std::string> places;
     bool all_at_barrier = true, all_at_meeting = true;
@@ -262,8 +262,8 @@ bool are_together(const Thread& one, const Thread& other) {
     return a.x / cpu_cuda::cluster == b.x / cpu_cuda::cluster && a.y == b.y && a.z == b.z;
 }
 
-// Let a cluster go on whose threads that have not ended have all come to meet; whether there was one. Its blocks wake one
-// after the other, so that one may be far ahead of what the others are still to do.
+// Opens the barrier of a cluster whose threads have all arrived or ended; false if there was none. Its blocks wake one after
+// the other, so that one may run far ahead of the others.
 bool release_meeting() {
     for (const Thread& waiting : threads) {
         if (waiting.state != State::at_meeting) continue;
@@ -280,9 +280,8 @@ bool release_meeting() {
     return false;
 }
 
-// Called when no thread can run: open the barrier of one block, or wake those of its threads that sleep, or else let a
-// cluster's blocks go on that meet; whether there was any. Blocks keep their turn for a while, so that one runs far ahead
-// of the others.
+// Called when no thread can run: opens one block's barrier, or wakes its sleeping threads, or opens a cluster's barrier; false
+// if there was none. Blocks keep their turn for a while, so that one runs far ahead of the others.
 bool release_blocks() {
     if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
     for (std::size_t block : block_order) {
@@ -292,8 +291,8 @@ bool release_blocks() {
     return release_meeting();
 }
 
-// End the kernel before a dependent launch, since no thread can run; whether it was what they waited for. All threads
-// have to wait there or have ended: one at a barrier would go on to touch what is not known to be there for it.
+// Ends the kernel before a dependent launch, when no thread can run; false if the threads did not wait for it. All must wait
+// for it or have ended: a thread at a barrier would go on to touch tensors that it has not waited for.
 bool end_previous() {
     if (!previous_runs) return false;
     bool any = false, all = true;
@@ -345,9 +344,9 @@ void on_signal(int signal, siginfo_t* info, void*) {
     fail(info->si_addr, what);
 }
 
-// Zero: no limit any more.
+// Zero removes the limit.
 void limit_time(unsigned seconds) {
-    // The processor's time, which a busy machine takes no more of; the clock's only ends what no longer runs at all.
+    // Processor time, which does not grow on a busy machine; the clock only ends a launch that no longer runs at all.
     const itimerval limit = {{}, {seconds, 0}};
     setitimer(ITIMER_PROF, &limit, nullptr);
     alarm(seconds ? seconds + 60 : 0);
@@ -425,9 +424,9 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
     return static_cast<unsigned>(self->received);
 }
 
-// Run a launch of a kernel; a fault ends the process. Blocks run one at a time if `together` is 0, else all at once, in
-// clusters of so many along x. `shared` is the dynamic shared memory, of one block or of each after the other. It is a
-// dependent launch if there are pages of tensors, an address and a size each.
+// Runs one launch; a fault ends the process. Blocks run one at a time if `together` is 0, else all at once, in clusters of
+// `together` blocks along x. `shared` is the dynamic shared memory of one block, or of all blocks in a row. With pages of
+// tensors, an address and a size each, it is a dependent launch.
 extern "C" void launch_on_cpu(void (*function)(void**), void** args, const unsigned* grid, const unsigned* block,
                               void* shared, std::size_t shared_bytes, unsigned together, unsigned seed,
                               unsigned limit_s, const std::uintptr_t* pages, std::size_t page_count, char* report_to,

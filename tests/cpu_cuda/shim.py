@@ -25,11 +25,11 @@ from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, parse
 HERE = Path(__file__).parent
 LIMIT_S = 20
 
-# What some distributions check of longjmp() by default takes another fibre's stack for a broken one.
+# Some distributions check longjmp() by default, and take another fibre's stack for a broken one.
 FLAGS = ["-std=c++17", "-Og", "-U_FORTIFY_SOURCE", "-w", "-fPIC", "-fno-strict-aliasing", f"-I{HERE}"]
-# Undefined behaviour traps, needing no library: an index outside a shared array is found this way.
+# Undefined behaviour traps, without a library. This finds an index outside a shared array.
 UNDEFINED = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
-# A kernel may have the name of a function of the C library, and must then not be taken for it.
+# A kernel may have the same name as a function of the C library.
 LINK = ["-shared", "-Wl,-Bsymbolic"]
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -50,11 +50,11 @@ Argument = NDArray[Any] | int | float
 
 
 class KernelFault(Exception):  # noqa: N818
-    """A launch that a GPU would have failed, hung in, or passed over in silence."""
+    """A launch that would have failed, hung, or gone wrong unnoticed on a GPU."""
 
 
 class Toolchain:
-    """Compiles kernels into a folder, whose libraries all processes that share it use, and has them executed."""
+    """Compiles kernels into a folder, which several processes may share, and executes them."""
 
     def __init__(self, build: Path) -> None:
         self._build = build
@@ -62,7 +62,7 @@ class Toolchain:
         self.executor = Executor(self._made("executor", ["-std=c++17", "-O1", str(HERE / "executor.cpp"), "-ldl"]))
 
     def close(self) -> None:
-        """End the process that executes."""
+        """End the executing process."""
         self.executor.close()
 
     @cached_property
@@ -71,7 +71,7 @@ class Toolchain:
 
     @cached_property
     def _header(self) -> Path:
-        """What every kernel includes, compiled; it is taken where its folder is searched before the header's own."""
+        """The precompiled header of all kernels; g++ takes it if its folder is searched before the header's own."""
         name = "cuda_shim.h"
         return self._made(f"{name}.gch", [*FLAGS, *UNDEFINED, "-x", "c++-header", str(HERE / name)])
 
@@ -101,7 +101,7 @@ class Toolchain:
 
 
 class Shim:
-    """Kernels that can be launched by name; a file is compiled when one of its kernels is first asked for."""
+    """Kernels by name; a file is compiled at the first launch of one of its kernels."""
 
     def __init__(self, sources: list[Path], toolchain: Toolchain) -> None:
         self._toolchain = toolchain
@@ -122,7 +122,7 @@ class Shim:
         limit_s: int = LIMIT_S,
         macros: Macros = (),
     ) -> None:
-        """Run a kernel to its end; arrays that are not const to it then hold what it wrote.
+        """Run a kernel to its end; it writes into the arrays that are not const to it.
 
         Blocks run one after the other, or all at once if it is `cooperative`, or if they come in clusters of `cluster`,
         which the grid counts then. If it is `dependent`, it has begun while
@@ -135,7 +135,7 @@ class Shim:
         clusters = _three(grid)
         blocks = (clusters[0] * (cluster or 1), *clusters[1:])
         if together := cluster or int(cooperative):
-            shared_bytes = -(-shared_bytes // ALIGNMENT) * ALIGNMENT  # so that the next block's begins as aligned
+            shared_bytes = -(-shared_bytes // ALIGNMENT) * ALIGNMENT  # so that the next block's is aligned alike
         executor = self._toolchain.executor
         base = executor.base
         memory, end = np.frombuffer(executor.memory, np.uint8), REPORT_BYTES
@@ -191,7 +191,7 @@ class Shim:
 
 def translate(source: Path) -> str:
     """The file as C++: the same line for line, then a function `call_<kernel>(void** args)` for each kernel."""
-    # Unlike `static`, `extern` may not name a section, and this is where CUDA hands over memory sized by the launch.
+    # The launch sizes this memory in CUDA; an `extern`, unlike a `static`, may not name a section.
     text = re.sub(
         r"extern __shared__ (?:__align__\(\d+\) )?(.+?) (\w+)\[\];",
         r"\1* \2 = static_cast<\1*>(cpu_cuda::dynamic_shared);",

@@ -1,4 +1,4 @@
-"""What the `.cu` files say: their kernels, the kernels' parameters and the comment blocks above them."""
+"""Parses `.cu` files: kernels, their parameters, and the comment blocks above them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from common.cuda.compile import local_sources
 
 KERNELS_FOLDER = Path(__file__).parents[2] / "stages" / "kernels"
-STAND_INS = Path(__file__).parent  # headers of the shim's own, in place of those of their name
+STAND_INS = Path(__file__).parent  # the shim's own headers, in place of those with the same name
 
 _KERNEL = re.compile(r'extern "C" __global__ void (__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
 
-# Instructions that the shim cannot execute: tensor cores, clusters and whatever is inline PTX.
+# Instructions that the shim cannot execute: tensor cores, clusters and all inline PTX.
 _GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|cluster|__pipeline|\bcuda::")
 
 
@@ -33,7 +33,7 @@ class Parameter:
 
     @property
     def is_written(self) -> bool:
-        """Whether the kernel may change what it points to."""
+        """Whether the kernel may write to it."""
         return self.is_tensor and not self.type.startswith("const ")
 
 
@@ -45,22 +45,22 @@ class Kernel:
     source: Path
     parameters: tuple[Parameter, ...]
     comment: tuple[str, ...]
-    is_bounded: bool = False  # by __launch_bounds__, which decides how many registers it may have
+    is_bounded: bool = False  # by __launch_bounds__, which limits its registers
 
     def section(self, title: str) -> str:
-        """What the comment says after `Launch:`, `Needs:` or `Order:`, on one line; empty if it says nothing."""
+        """The comment's section `Launch:`, `Needs:` or `Order:` on one line; empty if there is none."""
         match = re.search(rf"^{title}:(.*?)(?=^\w+:|\Z)", "\n".join(self.comment), re.MULTILINE | re.DOTALL)
         return " ".join(match[1].split()) if match else ""
 
     @property
     def minimum_arch(self) -> int:
-        """The oldest architecture it needs, 90 for `Needs: sm_90`; 0 for any."""
+        """The oldest architecture that runs it: 90 for `Needs: sm_90`, 0 for any."""
         match = re.match(r"sm_(\d+)", self.section("Needs"))
         return int(match[1]) if match else 0
 
     @property
     def claims_repeatable(self) -> bool:
-        """Whether it promises the same bits whatever order its threads run in."""
+        """Whether it promises the same bits in any order of its threads."""
         return re.search(r"(?<!not )\brepeats? bit for bit", self.section("Order")) is not None
 
     @cached_property
@@ -124,13 +124,13 @@ def _parameter(declaration: str) -> Parameter:
 
 
 def _as_on_cpu(text: str) -> str:
-    """Without comments, and without what only an architecture is given: the CPU has no `__CUDA_ARCH__`."""
+    """The text without comments, and without code for an architecture: the CPU has no `__CUDA_ARCH__`."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
     return re.sub(r"^#if __CUDA_ARCH__ >= \d+\n.*?^#(?:else|endif)$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def _functions(text: str) -> dict[str, str]:
-    """The body of every kernel and device function, by name; bodies of one name (overloads) are put together."""
+    """The body of every kernel and device function by name; overloads are joined."""
     head = r"__(?:global|device)__[^;{}()]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\([^;{}]*\)\s*\{"
     bodies: dict[str, str] = {}
     for match in re.finditer(head, text):

@@ -1,4 +1,4 @@
-"""Copies that are under way while a thread goes on: they are there when it has waited, and not before."""
+"""Asynchronous copies: they are there once the thread has waited, and not before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(plant: Plant, body: str) -> np.ndarray:
 def test_they_are_there_once_they_are_waited_for(plant: Plant) -> None:
     found = run(plant, f"{TWO_GROUPS} wait_for_copies(); {TAKE_BOTH}")
     np.testing.assert_array_equal(found[:, 0], np.arange(256).reshape(32, 2, 4)[:, 0])
-    np.testing.assert_array_equal(found[:, 1], 0)  # those that are not there
+    np.testing.assert_array_equal(found[:, 1], 0)  # elements that do not exist
 
 
 def test_nothing_is_there_before(plant: Plant) -> None:

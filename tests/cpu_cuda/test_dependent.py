@@ -1,4 +1,4 @@
-"""Kernels that begin before the one in front of them has ended: each way not to wait for it is caught."""
+"""Dependent launches: a kernel that does not wait for the one before it is caught."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_kernel_that_waits_does_what_it_does_anyway(plant: Plant, body: str) -
 def test_a_kernel_that_does_not_is_caught(plant: Plant, body: str, reason: str) -> None:
     with pytest.raises(KernelFault, match=reason):
         run(plant, body)
-    run(plant, body, dependent=False)  # where nothing shows it
+    run(plant, body, dependent=False)  # as an ordinary launch it shows nothing
 
 
 def test_what_it_faulted_on_can_be_read_again(plant: Plant) -> None:

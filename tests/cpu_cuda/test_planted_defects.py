@@ -1,4 +1,4 @@
-"""Kernels with a defect that a GPU would often pass over: each is caught, and for the right reason."""
+"""Kernels with defects that a GPU often hides: each is caught, for the right reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ extern "C" __global__ void wrong(const float* x, float* y) {
 
 
 def test_a_missing_second_barrier_depends_on_the_order(plant: Plant) -> None:
-    # Each round shifts by one; without a barrier between reading and writing, some read what is already shifted.
+    # Each round shifts by one; without a barrier between reading and writing, some threads read shifted values.
     shim = plant("""
 extern "C" __global__ void f(float* x) {
     __shared__ float s[64];

@@ -1,4 +1,4 @@
-"""What CUDA promises holds in the shim too."""
+"""The shim keeps CUDA's promises."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ SEEN = [100.0 * group + 10 * ((rank + 1) % 3) + 3 - i for group in (0, 1) for ra
 
 
 def see_neighbours(shim: Shim, seed: int, further: int = 1) -> list[float]:
-    """What the threads of two clusters of three blocks of four find in the next block, or in one that is named."""
+    """The values that threads read from another block: two clusters of three blocks of four threads."""
     seen = np.zeros(24, np.float32)
     shim.launch("f", 2, 4, seen, further, seed=seed, shared_bytes=16, cluster=3)
     return seen.tolist()

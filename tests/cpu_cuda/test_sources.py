@@ -1,4 +1,4 @@
-"""What is read off a `.cu` file."""
+"""Kernels, parameters and comments parsed from a `.cu` file."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""The launches that each kernel is tested with, and how far from its double it may be.
+"""The launches that test each kernel, and its greatest error against its double.
 
-For every kernel there is a function of its name that yields cases: sizes 1, odd, and a tile or block less one, whole,
-and one more; fresh random inputs; outputs that are not inputs start as NaN. A case knows nothing of where it is
-executed: on the CPU through the shim, or on a GPU.
+A function with the kernel's name yields its cases: sizes 1, odd, and one below, at and above a tile or block, with
+fresh random inputs. Outputs that are not inputs start as NaN. A case runs on the CPU through the shim, or on a GPU.
 
-The bounds are those of rounding error analysis (Higham, Accuracy and Stability of Numerical Algorithms, chapter 3): n
-operations in float32, in whichever order, fused or not, are off by at most about n * 2^-24 times the sum of the
-magnitudes that go in. So a kernel passes for good reason, and an error of one part in a thousand is never within.
+The bounds follow rounding error analysis (Higham, Accuracy and Stability of Numerical Algorithms, chapter 3): n float32
+operations, in any order, fused or not, are off by at most about n * 2^-24 times the sum of the magnitudes. An error of
+one part in a thousand always exceeds them.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from tests.stages.persistent import cluster_model
 
 UNIT = 2.0**-24  # half the gap between 1 and the next float32
 HALF_UNIT = 2.0**-12  # the same of float16, rounded up
-TINY = float(np.finfo(np.float32).tiny)  # below this, float32 is not precise but absolutely close
+TINY = float(np.finfo(np.float32).tiny)  # below this, float32 has a small absolute error, not a relative one
 
 GEMM_TILE = 16
 BIAS_COLS, BIAS_ROWS = 32, 8
-BLOCK = 64  # of the one-dimensional kernels, which take any
+BLOCK = 64  # of the one-dimensional kernels, which take any size
 TOTALS_THREADS = 256
 WARP, HEAD_WARPS = 32, 32
 
@@ -57,22 +56,22 @@ Args = dict[str, Array | Scalar]
 
 @dataclass(frozen=True)
 class Case:
-    """One launch: arguments in the kernel's order, and the error that each output may have, element by element."""
+    """One launch: arguments in the kernel's order, and the greatest error of each output, element by element."""
 
     kernel: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
     args: Args
     bounds: dict[str, Array | float]
-    cluster: int | None = None  # blocks of one; the grid counts clusters then
-    shared_bytes: int = 0  # of each block, besides what the kernel declares
+    cluster: int | None = None  # its blocks; the grid then counts clusters
+    shared_bytes: int = 0  # of each block, beyond what the kernel declares
     cooperative: bool = False
-    macros: tuple[tuple[str, str], ...] = ()  # what it is compiled with
-    besides: dict[str, Any] = field(default_factory=dict)  # what its double is told, and the kernel is compiled for
+    macros: tuple[tuple[str, str], ...] = ()  # for the compiler
+    besides: dict[str, Any] = field(default_factory=dict)  # the double's; the kernel is compiled for them
 
     @property
     def how(self) -> dict[str, Any]:
-        """How it is launched, besides grid and block."""
+        """Launch options besides grid and block."""
         return {"cluster": self.cluster, "cooperative": self.cooperative, "shared_bytes": self.shared_bytes}
 
     def __str__(self) -> str:
@@ -87,7 +86,7 @@ class Case:
         return {name: arg.copy() if isinstance(arg, np.ndarray) else arg for name, arg in self.args.items()}
 
     def mismatch(self, launched: Args) -> str:
-        """What differs from the double after a launch with these arguments; empty if nothing does."""
+        """The first difference from the double after a launch with these arguments; empty if there is none."""
         double: Callable[..., doubles.Outputs] = getattr(doubles, self.kernel)
         expected = double(**{name: _widened(arg) for name, arg in self.args.items()}, **self.besides)
         for name, want in expected.items():
@@ -100,7 +99,7 @@ class Case:
 
 
 def all_cases(kernel: str, random: Generator) -> Iterator[Case]:
-    """The cases of a kernel; LookupError if nobody has written any."""
+    """The cases of a kernel; LookupError if there are none."""
     builder = globals().get(kernel)
     if builder is None or not hasattr(doubles, kernel):
         raise LookupError(f"{kernel}: has no cases in tests/kernels/cases.py or no double in tests/kernels/doubles.py")
@@ -170,12 +169,12 @@ def tile_product_u8(random: Generator) -> Iterator[Case]:
 
 
 def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float = 1.0) -> Iterator[Case]:
-    """Products whose factors keep so many bits; every tile shape with every way to transpose and to go on."""
+    """Products with factors of `bits` bits; every tile shape with every transposition and fusion."""
     sizes = [(1, 1, 1), (16, 16, 16), (15, 17, 31), (17, 15, 33), (33, 64, 48), (31, 65, 4), (64, 32, 68), (5, 10, 7)]
     ways = [(0, 1), (0, 2), (0, 0), (1, 4), (1, 0), (2, 3), (2, 0)]  # transposes, fusion
     for shape, (height, width) in enumerate(SHAPES):
         for (i, (m, n, k)), (j, (transposes, fusion)) in itertools.product(enumerate(sizes), enumerate(ways)):
-            if (shape + i + j) % 2:  # every size in every way by one of the shapes: a warp costs the shim a while
+            if (shape + i + j) % 2:  # every size with every fusion in one of the shapes: a warp is slow on the shim
                 continue
             gradient = np.float32(2.0**-20) if scale != 1 else np.float32(1)  # as small as gradients are
             pixels = kernel == "tile_product_u8"
@@ -199,13 +198,13 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             )
             if pixels:
                 left /= 256
-            # Every factor is rounded once, every sum k times; tensor cores truncate where they add.
+            # Every factor is rounded once, every sum k times; tensor cores truncate sums.
             rounding = 2.0 * 2.0**-bits * (bits < 24) + (2 * k + 6) * UNIT
             bound = rounding * abs(alpha) * left @ right + 4 * UNIT * (beta * np.abs(out) if beta else 0.0) + TINY
             bias_bound: Array | float = 0.0
             if fusion in (1, 2):
                 bound = bound + 2 * UNIT * np.abs(bias)
-            if fusion == 2:  # which side of its corner an output is on has to be certain
+            if fusion == 2:  # no rounding may move an output across its ReLU's corner
                 op_a, op_b = (a / 256.0 if pixels else a.astype(np.float64)), b.astype(np.float64)
                 near = np.abs(op_a @ op_b + bias) <= bound
                 bias[near.any(axis=0)] += np.float32(40 * np.sqrt(k))
@@ -230,7 +229,7 @@ def streamed_forward_split(random: Generator) -> Iterator[Case]:
 
 
 def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
-    """A layer forward; as many outputs as a tile has, fewer and more, and batches."""
+    """A layer forward: outputs and batches as large as a tile, smaller and larger."""
     sizes = [(1, 4, 4), (32, 64, 64), (31, 68, 40), (32, 132, 72), (9, 200, 128), (17, 320, 68)]
     for i, (batch, fan_in, fan_out) in enumerate(sizes):
         inputs, weights = _normal(random, (batch, fan_in)), _normal(random, (fan_in, fan_out))
@@ -238,7 +237,7 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         product, fusion = inputs.astype(np.float64) @ weights, 1 + i % 2
         rounding = 2.0 * 2.0**-bits + (2 * fan_in + 6) * UNIT
         bound = rounding * np.abs(inputs).astype(np.float64) @ np.abs(weights) + TINY
-        # Which side of its corner an output is on has to be certain.
+        # No rounding may move an output across its ReLU's corner.
         bias[(np.abs(product + bias) <= bound + 2 * UNIT * np.abs(bias)).any(axis=0)] += np.float32(
             40 * np.sqrt(fan_in)
         )
@@ -255,7 +254,7 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         args["kept"] = i
         block, grid = (WARP * FORWARD_WARPS,), (1, _blocks(fan_out, WIDTH))
         bounds: dict[str, Array | float] = {"out": bound, "bias": 0.0, "mask": 0.0}
-        for cluster in (None, 2, 3):  # of whose blocks each has a piece at least
+        for cluster in (None, 2, 3):  # each block has at least one piece
             if cluster is None or cluster <= _blocks(fan_in, DEPTH):
                 yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=FORWARD_BYTES)
 
@@ -269,7 +268,7 @@ def streamed_back_split(random: Generator) -> Iterator[Case]:
 
 
 def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
-    """A layer's way back; as many inputs as a tile has, fewer and more, and batches."""
+    """A layer backward: inputs and batches as large as a tile, smaller and larger."""
     sizes = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (16, 31, 80), (32, 40, 208), (17, 65, 160), (9, 150, 80)]
     for (batch, fan_in, fan_out), needed in itertools.product(sizes, (True, False)):
         inputs, doutputs = _normal(random, (batch, fan_in)), _normal(random, (batch, fan_out))
@@ -349,7 +348,7 @@ def softmax_xent_backward(random: Generator) -> Iterator[Case]:
 def softmax_xent_totals(random: Generator) -> Iterator[Case]:
     for rows, classes in _batches(TOTALS_THREADS):
         logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
-        totals = np.array([1234.5, 678.0])  # what the steps before have added up
+        totals = np.array([1234.5, 678.0])  # of the steps before
         args: Args = {"logits": logits, "labels": labels, "totals": totals, "rows": rows, "classes": classes}
         loss_bound = rows * 2 * _exp_error(logits)
         bounds: dict[str, Array | float] = {"totals": np.array([loss_bound, 0.0])}
@@ -370,7 +369,7 @@ def softmax_xent(random: Generator) -> Iterator[Case]:
             "totals": np.array([with_totals * rows * 2 * _exp_error(logits), 0.0]),
         }
         warps = HEAD_WARPS if with_totals else 3
-        grid = 1 if with_totals else _blocks(rows, 2 * warps)  # so that warps take two rows there, too
+        grid = 1 if with_totals else _blocks(rows, 2 * warps)  # so that warps take two rows here too
         yield Case("softmax_xent", (grid,), (warps * WARP,), args, bounds)
 
 
@@ -378,7 +377,7 @@ def last_layer(random: Generator) -> Iterator[Case]:
     yield from last_layers(
         random, [(1, 4, 1), (32, 64, 10), (33, 72, 10), (5, 28, 3), (31, 132, 32), (70, 8, 4), (9, 1000, 2)]
     )
-    # Blocks with as many inputs each, with fewer in the last, and with none; rows of several passes.
+    # Blocks with equal inputs, with fewer in the last, and with none; rows of several passes.
     for cluster in (2, LAST_LAYER_BLOCKS):
         yield from last_layers(random, [(33, 72, 7), (32, 128, 10), (5, 12, 3)], cluster)
 
@@ -404,14 +403,14 @@ def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: i
         off_powers = _exp_error(logits.astype(np.float32))
         off = (2 * fan_in + 4) * UNIT * (x @ np.abs(w) + np.abs(bias))
         probs = doubles.softmax(logits, logits, batch, classes)["probs"]
-        # A softmax moves by its logits' errors, relatively, and by what exp makes of them.
+        # A softmax has the relative error of its logits' absolute errors, and that of exp.
         moved = 2 * (2 * off.max(axis=1, keepdims=True) + off_powers)
         dlogits = (probs - np.eye(classes)[labels]) / batch
         error = (moved * probs + 4 * UNIT * np.abs(probs - np.eye(classes)[labels])) / batch + TINY
         of_weights = x.T @ error + (2 * batch + 4) * UNIT * x.T @ np.abs(dlogits)
         of_bias = error.sum(axis=0) + (2 * batch + 4) * UNIT * np.abs(dlogits).sum(axis=0)
         apart = np.sort(logits, axis=1)[:, -1:] - logits
-        near = ((apart > 0) & (apart < 4 * off.max())).any(axis=1).sum()  # either may be the largest
+        near = ((apart > 0) & (apart < 4 * off.max())).any(axis=1).sum()  # either could be the largest
         bounds: dict[str, Array | float] = {
             "dinputs": error @ np.abs(w).T + (2 * classes + 4) * UNIT * np.abs(dlogits) @ np.abs(w).T + TINY,
             "weights": rate * of_weights + 4 * UNIT * np.abs(w),
@@ -451,14 +450,14 @@ def neighbour_grams(random: Generator) -> Iterator[Case]:
         grams = np.full((steps - 1, 2 * pairs, pairs, 32, 8), np.nan, np.float16)
         args: Args = {"images": images, "grams": grams, "ready": np.zeros(steps - 1, np.int32), "steps": steps}
         args |= {"pairs": pairs, "tiles": tiles, "epoch": 7}
-        # So few pixels have inner products that float32 holds, whatever the order they are added in.
+        # float32 holds the inner products of so few pixels exactly, in any order of the sum.
         bounds: dict[str, Array | float] = {"grams": 0.0, "ready": 0.0}
         yield Case("neighbour_grams", (1,), (GRAM_THREADS,), args, bounds, BLOCKS, GRAM_BYTES)  # one cluster
 
 
 def persistent_cluster(random: Generator) -> Iterator[Case]:
     sizes = [(1, 16, 1, 1), (2, 16, 16, 2), (5, 48, 33, 9), (4, 128, 784, 10), (3, 112, 1023, 16)]
-    sizes += [(19, 32, 40, 10)]  # more than twice as many steps as there are batches on the chip
+    sizes += [(19, 32, 40, 10)]  # more than twice as many steps as batches in the ring
     for (steps, batch, inputs, classes), with_totals in itertools.product(sizes, (0, 1)):
         pixels = _pixels(random, (steps, batch, inputs))
         images = fragments(HostDevice(), list(pixels))
@@ -471,8 +470,8 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
         args |= {"weight": weight, "bias": bias, "totals": np.array([12.5, 3.0]), "steps": steps}
         args |= {"pairs": pairs, "tiles": tiles, "inputs": inputs, "classes": classes, "number": 7}
         args |= {"learning_rate": 0.125, "with_totals": with_totals}
-        # A probability is off, relatively, by as much as its logit is: by the rounding of its terms, 2^-22 each, most
-        # of which averages out. An update is a mean over images.
+        # A probability's relative error is its logit's absolute one: the rounding of its terms, 2^-22 each, most of
+        # which averages out. An update is a mean over images.
         logit = 16 * UNIT * float((pixels @ np.abs(weight) + np.abs(bias)).max())
         moved = steps * (0.125 * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + np.abs(bias).max())))
         totals = np.array([steps * batch * 2 * (logit + moved), 0.0])
@@ -488,8 +487,8 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
 
 
 def cluster_mlp(random: Generator) -> Iterator[Case]:
-    # Inputs, hidden layers, classes, batch; blocks that share the features, warps that do; whether logits lie where the
-    # first layer's exchange is. Messages of the last two come in turns, if numbers have two halves.
+    # Inputs, hidden layers, classes, batch; blocks and warps that share the features; whether logits lie in the first
+    # layer's exchange. With two halves a number, messages of the last two cases come in turns.
     sizes: list[tuple[int, tuple[int, ...], int, int, int, int, bool]] = [
         (1, (1,), 1, 1, 1, 1, False),
         (16, (8,), 2, 16, 1, 1, False),
@@ -503,8 +502,8 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
     for (inputs, hidden, classes, batch, split, ways, shares), halves, with_totals in itertools.product(
         sizes, (EXACT, ROUNDED), (0, 1)
     ):
-        # A step moves a logit by rate times the squares of all outputs behind it, about sixteen each, times the mean of
-        # dlogits: with more than one in all, the rounding of a step would be that many times larger in the next one.
+        # A step moves a logit by rate times the squares of its inputs, about sixteen each, times the mean of dlogits.
+        # Were that more than one in all, the next step would enlarge a step's rounding by as much.
         steps, rate = 3, 1 / (16 * max(hidden))
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
         plan = Plan(problem, split, ways, halves, shares)
@@ -513,7 +512,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         memory.flat[...] = 0
         for weight in memory.weights:
             weight[...] = _normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
-        # Units that are always on or always off, since one at its ReLU's corner is on or off as rounding will have it.
+        # Units that are always on or always off: rounding would decide about one at its ReLU's corner.
         for bias in memory.biases:
             bias[...] = random.choice([-4, 4], bias.shape)
         labels = random.integers(0, classes, (steps, batch), np.int32)
@@ -521,14 +520,14 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         args |= {"parameters": memory.flat, "totals": np.array([12.5, 3.0])}
         args |= {"steps": steps, "learning_rate": rate, "with_totals": with_totals}
         args |= {"plan": np.array(plan.numbers(memory.weight_begins, memory.bias_begins))}  # for the double
-        # Terms are rounded to 2^-22 of outputs of about four, which mostly averages out, in every layer; weights that
-        # small do not make it grow from layer to layer. An update is a mean over images, whose sum tensor cores do not
-        # round but cut off, term by term, where the largest number's bits end: outputs of a unit are about four for all
-        # images, so that the errors have one sign and do not average out. Parameters are rounded, too.
+        # Terms are rounded to 2^-22 of outputs of about four in every layer, which mostly averages out; weights this
+        # small do not enlarge it from layer to layer. An update is a mean over images. Tensor cores do not round its
+        # sum but cut each term off at the largest number's last bit. A unit's outputs are about four for all images,
+        # so these errors have one sign and do not average out. Parameters are rounded, too.
         error = len(problem.layers) * 16 * UNIT + 4 * batch * UNIT
-        if halves == ROUNDED:  # factors and parts of sums to 2^-12, errors of either sign
+        if halves == ROUNDED:  # factors and parts of sums to 2^-12, with errors of both signs
             error += len(problem.layers) * 16 * HALF_UNIT
-        # With one half to a number an image's two largest logits may be nearer to each other than that.
+        # With one half a number an image's two largest logits may differ by less than the error.
         totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
@@ -537,9 +536,9 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:
-    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory, parts of a number: with tiles that are held
-    # and that are not, a tail with its weights in shared memory and without, more than one wide layer, and more classes
-    # than go at once.
+    # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory, parts of a number: with held tiles and
+    # without, with the tail's weights in shared memory and without, with several wide layers, and with more classes
+    # than a group.
     sizes: list[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
         ((), 10, 1, 1, 1, 32, 3),
         ((), 10, 37, 17, 3, 32, 3),
@@ -564,12 +563,12 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         drawn = initial_params(problem, run=int(random.integers(1000)))
         for weight, values in zip(memory.weights, drawn.weights, strict=True):
             weight[...] = values / 4
-        # Far from zero, so that no rounding moves a unit through its ReLU's corner; some of a layer are on, some off.
+        # Far from zero, so that no rounding moves a unit across its ReLU's corner; some units are on, some off.
         for bias in memory.biases[:-1]:
             bias[...] = random.permutation(np.resize([2.0, -2.0], bias.shape))
         if parts == ALL_PARTS:
             memory.biases[-1][...] = _normal(random, (classes,))
-        else:  # further apart than rounding moves logits, so that it is certain which images are right
+        else:  # further apart than rounding moves logits, so that the number right is certain
             memory.biases[-1][...] = 4.0 * random.permutation(classes) - 2.0 * classes
         plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts)
         assert plan is not None
@@ -579,8 +578,8 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
         args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
         args |= {"arrived": np.zeros(1, np.uint32), "steps": steps, "learning_rate": rate, "with_totals": with_totals}
-        # Activations are below 4, and all weights of a unit together below 8: that is what a logit is rounded by, term
-        # by term, and an update is a mean of gradients times activations.
+        # Activations are below 4, and a unit's weights together below 8: both bound the rounding of a logit. An
+        # update is a mean of gradients times activations.
         logit = 4 * unit * (8 + max(inputs, *hidden, 0) ** 0.5)
         moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
         totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
@@ -610,7 +609,7 @@ def _matrices() -> list[tuple[int, int]]:
 
 
 def _batches(rows: int) -> list[tuple[int, int]]:
-    """Rows around a whole number of threads, with one class, two, ten and many."""
+    """Rows around a whole number of threads; one class, two, ten and many."""
     sizes = (1, rows - 1, rows, rows + 1, 2 * rows + 5)
     return [(size, classes) for size in sizes for classes in (1, 2, 10)] + [(3, 65)]
 
@@ -624,7 +623,7 @@ def _poison(shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def _signed(random: Generator, count: int) -> NDArray[np.float32]:
-    """Numbers of both signs, and of what a comparison with 0 may stumble over."""
+    """Numbers of both signs, with NaN, zeros, infinities and denormals."""
     values = _normal(random, (count,))
     special = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-45, -1e-45], np.float32)
     places = random.permutation(count)[: len(special)]
@@ -633,23 +632,23 @@ def _signed(random: Generator, count: int) -> NDArray[np.float32]:
 
 
 def _logits(random: Generator, rows: int, classes: int) -> NDArray[np.float32]:
-    """Logits up to +-120, whose powers no float32 holds, rows as they are in training, and rows of equal ones."""
+    """Logits up to +-120, whose powers overflow float32; rows as in training; rows with ties."""
     logits = random.uniform(-120, 120, (rows, classes)).astype(np.float32)
     logits[1::3] /= 40
-    logits[2::3] = random.integers(-1, 2, logits[2::3].shape)  # with ten classes always a tie
+    logits[2::3] = random.integers(-1, 2, logits[2::3].shape)  # with ten classes there is always a tie
     logits[0, 0], logits[-1, -1] = 120, -120
     return logits
 
 
 def _labels(random: Generator, rows: int, classes: int) -> NDArray[np.int32]:
-    """Random labels, the first and the last class among them."""
+    """Random labels, including the first and the last class."""
     labels = random.integers(0, classes, rows, np.int32)
     labels[0], labels[-1] = 0, classes - 1
     return labels
 
 
 def _exp_error(logits: NDArray[np.float32]) -> float:
-    """How far off, relatively, a sum over a row of exp(logit - largest) can be in float32.
+    """The relative error of a sum over a row of exp(logit - largest) in float32.
 
     The difference is rounded at its own size, and exp turns that absolute error into a relative one; exp and the
     division are good to a few units more, and the sum adds one for each class.

@@ -1,4 +1,4 @@
-"""What each kernel computes, said again in NumPy: the same name, the same parameters, float64.
+"""Each kernel's double in NumPy: the same name, the same parameters, float64.
 
 Each function takes what the kernel is launched with and returns what its outputs hold afterwards, by parameter.
 It is written for being read, and shares nothing with the kernels but their definition.
@@ -266,7 +266,7 @@ def persistent_grid(
 ) -> Outputs:
     layers = plan.layers
     pixels = (images.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    parameters, totals = parameters.copy(), totals.copy()  # the layers are views, and so change with them
+    parameters, totals = parameters.copy(), totals.copy()  # the layers are views, and change with them
     weights = [parameters[la.weight :][: la.inputs * la.outputs].reshape(la.inputs, la.outputs) for la in layers]
     biases = [parameters[la.bias :][: la.outputs] for la in layers]
     for batch, wanted in zip(pixels, labels, strict=True):
@@ -275,6 +275,6 @@ def persistent_grid(
         if with_totals:
             totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
     blocks = len(block_totals)
-    barriers = steps * plan.barriers + with_totals  # of one block there is nobody to wait for
+    barriers = steps * plan.barriers + with_totals  # a single block counts none
     came = np.array([blocks * barriers if blocks > 1 else 0], np.uint32)
     return {"parameters": parameters, "totals": totals, "arrived": came}

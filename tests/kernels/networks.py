@@ -1,4 +1,4 @@
-"""Networks of several layers and a step of SGD, which the doubles of kernels that train them share. In float64."""
+"""Networks of several layers and a step of SGD, in float64, for the doubles of kernels that train."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Labels = NDArray[np.int32]
 
 
 def network(plan: Labels, parameters: Array) -> tuple[list[Array], list[Array]]:
-    """Weights (I, O) and biases (O,) of cluster_mlp, as views of its parameters, where its plan says."""
+    """Weights (I, O) and biases (O,) of cluster_mlp, as views of its parameters, by its plan."""
     weights, biases, fan_in = [], [], int(plan[2])
     for units, *_, weights_begin, biases_begin in plan[12:].reshape(-1, 9):
         weights.append(parameters[weights_begin : weights_begin + fan_in * units].reshape(fan_in, units))
@@ -20,7 +20,7 @@ def network(plan: Labels, parameters: Array) -> tuple[list[Array], list[Array]]:
 
 
 def network_step(weights: list[Array], biases: list[Array], x: Array, wanted: Labels, learning_rate: float) -> Array:
-    """The logits (B, C) of images (B, I), by the parameters as they were before this updated them."""
+    """Update the parameters; returns the logits (B, C) of images (B, I) from before the update."""
     outputs = [x]
     for weight, bias in zip(weights, biases, strict=True):
         outputs.append(np.maximum(outputs[-1] @ weight + bias, 0))

@@ -1,4 +1,4 @@
-"""How each kernel of the primitives is launched once, and what it leaves: they are measured, so nobody else looks."""
+"""One launch of each primitive, and the tensors that it leaves: the harness only measures primitives."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ READS_AT_ONCE = 8  # primitives.cu
 
 @dataclass(frozen=True)
 class Launch:
-    """Arguments in the kernel's order, and those tensors that it changes as it is to leave them."""
+    """Arguments in the kernel's order, and the expected values of the tensors that it changes."""
 
-    grid: int = BLOCKS  # in clusters where there is one
+    grid: int = BLOCKS  # clusters, if there is a cluster
     block: int = THREADS
     args: Mapping[str, Array | int] = field(default_factory=dict)
     left: Mapping[str, Array] = field(default_factory=dict)
@@ -28,10 +28,10 @@ class Launch:
 
 
 def launch_of(kernel: str, random: Generator) -> Launch:
-    """The launch of a primitive; LookupError for one that nobody has written one for."""
+    """The launch of a primitive; LookupError if there is none."""
     value = random.integers(0, 1 << 31, BLOCKS * THREADS, dtype=np.uint32)
-    data = np.zeros((2 * READS_AT_ONCE * BLOCKS * THREADS, 4), np.uint32)  # two rounds of reads, then all over again
-    data[THREADS + 1, 2] = 1  # one thread's sum is what makes it write
+    data = np.zeros((2 * READS_AT_ONCE * BLOCKS * THREADS, 4), np.uint32)  # two rounds of reads, then again
+    data[THREADS + 1, 2] = 1  # the sum of one thread makes it write
     order = random.permutation(1000).astype(np.uint32)
     following = np.empty_like(order)
     following[order] = np.roll(order, -1)

@@ -1,4 +1,4 @@
-"""Kernels that can be launched as programmatic dependents wait for the kernel before them, and do the same as ever."""
+"""Kernels for dependent launches wait for the kernel before them, and compute the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every `.cu` file compiles for every architecture that we support, and says about its kernels what it must."""
+"""Every `.cu` file compiles for every supported architecture, and documents its kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kern
 
 
 def supported(source: Path) -> list[int]:
-    """The architectures that the kernels of a file ask for: those from the newest that a `Needs: sm_..` names."""
+    """The architectures that all kernels of a file run on, by their `Needs: sm_..`."""
     oldest = max(kernel.minimum_arch for kernel in parse(source))
     return [arch for arch in ARCHITECTURES if arch >= oldest]
 
@@ -49,7 +49,7 @@ def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int
 @requires_nvrtc
 @pytest.mark.parametrize("halves", [EXACT, ROUNDED])
 def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_registers(halves: int) -> None:
-    # As on a GPU: only sm_90a has wgmma, which is compiled for this plan alone.
+    # Only sm_90a has wgmma, and only this plan uses it.
     problem = Problem(inputs=784, classes=10, hidden=(256,), batch_size=128)
     plan, memory = plan_for(problem, halves), ParameterMemory(HostDevice().empty, problem)
     assert plan is not None

@@ -1,4 +1,4 @@
-"""Every plain kernel, executed on the CPU, against its NumPy double; and kernels made wrong, which must be caught."""
+"""Every plain kernel, executed on the CPU, against its NumPy double; a kernel made wrong must be caught."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = requires_compiler
 
 @pytest.fixture
 def random() -> np.random.Generator:
-    """Fresh numbers in every run; pytest shows the seed of a failure, and `LADDER_TEST_SEED` repeats it."""
+    """Fresh numbers in every run; a failure shows its seed, and `LADDER_TEST_SEED` repeats it."""
     seed = int(os.environ.get("LADDER_TEST_SEED") or secrets.randbits(32))
     print(f"LADDER_TEST_SEED={seed}")  # noqa: T201
     return np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""How GPUs without an instruction for it round to bfloat16: that code is compiled for none that tests run on."""
+"""Rounding to bfloat16 on GPUs without the instruction; no GPU of the tests compiles that code."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_it_is_the_nearest_bfloat16_and_a_nan_stays_one(tmp_path: Path, toolchai
     assert function is not None
     (tmp_path / "rounding.cu").write_text(f"{function[0]}\n{KERNEL}")
     bits = np.random.default_rng().integers(0, 2**32, 1024, np.uint32)
-    bits[:4] = 0x7FFFFFFF, 0xFFFFFFFF, INFINITY, 0x7F7FFFFF  # NaN as the GPU makes it, infinity, the largest number
-    bits[4:8] = 0x3F808000, 0x3F818000, 0x3F808001, 0  # ties, and what is just above one
+    bits[:4] = 0x7FFFFFFF, 0xFFFFFFFF, INFINITY, 0x7F7FFFFF  # the GPU's NaN, infinity, the largest number
+    bits[4:8] = 0x3F808000, 0x3F818000, 0x3F808001, 0  # ties, and the next number above one
     found = np.zeros_like(bits)
     Shim([tmp_path / "rounding.cu"], toolchain).launch("f", 1, len(bits), bits, found)
     assert not (found & 0xFFFF).any()

@@ -1,4 +1,4 @@
-// In place of stages/kernels/device/async_copies.cuh: copies that arrive when the thread waits for them, and not before.
+// In place of stages/kernels/device/async_copies.cuh: a copy arrives when the thread waits for it, not before.
 #pragma once
 
 inline void copy_four(float* to, const float* from, bool are_there = true) { cpu_cuda::copy_later(to, from, are_there); }

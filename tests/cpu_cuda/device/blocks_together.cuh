@@ -1,4 +1,4 @@
-// In place of stages/kernels/device/blocks_together.cuh: clusters are runs of blocks along x, all of which run at once.
+// In place of stages/kernels/device/blocks_together.cuh: a cluster is a run of blocks along x; all run at once.
 #pragma once
 
 inline int blocks_together() { return cpu_cuda::cluster; }
@@ -6,7 +6,7 @@ inline int rank_of_block() { return blockIdx.x % cpu_cuda::cluster; }
 inline int group_of_blocks() { return blockIdx.x / cpu_cuda::cluster; }
 
 inline void meet_blocks(int line = __builtin_LINE()) {
-    if (cpu_cuda::cluster > 1) cpu_cuda::meet(line);  // as without clusters, where there is nothing
+    if (cpu_cuda::cluster > 1) cpu_cuda::meet(line);  // without a cluster it does nothing, as on a GPU
 }
 
 inline float4 read_from_block(const float* own, int rank) { return *static_cast<float4*>(cpu_cuda::in_block(own, rank)); }

@@ -1,4 +1,4 @@
-// In place of stages/kernels/device/dependent.cuh: a dependent launch is one whose tensors cannot be touched before the wait.
+// In place of stages/kernels/device/dependent.cuh: the tensors of a dependent launch cannot be touched before the wait.
 #pragma once
 
 inline void let_next_begin() {}

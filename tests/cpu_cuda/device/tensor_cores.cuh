@@ -1,4 +1,4 @@
-// In place of stages/kernels/device/tensor_cores.cuh: what those instructions do, said again in C++ from PTX's tables of fragments.
+// In place of stages/kernels/device/tensor_cores.cuh: the same instructions in C++, from PTX's tables of fragments.
 #pragma once
 
 inline float as_float(unsigned bits) {
@@ -49,11 +49,11 @@ struct Fragment {
     unsigned a[4], b[2];
 };
 
-// c += a b by a warp, whose lanes lay out what they hold for the others to see; `number` reads half of a register, or
-// all of it where a register is one number. K is 8 or 16.
+// c += a b by a warp; its lanes first lay out their fragments for each other. `number` reads one of a register's numbers,
+// of which there are K / 8. K is 8 or 16.
 template <int K, class Read>
 void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Read number, int line) {
-    static Fragment held[8][32][32];  // of each block's warps, where they run at once
+    static Fragment held[8][32][32];  // of each block's warps, since blocks may run at once
     const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     Fragment(&warp)[32] = held[blockIdx.x % 8][thread / 32];
     const int own = lane(), per_register = K / 8;

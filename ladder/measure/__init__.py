@@ -1,1 +1,1 @@
-"""Inside a stage's process: time it, and leave its parameters for the verifier."""
+"""Inside a stage's process: times the stage, and leaves its parameters for the verifier."""

@@ -408,7 +408,7 @@ class Runner:
             )
         updates = [first.batches for first in result.first_updates]
         if result.plan is None or result.process is None or updates != job.first_updates:
-            raise ValueError("its report is incomplete")
+            raise ValueError("its result is incomplete")
         from_zero = load_params(folder / "from-zero.npy", problem)
         checks += verify_from_zero(problem, precision, from_zero, result.from_zero, self._oracles[None])
         if self._settings.at_once == 1:

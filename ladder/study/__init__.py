@@ -1,1 +1,1 @@
-"""A study: the same run at many points."""
+"""Studies: the same run at many points."""

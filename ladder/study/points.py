@@ -72,10 +72,10 @@ def measure_study(
         if point.name not in names:
             continue
         after = sum(jobs.get(later.name, 0) for later in study.points[index + 1 :])
-        study = _noted(study, index, "begun", folder)
+        study = _with_status(study, index, "begun", folder)
         announce(point.name, jobs[point.name], after)
         reason = measure(point, folder / point.name)
-        study = _noted(study, index, "measured" if reason is None else "skipped", folder, reason)
+        study = _with_status(study, index, "measured" if reason is None else "skipped", folder, reason)
     return study
 
 
@@ -84,21 +84,21 @@ def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float
 
     The results of each point then hold its compile times, and the point continues from them.
     """
-    for left in folder.glob(f"{SCRATCH}*"):  # by a study that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    # Resolved, since the processes run in another folder.
+    for leftover in folder.glob(f"{SCRATCH}*"):  # of a study that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    # Absolute, since workers have another working folder.
     with TemporaryDirectory(prefix=SCRATCH, dir=folder.resolve()) as name:
         jobs = {point: runner.compile_jobs(Path(name) / point) for point, runner in runners.items()}
-        by_both = {f"{point}.{stage}": job for point, of in jobs.items() for stage, job in of.items()}
-        with Compilers(by_both, Path(name), folder / "logs", timeout_s) as compilers:
+        all_jobs = {f"{point}.{stage}": job for point, of in jobs.items() for stage, job in of.items()}
+        with Compilers(all_jobs, Path(name), folder / "logs", timeout_s) as compilers:
             if compilers.names:
-                observer.step(f"compiling {len(by_both)} stages of {sum(map(bool, jobs.values()))} points")
+                observer.step(f"compiling {len(all_jobs)} stages of {sum(map(bool, jobs.values()))} points")
                 took_s = compilers.wait()
                 for point, runner in runners.items():
                     runner.record_compile_times({stage: took_s[f"{point}.{stage}"] for stage in jobs[point]})
 
 
-def _noted(study: Study, index: int, status: PointStatus, folder: Path, reason: str | None = None) -> Study:
+def _with_status(study: Study, index: int, status: PointStatus, folder: Path, reason: str | None = None) -> Study:
     points = list(study.points)
     points[index] = msgspec.structs.replace(points[index], status=status, reason=reason)
     study = msgspec.structs.replace(study, points=points)

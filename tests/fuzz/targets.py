@@ -1,6 +1,6 @@
-"""What reads a user's bytes, fed with bytes that nobody would write: each target takes one random input.
+"""Fuzz targets: readers of a user's input, each fed with one random input.
 
-A target raises when its promise is broken: anything but an answer, or the one line that its caller prints.
+A target raises unless the reader accepts the input or refuses it with an error of one line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reports.markdown.run_report import report
 from stages.registry import load_all
 from tests.reports.sample import unprofiled_results
 
-NASTY = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
+EDGE_BYTES = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
 VALUES = (
     "0 1 -1 1e999 nan inf 999999999999999999999 0x10 1,2 , .. naive.. all ladder references none auto nsys cupti,nsys"
 )
@@ -47,17 +47,17 @@ OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --me
 COMMANDS = ("run", "study", "compare", "profile", "report", "limits", "readme", "tune", "list", "doctor", "explain")
 WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
 
-FILES = {"results.json", "given.toml", INDEX}  # what targets leave behind; nothing else may
+FILES = {"results.json", "given.toml", INDEX}  # targets may leave only these files
 
 
 def mutated(random: Random, raw: bytes) -> bytes:
-    """The bytes with a few changed, cut out, doubled or put in."""
+    """The bytes with some changed, deleted, repeated or inserted."""
     data = bytearray(raw)
     for _ in range(random.randint(1, 4)):
         at = random.randrange(len(data) + 1)
         kind = random.randrange(5)
         if kind == 0 and at < len(data):
-            data[at] = random.choice(NASTY) if random.random() < 0.5 else random.randrange(256)
+            data[at] = random.choice(EDGE_BYTES) if random.random() < 0.5 else random.randrange(256)
         elif kind == 1:
             del data[at:]
         elif kind == 2:
@@ -70,13 +70,13 @@ def mutated(random: Random, raw: bytes) -> bytes:
 
 
 def one_line(error: Exception, begin: str) -> None:
-    """What a user is to read: one line that begins with the thing it is about."""
+    """Raise AssertionError unless the message is one line that begins with the thing at fault."""
     if not str(error).startswith(begin) or "\n" in str(error):
         raise AssertionError(f"no single line: {error!r}")
 
 
 def idx(random: Random) -> None:
-    """An IDX file: its array is what the header says, or it is refused in a line."""
+    """An IDX file is read as an array of its header's type, or refused in one line."""
     rank = random.choice((1, 3))
     shape = [random.randrange(4) for _ in range(rank)]
     raw = struct.pack(f">{1 + rank}I", 0x800 + rank, *shape) + random.randbytes(int(np.prod(shape)))
@@ -102,7 +102,7 @@ STUDY = msgspec.json.encode(Study("plan", "Plan", "Why?", "2026-01-01", "command
 
 
 def results(random: Random, folder: Path) -> None:
-    """A results file: read, and then written again as the same; or refused in a line."""
+    """A results file is read, written and read again unchanged, reported and compared; or refused in one line."""
     path = folder / "results.json"
     path.write_bytes(_other_json(random, SAMPLE) if random.random() < 0.5 else mutated(random, SAMPLE))
     try:
@@ -114,14 +114,14 @@ def results(random: Random, folder: Path) -> None:
     path.write_bytes(again)
     assert msgspec.json.encode(load(path)) == again
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of NumPy, of which a user would read
+        warnings.simplefilter("error")  # NumPy's warnings would reach the user
         report(found, [])
         with contextlib.suppress(CannotCompareError):
             compare(RUN, found, ("a", "b"))
 
 
 def _other_json(random: Random, sample: bytes) -> bytes:
-    """The sample with one of its values being another."""
+    """The sample with one value replaced."""
     data = json.loads(sample)
     here: Any = data
     while True:
@@ -168,7 +168,7 @@ TOML_VALUES = [
 
 
 def toml(random: Random, folder: Path) -> None:
-    """A study's file or a run's options: what they give can be told, or the file is refused in a line that names it."""
+    """A study's file or a file of options is read, or refused in one line that names it."""
     path = folder / "given.toml"
     path.write_bytes(mutated(random, random.choice(EXPERIMENTS)) if random.random() < 0.4 else _other_toml(random))
     read: list[Callable[[], object]] = [lambda: read_study(path, "", ""), lambda: options_of(path)]
@@ -183,7 +183,7 @@ def toml(random: Random, folder: Path) -> None:
 
 
 def _options_of_points(found: Study) -> None:
-    """What a study would run at each of its points, or why it cannot."""
+    """Each point of the study has options, or is refused in one line."""
     for point in found.points:
         try:
             options_at(point, ENTRIES)
@@ -192,7 +192,7 @@ def _options_of_points(found: Study) -> None:
 
 
 def _other_toml(random: Random) -> bytes:
-    """Keys that there are, with values that TOML has."""
+    """Known and unknown keys with random TOML values."""
     keys = [*KEYS, *VARIED, "no-such", '"a b"', "a.b"]
     tables = ["", "[vary]", "[[where]]", "[[published]]", "[vary.seed]", "[other]"]
     lines = []
@@ -203,7 +203,7 @@ def _other_toml(random: Random) -> bytes:
 
 
 def study(random: Random, folder: Path) -> None:
-    """A study's index: read, and then written again as the same; or refused in a line."""
+    """A study's index is read, written and read again unchanged; or refused in one line."""
     path = folder / INDEX
     path.write_bytes(_other_json(random, STUDY) if random.random() < 0.5 else mutated(random, STUDY))
     try:
@@ -218,7 +218,7 @@ def study(random: Random, folder: Path) -> None:
 
 
 def command_line(random: Random) -> None:
-    """Words in any order: a list, some help, or one line on stderr with exit code 2; nothing is measured or written."""
+    """Random words as arguments: success, help, or one line on stderr with exit code 2; nothing is measured."""
     argv = [random.choice(WORDS) for _ in range(random.randint(0, 6))]
     if random.random() < 0.4:
         argv.insert(0, random.choice(COMMANDS))
@@ -230,7 +230,7 @@ def command_line(random: Random) -> None:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = run_ladder.main(argv)
-        except SystemExit:  # --help, which alone ends so
+        except SystemExit:  # only --help exits this way
             return
     assert code in (0, 2), argv
     if code == 2:
@@ -239,11 +239,11 @@ def command_line(random: Random) -> None:
 
 
 @contextlib.contextmanager
-def nothing_is_begun() -> Iterator[None]:
-    """The command line without what it would set going: data, measuring, looking round, writing the README."""
+def without_side_effects() -> Iterator[None]:
+    """Replace everything that the command line would start: loading data, measuring, writing reports."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise UsageError("so far, so good")
+        raise UsageError("reached the replaced function")
 
     with contextlib.ExitStack() as patched:
         for name in (
@@ -264,18 +264,18 @@ def nothing_is_begun() -> Iterator[None]:
 
 
 def run(target: str, count: int, seed: int, folder: Path) -> None:
-    """So many inputs for a target; the one that breaks it is told by its seed."""
-    once: dict[str, Callable[[Random], None]] = {
+    """Run a target on `count` inputs; a failure names its seed and the command that repeats it."""
+    targets: dict[str, Callable[[Random], None]] = {
         "idx": idx,
         "results": lambda random: results(random, folder),
         "command-line": command_line,
         "toml": lambda random: toml(random, folder),
         "study": lambda random: study(random, folder),
     }
-    with nothing_is_begun():
+    with without_side_effects():
         for number in range(seed, seed + count):
             try:
-                once[target](Random(number))
+                targets[target](Random(number))
             except BaseException as error:
                 error.add_note(f"{target}: seed {number}; again by: python -m tests.fuzz {target} 1 {number}")
                 raise

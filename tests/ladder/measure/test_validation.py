@@ -49,9 +49,9 @@ def test_without_validation_nothing_is_prepared_measured_or_checked(tmp_path: Pa
 
 
 def test_only_a_stage_that_cannot_validate_is_skipped(tmp_path: Path) -> None:
-    trains, honest = stages(tmp_path, "tests.planted:CANNOT_VALIDATE", NUMPY, validate_every=2)
-    assert (trains.status, honest.status) == ("skipped", "passed")
-    assert trains.reason == "its trainer has no validate(), which --validate-every 2 asks for; leave that out"
+    cannot_validate, numpy = stages(tmp_path, "tests.planted:CANNOT_VALIDATE", NUMPY, validate_every=2)
+    assert (cannot_validate.status, numpy.status) == ("skipped", "passed")
+    assert cannot_validate.reason == "its trainer has no validate(), which --validate-every 2 asks for; leave that out"
 
 
 @pytest.mark.parametrize("every", [-1, 3])

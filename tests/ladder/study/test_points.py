@@ -1,4 +1,4 @@
-"""The points of a study one after the other: which are measured, and what the index says meanwhile."""
+"""Measuring the points of a study: which ones are measured, and the state of the index meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def study(*statuses: PointStatus) -> Study:
     return Study("s", "S", "", "now", "command", ["seed"], points)
 
 
-def test_only_what_waits_or_was_begun_is_measured(tmp_path: Path) -> None:
+def test_only_waiting_and_begun_points_are_measured(tmp_path: Path) -> None:
     measured: list[str] = []
     announced: list[tuple[str, int, int]] = []
 
@@ -34,15 +34,19 @@ def test_only_what_waits_or_was_begun_is_measured(tmp_path: Path) -> None:
         return "no room" if point.name == "seed-3" else None
 
     begun = study("measured", "begun", "skipped", "waiting", "waiting")
-    done = measure_study(begun, tmp_path, ENTRIES, measure, lambda *said: announced.append(said))
+    done = measure_study(begun, tmp_path, ENTRIES, measure, lambda *event: announced.append(event))
     assert measured == ["seed-1", "seed-3", "seed-4"]
-    assert announced == [("seed-1", 4, 8 + 10), ("seed-3", 8, 10), ("seed-4", 10, 0)]  # two stages, so many rounds
+    assert announced == [
+        ("seed-1", 4, 8 + 10),
+        ("seed-3", 8, 10),
+        ("seed-4", 10, 0),
+    ]  # jobs are rounds times two stages
     assert [point.status for point in done.points] == ["measured", "measured", "skipped", "skipped", "measured"]
     assert done.points[3].reason == "no room"
     assert load_study(tmp_path) == done
 
 
-def test_what_ends_a_study_leaves_its_index_whole(tmp_path: Path) -> None:
+def test_an_interrupted_study_leaves_a_whole_index(tmp_path: Path) -> None:
     def interrupted(point: Point, folder: Path) -> str | None:
         if point.name == "seed-1":
             raise KeyboardInterrupt
@@ -53,7 +57,7 @@ def test_what_ends_a_study_leaves_its_index_whole(tmp_path: Path) -> None:
     assert [point.status for point in load_study(tmp_path).points] == ["measured", "begun", "waiting"]
 
 
-def test_only_some_points_are_measured_and_the_others_wait(tmp_path: Path) -> None:
+def test_only_the_requested_points_are_measured(tmp_path: Path) -> None:
     measured: list[str] = []
     announced: list[tuple[str, int, int]] = []
 
@@ -62,12 +66,12 @@ def test_only_some_points_are_measured_and_the_others_wait(tmp_path: Path) -> No
 
     begun = study("measured", "waiting", "waiting", "begun")
     only = ["seed-3", "seed-1", "seed-0"]
-    measure_study(begun, tmp_path, ENTRIES, measure, lambda *said: announced.append(said), only)
+    measure_study(begun, tmp_path, ENTRIES, measure, lambda *event: announced.append(event), only)
     assert measured == ["seed-1", "seed-3"]
     assert announced == [("seed-1", 4, 8), ("seed-3", 8, 0)]
     assert [point.status for point in load_study(tmp_path).points] == ["measured", "measured", "waiting", "measured"]
 
 
-def test_a_point_that_there_is_not_is_refused() -> None:
+def test_an_unknown_point_is_refused() -> None:
     with pytest.raises(UsageError, match="--points: 'seed-7' is no point of s; its points are seed-0, seed-1"):
         due(study("waiting", "measured"), ["seed-0", "seed-7"])

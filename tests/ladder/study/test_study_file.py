@@ -1,4 +1,4 @@
-"""Studies as files: which points they make, and what is refused."""
+"""Study files: the points that they make, and the mistakes that are refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read(tmp_path: Path, text: str) -> Study:
     return read_study(path, "command", "2026-01-01")
 
 
-def test_two_settings_are_crossed_and_some_points_are_different(tmp_path: Path) -> None:
+def test_two_settings_are_crossed_and_where_changes_some_points(tmp_path: Path) -> None:
     study = read(tmp_path, CROSSED)
     assert (study.name, study.title, study.varied) == ("try", "T", ["hidden", "seed"])
     assert [point.name for point in study.points] == [
@@ -99,7 +99,7 @@ def test_a_study_may_vary_nothing_or_lists_of_layers(tmp_path: Path) -> None:
         ("[[published]]\nwho = 'them'\nspeed = 'fast'", 3, "speed: there is no such key in [published]"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         read(tmp_path, text)
     assert str(refused.value).startswith(f"{tmp_path / 'try.toml'}, line {line}: {said}")
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: i
         ("epochs = 2\nvalidate_every = 3", "run: validate every 3: must be"),
     ],
 )
-def test_a_point_that_cannot_be_is_refused_by_its_name(tmp_path: Path, text: str, said: str) -> None:
+def test_an_impossible_point_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
     last = read(tmp_path, text).points[-1]
     with pytest.raises(UsageError) as refused:
         options_at(last, load_all())
@@ -130,14 +130,14 @@ def test_a_point_has_the_stages_of_its_precision(tmp_path: Path) -> None:
     assert found == [("torch-graph",), ("torch-graph-amp",)]
 
 
-def test_settings_from_elsewhere_win_at_every_point(tmp_path: Path) -> None:
+def test_settings_of_the_command_line_win_at_every_point(tmp_path: Path) -> None:
     study = with_settings(read(tmp_path, CROSSED), {"stages": "cublas", "rounds": 1})
     found = [options_at(point, load_all()) for point in study.points]
     assert {(options.stages, options.rounds) for options in found} == {(("cublas",), 1)}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_every_experiment_can_be_run(path: Path) -> None:
+def test_every_experiment_has_valid_points(path: Path) -> None:
     study = read_study(path, "", "")
     assert study.question
     for point in study.points:

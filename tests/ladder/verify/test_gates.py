@@ -328,10 +328,10 @@ def from_zero(batch_size: int, run: int, left_out: int = 0, hidden: tuple[int, .
 
 @pytest.mark.parametrize("batch_size", [128, 256, 512, 1024, 2048, 8192])
 def test_large_batches_have_a_wider_limit_from_zeros(batch_size: int) -> None:
-    honest = [from_zero(batch_size, run) for run in range(3)]
-    assert all(one.passed for one in honest)
+    correct = [from_zero(batch_size, run) for run in range(3)]
+    assert all(one.passed for one in correct)
     if batch_size in (512, 1024):
-        assert max(one.error or 0.0 for one in honest) > LIMITS["bfloat16"].from_zero[1]
+        assert max(one.error or 0.0 for one in correct) > LIMITS["bfloat16"].from_zero[1]
 
 
 @pytest.mark.parametrize(

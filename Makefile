@@ -14,35 +14,35 @@ $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)"
 .NOTPARALLEL:
 .PHONY: help ladder test test-gpu sanitize check fmt record clean
 
-help: ## this list
+help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
 
 ladder: ## set up, then run every stage; more options through ARGS="--hidden 256"
 	@$(SETUP) && .venv/bin/python run_ladder.py --stages all $(ARGS)
 
-test: ## set up, then run the tests, two at a time; those that need a GPU are skipped where there is none
+test: ## set up, then run the tests, two at a time; GPU tests are skipped without a GPU
 	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-gpu: ## only the tests that need a GPU
+test-gpu: ## set up, then run the tests that need a GPU
 	@$(SETUP) --dev && tools/test_gpu.sh
 
-sanitize: ## compute-sanitizer over the GPU tests of our own kernels; one tool through ARGS=racecheck
+sanitize: ## run compute-sanitizer over the GPU tests of our own kernels; one tool through ARGS=racecheck
 	@$(SETUP) --dev && tools/sanitize.sh $(ARGS)
 
-check: ## what has to be clean before a commit: ruff, mypy, import-linter
+check: ## run the checks that a commit must pass: ruff, mypy, import-linter
 	@$(SETUP) --dev
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-fmt: ## format, and fix what ruff can fix
+fmt: ## format the code, and apply ruff's fixes
 	@$(SETUP) --dev
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-record: ## measure on this machine's GPU what results/reference/ keeps
+record: ## record the runs of results/reference/ on this machine's GPU
 	@$(SETUP) --dev && tools/record.sh $(ARGS)
 
-clean: ## remove .venv and the caches of the tools; runs/ and results/ stay
+clean: ## remove .venv and the tools' caches; keep runs/ and results/
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

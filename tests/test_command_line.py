@@ -1,4 +1,4 @@
-"""The command line as a new user meets it: what it refuses and how, and what it writes."""
+"""The command line as a new user meets it: its refusals, its help and its files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
-    """The folder of a run that came to its end."""
+    """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert main(["--stages", "numpy", *SMALL, "--data-dir", str(digits), "--out", str(folder)]) == 0
     return folder
@@ -55,7 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path, digits: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with an earlier run in it, and data that is found without asking."""
+    """The current folder, with an earlier run in it; its data is found by default."""
     folder = tmp_path / "here"
     shutil.copytree(finished, folder / "earlier")
     monkeypatch.chdir(folder)
@@ -65,7 +65,7 @@ def here(tmp_path: Path, digits: Path, finished: Path, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def refused(here: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Run a command that has to be refused without a trace but one line on stderr; returns that line."""
+    """Run a command that must be refused with one line on stderr and no other trace; returns the line."""
 
     def run(*argv: str) -> str:
         before = snapshot(here)
@@ -190,8 +190,8 @@ def test_bad_data_folders_are_refused(refused: Refused, tmp_path: Path, digits: 
 
 def test_an_out_that_cannot_be_written_to_is_refused(refused: Refused, here: Path) -> None:
     below_a_file = here / "earlier" / "report.md" / "run"
-    nobody_may_write = Path("/proc/self")  # not even root
-    for folder in (below_a_file, below_a_file.parent, nobody_may_write):
+    unwritable = Path("/proc/self")  # not even root
+    for folder in (below_a_file, below_a_file.parent, unwritable):
         line = refused("--out", str(folder))
         assert f"--out {folder}: cannot be written to (" in line
         assert "choose another folder" in line
@@ -209,7 +209,7 @@ def test_an_out_that_holds_results_is_refused(refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("command", ["report", "--resume"])
-def test_files_that_are_no_results_are_refused(refused: Refused, here: Path, command: str) -> None:
+def test_files_without_results_are_refused(refused: Refused, here: Path, command: str) -> None:
     raw = (here / "earlier" / "results.json").read_bytes()
     later = raw.replace(b'"schema_version":', b'"schema_version":9')
     files = {"half.json": raw.rstrip()[:-1], "list.json": b"[1]", "other.json": b'{"a": 1}', "later.json": later}
@@ -242,7 +242,7 @@ def test_files_that_are_no_results_are_refused(refused: Refused, here: Path, com
         "--stages naive",
         "--out other",
     ],
-)  # some equal their default, and contradict the run all the same
+)  # even where the value equals the default
 def test_a_resumed_run_keeps_its_settings(refused: Refused, option: str) -> None:
     line = refused("--resume", "earlier", *option.split())
     assert f"{option}: a resumed run keeps its settings; leave it out, or start anew" in line
@@ -293,7 +293,7 @@ def test_report_renders_a_copied_run_byte_for_byte(here: Path, capsys: pytest.Ca
         (["--doctor"], "LADDER_CACHE_DIR", "$LADDER_CACHE_DIR ~no-such-user"),
     ],
 )
-def test_a_home_of_nobody_is_said_in_a_line(
+def test_the_home_of_an_unknown_user_is_refused_in_a_line(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, argv: list[str], variable: str, what: str
 ) -> None:
     monkeypatch.setenv(variable, "~no-such-user")
@@ -303,14 +303,14 @@ def test_a_home_of_nobody_is_said_in_a_line(
 
 
 @pytest.mark.parametrize("named", ["earlier", "earlier/results.json"])
-def test_a_finished_run_is_resumed_to_itself(here: Path, named: str) -> None:
+def test_resuming_a_finished_run_changes_nothing(here: Path, named: str) -> None:
     before = snapshot(here)
-    assert main(["--resume", named, "--stages", "all"]) == 0  # `make ladder` says the latter
+    assert main(["--resume", named, "--stages", "all"]) == 0  # `make ladder` adds the latter
     assert snapshot(here) == before
 
 
 def edit(path: Path, where: str, value: object) -> None:
-    """Put another value into a file of JSON."""
+    """Replace one value in a JSON file."""
     whole = inner = json.loads(path.read_text())
     *outer, last = (int(word) if word.isdigit() else word for word in where.split("."))
     for word in outer:
@@ -352,7 +352,7 @@ def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: 
         ("stages.0.timing.epoch_s.min", 1e6),
     ],
 )
-def test_results_that_no_run_has_are_none_of_ours(where: str, value: object, here: Path, refused: Refused) -> None:
+def test_impossible_results_are_refused(where: str, value: object, here: Path, refused: Refused) -> None:
     edit(here / "earlier" / "results.json", where, value)
     for command in (["compare", "earlier", "earlier"], ["report", "earlier"], ["--resume", "earlier"]):
         assert "earlier/results.json: not a results file of this program (" in refused(*command)
@@ -362,19 +362,19 @@ def test_results_that_no_run_has_are_none_of_ours(where: str, value: object, her
     ("setting", "value"),
     [("curve_steps", -5), ("timeout_s", -1.0), ("rounds", 1_000_000_000), ("rounds", 0), ("remeasure", -1)],
 )
-def test_settings_that_no_run_has_are_not_resumed(setting: str, value: object, here: Path, refused: Refused) -> None:
+def test_impossible_settings_are_not_resumed(setting: str, value: object, here: Path, refused: Refused) -> None:
     edit(here / "earlier" / "results.json", f"settings.{setting}", value)
     assert f"earlier: {setting.removesuffix('_s')} = {value}: must be " in refused("--resume", "earlier")
 
 
 @pytest.mark.parametrize("command", [["--out"], ["--data-dir"], ["--resume"], ["report"], ["compare", "earlier"]])
-def test_nothing_is_no_folder(command: list[str], here: Path, refused: Refused) -> None:
+def test_an_empty_path_is_refused(command: list[str], here: Path, refused: Refused) -> None:
     before = snapshot(here)
     assert refused(*command, "").endswith("'': must be the name of a file or folder\n")
     assert snapshot(here) == before
 
 
-def test_options_without_an_end_are_refused(refused: Refused) -> None:
+def test_an_endless_config_file_is_refused(refused: Refused) -> None:
     assert refused("--config", "/dev/zero") == (
         "run_ladder.py: /dev/zero: longer than 1,000,000 bytes; name a TOML file of options\n"
     )
@@ -386,7 +386,7 @@ def test_a_gate_is_between_two_runs(gate: list[str], here: Path, refused: Refuse
     assert line == "run_ladder.py: --strict and --threshold: judge two runs, not 3; name two\n"
 
 
-def test_validation_is_said_beside_the_times_and_kept_when_resumed(
+def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--stages", "numpy", *SMALL, "--validate-every", "1", "--out", "validated"]) == 0

@@ -1,4 +1,4 @@
-"""`run_ladder.py compare`, as somebody's CI would use it."""
+"""`run_ladder.py compare`, as a CI uses it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
         ("", "the following arguments are required: RUN; see run_ladder.py compare --help"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(argv: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_comparison_is_refused_in_a_line(
+    argv: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compare", *argv.split()]) == 2
     told = capsys.readouterr()
     assert told.out == ""
@@ -122,7 +124,7 @@ def test_recorded_runs_are_compared_by_name(capsys: pytest.CaptureFixture[str]) 
     assert "reference:h200/logistic against reference:h200/logistic." in capsys.readouterr().out
 
 
-def test_as_a_program_it_gates(here: Path) -> None:
+def test_the_program_gates(here: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, "compare", "base", "slower"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines()[-1] == "Regression beyond 2%: naive."

@@ -1,6 +1,6 @@
-"""What real machines do to a run: what the user sees, and that nothing that was measured is lost.
+"""Faults of real machines: the user reads one line, and no measurement is lost.
 
-Killed and hanging workers are in tests/ladder/run/test_runner.py, interrupts in test_interrupt.py, files that are no
+Killed and hanging workers are in tests/ladder/run/test_runner.py, interrupts in test_interrupt.py, files without
 results in test_command_line.py, damaged caches in tests/common, and a GPU that breaks in tests/gpu/test_faults.py.
 """
 
@@ -49,7 +49,7 @@ hidden = [3, 5]
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, a ladder of two stages, and small data that is found without asking."""
+    """The current folder, a ladder of two stages, and small data found by default."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(200, 50, (6, 6), 4))))
     monkeypatch.setattr("ladder.run.entries.load_all", lambda: load_all([NUMPY, "tests.planted:PRINTS"]))
@@ -83,7 +83,7 @@ def test_a_point_is_not_resumed_while_its_study_is_measured(here: Path, capsys: 
 
 
 @pytest.mark.parametrize("command", [SMALL, ["study", "plan.toml", "--out", "run"]], ids=["run", "study"])
-def test_a_run_that_another_one_overtook_while_it_looked_for_data_is_refused(
+def test_a_run_is_refused_if_another_begins_in_its_folder_meanwhile(
     command: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "plan.toml").write_text(PLAN)
@@ -111,7 +111,7 @@ def test_a_measured_point_whose_results_are_gone_waits(here: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("saves", [0, 2], ids=["at once", "after a stage"])
-def test_a_full_disk_keeps_what_was_saved_and_resume_goes_on(
+def test_a_full_disk_keeps_saved_results_and_the_run_can_be_resumed(
     here: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left, fsync = [saves], os.fsync
@@ -139,7 +139,7 @@ def test_a_full_disk_keeps_what_was_saved_and_resume_goes_on(
 
 
 def no_space(files: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let so many files of a name be written whole, and only begin the next."""
+    """Let `files` files of this name be written whole; the next meets a full disk."""
     left, opened = [files], Path.open
 
     def full(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]:
@@ -154,7 +154,7 @@ def no_space(files: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["report.md", "epoch_time.svg"])
-def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(
+def test_a_full_disk_at_the_report_costs_only_the_report(
     here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as disk:
@@ -170,7 +170,7 @@ def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(
 
 
 @pytest.mark.parametrize("saves", [0, 1, 2, 4], ids=["at once", "first point", "after it", "after the last"])
-def test_a_disk_that_is_full_when_a_study_is_saved_loses_no_point(
+def test_a_full_disk_at_a_study_s_index_loses_no_point(
     here: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "plan.toml").write_text(PLAN)
@@ -198,16 +198,14 @@ def test_a_worker_that_crashes_in_c_leaves_a_row_and_the_next_one_runs(tmp_path:
     assert numpy.status == "passed"
 
 
-def test_a_gpu_that_is_gone_by_the_time_a_stage_runs_costs_its_row_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_lost_before_a_stage_runs_costs_only_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "missing", lambda needs: None)  # it was there when the run began
     naive, numpy = prepare(tmp_path, "stages.classic.r1_naive:STAGE", NUMPY).run(Watcher()).stages
     assert (naive.status, numpy.status) == ("crashed", "passed")
     assert naive.reason
 
 
-def test_a_cache_that_nobody_can_write_to_costs_nothing_but_time(
+def test_an_unwritable_cache_costs_only_time(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LADDER_CACHE_DIR", "/proc/self/cache")  # not even root may write there

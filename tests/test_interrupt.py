@@ -1,4 +1,4 @@
-"""Ctrl-C, and worse, halfway through a run: what was measured is whole, and `--resume` measures the rest."""
+"""Ctrl-C and SIGKILL halfway through a run: recorded results are whole, and `--resume` measures the rest."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def open_when_read(fifo: Path) -> int:
-    """Open a pipe for writing as soon as somebody reads it; OSError when nobody does within a minute."""
+    """Open a pipe for writing as soon as a process reads it; OSError after a minute without one."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -76,7 +76,7 @@ def open_when_read(fifo: Path) -> int:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_an_interrupted_run_is_whole_and_resume_finishes_it(
+def test_an_interrupted_run_is_whole_and_can_be_resumed(
     start: Start, tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
     program = start(*SMALL, "--out", "a run")
@@ -104,12 +104,12 @@ def test_an_interrupted_run_is_whole_and_resume_finishes_it(
     assert (tmp_path / "a run" / "report.md").exists()
 
 
-def test_ctrl_c_at_any_moment_leaves_a_line_at_most_and_whole_results(tmp_path: Path) -> None:
+def test_ctrl_c_at_any_moment_leaves_whole_results_and_at_most_one_line(tmp_path: Path) -> None:
     data = write_files(tmp_path / "data", quartet_arrays(400, 50, (6, 6), 4))
     environment = {**os.environ, "LADDER_DATA_DIR": str(data)}
 
     def run(folder: str, seconds: float) -> tuple[int, str, float]:
-        """The exit code, all that it said on stderr, and how long it took; Ctrl-C comes after so many seconds."""
+        """The exit code, stderr and duration of a run that gets Ctrl-C after so many seconds."""
         begin = time.monotonic()
         command = [sys.executable, str(ROOT / "run_ladder.py"), "--stages=numpy", *SMALL, "--out", folder]
         program = subprocess.Popen(
@@ -137,12 +137,12 @@ def test_ctrl_c_at_any_moment_leaves_a_line_at_most_and_whole_results(tmp_path: 
 
 def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path: Path) -> None:
     fifo = tmp_path / "data" / "t10k-labels-idx1-ubyte"
-    os.mkfifo(fifo)  # found before the gzipped file of that name; whoever reads it waits
+    os.mkfifo(fifo)  # found before the gzipped file of that name; reading it blocks
     program = start(*SMALL, "--out", "run")
     writer = open_when_read(fifo)
     ended = threading.Event()
 
-    def press_until_ended() -> None:  # a signal between two reads of the pipe is noticed after the next one only
+    def press_until_ended() -> None:  # Python handles a signal between two reads only after the next one
         while not ended.wait(1):
             program.send_signal(signal.SIGINT)
 
@@ -198,7 +198,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process is there, and no zombie that nobody has asked for."""
+    """Whether a process runs; a zombie does not."""
     try:
         return " Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""`study` from the command line: points, what is skipped or fails, and going on after an interruption."""
+"""`study` from the command line: points, skipped and failed ones, and resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with data that is found without asking, and NumPy as the only stage."""
+    """The current folder, with data found by default, and NumPy as the only stage."""
     data = write_files(tmp_path / "digits", quartet_arrays(400, 50, (6, 6), 4))
     folder = tmp_path / "here"
     folder.mkdir()
@@ -125,7 +125,7 @@ def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch
     assert before == {path: path.stat().st_mtime_ns for path in (here / "out").rglob("*.compiling.log")}
 
 
-def test_a_point_that_cannot_be_measured_keeps_none_from_compiling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_point_does_not_stop_the_others_from_compiling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_stages(monkeypatch, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
     monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
     monkeypatch.setenv("COMPILED", str(here))
@@ -143,7 +143,7 @@ def test_a_study_that_varies_nothing_is_one_run(here: Path) -> None:
     assert (folder / "figures" / "epoch_time.svg").exists()
 
 
-def test_what_fails_or_is_skipped_keeps_its_reason(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_stages_and_skipped_points_keep_their_reasons(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_stages(monkeypatch, NUMPY, "tests.cheats.defects:GRADIENT", "tests.planted:NEEDY")
     text = f"{SMALL.replace('batch_size = 20', '')}\n[vary]\nbatch_size = [20, 4000]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 1
@@ -157,7 +157,7 @@ def test_what_fails_or_is_skipped_keeps_its_reason(here: Path, monkeypatch: pyte
     assert "- batch size 4000 skipped: batch size 4000: digits has 400" in report
 
 
-def test_a_network_that_has_no_room_is_skipped_before_it_is_tried(here: Path) -> None:
+def test_a_network_beyond_the_memory_is_skipped_before_it_is_tried(here: Path) -> None:
     text = f"{SMALL}\ndepth = 2\n[vary]\nhidden = [4, 10000000]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 0
     first, second = load_study(here / "out").points
@@ -166,7 +166,7 @@ def test_a_network_that_has_no_room_is_skipped_before_it_is_tried(here: Path) ->
 
 
 def test_training_that_diverges_is_a_skipped_point(here: Path) -> None:
-    # Where all units died in the first step, which eight do once in some hundred runs, nothing would diverge.
+    # With eight units, about one run in a hundred loses all of them in the first step, and then nothing diverges.
     text = f"{SMALL}\nhidden = 64\n[vary]\nlearning_rate = [1e30, 0.1]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 0
     first, second = load_study(here / "out").points
@@ -174,7 +174,7 @@ def test_training_that_diverges_is_a_skipped_point(here: Path) -> None:
     assert "training diverges" in str(first.reason)
 
 
-def test_a_study_that_is_interrupted_while_it_compiles_can_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_interrupted_while_it_compiles_can_be_resumed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -208,7 +208,7 @@ def test_the_command_line_shortens_a_study(here: Path) -> None:
         (["small.toml", "--repeat", "1"], "--repeat: there is no such option; did you mean --repeats?"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_line(
+def test_impossible_requests_are_refused_in_a_line(
     here: Path, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
 ) -> None:
     write(here, TWO)
@@ -222,7 +222,7 @@ def test_what_cannot_be_done_is_refused_in_a_line(
     assert {path.name for path in here.iterdir()} == {"small.toml", "out"}
 
 
-def test_an_index_that_is_none_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_index_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "out").mkdir()
     for text in ("{}", "[", '{"a": 1}'):
         (here / "out" / "study.json").write_text(text)
@@ -230,14 +230,14 @@ def test_an_index_that_is_none_is_refused(here: Path, capsys: pytest.CaptureFixt
         assert "out/study.json: not a study of this program" in capsys.readouterr().err
 
 
-def test_a_finished_study_is_resumed_to_itself(here: Path) -> None:
+def test_resuming_a_finished_study_changes_nothing(here: Path) -> None:
     assert main(["study", write(here, TWO), "--out", "out"]) == 0
     before = {path: path.read_bytes() for path in (here / "out").rglob("*") if path.is_file()}
     assert main(["study", "--resume", "out"]) == 0
     assert {path: path.read_bytes() for path in (here / "out").rglob("*") if path.is_file()} == before
 
 
-def test_points_are_measured_apart_and_the_rest_when_it_is_resumed(here: Path) -> None:
+def test_chosen_points_are_measured_first_and_the_rest_on_resuming(here: Path) -> None:
     assert main(["study", write(here, TWO), "--out", "out", "--points", "hidden-5"]) == 0
     assert statuses(here / "out") == [("hidden-3", "waiting"), ("hidden-5", "measured")]
     assert main(["study", "--resume", "out"]) == 0
@@ -260,7 +260,7 @@ def test_a_config_file_gives_the_options_and_the_command_line_wins(here: Path) -
     assert results.settings.rounds == 1
 
 
-def test_a_config_file_that_is_wrong_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_config_file_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = write(here, "epochs = 2\nhiden = 4\n")
     assert main(["--config", name, "--out", "run"]) == 2
     assert capsys.readouterr().err.startswith("run_ladder.py: small.toml, line 2: hiden: there is no such key; did you")
@@ -275,7 +275,7 @@ def program(here: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_an_interrupted_study_goes_on_and_loses_nothing(
+def test_an_interrupted_study_resumes_and_loses_nothing(
     here: Path, program: list[str], sent: signal.Signals, code: int
 ) -> None:
     write(here, TWO)
@@ -302,7 +302,7 @@ def test_an_interrupted_study_goes_on_and_loses_nothing(
     done = subprocess.run([*program, "study", "--resume", "out"], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
-    assert "numpy  passed" not in done.stdout  # what was measured is not measured again
+    assert "numpy  passed" not in done.stdout  # measured points are not measured again
     assert load(here / "out" / "hidden-3").stages == whole
     assert load(here / "out" / "hidden-5").stages[0] == half[0]
     assert load(here / "out" / "hidden-5").stages[1].status == "passed"
@@ -320,7 +320,7 @@ def test_an_interrupted_study_goes_on_and_loses_nothing(
         ({"points": ["a\0b"]}, "point 'a\\x00b' is not a folder's name"),
     ],
 )
-def test_a_study_that_cannot_be_is_none_of_ours(
+def test_an_impossible_study_is_refused(
     change: dict[str, list[str]], said: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["study", write(here, TWO), "--out", "out", "--points", "hidden-5"]) == 0
@@ -347,7 +347,7 @@ def test_a_study_that_cannot_be_is_none_of_ours(
         ('data_dir = "gone"', "gone: "),
     ],
 )
-def test_what_no_point_can_have_is_refused_before_there_is_a_folder(
+def test_impossible_settings_are_refused_before_there_is_a_folder(
     more: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["study", write(here, f"{more}\n{TWO.replace('remeasure = 0', '')}"), "--out", "out"]) == 2
@@ -356,7 +356,7 @@ def test_what_no_point_can_have_is_refused_before_there_is_a_folder(
     assert not (here / "out").exists()
 
 
-def test_a_study_of_which_nothing_can_be_measured_is_no_success(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_without_a_measured_point_exits_with_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", write(here, TWO.replace("batch_size = ", "batch_size = 9")), "--out", "out"]) == 2
     said = "no point could be measured; study.json has the reasons\n"
     assert capsys.readouterr().err == f"run_ladder.py: out: {said}"

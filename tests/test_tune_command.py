@@ -32,7 +32,7 @@ def gpu(shim: Shim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TimingDe
     return device
 
 
-def test_it_tunes_keeps_prints_and_draws(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tuning_measures_keeps_prints_and_draws(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--out", "out"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -47,7 +47,7 @@ def test_it_tunes_keeps_prints_and_draws(gpu: TimingDevice, capsys: pytest.Captu
     assert Path("out/heat_map.svg").read_text().startswith("<?xml")
 
 
-def test_what_is_kept_is_not_measured_again_unless_asked(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kept_sweeps_are_measured_again_only_with_again(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--out", "first"]) == 0
     assert main([*SMALL, "--out", "second"]) == 0
     assert gpu.swept == PRODUCTS
@@ -61,7 +61,7 @@ def test_what_is_kept_is_not_measured_again_unless_asked(gpu: TimingDevice, caps
     assert capsys.readouterr().err == ""
 
 
-def test_ctrl_c_keeps_what_was_measured(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_keeps_the_finished_sweeps(gpu: TimingDevice, capsys: pytest.CaptureFixture[str]) -> None:
     samples, allowed = gpu.samples, [2]
 
     def interrupted(candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
@@ -123,7 +123,7 @@ def test_a_record_that_cannot_be_read_is_one_line(
         (["--hidden=1073741824", "--batch-size=1"], "choose smaller layers"),
     ],
 )
-def test_what_cannot_be_tuned_is_one_line(
+def test_an_impossible_tuning_is_refused_in_a_line(
     argv: list[str], said: str, gpu: TimingDevice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("a-file").touch()

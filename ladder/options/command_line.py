@@ -72,13 +72,13 @@ OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
 # Options of `run` in earlier versions, which are commands now.
 ALIASES: tuple[Option, ...] = (("--list", None, ""), ("--doctor", None, ""), ("--explain", "STAGE", ""))
-ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # fields of no option
+ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
 BRIEFLY = {"rounds": "1", "repeats": "1", "profile": "auto"}  # where `profile` differs from `run`
 
 
 @dataclass(frozen=True)
 class FrontDoor:
-    """A command as its help shows it, and how it is made of the options given."""
+    """A command's help and options, and the function that makes the command from them."""
 
     summary: str
     usage: str
@@ -167,7 +167,7 @@ def _study(given: Given) -> Command:
 
 
 def _made(kind: type[Command], given: Mapping[str, Any], **parts: Any) -> Command:
-    """A command of the options that were given as text, and of parts that are made already."""
+    """A command, from options given as text and from finished parts."""
     return kind(**_converted(kind, given), **parts)
 
 

@@ -81,7 +81,7 @@ class Compare(Command, frozen=True, kw_only=True):
 
 
 class Explain(Command, frozen=True, kw_only=True):
-    """`explain`: where the time of one stage goes, in one run or the newest that has it."""
+    """`explain`: where the time of one stage goes, in one run or the newest that profiled it."""
 
     name: ClassVar[str] = "explain"
     stage: StageName

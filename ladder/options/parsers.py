@@ -1,4 +1,4 @@
-"""The words of a command line become a command: one parser for all, with a parser below it for each command."""
+"""The parser of the command line, with a subparser for each command."""
 
 from __future__ import annotations
 

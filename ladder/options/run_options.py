@@ -94,7 +94,7 @@ Tools = Annotated[
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run and how to measure it; where results go is no part of it.
+    """The stages, the training problem and how to measure; the output folder is not part of it.
 
     Raises UsageError for options that contradict each other.
     """
@@ -135,13 +135,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def profilers(self) -> tuple[Tool, ...]:
-        """The profilers asked for; without a choice, CUPTI where anything is timed."""
+        """The chosen profilers; by default CUPTI if the run is timed."""
         if self.profile is not None:
             return self.profile
         return ("cupti",) if self.at_once == 1 else ()
 
     def problem(self, inputs: int = 1, classes: int = 1) -> Problem:
-        """The training problem on images of so many pixels and classes; UsageError where there can be none."""
+        """The training problem for these numbers of pixels and classes; UsageError for an impossible one."""
         from common.problem import Problem  # late, since NumPy is slow to import and most commands need none
 
         return Problem(
@@ -177,7 +177,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MisfitError(ValueError):
-    """A value that its type does not allow; the message says which values it does."""
+    """A value that its type does not allow; the message describes the allowed values."""
 
 
 def option_types(options: type[msgspec.Struct]) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def option_types(options: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def converted(value: Any, kind: Any, *, from_text: bool = False) -> Any:
-    """The value as an option of this type has it; numbers may be written as text where all values are.
+    """The value as an option of this type has it; `from_text` accepts numbers written as text.
 
     Raises MisfitError for a value that the type does not allow.
     """
@@ -240,7 +240,7 @@ def from_record(results: Results, where: Path) -> RunOptions:
 
 
 def _described(kind: Any) -> tuple[Any, Meta]:
-    """A type, or the first member of a union, that has a description; and where it stands."""
+    """The annotated type, from a union if need be, and its description."""
     for one in (kind, *get_args(kind)):
         for meta in getattr(one, "__metadata__", ()):
             if isinstance(meta, Meta) and meta.description:
@@ -249,7 +249,7 @@ def _described(kind: Any) -> tuple[Any, Meta]:
 
 
 def _as_path(kind: type, value: Any) -> Any:
-    """A path; an empty one would be the current folder, and comes from an unset variable in a script."""
+    """A path; an empty text, as from a script's unset variable, would name the current folder."""
     if kind is Path and isinstance(value, str) and value:
         return Path(value)
     raise ValueError(value)

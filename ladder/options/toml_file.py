@@ -44,7 +44,7 @@ class TomlFile:
             raise UsageError(f"{path}: not TOML ({error})") from error
 
     def refuse(self, key: str, what: str, table: str = "", nth: int = 0) -> UsageError:
-        """The error for a key of a table, the nth of an array of tables.
+        """The error at a key of a table, or of the nth table in an array.
 
         Table `*` stands for the last table of a study that has the key.
         """
@@ -91,7 +91,7 @@ class TomlFile:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each statement of a TOML text with the line it begins on: the fewest lines that are TOML by themselves."""
+    """Each statement of a TOML text with its first line: the fewest lines that are TOML by themselves."""
     begin, lines = 1, list[str]()
     for number, line in enumerate(text.split("\n"), start=1):
         lines.append(line)
@@ -99,7 +99,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         try:
             tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
-            continue  # a list or text that goes on
+            continue  # a list or text continues
         yield begin, statement
         begin, lines = number + 1, []
 

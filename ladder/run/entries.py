@@ -26,7 +26,7 @@ def all_entries(stage_files: Sequence[Path] = ()) -> tuple[dict[str, Entry], tup
 
 
 def check_name(name: str, stage_files: Sequence[Path]) -> None:
-    """Raise UsageError for a name that no stage has, with the nearest ones."""
+    """Raise UsageError for an unknown name, with the nearest ones."""
     select([name], all_entries(stage_files)[0])
 
 

@@ -1,4 +1,4 @@
-"""A run in a folder: begun there or resumed, after everything that could refuse it has been checked."""
+"""A run in a folder: begun there or resumed, after all checks that could refuse it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Observer(RunObserver, Protocol):
     """Watches a run, and the download of its data."""
 
     def download(self, done: int, total: int | None, name: str) -> None:
-        """So many bytes of a file have arrived, of a total that is None where the server does not tell."""
+        """`done` bytes of a file have arrived; `total` is None if the server does not tell."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def begin(
     command: str,
     limits: LimitsRecord | None = None,
 ) -> Runner:
-    """A new run in a folder of its own; given the GPU's limits, it does not measure them again."""
+    """A new run in a folder of its own; it measures the GPU's limits unless they are given."""
     chosen = select(options.stages, dict(entries))
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     options.problem()  # checked before the data is looked for, which may take a download
@@ -96,7 +96,7 @@ def begin(
 def resume(
     asked: Resume, entries: Mapping[str, Entry], observer: Observer, limits: LimitsRecord | None = None
 ) -> Runner:
-    """A stopped run with its recorded options; the GPU's limits are used where it has none."""
+    """A stopped run with its recorded options; `limits` replace missing limits of the GPU."""
     folder = _folder(asked.resume)
     results = load(asked.resume)
     results = msgspec.structs.replace(results, limits=results.limits or limits)
@@ -176,7 +176,7 @@ def _seen_by_nsys(
 
 
 def _with_nsys(results: Results, asked: Sequence[Tool], seen: list[str] | None, folder: Path) -> Results:
-    """A recorded run that nsys is still to profile, which is all that can be added to one."""
+    """A recorded run with a profile by nsys still to do, the only addition allowed."""
     if tuple(asked) != ("nsys",):
         raise UsageError(
             f"--profile {','.join(asked) or 'none'}: a resumed run can add nsys alone; CUPTI records inside timed runs"

@@ -82,7 +82,7 @@ class StudySession:
 
     plan: Study
     folder: Path
-    only: Sequence[str] | None  # the points asked for; None for all that wait
+    only: Sequence[str] | None  # the chosen points; None for all that wait
     data_dir: Path | None
     entries: Mapping[str, Entry]
     observer: Observer
@@ -96,7 +96,7 @@ class StudySession:
         measure_study(self.plan, self.folder, self.entries, self._measure_point, self.observer.point, wanted)
 
     def check_measured(self) -> None:
-        """Raise UsageError where none of the points asked for could be measured."""
+        """Raise UsageError if all wanted points were skipped."""
         points = load_study(self.folder).points
         asked = due(self.plan, self.only)
         if all(point.status == "skipped" for point in points if not asked or point.name in asked):
@@ -118,7 +118,7 @@ class StudySession:
             compile_points(runners, self.folder, max(timeouts), self.observer)
 
     def _measure_point(self, point: Point, folder: Path) -> str | None:
-        """Run the ladder at a point, or continue it; returns the reason where the point has to be skipped."""
+        """Run the ladder at a point, or continue it; returns the reason if the point is skipped."""
         has_begun = (folder / "results.json").exists()
         try:
             runner = self._runner(point)
@@ -137,7 +137,7 @@ class StudySession:
         return str(error)
 
     def _runner(self, point: Point) -> Runner:
-        """The run of a point, new or as far as it came."""
+        """The run of a point, new or resumed."""
         folder, limits = self.folder / point.name, self._limits()
         options = options_at(point, self.entries, self.data_dir)
         if (folder / "results.json").exists():
@@ -146,7 +146,7 @@ class StudySession:
         return begin(options, self.entries, folder, self.observer, self.command, limits)
 
     def _limits(self) -> LimitsRecord | None:
-        """The GPU's limits as an earlier point measured them, which hold for all."""
+        """The GPU's limits as an earlier point measured them; they hold for all points."""
         found = (load(path).limits for path in self.folder.glob("*/results.json"))
         return next((limits for limits in found if limits is not None), None)
 

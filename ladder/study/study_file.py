@@ -36,7 +36,7 @@ Precision = Annotated[
     Literal["float32", "tf32", "bfloat16", "float16"], Meta(description="one of float32, tf32, bfloat16, float16")
 ]
 Tables = Annotated[list[dict[str, Any]], Meta(description="tables, each begun by [[where]] or [[published]]")]
-# In a study, `precision` selects the stages that multiply in it; a run's interval is not a study's to set.
+# In a study, `precision` selects stages by their precision; a study cannot set a run's interval.
 SETTINGS: Table = {**toml_file.SETTINGS, "precision": Precision}
 VARIED = ("hidden", "depth", "batch_size", "learning_rate", "precision", "epochs", "seed")
 KEYS: Table = {

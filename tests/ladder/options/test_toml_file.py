@@ -1,4 +1,4 @@
-"""Files with options: what is wrong is named with its line, and what is right says the same as the command line."""
+"""TOML files with options: equal to the command line, and mistakes named by line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_file_says_the_same_as_the_command_line(tmp_path: Path) -> None:
+def test_a_file_and_the_command_line_give_the_same_options(tmp_path: Path) -> None:
     said = (
         "--stages numpy,naive --hidden 128,128,128 --batch-size 32 --learning-rate 1 --epochs 3 --seed 7 "
         "--metrics-every 2 --validate-every 3 --max-steps 10 --data-dir digits --rounds 1 --repeats 4 --warmups 0 "
@@ -100,7 +100,7 @@ def test_hidden_layers(tmp_path: Path, text: str, hidden: tuple[int, ...]) -> No
         ("depth = 2", 1, "depth = 2: needs the width of these layers"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as refused:
         options_of(path)
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: i
     assert "\n" not in str(refused.value)
 
 
-def test_what_is_no_toml_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_refused_with_the_place(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"run\.toml: not TOML \(.*at line 2, column 10\)"):
         options_of(write(tmp_path, "epochs = 3\nseed = 1 2"))
     with pytest.raises(UsageError, match=r"run\.toml: not TOML"):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from ladder.records.run import Results, ResultsError, save
-from reports.compare.run_lookup import named_runs
+from ladder.records.run import Results, ResultsError, StageResult, save
+from reports.compare.run_lookup import named_runs, run_of
 from reports.compare.verdicts import CannotCompareError
+from reports.errors import ReportError
 from tests.reports.recorded import run, stage, times
+from tests.reports.sample import results
 
 
 def of_network(*hidden: int) -> Results:
@@ -72,3 +75,37 @@ def test_a_recording_without_the_others_problem_names_its_own(reference: Path, t
 def test_an_unreadable_file_is_reported(reference: Path, tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="cannot be read"):
         named_runs([str(tmp_path / "nowhere"), "reference:h200"], reference)
+
+
+def save_run(folder: Path, one: StageResult, age: int) -> None:
+    """A run of one stage, `age` seconds after the epoch."""
+    folder.mkdir(parents=True)
+    save(run(one), folder / "results.json")
+    os.utime(folder / "results.json", (age, age))
+
+
+def test_a_stage_is_explained_from_the_newest_run_else_the_shallowest_recorded_one(tmp_path: Path) -> None:
+    reference, runs = tmp_path / "reference", tmp_path / "runs"
+    sample = next(one for one in results().stages if one.profiles)
+    profiled = msgspec.structs.replace(stage("naive", times(50.0)), profiles=sample.profiles)
+    for age, (folder, one) in enumerate(
+        [
+            (reference / "h200" / "hidden-1024", profiled),
+            (reference / "h200" / "hidden-256", profiled),
+            (reference / "h200" / "hidden-8-8", profiled),
+            (runs / "unprofiled", stage("naive", times(50.0))),
+        ]
+    ):
+        save_run(folder, one, age)
+    assert run_of("naive", runs, reference)[0] == reference / "h200" / "hidden-256"
+    save_run(reference / "h200" / "logistic", profiled, 5)
+    assert run_of("naive", runs, reference)[0] == reference / "h200" / "logistic"
+    save_run(runs / "new", profiled, 7)
+    save_run(runs / "old", profiled, 6)
+    (runs / "damaged").mkdir()
+    (runs / "damaged" / "results.json").write_text("{")
+    assert run_of("naive", runs, reference)[0] == runs / "new"
+    with pytest.raises(
+        ReportError, match="explain cublas: no run here has profiled it; run it on a machine with a GPU"
+    ):
+        run_of("cublas", runs, reference)

@@ -1,9 +1,9 @@
 """The schedule of persistent_cluster in NumPy: which warp holds what, what it sends where, and what it waits for.
 
-Every warp is a generator that yields what it waits for; a scheduler runs those that can go on in a random order, and
-lets messages arrive in a random order, some of them late. A mailbox knows the step that its contents are of, so that
-one that is overwritten before it was read, or read before it was filled, is an error and not a coincidence. Numbers
-are rounded where the kernel rounds them: factors to two float16 halves, sums to float32.
+Every warp is a generator that yields its waits. A scheduler runs the warps that can go on in a random order, and lets
+messages arrive in a random order, some of them late. A remote buffer knows the step of its contents, so a write before
+the last read, or a read before the write, is always an error. Numbers are rounded where the kernel rounds them: factors
+to two float16 halves, sums to float32.
 
 The products of neighbouring batches are made by one more such generator, epoch after epoch, which lives on from launch
 to launch, as a second stream does.
@@ -105,7 +105,7 @@ class Products:
 
 
 @dataclass
-class Mailbox:
+class RemoteBuffer:
     """What has arrived for one step: from each block a matrix (16, 8)."""
 
     step: int
@@ -113,16 +113,16 @@ class Mailbox:
 
 
 class Cluster:
-    """One launch, with totals; `mailboxes` of each kind (the kernel has two) are taken in turns by the steps."""
+    """One launch, with totals; the steps take turns at `remote_buffers` of each kind (the kernel has two)."""
 
     def __init__(
-        self, images: Half, labels: NDArray[np.int32], products: Products, *, mailboxes: int, meets: bool = True
+        self, images: Half, labels: NDArray[np.int32], products: Products, *, remote_buffers: int, meets: bool = True
     ) -> None:
         self.images, self.labels, self.products = images, labels, products
         self.epoch = products.trained + 1
         self.steps, self.tiles, self.pairs = images.shape[:3]
-        self.boxes = mailboxes
-        self.mail: dict[tuple[str, int, int], Mailbox] = {}
+        self.remote_buffers = remote_buffers
+        self.mail: dict[tuple[str, int, int], RemoteBuffer] = {}
         self.under_way: list[tuple[str, int, int, int, Array]] = []
         self.met: dict[tuple[str, int, int], int] = {}
         self.published: dict[tuple[int, int, int], tuple[int, Array]] = {}
@@ -170,11 +170,11 @@ class Cluster:
         self.under_way.append((kind, step, sender, receiver, part))
 
     def arrive(self, kind: str, step: int, sender: int, receiver: int, part: Array) -> None:
-        key = (kind, receiver, step % self.boxes)
+        key = (kind, receiver, step % self.remote_buffers)
         box = self.mail.get(key)
         if box is None or box.step != step:
             assert box is None or len(box.parts) == self.senders(kind), f"{kind} of step {step} came too early"
-            box = self.mail[key] = Mailbox(step, {})
+            box = self.mail[key] = RemoteBuffer(step, {})
         assert sender not in box.parts
         box.parts[sender] = part
 
@@ -183,14 +183,14 @@ class Cluster:
 
     def is_full(self, kind: str, step: int, receiver: int) -> Ready:
         def full() -> bool:
-            box = self.mail.get((kind, receiver, step % self.boxes))
+            box = self.mail.get((kind, receiver, step % self.remote_buffers))
             assert box is None or box.step <= step, f"{kind} of step {step} was overwritten before it was read"
             return box is not None and box.step == step and len(box.parts) == self.senders(kind)
 
         return full
 
     def read(self, kind: str, step: int, receiver: int, sender: int) -> Array:
-        box = self.mail[kind, receiver, step % self.boxes]
+        box = self.mail[kind, receiver, step % self.remote_buffers]
         assert box.step == step, f"{kind} of step {box.step} where those of {step} should be"
         return box.parts[sender]
 
@@ -217,7 +217,7 @@ class Cluster:
         """Weights for the forward pass of that step."""
         if warp < len(self.own_tiles(block)):
             weights = self.weights[self.own_tiles(block)[warp]]
-            self.published[block, step % self.boxes, warp] = step, weights.copy()
+            self.published[block, step % self.remote_buffers, warp] = step, weights.copy()
         self.meet("weights", block, step, BACKWARD_WARPS + FORWARD_WARPS)
 
     def forward_warp(self, block: int, warp: int) -> Warp:
@@ -241,7 +241,7 @@ class Cluster:
             sums = np.zeros((2, CLASSES, 8), np.float32)
             for i, tile in enumerate(self.own_tiles(block)):
                 x = matrix(self.images[step, tile, pair])[8 * half : 8 * half + 8].T
-                published, weights = self.published[block, step % self.boxes, i]
+                published, weights = self.published[block, step % self.remote_buffers, i]
                 assert published == step, f"weights for step {step} were overwritten before they were read"
                 sums = np.stack([product(part, x, sums[j]) for j, part in enumerate(halves(WEIGHT_SCALE * weights))])
             self.send("logits", step, block, 2 * pair + half, sums[0] + sums[1])

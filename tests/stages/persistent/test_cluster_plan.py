@@ -19,7 +19,7 @@ from stages.persistent.r2_cluster_fp16 import STAGE as FLOAT16
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent.mlp_model import Cluster
-from tests.stages.persistent.warp_group_model import Crews
+from tests.stages.persistent.warp_group_model import WarpGroups
 
 Arrays = list[np.ndarray]
 SIZES = [
@@ -63,11 +63,11 @@ WIDE = Plan(Problem(inputs=100, classes=10, hidden=(256,), batch_size=128), spli
 
 
 def test_two_crews_train_as_the_oracle_does_and_the_same_bits_whoever_is_late() -> None:
-    (weights, biases), oracle = train(WIDE, 3, 0, Crews)
+    (weights, biases), oracle = train(WIDE, 3, 0, WarpGroups)
     for trained, wanted in zip([*weights, *biases], [*oracle.weights, *oracle.biases], strict=True):
         assert np.linalg.norm(trained - wanted) < 1e-6 * np.linalg.norm(wanted)
     for seed in range(1, 4):
-        again, _ = train(WIDE, 3, seed, Crews)
+        again, _ = train(WIDE, 3, seed, WarpGroups)
         for own, first in zip([*again[0], *again[1]], [*weights, *biases], strict=True):
             np.testing.assert_array_equal(own, first)
 
@@ -76,7 +76,7 @@ def test_two_crews_train_as_the_oracle_does_and_the_same_bits_whoever_is_late() 
 def test_two_crews_without_one_of_their_waits_fail(left_out: str) -> None:
     def train_until_it_fails() -> None:
         for seed in range(10):
-            train(WIDE, 5, seed, Crews, **{left_out: False})
+            train(WIDE, 5, seed, WarpGroups, **{left_out: False})
 
     with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early|are overwritten"):
         train_until_it_fails()

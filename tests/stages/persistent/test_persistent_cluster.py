@@ -26,7 +26,7 @@ SMALL = Problem(inputs=70, classes=10, batch_size=64)
 
 
 def train(
-    problem: Problem, steps: int, seed: int, epochs: int = 1, mailboxes: int = 2, meets: bool = True, **room: Any
+    problem: Problem, steps: int, seed: int, epochs: int = 1, remote_buffers: int = 2, meets: bool = True, **room: Any
 ) -> tuple[Arrays, EpochMetrics, Oracle, OracleEpoch]:
     """Parameters and last totals as the model of the schedule has them, and the oracle's after the same steps."""
     split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
@@ -37,7 +37,7 @@ def train(
     trained = params.weights[0], params.biases[0]
     for _ in range(epochs):
         wanted = oracle.run_epoch(split.images, split.labels)
-        cluster = Cluster(images, labels, products, mailboxes=mailboxes, meets=meets)
+        cluster = Cluster(images, labels, products, remote_buffers=remote_buffers, meets=meets)
         trained = cluster.train(*trained, problem.learning_rate, random)
     loss, right = cluster.totals.sum(axis=0) / labels.size
     return trained, EpochMetrics(float(loss), float(right)), oracle, wanted
@@ -71,7 +71,7 @@ def test_it_is_the_same_bits_whoever_is_late() -> None:
 @pytest.mark.parametrize(
     ("less", "reason"),
     [
-        ({"mailboxes": 1}, r"came too early|overwritten"),
+        ({"remote_buffers": 1}, r"came too early|overwritten"),
         ({"buffers": 1}, "products of epoch . were overwritten"),
         ({"waits": False}, "products of epoch . were overwritten"),
         ({"meets": False}, "sums of step . were overwritten"),

@@ -1,6 +1,6 @@
-"""The schedule of cluster_mlp's two crews in NumPy: one hidden layer, each crew with half of a batch's images.
+"""The schedule of cluster_mlp's two warp groups in NumPy: one hidden layer, half of a batch's images for each group.
 
-As mlp_model, whose scheduler and regions it uses, but crews of a block are waited for by name.
+As mlp_model, with its scheduler and regions, but with waits for each warp group of a block.
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ from tests.stages.persistent.mlp_model import (
     in_halves,
 )
 
-CREWS = 2
-PARTS, DLOGITS, LOGITS = 0, CREWS, 2 * CREWS  # a block's regions; of the first two kinds, one for each crew
+WARP_GROUPS = 2
+PARTS, DLOGITS, LOGITS = 0, WARP_GROUPS, 2 * WARP_GROUPS  # a block's regions; the first two kinds have one a group
 
 
-class Crews(Cluster):
-    """One launch with batches of 128; `waits_for_update` is the second crew's, until the last layer is updated."""
+class WarpGroups(Cluster):
+    """One launch with batches of 128; with `waits_for_update` the second group waits for the last layer's update."""
 
     def __init__(
         self, plan: Plan, images: Array, labels: Array, *, waits_for_update: bool = True, last_barrier: bool = True
     ) -> None:
         super().__init__(plan, images, labels, last_barrier=last_barrier)
         self.waits_for_update = waits_for_update
-        self.regions = [[Region() for _ in range(2 * CREWS + 1)] for _ in range(BLOCKS)]
-        self.told = [0] * BLOCKS * CREWS
-        self.back = [[-1] * CREWS for _ in range(BLOCKS)]  # the step whose doutputs a crew has last shared
-        self.done = [[-1] * CREWS for _ in range(BLOCKS)]  # and the one that it has ended
+        self.regions = [[Region() for _ in range(2 * WARP_GROUPS + 1)] for _ in range(BLOCKS)]
+        self.told = [0] * BLOCKS * WARP_GROUPS
+        self.back = [[-1] * WARP_GROUPS for _ in range(BLOCKS)]  # the step whose doutputs a warp group shared last
+        self.done = [[-1] * WARP_GROUPS for _ in range(BLOCKS)]  # and the step that it ended last
         self.updated = [-1] * BLOCKS  # the step whose update of the last layer has ended
-        self.outputs = [[(-1, np.empty(0))] * CREWS for _ in range(BLOCKS)]  # and the step that they are of
+        self.outputs = [[(-1, np.empty(0))] * WARP_GROUPS for _ in range(BLOCKS)]  # and the step that they are of
 
     def workers(self) -> list[Iterator[Ready]]:
-        return [self.crew(rank, crew) for rank in range(BLOCKS) for crew in range(CREWS)]
+        return [self.warp_group(rank, warp_group) for rank in range(BLOCKS) for warp_group in range(WARP_GROUPS)]
 
-    def crew(self, rank: int, crew: int) -> Iterator[Ready]:
-        split, half = self.plan.split, len(self.labels[0]) // CREWS
+    def warp_group(self, rank: int, warp_group: int) -> Iterator[Ready]:
+        split, half = self.plan.split, len(self.labels[0]) // WARP_GROUPS
         group = range(rank // split * split, rank // split * split + split)
-        heads = range(crew * half // CHUNK, (crew + 1) * half // CHUNK)  # blocks that have this crew's images' softmax
+        heads = range(warp_group * half // CHUNK, (warp_group + 1) * half // CHUNK)  # blocks with the group's softmax
         first = rank % split * self.plan.slice_tiles * 16
         features = slice(first, first + self.plan.slice_tiles * 16)
-        own_features = slice(first + crew * self.plan.slice_tiles * 8, first + (crew + 1) * self.plan.slice_tiles * 8)
-        mine, regions, biases = slice(crew * half, (crew + 1) * half), self.regions[rank], self.biases[rank]
+        first_own, count = first + warp_group * self.plan.slice_tiles * 8, self.plan.slice_tiles * 8
+        own_features = slice(first_own, first_own + count)
+        mine, regions, biases = slice(warp_group * half, (warp_group + 1) * half), self.regions[rank], self.biases[rank]
         own = self.own(0, rank)
         of_group = np.concatenate([self.own(0, member) for member in group])
 
@@ -60,19 +61,19 @@ class Crews(Cluster):
                 yield lambda step=step: min(self.told) >= step  # type: ignore[misc]
             for owner in group:
                 weights = in_halves(self.weights[0][features, self.own(0, owner)], WEIGHT_SCALE)
-                self.send(rank, owner, PARTS + crew, parts, (batch[mine, features] @ weights).astype(np.float32))
+                self.send(rank, owner, PARTS + warp_group, parts, (batch[mine, features] @ weights).astype(np.float32))
             yield lambda: True
-            if crew == 0 and step > 0:
+            if warp_group == 0 and step > 0:
                 self.update_classes(rank, step - 1)
-            region = regions[PARTS + crew]
+            region = regions[PARTS + warp_group]
             yield region.holds(parts, split)
-            if crew == 1 and self.waits_for_update:
+            if warp_group == 1 and self.waits_for_update:
                 yield lambda step=step: self.updated[rank] >= step - 1  # type: ignore[misc]
             received = region.read(parts, split)
             region.is_read = True
             output = np.maximum(sum(received[1:], received[0]) + biases[0][own], np.float32(0))
             output = in_halves(output, OUTPUT_SCALE)
-            self.outputs[rank][crew] = (step, output)
+            self.outputs[rank][warp_group] = (step, output)
             part = (output @ in_halves(self.weights[1][own], WEIGHT_SCALE)).astype(np.float32)
             for i, head in enumerate(heads):
                 self.send(rank, head, LOGITS, (step, "logits"), part[i * CHUNK : (i + 1) * CHUNK])
@@ -83,35 +84,35 @@ class Crews(Cluster):
                 regions[LOGITS].is_read = True
                 shared = self.softmax(sum(logits[1:], logits[0]) + biases[1], labels[rank * CHUNK :][:CHUNK])
                 for reader in range(BLOCKS):
-                    self.send(rank, reader, DLOGITS + crew, dlogits, in_halves(shared, GRADIENT_SCALE))
-            yield regions[DLOGITS + crew].holds(dlogits, len(heads))
-            doutput = np.vstack(regions[DLOGITS + crew].read(dlogits, len(heads)))
+                    self.send(rank, reader, DLOGITS + warp_group, dlogits, in_halves(shared, GRADIENT_SCALE))
+            yield regions[DLOGITS + warp_group].holds(dlogits, len(heads))
+            doutput = np.vstack(regions[DLOGITS + warp_group].read(dlogits, len(heads)))
             doutputs = (doutput @ in_halves(self.weights[1][own], WEIGHT_SCALE).T).astype(np.float32)
             doutputs = in_halves(np.where(output > 0, doutputs, np.float32(0)), GRADIENT_SCALE)
             for reader in group:
-                self.send(rank, reader, PARTS + crew, below, doutputs)
-            self.back[rank][crew] = step
+                self.send(rank, reader, PARTS + warp_group, below, doutputs)
+            self.back[rank][warp_group] = step
 
             def is_back(other: int, step: int = step) -> Ready:
                 return lambda: self.back[rank][other] >= step
 
-            if crew == 1:
+            if warp_group == 1:
                 yield is_back(0)
             yield regions[PARTS].holds(below, split)
             update = self.product(regions[PARTS], below, batch[:half, own_features])
-            if crew == 0:
+            if warp_group == 0:
                 yield is_back(1)
             yield regions[PARTS + 1].holds(below, split)
             update = update + self.product(regions[PARTS + 1], below, batch[half:, own_features])
             self.weights[0][own_features, of_group] -= self.rate * update
-            if crew == 0:
-                total = sum(regions[PARTS + i].received[0, rank].sum(axis=0) for i in range(CREWS))
+            if warp_group == 0:
+                total = sum(regions[PARTS + i].received[0, rank].sum(axis=0) for i in range(WARP_GROUPS))
                 biases[0][own] -= self.rate * np.float32(total)
-            self.done[rank][crew] = step
+            self.done[rank][warp_group] = step
             yield lambda step=step: min(self.done[rank]) >= step  # type: ignore[misc]
-            regions[PARTS + crew].is_read = True
-            self.told[rank * CREWS + crew] += 1
-        if crew == 0:
+            regions[PARTS + warp_group].is_read = True
+            self.told[rank * WARP_GROUPS + warp_group] += 1
+        if warp_group == 0:
             yield lambda: min(self.done[rank]) == len(self.labels) - 1
             self.update_classes(rank, len(self.labels) - 1)
 
@@ -120,9 +121,9 @@ class Crews(Cluster):
         regions, own = self.regions[rank], self.own(0, rank)
         assert all(of == step for of, _ in self.outputs[rank]), f"outputs of step {step} are overwritten"
         whole = []
-        for crew in range(CREWS):
-            whole += regions[DLOGITS + crew].read((step, "dlogits"), len(regions[DLOGITS + crew].received))
-            regions[DLOGITS + crew].is_read = True
+        for warp_group in range(WARP_GROUPS):
+            whole += regions[DLOGITS + warp_group].read((step, "dlogits"), len(regions[DLOGITS + warp_group].received))
+            regions[DLOGITS + warp_group].is_read = True
         dlogits, outputs = np.vstack(whole), np.vstack([output for _, output in self.outputs[rank]])
         self.weights[1][own] -= self.rate * (outputs.T @ dlogits).astype(np.float32)
         self.biases[rank][1] -= self.rate * dlogits.sum(axis=0).astype(np.float32)

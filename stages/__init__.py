@@ -19,13 +19,15 @@ A rung takes one of ours by its id and changes one part, a subclass of the part'
     STAGE = rung("cublas").climb("my-gemm", "My GEMM", gemm=MyGemm)
 
 A part is made from a `Setup`, and computes with `Array`s. `TorchTrainer` and `TorchSetup` are the shared part of our
-PyTorch references. Importing this module imports no GPU library.
+PyTorch references. A trainer or part that finds its GPU unfit raises `MisfitError`, and the stage is skipped. Importing
+this module imports no GPU library.
 """
 
 from __future__ import annotations
 
 from common.cuda.epilogue import Fusion
 from common.data.dataset import Split
+from common.errors import MisfitError
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, WaitingTrainer
 from common.vocabulary import Group, Precision
@@ -61,6 +63,7 @@ __all__ = [
     "Launch",
     "Memory",
     "Metrics",
+    "MisfitError",
     "Params",
     "Part",
     "Precision",

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from common.data.dataset import Split
+from common.errors import MisfitError
 from common.problem import Params, Problem
 from ladder.profile import cupti
 from ladder.profile.trace import Kernel, Trace, Window
@@ -62,6 +63,10 @@ def _run_out_of_memory(problem: Problem, train: Split) -> NumpyTrainer:
 
 def _raise(problem: Problem, train: Split) -> NumpyTrainer:
     raise RuntimeError("the kernel said no\nand more")
+
+
+def _does_not_fit(problem: Problem, train: Split) -> NumpyTrainer:
+    raise MisfitError("This GPU cannot run a cluster of 16 blocks. Closest rung here: `persistent-grid`.")
 
 
 class _Prints(NumpyTrainer):
@@ -136,6 +141,7 @@ DISK_FULL = _stage("disk-full", _fill_the_disk)
 LEAVES = _stage("leaves", _leave)
 OUT_OF_MEMORY = _stage("out-of-memory", _run_out_of_memory)
 RAISES = _stage("raises", _raise)
+MISFIT = _stage("misfit", _does_not_fit)
 PRINTS = _stage("prints", _Prints)
 SHAPES = _stage("shapes", _WrongShapes)
 SLOW = _stage("slow", _Slow)

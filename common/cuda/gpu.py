@@ -18,6 +18,7 @@ from common.cuda import dependent_launch
 from common.cuda.autotune import Trials, sweep
 from common.cuda.compile import Macros, cached_cubin, source_key
 from common.cuda.step_memory import StepAllocator, Tensor
+from common.errors import MisfitError
 
 Grid = int | tuple[int, ...]
 
@@ -62,9 +63,14 @@ class Kernel:
         return Kernel(self._code, self._gpu, **self._shape, programmatic_stream_serialization=True)
 
     def clusters_at_once(self, block: Grid) -> int:
-        """Number of its clusters, with `block` threads a block, that fit on the GPU at once."""
+        """Number of its clusters, with `block` threads a block, that fit on the GPU at once; 0 if none does."""
         config = LaunchConfig(grid=1, block=block, **self._shape)
-        return int(self._code.occupancy.max_active_clusters(config, stream=self._gpu.launch_stream))
+        try:
+            return int(self._code.occupancy.max_active_clusters(config, stream=self._gpu.launch_stream))
+        except Exception as error:
+            if "CUDA_ERROR_INVALID_CLUSTER_SIZE" in str(error):  # the type is private to cuda.core
+                return 0
+            raise
 
 
 class Gpu:
@@ -135,8 +141,8 @@ class Gpu:
     ) -> Kernel:
         """The named kernel of a `.cu` file, compiled with macros for this GPU or loaded from the disk cache.
 
-        `cluster` is the number of blocks of a cluster, `shared_bytes` each block's dynamic shared memory; ValueError if
-        the GPU refuses either. With `cooperative`, all blocks of a launch run at once.
+        `cluster` is the number of blocks of a cluster, `shared_bytes` each block's dynamic shared memory; MisfitError
+        if the GPU refuses either. With `cooperative`, all blocks of a launch run at once.
         """
         program = self._programs.get((source, macros))
         if program is None:
@@ -164,7 +170,7 @@ class Gpu:
     def _ask_for(self, code: Any, attribute: Any, value: int, what: str) -> None:
         (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))
         if status != driver.CUresult.CUDA_SUCCESS:
-            raise ValueError(f"{what}: refused by this GPU ({status.name})")
+            raise MisfitError(f"This GPU refuses {what} ({status.name}).")
 
     def trials(self, subject: str) -> Trials:
         """Trials of candidates on this GPU, with choices stored under this subject."""

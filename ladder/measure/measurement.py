@@ -20,6 +20,7 @@ from common.cuda import clock as cuda_clock
 from common.cuda.clock import EventPair, fence
 from common.cuda.driver import multiprocessor
 from common.data.dataset import Dataset, Split
+from common.errors import MisfitError
 from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import Trainer, ValidatingTrainer, wait_of
 from ladder.machine.cpu_speed import CpuSpeedProbe
@@ -65,10 +66,6 @@ from ladder.records.profile import FirstCalls, Profile
 from ladder.records.run import Curve, GpuState, HostState, Process
 from stages.engine.stage import Stage
 from stages.registry import load_entry
-
-
-class CannotValidateError(Exception):
-    """The run asks for validation, and the stage's trainer has no `validate`."""
 
 
 class Measurement:
@@ -301,12 +298,12 @@ class Laps:
 def prepared_validation(trainer: Trainer, problem: Problem, test: Split) -> Validation | None:
     """The trainer's validation, prepared for these images; None, and nothing prepared, if the run asks for none.
 
-    Raises CannotValidateError.
+    Raises MisfitError if the trainer cannot validate.
     """
     if not problem.validate_every:
         return None
     if not isinstance(trainer, ValidatingTrainer):
-        raise CannotValidateError(
+        raise MisfitError(
             f"its trainer has no validate(), which --validate-every {problem.validate_every} asks for; leave that out"
         )
     trainer.prepare_validation(test)

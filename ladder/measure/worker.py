@@ -18,11 +18,12 @@ import msgspec
 from common.cuda import nvtx
 from common.cuda.clock import fence
 from common.data.dataset import Dataset
+from common.errors import MisfitError
 from common.problem import initial_params
 from common.process_group import die_with_parent
 from common.trainer import wait_of
 from ladder.machine.environment import import_packages
-from ladder.measure.measurement import CannotValidateError, Measurement, prepared_validation
+from ladder.measure.measurement import Measurement, prepared_validation
 from ladder.measure.profiled import Profiled, sample_of
 from ladder.measure.protocol import COLD_RUN, JOB, Job, JobResult, one_line, run_number, write_result
 from stages.engine.stage import Stage
@@ -40,7 +41,7 @@ def main(folder: Path) -> int:
             result = run_under_nsys(job)
         else:
             result = measure(job, folder)
-    except CannotValidateError as error:
+    except MisfitError as error:
         result = JobResult(misfit=str(error))
     except Exception as error:  # the stage's own error is the reason in its row
         traceback.print_exc()

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from common.errors import MisfitError
 from common.problem import Problem
+from stages.engine.misfit import require_cluster
 from stages.engine.parts import float32, int32
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 
@@ -22,7 +24,8 @@ BLOCKS, WARPS, LANES = 16, 16, 32  # mlp_plan.cuh
 THREADS = LANES * WARPS
 SPLITS = (1, 2, 4, 8, 16)
 MOST_LAYERS = 5
-MOST_SHARED_BYTES = 227 * 1024 - 512  # of a block on sm_90, without the kernel's static memory
+MOST_SHARED_BYTES = 227 * 1024  # of a block, on the GPUs that have most
+STATIC_BYTES = 512  # room for the kernel's own static memory
 MOST_IMAGES, MOST_CLASSES = 128, 16  # eight images a block in the softmax; two chunks of classes
 EDGE, CHUNK = 16, 8
 TILE_BYTES = EDGE * EDGE * 2  # of pixels
@@ -32,14 +35,16 @@ EXACT, ROUNDED = 2, 1
 
 
 class ClusterMlp:
-    """An epoch of a network with hidden layers by one cluster; the problem must fit."""
+    """An epoch of a network with hidden layers by one cluster; MisfitError if no plan fits this GPU."""
 
     def __init__(self, setup: Setup, halves: int = EXACT) -> None:
         problem, tensors = setup.problem, setup.tensors
-        plan = plan_for(problem, halves)
-        assert plan is not None
+        plan = plan_for(problem, halves, setup.device.block_shared_bytes)
+        if plan is None:
+            raise MisfitError(_too_large(problem, setup.device.block_shared_bytes))
         macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
         self._train = setup.kernel("cluster/cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, macros=macros)
+        require_cluster(self._train, THREADS, BLOCKS)
         images = matrices(setup.device, [images for images, _ in tensors.batches], plan.tiles)
         labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
         for own, (_, batch) in zip(labels, tensors.batches, strict=True):
@@ -152,9 +157,10 @@ class Plan:
         }
 
 
-def plan_for(problem: Problem, halves: int = EXACT) -> Plan | None:
-    """The best plan that fits the cluster; None if none does."""
-    return next((plan for plan in plans(problem, halves) if plan.shared_bytes <= MOST_SHARED_BYTES), None)
+def plan_for(problem: Problem, halves: int = EXACT, shared_bytes: int = MOST_SHARED_BYTES) -> Plan | None:
+    """The best plan that fits a cluster whose blocks have so much shared memory; None if none does."""
+    most = shared_bytes - STATIC_BYTES
+    return next((plan for plan in plans(problem, halves) if plan.shared_bytes <= most), None)
 
 
 def plans(problem: Problem, halves: int = EXACT) -> Iterator[Plan]:
@@ -175,19 +181,27 @@ def plans(problem: Problem, halves: int = EXACT) -> Iterator[Plan]:
 
 
 def misfit(problem: Problem, steps: int, halves: int = EXACT) -> str:
-    """Why a problem with hidden layers does not fit the cluster, as a sentence; empty if it fits."""
-    hidden = ",".join(map(str, problem.hidden))
+    """Why a problem with hidden layers fits no GPU's cluster, as a sentence; empty if it fits one."""
     if len(problem.layers) > MOST_LAYERS:
-        return f"{len(problem.hidden)} hidden layers ({hidden}) exceed the limit of {MOST_LAYERS - 1}."
+        return f"{len(problem.hidden)} hidden layers ({_hidden(problem)}) exceed the limit of {MOST_LAYERS - 1}."
     if problem.batch_size > MOST_IMAGES:
         return f"Batch size {problem.batch_size} exceeds the limit of {MOST_IMAGES}."
     if problem.classes > MOST_CLASSES:
         return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
     plan = plan_for(problem, halves)
     if plan is None:
-        return f"Hidden layers {hidden} at batch size {problem.batch_size} do not fit {BLOCKS} multiprocessors."
+        return _too_large(problem, MOST_SHARED_BYTES)
     most = steps * plan.tiles * plan.pairs * EDGE * EDGE
     return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if most > MOST_ELEMENTS else ""
+
+
+def _too_large(problem: Problem, shared_bytes: int) -> str:
+    layers = f"Hidden layers {_hidden(problem)} at batch size {problem.batch_size}"
+    return f"{layers} do not fit {BLOCKS} multiprocessors with {shared_bytes >> 10} KiB of shared memory each."
+
+
+def _hidden(problem: Problem) -> str:
+    return ",".join(map(str, problem.hidden))
 
 
 def matrices(device: Device, batches: Sequence[Array], tiles: int) -> Array:

@@ -29,8 +29,10 @@ from typing import ClassVar
 import numpy as np
 
 from common.cost import Exchanges
+from common.errors import MisfitError
 from common.problem import Problem
 from stages.classic import r6_cuda_graph
+from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Launch, Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
@@ -43,19 +45,21 @@ LANES = 32
 MOST_IMAGES = 128  # of a batch: eight a block
 MOST_FEATURES = 1024  # including the bias: 64 a block
 MOST_CLASSES = 16
+CLOSEST = "persistent-grid"  # the rung for other problems and GPUs
 
 
 class ClusterEpoch(Launch):
-    """An epoch by one cluster of blocks; ValueError for a problem that does not fit."""
+    """An epoch by one cluster of blocks; MisfitError for a problem or a GPU that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    rung: ClassVar[str] = "persistent-cluster"  # prefix of error messages
     halves: ClassVar[int] = cluster_plan.EXACT  # float16 summands of a factor in networks with hidden layers
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
-            raise ValueError(f"{self.rung}: {reason}")
-        self._train = cluster_plan.ClusterMlp(setup, self.halves) if setup.problem.hidden else ClusterRegression(setup)
+            raise MisfitError(reason)
+        with closest_rung(CLOSEST):
+            hidden = setup.problem.hidden
+            self._train = cluster_plan.ClusterMlp(setup, self.halves) if hidden else ClusterRegression(setup)
 
     @classmethod
     def for_validation(cls) -> type[Launch]:
@@ -66,15 +70,16 @@ class ClusterEpoch(Launch):
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
         reason = cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else _misfit(problem, steps)
-        return f"{reason} Closest rung here: `persistent-grid`." if reason else ""
+        return f"{reason} Closest rung here: `{CLOSEST}`." if reason else ""
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
-        """Dependent cluster hops of a step, the same on every GPU.
+        """Dependent cluster hops of a step.
 
         Softmax regression exchanges twice in a step but works one step ahead, so a step waits for one exchange.
         """
-        plan = cluster_plan.plan_for(problem, cls.halves) if problem.hidden else None
+        shared_bytes = block_shared_bytes or cluster_plan.MOST_SHARED_BYTES  # 0: older records lack it
+        plan = cluster_plan.plan_for(problem, cls.halves, shared_bytes) if problem.hidden else None
         return Exchanges(cluster_hops=plan.hops if plan else 1)
 
     def __call__(self, with_metrics: bool) -> None:
@@ -83,7 +88,7 @@ class ClusterEpoch(Launch):
 
 
 class ClusterRegression:
-    """An epoch of softmax regression by one cluster."""
+    """An epoch of softmax regression by one cluster; MisfitError for a GPU that does not fit."""
 
     def __init__(self, setup: Setup) -> None:
         problem, tensors = setup.problem, setup.tensors
@@ -91,10 +96,12 @@ class ClusterRegression:
         self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals)
         self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
         self._learning_rate = float32(problem.learning_rate)
+        require_shared_bytes(setup.device, SHARED_BYTES)
         self._train = setup.kernel("cluster/persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
         self._multiply_neighbours = setup.kernel("cluster/neighbour_grams.cu", "neighbour_grams", BLOCKS, GRAM_BYTES)
+        require_cluster(self._train, THREADS, BLOCKS)
         # Products of neighbouring batches run beside the training if the GPU has room for both, else before it.
-        self._device, self._others = setup.device, self._multiply_neighbours.clusters_at_once(GRAM_THREADS) - 1
+        self._device, self._others = setup.device, require_cluster(self._multiply_neighbours, GRAM_THREADS, BLOCKS) - 1
         self._images = fragments(setup.device, [images for images, _ in tensors.batches])
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):

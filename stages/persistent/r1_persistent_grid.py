@@ -30,8 +30,10 @@ from typing import ClassVar
 import numpy as np
 
 from common.cost import Exchanges
+from common.errors import MisfitError
 from common.problem import Problem
 from stages.classic import r6_cuda_graph
+from stages.engine.misfit import closest_rung
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Launch, Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
@@ -41,26 +43,26 @@ SMALLEST_SHARED_BYTES = 64 << 10  # a block's maximum on the smallest GPU, sm_75
 
 
 class GridEpoch(Launch):
-    """An epoch by one cooperative launch; ValueError for a problem that does not fit."""
+    """An epoch by one cooperative launch; MisfitError for a problem that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
-    rung: ClassVar[str] = "persistent-grid"
     parts: ClassVar[int] = ALL_PARTS  # bfloat16 parts of a factor
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors, device = setup.tensors, setup.device
         if reason := self.misfit(setup.problem, len(tensors.batches)):
-            raise ValueError(f"{self.rung}: {reason}")
+            raise MisfitError(reason)
         self._blocks = device.multiprocessors
-        plan = plan_for(setup, self.parts)
         self._zero = device.zero
-        self._train = setup.kernel(
-            "grid/persistent_grid.cu",
-            "persistent_grid",
-            cooperative=True,
-            shared_bytes=plan.shared_bytes,
-            macros=plan.macros,
-        )
+        with closest_rung(r6_cuda_graph.STAGE.name):
+            plan = plan_for(setup, self.parts)
+            self._train = setup.kernel(
+                "grid/persistent_grid.cu",
+                "persistent_grid",
+                cooperative=True,
+                shared_bytes=plan.shared_bytes,
+                macros=plan.macros,
+            )
         images = slices_of(device, [pixels for pixels, _ in tensors.batches], plan)
         labels = device.empty((plan.steps, plan.sizes.batch), np.int32)
         for own, (_, others) in zip(labels, tensors.batches, strict=True):
@@ -97,18 +99,20 @@ class GridEpoch(Launch):
 
 
 def plan_for(setup: Setup, parts: int) -> GridPlan:
-    """The plan for the set-up's problem on its device."""
-    parameters = setup.tensors.parameters
+    """The plan for the set-up's problem on its device; MisfitError if none fits."""
+    parameters, device = setup.tensors.parameters, setup.device
     plan = make_plan(
         setup.problem,
         len(setup.tensors.batches),
         parameters.weight_begins,
         parameters.bias_begins,
-        setup.device.multiprocessors,
-        setup.device.block_shared_bytes,
+        device.multiprocessors,
+        device.block_shared_bytes,
         parts,
     )
-    assert plan is not None, "misfit() accepted the smallest GPU"
+    if plan is None:
+        blocks = f"{device.multiprocessors} blocks with {device.block_shared_bytes >> 10} KiB of shared memory each"
+        raise MisfitError(f"No division of the network fits {blocks}.")
     return plan
 
 

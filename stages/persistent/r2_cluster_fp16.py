@@ -29,7 +29,6 @@ class Float16Cluster(ClusterEpoch):
     """An epoch by one cluster of blocks in float16, for networks with hidden layers."""
 
     precision: ClassVar[Precision] = "float16"
-    rung: ClassVar[str] = "cluster-fp16"
     halves: ClassVar[int] = cluster_plan.ROUNDED
 
     @classmethod

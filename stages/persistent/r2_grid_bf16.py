@@ -29,7 +29,6 @@ class BFloat16GridEpoch(GridEpoch):
 
     precision: ClassVar[Precision] = "bfloat16"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_80")
-    rung: ClassVar[str] = "grid-bf16"
     parts: ClassVar[int] = 1
 
 

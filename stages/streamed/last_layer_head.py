@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.errors import MisfitError
 from common.problem import Problem
+from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
 from stages.fusion.r1_fused_head import FusedHead
 
 BLOCKS, THREADS, MOST_CLASSES = 16, 512, 32  # last_layer.cu
-MOST_BYTES = 224 * 1024  # of shared memory a block
+MOST_BYTES = 224 * 1024  # of shared memory a block, on any GPU
 
 
 class LastLayerHead(Head):
@@ -19,17 +21,19 @@ class LastLayerHead(Head):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     includes_last_layer: ClassVar[bool] = True
-    rung: ClassVar[str]  # prefix of error messages
     below: ClassVar[str]  # the closest rung for any network
 
     def __init__(self, setup: Setup) -> None:
         problem, tensors = setup.problem, setup.tensors
         if reason := self.misfit(problem, len(tensors.batches)):
-            raise ValueError(f"{self.rung}: {reason}")
+            raise MisfitError(reason)
         macros = (("CLASSES", str(problem.classes)),)
-        self._kernel = setup.kernel(
-            "streamed/last_layer.cu", "last_layer", BLOCKS, shared_bytes(problem), macros=macros
-        )
+        with closest_rung(self.below):
+            require_shared_bytes(setup.device, shared_bytes(problem))
+            self._kernel = setup.kernel(
+                "streamed/last_layer.cu", "last_layer", BLOCKS, shared_bytes(problem), macros=macros
+            )
+            require_cluster(self._kernel, THREADS, BLOCKS)
         self._read = (tensors.outputs[-2], tensors.weights[-1], tensors.biases[-1])
         self._written = (tensors.doutputs[-2], tensors.totals)
         self._sizes = (int32(problem.batch_size), int32(problem.layers[-1].fan_in))

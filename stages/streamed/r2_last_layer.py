@@ -29,7 +29,6 @@ from stages.streamed.last_layer_head import LastLayerHead
 class ExactLastLayer(LastLayerHead):
     """The last layer below exact products."""
 
-    rung: ClassVar[str] = "last-layer"
     below: ClassVar[str] = "streamed"
 
 

@@ -21,7 +21,6 @@ from stages.streamed.last_layer_head import LastLayerHead
 class BFloat16LastLayer(LastLayerHead):
     """The last layer below products in bfloat16."""
 
-    rung: ClassVar[str] = "last-layer-bf16"
     below: ClassVar[str] = "streamed-bf16"
 
 

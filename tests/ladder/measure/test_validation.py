@@ -54,6 +54,12 @@ def test_only_a_stage_that_cannot_validate_is_skipped(tmp_path: Path) -> None:
     assert cannot_validate.reason == "its trainer has no validate(), which --validate-every 2 asks for; leave that out"
 
 
+def test_a_stage_that_finds_its_gpu_unfit_is_skipped_in_one_line(tmp_path: Path) -> None:
+    (stage,) = stages(tmp_path, "tests.planted:MISFIT")
+    told = "This GPU cannot run a cluster of 16 blocks. Closest rung here: `persistent-grid`."
+    assert (stage.status, stage.reason) == ("skipped", told)
+
+
 @pytest.mark.parametrize("every", [-1, 3])
 def test_an_interval_longer_than_the_run_is_refused(every: int) -> None:
     with pytest.raises(UsageError, match=f"validate every {every}: must be from 1 to the 2 epochs of a run, or 0"):

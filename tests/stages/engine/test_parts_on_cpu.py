@@ -116,7 +116,9 @@ class ShimDevice(HostDevice):
     def kernel(
         self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, **how: Any
     ) -> Callable[..., None]:
-        return partial(self._launch, name, {**how, "cluster": cluster, "shared_bytes": shared_bytes})
+        kernel = partial(self._launch, name, {**how, "cluster": cluster, "shared_bytes": shared_bytes})
+        kernel.clusters_at_once = lambda threads: 1  # type: ignore[attr-defined]
+        return kernel
 
     def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
         self._shim.launch(name, grid, block, *args, **how)

@@ -1,0 +1,192 @@
+"""On faked GPUs of every architecture, a rung that asks for clusters or shared memory fits or says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.cuda.driver import DeviceInfo
+from common.cuda.epilogue import Fusion
+from common.errors import MisfitError
+from common.problem import Problem
+from ladder.machine.environment import missing
+from stages.engine.recipe import Recipe
+from stages.engine.step import set_up
+from stages.persistent import r1_persistent_cluster, r1_persistent_grid, r2_cluster_fp16, r2_grid_bf16
+from stages.persistent.r1_persistent_cluster import ClusterEpoch
+from stages.persistent.r1_persistent_grid import GridEpoch
+from stages.streamed import r1_streamed, r2_last_layer, r2_last_layer_bf16
+from stages.streamed.last_layer_head import LastLayerHead
+from stages.streamed.r2_last_layer import ExactLastLayer
+from stages.tiles.tile_gemm import ProductSpec, TileGemm
+from tests.ladder import gpus
+from tests.stages.engine.test_step import random_split
+from tests.stages.numpy_parts import RECIPE, HostDevice
+
+SOFTMAX = Problem(inputs=784, classes=10, batch_size=128)
+HIDDEN = Problem(inputs=784, classes=10, hidden=(256,), batch_size=128)
+
+
+@dataclass
+class FakeGpu(HostDevice):
+    """Properties of a GPU, and kernels that load if the GPU allows their shape; none runs."""
+
+    capability: tuple[int, int]
+    block_shared_bytes: int  # opt-in maximum, from the CUDA programming guide
+    multiprocessors: int
+    clusters: int | None = None  # of 16 blocks, at once; None if the GPU refuses the size
+    l2_bytes: int = 48 << 20
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.has_clusters = self.capability >= (9, 0)
+
+    def zero(self, array: Any) -> None:
+        pass
+
+    def kernel(
+        self, source: Path, name: str, cluster: int | None = None, shared_bytes: int = 0, **how: Any
+    ) -> Callable[..., None]:
+        assert shared_bytes <= self.block_shared_bytes, "to be seen before it is asked for"
+        if (cluster or 1) > 8 and self.clusters is None:
+            raise MisfitError("This GPU refuses clusters of 16 blocks (CUDA_ERROR_INVALID_VALUE).")
+
+        def launch(*arguments: Any) -> None:
+            raise AssertionError("nothing is launched while a part is made")
+
+        launch.clusters_at_once = lambda threads: self.clusters  # type: ignore[attr-defined]
+        return launch
+
+
+KIB = 1 << 10
+SM_75 = FakeGpu((7, 5), 64 * KIB, 40)
+SM_80 = FakeGpu((8, 0), 163 * KIB, 108)
+SM_86 = FakeGpu((8, 6), 99 * KIB, 84)
+SM_89 = FakeGpu((8, 9), 99 * KIB, 128)
+SM_90 = FakeGpu((9, 0), 227 * KIB, 132, clusters=6)
+SM_90_ONE = FakeGpu((9, 0), 227 * KIB, 26, clusters=1)
+SM_90_NONE = FakeGpu((9, 0), 227 * KIB, 16, clusters=0)
+SM_100 = FakeGpu((10, 0), 227 * KIB, 148, clusters=7)
+SM_120 = FakeGpu((12, 0), 99 * KIB, 170)
+
+NO_CLUSTER = "This GPU cannot run a cluster of 16 blocks."
+REFUSED = "This GPU refuses clusters of 16 blocks (CUDA_ERROR_INVALID_VALUE)."
+GRID = "Closest rung here: `persistent-grid`."
+
+
+def make(part: Any, gpu: FakeGpu, problem: Problem, recipe: Recipe = RECIPE) -> Any:
+    """The part, made for this GPU."""
+    setup = set_up(recipe, problem, random_split(2 * problem.batch_size, problem.inputs, problem.classes), gpu)
+    return part(setup) if issubclass(part, LastLayerHead) else part(setup, None, None)
+
+
+@pytest.mark.parametrize("gpu", [SM_75, SM_80, SM_86, SM_89], ids=lambda gpu: f"sm_{gpu.capability}")
+def test_clusters_need_a_newer_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, DeviceInfo("a GPU", gpu.capability, 8 << 30, "0000:01:00.0"))
+    for module in (r1_persistent_cluster, r2_cluster_fp16, r2_last_layer, r2_last_layer_bf16):
+        assert "sm_90" in module.STAGE.needs
+    told = missing(("sm_90",))
+    assert told is not None
+    assert told.startswith("needs sm_90 or newer, this GPU is ")
+
+
+@pytest.mark.parametrize("problem", [SOFTMAX, HIDDEN], ids=["softmax", "hidden"])
+@pytest.mark.parametrize("gpu", [SM_90, SM_90_ONE, SM_100], ids=["sm_90", "sm_90 one", "sm_100"])
+def test_a_cluster_is_made_where_one_fits(gpu: FakeGpu, problem: Problem) -> None:
+    assert make(ClusterEpoch, gpu, problem) is not None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "problem", "reason"),
+    [
+        (SM_90_NONE, SOFTMAX, NO_CLUSTER),
+        (SM_90_NONE, HIDDEN, NO_CLUSTER),
+        (SM_120, SOFTMAX, "Needs 217,088 bytes of shared memory a block; this GPU has 101,376."),
+        (
+            SM_120,
+            HIDDEN,
+            "Hidden layers 256 at batch size 128 do not fit 16 multiprocessors with 99 KiB of shared memory each.",
+        ),
+        (SM_120, Problem(inputs=16, classes=10, hidden=(16,), batch_size=16), REFUSED),
+    ],
+    ids=["no cluster", "no cluster, hidden", "little memory", "little memory, hidden", "refused"],
+)
+def test_without_a_cluster_the_stage_is_skipped_with_the_reason(gpu: FakeGpu, problem: Problem, reason: str) -> None:
+    with pytest.raises(MisfitError) as told:
+        make(ClusterEpoch, gpu, problem)
+    assert str(told.value) == f"{reason} {GRID}"
+
+
+def test_products_run_before_the_training_where_one_cluster_fits() -> None:
+    beside = {gpu.clusters: make(ClusterEpoch, gpu, SOFTMAX)._train._others for gpu in (SM_90, SM_90_ONE)}
+    assert beside == {6: 5, 1: 0}
+
+
+def test_a_problem_that_fits_no_gpu_is_refused_before_the_gpu_is_asked() -> None:
+    with pytest.raises(MisfitError, match=r"Hidden layers 1024 .* 227 KiB of shared memory each\. Closest rung here"):
+        make(ClusterEpoch, SM_90, Problem(inputs=784, classes=10, hidden=(1024,), batch_size=128))
+
+
+@pytest.mark.parametrize("gpu", [SM_75, SM_80, SM_86, SM_89, SM_90, SM_90_NONE, SM_100, SM_120], ids=str)
+@pytest.mark.parametrize("module", [r1_persistent_grid, r2_grid_bf16], ids=lambda module: module.STAGE.name)
+def test_the_grid_fits_every_gpu(module: Any, gpu: FakeGpu) -> None:
+    for problem in (SOFTMAX, HIDDEN):
+        make(module.STAGE.recipe.launch, gpu, problem)
+
+
+def test_a_division_that_fits_no_gpu_is_refused() -> None:
+    with pytest.raises(MisfitError, match=r"^A row of 50,000 and 10 units .*`cuda-graph`\.$"):
+        make(GridEpoch, SM_90, Problem(inputs=4, classes=10, hidden=(50_000,), batch_size=2))
+    tiny = FakeGpu((9, 0), 4 * KIB, 132)
+    with pytest.raises(MisfitError, match=r"^No division .* 132 blocks with 4 KiB .*`cuda-graph`\.$"):
+        make(GridEpoch, tiny, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "width", "reason"),
+    [
+        (SM_90, 4096, ""),
+        (SM_90_ONE, 4096, ""),
+        (SM_100, 4096, ""),
+        (SM_90_NONE, 4096, NO_CLUSTER),
+        (SM_120, 8192, "Needs 132,352 bytes of shared memory a block; this GPU has 101,376."),
+        (SM_120, 256, REFUSED),
+    ],
+    ids=str,
+)
+def test_the_last_layer_s_cluster(gpu: FakeGpu, width: int, reason: str) -> None:
+    problem = Problem(inputs=16, classes=10, hidden=(width,), batch_size=32)
+    if not reason:
+        assert make(ExactLastLayer, gpu, problem) is not None
+        return
+    with pytest.raises(MisfitError) as told:
+        make(ExactLastLayer, gpu, problem)
+    assert str(told.value) == f"{reason} Closest rung here: `streamed`."
+
+
+@pytest.mark.parametrize(
+    ("gpu", "forward", "back"),
+    [(SM_75, False, []), (SM_86, False, [1]), (SM_80, True, [1, 2]), (SM_90, True, [1, 2]), (SM_120, False, [1])],
+    ids=str,
+)
+def test_streamed_kernels_are_candidates_only_where_their_memory_fits(
+    gpu: FakeGpu, forward: bool, back: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TileGemm, "__init__", lambda self, setup: setattr(self, "_made", ""))
+    monkeypatch.setattr(FakeGpu, "trials", lambda self, subject: None, raising=False)
+    problem = Problem(inputs=64, classes=10, hidden=(64,), batch_size=32)
+    gemm = make_gemm(gpu, problem)
+    images, weights = np.empty((32, 64), np.float32), np.empty((64, 64), np.float32)
+    spec = ProductSpec(False, False, 1.0, 0.0, Fusion("bias", bias=weights[0]))
+    assert bool(gemm.forward_candidates(images, weights, spec)) is forward
+    assert sorted({groups for _, groups in gemm._backward_splits(images, 64)}) == back
+
+
+def make_gemm(gpu: FakeGpu, problem: Problem) -> Any:
+    """The streamed gemm, made for this GPU without its library."""
+    return r1_streamed.ExactStreamed(set_up(RECIPE, problem, random_split(64, problem.inputs, 10), gpu))

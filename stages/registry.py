@@ -22,6 +22,7 @@ SOURCES = (
     "stages.references.torch_graph:FLOAT32",
     "stages.references.torch_graph:AMP",
     "stages.references.jax_scan:STAGE",
+    "stages.references.jax_scan_bf16:STAGE",
     "stages.classic.r1_naive:STAGE",
     "stages.classic.r2_async_metrics:STAGE",
     "stages.classic.r3_cublas:STAGE",

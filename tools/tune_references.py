@@ -180,19 +180,15 @@ def variants(family: str) -> Iterator[tuple[str, Build]]:
         yield "no workers, not pinned", torch_build(partial(loader, pin_memory=False))
         yield "4 workers, pinned", torch_build(partial(loader, num_workers=4, persistent_workers=True))
     elif family == "jax-scan":
-        for unroll in (8, 1, 4, 16, 32):
-            yield f"unroll {unroll}", partial(jax_scan.JaxScanTrainer, unroll=unroll)
-        commands = {"xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CONDITIONAL,WHILE"}
-        for unroll in (8, 1):
-            name = f"unroll {unroll}, command buffers"
-            yield name, partial(jax_scan.JaxScanTrainer, unroll=unroll, compiler_options=commands)
+        for name, variant in jax_scan.VARIANTS.items():
+            yield name, partial(jax_scan.JaxScanTrainer, variant=variant)
     elif family == "kernels":
         for amp in (False, True):
             for name, linear in (("sum of products", linear_or_sum), ("linear", matrix_product)):
                 graph = partial(torch_graph.prepare, amp=amp, unroll=1, linear=linear)
                 yield f"{name}{', AMP' * amp}", graph_build(graph)
     elif family == "jax-whole":
-        yield "unrolled whole", partial(jax_scan.JaxScanTrainer, unroll=10**6)
+        yield "unrolled whole", partial(jax_scan.JaxScanTrainer, variant=jax_scan.Variant(10**6))
 
 
 @cache

@@ -4,8 +4,9 @@ Why: `lax.scan` gives the compiler the loop over the steps. The host launches on
 For small networks it is the strongest program that a page of Python can hold.
 
 Change: none; it is a reference, not a rung. Data lie on the device as (steps, B, I). Parameters are donated and so
-updated in place. On a GPU the loop is unrolled. Products are in true float32. Epochs with metrics have a compiled
-function of their own. The host waits once a run, after the last epoch, and where it reads metrics.
+updated in place. On a GPU the loop is unrolled; `choices.json` can name another variant for a network and GPU. Products
+are in true float32. Epochs with metrics have a compiled function of their own. The host waits once a run, after the
+last epoch, and where it reads metrics.
 
 Expect: 13 to 14 us a step for softmax regression on an H200 and 30 with a hidden layer of 256: three or four kernels
 a step, launched by XLA's runtime.
@@ -17,8 +18,9 @@ in batches of 32, 31.5. Why the estimate was too high is not explained.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,12 +31,50 @@ from common.data.dataset import Split
 from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
 from stages.engine.stage import Stage
+from stages.references.choices import choose
 
-UNROLL = {"gpu": 16, "cpu": 1}  # steps; measured with tools/tune_references.py
+LIBRARIES = {"xla_gpu_enable_triton_gemm": False}
+COMMANDS = {"xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CONDITIONAL,WHILE"}
+Product = Callable[[Any, Any], Any]
+"""Inputs (B, I) and weight (I, O), both float32 or narrower, to float32 outputs (B, O)."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to compile the same epoch."""
+
+    unroll: int  # steps
+    options: Mapping[str, Any] = field(default_factory=dict)  # of XLA's compiler
+
+
+DEFAULT = "unroll 16"  # measured with tools/tune_references.py on three small networks
+VARIANTS = {
+    "unroll 16": Variant(16),
+    "unroll 8": Variant(8),
+    "unroll 4": Variant(4),
+    "unroll 1": Variant(1),
+    "unroll 32": Variant(32),
+    "unroll 16, products by libraries": Variant(16, LIBRARIES),
+    "unroll 4, products by libraries": Variant(4, LIBRARIES),
+    "unroll 1, products by libraries": Variant(1, LIBRARIES),
+    "unroll 8, command buffers": Variant(8, COMMANDS),
+    "unroll 1, command buffers": Variant(1, COMMANDS),
+}
+ON_CPU = VARIANTS["unroll 1"]
+
+
+def float32_product(inputs: Any, weight: Any) -> Any:
+    """True float32: no TF32."""
+    import jax
+
+    return jax.numpy.dot(inputs, weight, precision=jax.lax.Precision.HIGHEST)
 
 
 class JaxScanTrainer:
-    """SGD by `jax.grad` inside `jax.lax.scan`; on the CPU if JAX finds no GPU."""
+    """SGD by `jax.grad` inside `jax.lax.scan`; on the CPU if JAX finds no GPU.
+
+    Without a `variant` it takes the one of `choices.json`, or the default. Images are kept in `images`, a JAX type.
+    """
 
     cuda_stream: int | None = None  # XLA does not expose its streams
 
@@ -43,36 +83,48 @@ class JaxScanTrainer:
         problem: Problem,
         train: Split,
         *,
-        unroll: int | None = None,
-        compiler_options: Mapping[str, Any] | None = None,
+        name: str = "jax-scan",
+        product: Product = float32_product,
+        images: str = "float32",
+        variant: Variant | None = None,
     ) -> None:
         jax = self._jax = _imported()
         self._problem = problem
         self.device: Literal["cpu", "gpu"] = "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
         self.detail = "CPU" if self.device == "cpu" else ""
+        if variant is None and self.device == "cpu":
+            variant = ON_CPU
+        elif variant is None:
+            chosen = choose(name, problem, jax.devices()[0].device_kind, VARIANTS) or DEFAULT
+            variant, self.detail = VARIANTS[chosen], chosen if chosen != DEFAULT else ""
         if self.device == "gpu" and jax.config.jax_compilation_cache_dir is None:
             # PyTorch caches compiled code by default; JAX needs a folder.
             jax.config.update("jax_compilation_cache_dir", str(cache_folder("jax")))
 
         batch, self._steps = problem.batch_size, problem.steps(len(train.images))
         seen = train.first(self._steps * batch)
-        self._images = jax.device_put(seen.pixels().reshape(self._steps, batch, problem.inputs))
+        self._image_type = images
+        self._images = self._uploaded(seen.pixels().reshape(self._steps, batch, problem.inputs))
         self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch))
         self.load_params(zero_params(problem))
         epoch = jax.jit(
-            _epoch(problem, unroll or UNROLL[self.device]), static_argnames="with_totals", donate_argnames="layers"
+            _epoch(problem, product, variant.unroll), static_argnames="with_totals", donate_argnames="layers"
         )
 
         def compiled(due: bool) -> Any:
             lowered = epoch.lower(self._layers, self._images, self._labels, with_totals=due)
-            return lowered.compile(compiler_options)
+            return lowered.compile(dict(variant.options))
 
         # In turn: the second compilation reuses XLA's choices for the first.
         self._epochs = {due: compiled(due) for due in (False, True)}
         self._last: EpochMetrics | None = None
-        self._compiler_options = compiler_options
+        self._product, self._options = product, dict(variant.options)
         self._evaluations: list[tuple[Any, Any, Any]] = []
         self._test_images = 0
+
+    def _uploaded(self, pixels: Any) -> Any:
+        """Pixels on the device, in the type of images; bfloat16 holds them exactly."""
+        return self._jax.device_put(pixels.astype(self._jax.numpy.dtype(self._image_type)))
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters."""
@@ -99,14 +151,14 @@ class JaxScanTrainer:
         """Upload the test images; compile one pass over full batches and one over the rest."""
         jax, problem = self._jax, self._problem
         whole = problem.steps(len(test.images)) * problem.batch_size
-        evaluate = jax.jit(_evaluation(problem))
+        evaluate = jax.jit(_evaluation(problem, self._product))
         self._test_images = len(test.images)
         for rows, size in ((slice(whole), problem.batch_size), (slice(whole, None), len(test.images) - whole)):
             part = Split(test.images[rows], test.labels[rows])
             if len(part.images):
-                images = jax.device_put(part.pixels().reshape(-1, size, problem.inputs))
+                images = self._uploaded(part.pixels().reshape(-1, size, problem.inputs))
                 labels = jax.device_put(part.labels.astype(np.int32).reshape(-1, size))
-                compiled = evaluate.lower(self._layers, images, labels).compile(self._compiler_options)
+                compiled = evaluate.lower(self._layers, images, labels).compile(self._options)
                 self._evaluations.append((compiled, images, labels))
 
     def validate(self) -> EpochMetrics:
@@ -130,27 +182,26 @@ class JaxScanTrainer:
         del self._epochs, self._evaluations, self._images, self._labels, self._layers
 
 
-def _losses_and_logits(problem: Problem, layers: Any, images: Any, labels: Any) -> Any:
+def _losses_and_logits(problem: Problem, product: Product, layers: Any, images: Any, labels: Any) -> Any:
     """Losses (B,) and logits (B, C) of images (B, I) and labels (B,)."""
     import jax
-    import jax.numpy as jnp
 
     outputs = images
     for index, (weight, bias) in enumerate(layers):
         inputs = jax.nn.relu(outputs) if index else outputs
-        outputs = jnp.dot(inputs, weight, precision=jax.lax.Precision.HIGHEST) + bias  # no TF32
+        outputs = product(inputs, weight) + bias
     wanted = jax.nn.one_hot(labels, problem.classes)
     return -(wanted * jax.nn.log_softmax(outputs)).sum(axis=1), outputs
 
 
-def _evaluation(problem: Problem) -> Any:
+def _evaluation(problem: Problem, product: Product) -> Any:
     """Function from layers [(I, O), (O,)], images (batches, B, I), labels (batches, B) to summed loss and hits."""
     import jax
     import jax.numpy as jnp
 
     def evaluate(layers: Any, images: Any, labels: Any) -> Any:
         def batch(_: None, one: Any) -> Any:
-            losses, logits = _losses_and_logits(problem, layers, *one)
+            losses, logits = _losses_and_logits(problem, product, layers, *one)
             return None, (losses.sum(), (logits.argmax(axis=1) == one[1]).sum())
 
         _, seen = jax.lax.scan(batch, None, (images, labels))
@@ -159,13 +210,13 @@ def _evaluation(problem: Problem) -> Any:
     return evaluate
 
 
-def _epoch(problem: Problem, unroll: int) -> Any:
+def _epoch(problem: Problem, product: Product, unroll: int) -> Any:
     """The epoch as a pure function of layers [(I, O), (O,)], images (steps, B, I) and labels (steps, B)."""
     import jax
     import jax.numpy as jnp
 
     def loss_and_logits(layers: Any, images: Any, labels: Any) -> Any:
-        losses, logits = _losses_and_logits(problem, layers, images, labels)
+        losses, logits = _losses_and_logits(problem, product, layers, images, labels)
         return losses.mean(), logits
 
     def epoch(layers: Any, images: Any, labels: Any, *, with_totals: bool) -> Any:

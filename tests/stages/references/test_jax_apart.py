@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from common.problem import Problem
-from stages.references import jax_scan
+from stages.references import choices, jax_scan
+from stages.references.choices import Choice
 from stages.references.jax_scan import JaxScanTrainer, compiled_apart
 from tests.stages.engine.test_step import random_split
 
@@ -23,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(platform="gpu")])
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(platform="gpu", device_kind="a GPU")])
     monkeypatch.setattr(jax_scan, "cache_folder", lambda name: tmp_path / name)
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
@@ -71,6 +73,28 @@ def test_the_first_updates_have_a_folder_of_their_own_and_find_it_again(cache: P
     assert len(entries(cache)) == 4
     assert jax.config.jax_persistent_cache_min_compile_time_secs == 0.0
     jax.monitoring.clear_event_listeners()
+
+
+def test_on_a_gpu_the_variant_is_the_choice_for_it_or_the_default(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unrolled: list[int] = []
+    epoch = jax_scan._epoch
+
+    def seen(*given: Any) -> Any:
+        unrolled.append(given[-1])
+        return epoch(*given)
+
+    monkeypatch.setattr(jax_scan, "_epoch", seen)
+    monkeypatch.setattr(choices, "FILE", cache.with_name("choices.json"))
+
+    def built() -> JaxScanTrainer:
+        return JaxScanTrainer(PROBLEM, random_split(8, 49, 10))
+
+    assert built().detail == ""
+    choices.keep([Choice("jax-scan", "a GPU", 49, (), 10, 4, "unroll 8, command buffers", 1.0, 2.0, "jax")])
+    assert built().detail == "unroll 8, command buffers"
+    choices.keep([Choice("jax-scan", "a GPU", 49, (), 10, 4, jax_scan.DEFAULT, 1.0, 1.0, "jax")])
+    assert built().detail == ""
+    assert unrolled == [16, 8, 16]
 
 
 def test_on_a_cpu_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

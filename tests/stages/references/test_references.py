@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +15,8 @@ from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.records.run import Precision
 from ladder.verify.gates import FirstBatches, verify_first_update
-from stages.references import jax_scan, torch_dataloader, torch_eager, torch_graph
+from stages.engine.stage import Stage
+from stages.references import jax_scan, jax_scan_bf16, torch_dataloader, torch_eager, torch_graph
 from stages.references.torch_common import TRANSPOSED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
 from tests.stages.engine.test_step import assert_validates, random_split
@@ -74,10 +76,52 @@ def test_pytorch_gives_back_the_parameters_that_it_was_given() -> None:
     ("hidden", "batch", "unroll"), [*((*size, None) for size in SIZES), ((), 7, 2), ((5,), 4, 8)], ids=str
 )
 def test_jax_however_unrolled(hidden: tuple[int, ...], batch: int, unroll: int | None) -> None:
-    def build(problem, train):  # type: ignore[no-untyped-def]
-        return jax_scan.JaxScanTrainer(problem, train, unroll=unroll)
+    variant = jax_scan.Variant(unroll) if unroll else None
+    assert_trains(partial(jax_scan.JaxScanTrainer, variant=variant), problem_of(hidden, batch))
 
-    assert_trains(build, problem_of(hidden, batch))
+
+@pytest.mark.jax
+@pytest.mark.parametrize("variant", jax_scan.VARIANTS)
+@pytest.mark.parametrize("stage", [jax_scan.STAGE, jax_scan_bf16.STAGE], ids=lambda stage: stage.name)
+def test_every_variant_of_jax_trains(stage: Stage, variant: str) -> None:
+    build: Any = stage.build
+    assert_trains(partial(build, variant=jax_scan.VARIANTS[variant]), problem_of((17,), 16), stage.precision)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(("hidden", "batch"), [*SIZES, ((64,), 128)], ids=str)
+def test_jax_in_bfloat16(hidden: tuple[int, ...], batch: int) -> None:
+    assert_trains(jax_scan_bf16.STAGE.build, problem_of(hidden, batch), "bfloat16")
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("hidden", [(), (33, 17)], ids=str)
+def test_every_product_of_jax_in_bfloat16_has_bfloat16_factors_and_a_float32_sum(hidden: tuple[int, ...]) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    layers = [
+        (jnp.zeros((layer.fan_in, layer.fan_out)), jnp.zeros(layer.fan_out)) for layer in problem_of(hidden, 8).layers
+    ]
+    images, labels = jnp.zeros((2, 8, 49), jnp.bfloat16), jnp.zeros((2, 8), int)
+    for product, factors in ((jax_scan_bf16.bfloat16_product, "bf16"), (jax_scan.float32_product, "f32")):
+        epoch = jax.jit(jax_scan._epoch(problem_of(hidden, 8), product, 1), static_argnames="with_totals")
+        given = images if factors == "bf16" else images.astype(jnp.float32)
+        text = epoch.lower(layers, given, labels, with_totals=True).as_text()
+        products = re.findall(
+            r"stablehlo\.dot_general.* : \(tensor<\w+x(\w+)>, tensor<\w+x(\w+)>\) -> tensor<\w+x(\w+)>", text
+        )
+        assert len(products) == text.count("stablehlo.dot_general") >= 2 + 3 * len(hidden)
+        assert set(products) == {(factors, factors, "f32")}
+
+
+@pytest.mark.jax
+def test_pixels_are_exact_in_the_images_of_jax_in_bfloat16() -> None:
+    split = random_split(16, 49, 10)
+    trainer = jax_scan_bf16.STAGE.build(problem_of((), 16), split)
+    images = trainer._images  # type: ignore[attr-defined]
+    assert str(images.dtype) == "bfloat16"
+    np.testing.assert_array_equal(np.asarray(images, np.float32)[0], split.pixels())
 
 
 @pytest.mark.torch
@@ -91,10 +135,12 @@ def test_pytorch_validates_on_all_test_images(stage, hidden: tuple[int, ...]) ->
 @pytest.mark.jax
 @pytest.mark.parametrize("images", [32, 37, 5])
 @pytest.mark.parametrize("hidden", [(), (17, 5)], ids=str)
-def test_jax_validates_on_all_test_images(hidden: tuple[int, ...], images: int) -> None:
+@pytest.mark.parametrize("stage", [jax_scan.STAGE, jax_scan_bf16.STAGE], ids=lambda stage: stage.name)
+def test_jax_validates_on_all_test_images(stage: Stage, hidden: tuple[int, ...], images: int) -> None:
     problem = problem_of(hidden, 16)
-    trainer = jax_scan.STAGE.build(problem, random_split(48, 49, 10))
-    assert_validates(trainer, problem, random_split(images, 49, 10, seed=1))
+    trainer = stage.build(problem, random_split(48, 49, 10))
+    limits = (1e-2, 0.06) if stage.precision == "bfloat16" else ()
+    assert_validates(trainer, problem, random_split(images, 49, 10, seed=1), *limits)
 
 
 @pytest.mark.jax

@@ -1,0 +1,87 @@
+"""Which variant a reference builds with: the one that was fastest on this GPU for this network and batch.
+
+`choices.json` holds the winners of `python -m tools.tune_references`. Another network takes the nearest one's. On a
+GPU that the file does not name, and on the CPU, every reference builds with its default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from common.errors import UsageError
+from common.files import atomic_write
+from common.problem import Problem
+
+FILE = Path(__file__).with_name("choices.json")
+SHOWN = "stages/references/choices.json"
+TUNE = "run python -m tools.tune_references"
+
+
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fastest variant of a stage for one network and batch on one GPU, and the time that chose it."""
+
+    stage: str
+    gpu: str
+    inputs: int
+    hidden: tuple[int, ...]
+    classes: int
+    batch_size: int
+    variant: str
+    step_us: float
+    default_step_us: float
+    library: str  # name and version
+
+    @property
+    def key(self) -> tuple[str, str, int, tuple[int, ...], int, int]:
+        """The fields that no two choices share."""
+        return self.stage, self.gpu, self.inputs, self.hidden, self.classes, self.batch_size
+
+    @property
+    def problem(self) -> Problem:
+        """The network and batch."""
+        return Problem(self.inputs, self.classes, self.hidden, batch_size=self.batch_size)
+
+
+def choose(stage: str, problem: Problem, gpu: str, variants: Collection[str]) -> str | None:
+    """The name of the variant for this problem; None if the file has no choice for this stage on this GPU.
+
+    Raises UsageError for a malformed file and for a variant that the stage does not have.
+    """
+    known = [choice for choice in read() if (choice.stage, choice.gpu) == (stage, gpu)]
+    if not known:
+        return None
+    nearest = min(known, key=lambda choice: distance(choice.problem, problem))
+    if nearest.variant not in variants:
+        raise UsageError(f"{SHOWN}: {stage} has no variant {nearest.variant!r}; {TUNE} {stage}")
+    return nearest.variant
+
+
+def distance(one: Problem, other: Problem) -> float:
+    """How unlike two problems are: factors of two in batch and parameters, and hidden layers, added up."""
+    ratios = (one.batch_size / other.batch_size, _parameters(one) / _parameters(other))
+    return sum(abs(math.log2(ratio)) for ratio in ratios) + abs(len(one.hidden) - len(other.hidden))
+
+
+def _parameters(problem: Problem) -> int:
+    return sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
+
+
+def read() -> list[Choice]:
+    """Every choice of the file, none without it; UsageError if it is malformed."""
+    try:
+        return msgspec.json.decode(FILE.read_bytes(), type=list[Choice])
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{SHOWN}: {error}; delete it, or {TUNE}") from error
+
+
+def keep(choices: Collection[Choice]) -> None:
+    """Put these into the file, in place of earlier ones for the same stage, GPU, network and batch."""
+    kept = {choice.key: choice for choice in (*read(), *choices)}
+    rows = [msgspec.json.encode(kept[key]).decode() for key in sorted(kept)]
+    atomic_write(FILE, "[\n" + ",\n".join(rows) + "\n]\n" if rows else "[]\n")

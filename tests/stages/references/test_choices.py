@@ -1,0 +1,106 @@
+"""The variant that a reference builds with, by GPU, network and batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from common.problem import Problem
+from stages.references import choices, jax_scan
+from stages.references.choices import Choice, choose, keep, read
+
+LOGISTIC = Problem(784, 10)
+WIDE = Problem(784, 10, (4096, 4096, 4096), batch_size=32)
+LARGE_BATCH = Problem(784, 10, (256,), batch_size=8192)
+NAMES = ("slow", "fast", "wide")
+
+
+def choice(problem: Problem, variant: str, stage: str = "jax-scan", gpu: str = "NVIDIA H200") -> Choice:
+    sizes = problem.inputs, problem.hidden, problem.classes, problem.batch_size
+    return Choice(stage, gpu, *sizes, variant, step_us=9.0, default_step_us=10.0, library="jax 0.11.2")
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "choices.json"
+    monkeypatch.setattr(choices, "FILE", path)
+    return path
+
+
+def test_without_a_file_or_a_choice_for_this_gpu_and_stage_there_is_none() -> None:
+    assert choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES) is None
+    keep([choice(LOGISTIC, "fast")])
+    assert choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES) == "fast"
+    assert choose("jax-scan", LOGISTIC, "NVIDIA A100", NAMES) is None
+    assert choose("torch-graph", LOGISTIC, "NVIDIA H200", NAMES) is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "wanted"),
+    [
+        ((), 128, "fast"),
+        ((), 64, "fast"),
+        ((32,), 128, "fast"),
+        ((2048, 2048, 2048), 32, "wide"),
+        ((4096, 4096), 64, "wide"),
+        ((256,), 8192, "slow"),
+        ((128,), 2048, "slow"),
+    ],
+)
+def test_another_network_takes_the_choice_of_the_nearest(hidden: tuple[int, ...], batch: int, wanted: str) -> None:
+    keep([choice(WIDE, "wide"), choice(LARGE_BATCH, "slow"), choice(LOGISTIC, "fast")])
+    assert choose("jax-scan", Problem(784, 10, hidden, batch_size=batch), "NVIDIA H200", NAMES) == wanted
+
+
+def test_a_new_choice_replaces_the_one_of_the_same_network_and_leaves_the_others(file: Path) -> None:
+    keep([choice(WIDE, "wide"), choice(LOGISTIC, "slow"), choice(LOGISTIC, "slow", gpu="NVIDIA A100")])
+    keep([choice(LOGISTIC, "fast")])
+    assert {(row.gpu, row.hidden, row.variant) for row in read()} == {
+        ("NVIDIA A100", (), "slow"),
+        ("NVIDIA H200", (), "fast"),
+        ("NVIDIA H200", (4096, 4096, 4096), "wide"),
+    }
+    assert file.read_text().count("\n") == 3 + 2  # a line each, so that a change is read in a diff
+    keep([])
+    assert len(read()) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[{", "Input data was truncated"),
+        ("[]]", "trailing characters"),
+        ("{}", "Expected `array`, got `object`"),
+        ('[{"stage": "jax-scan"}]', "missing required field `gpu`"),
+        ('[{"stage": 3}]', "Expected `str`, got `int` - at `$[0].stage`"),
+        ("\xff", "invalid"),
+    ],
+)
+def test_a_malformed_file_is_one_line(file: Path, content: str, said: str) -> None:
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(UsageError) as refused:
+        choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES)
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith("stages/references/choices.json: ")
+    assert said in line
+    assert line.endswith("; delete it, or run python -m tools.tune_references")
+
+
+def test_a_variant_that_is_no_more_is_named() -> None:
+    keep([choice(LOGISTIC, "forgotten")])
+    with pytest.raises(UsageError) as refused:
+        choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES)
+    assert str(refused.value) == (
+        "stages/references/choices.json: jax-scan has no variant 'forgotten'; "
+        "run python -m tools.tune_references jax-scan"
+    )
+
+
+def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "FILE", Path(choices.__file__).with_name("choices.json"))
+    known = {"jax-scan": jax_scan.VARIANTS, "jax-scan-bf16": jax_scan.VARIANTS}
+    for row in read():
+        assert row.variant in known[row.stage]
+        assert row.step_us <= row.default_step_us

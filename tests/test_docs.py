@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[1]
-README_WORDS, CHANGELOG_WORDS = 1100, 700
+README_WORDS, CHANGELOG_WORDS = 1100, 800
 ELSEWHERE = {".venv", "runs", "golden", "node_modules"}  # golden files render runs that have no folder
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not ELSEWHERE & set(page.relative_to(ROOT).parts))
 CODE = [path for suffix in ("py", "cu", "cuh", "sh", "toml") for path in ROOT.rglob(f"*.{suffix}")]

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 # nsys needs one more process a stage and sees the same in every problem: once is enough, for the best-known stages.
 # On wide networks the host does not matter; their batches and epochs are cut.
-beyond="--stages torch-graph,torch-graph-amp,jax-scan,cuda-graph..cluster-fp16"
+beyond="--stages torch-graph,torch-graph-amp,jax-scan,jax-scan-bf16,cuda-graph..cluster-fp16"
 declare -A options=(
     [logistic]="--stages all --profile nsys,cupti --nsys-stages ladder,references"
     [hidden-256]="--stages all --hidden 256"

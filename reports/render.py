@@ -23,6 +23,8 @@ from reports.terminal.study import print_study
 from reports.terminal.tables import print_results
 from reports.terminal.tuning import print_tuning, render_tuning
 
+RENAMED = ("epoch_time.svg",)  # figures of older renderings
+
 
 def render_all(results: Results, folder: Path) -> None:
     """Write `report.md` and `figures/*.svg` into the folder; OSError if it is not writable."""
@@ -31,7 +33,7 @@ def render_all(results: Results, folder: Path) -> None:
     figure_folder.mkdir(exist_ok=True)
     for name, text in drawn.items():
         atomic_write(figure_folder / name, text)
-    older = {*(figure_folder / name for name in FIGURE_TITLES), *figure_folder.glob(f"{PICTURE}*.svg")}
+    older = {*(figure_folder / name for name in (*FIGURE_TITLES, *RENAMED)), *figure_folder.glob(f"{PICTURE}*.svg")}
     for path in older - {figure_folder / name for name in drawn}:
         path.unlink(missing_ok=True)  # left over from an older rendering
     atomic_write(folder / "report.md", report(results, drawn.keys()))

@@ -153,7 +153,7 @@ def no_space(files: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "open", full)
 
 
-@pytest.mark.parametrize("name", ["report.md", "epoch_time.svg"])
+@pytest.mark.parametrize("name", ["report.md", "ladder.svg"])
 def test_a_full_disk_at_the_report_costs_only_the_report(
     here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -140,7 +140,7 @@ def test_a_study_that_varies_nothing_is_one_run(here: Path) -> None:
     (folder,) = (here / "runs").iterdir()
     assert folder.name.startswith("small-")
     assert statuses(folder) == [("run", "measured")]
-    assert (folder / "figures" / "epoch_time.svg").exists()
+    assert (folder / "figures" / "ladder.svg").exists()
 
 
 def test_failed_stages_and_skipped_points_keep_their_reasons(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The rungs that a short table shows: those that change a step's time most, each with the rungs below it."""
+"""The rungs that a short table shows: the fastest, and those that change a step's time most, each with its way up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from reports.facts.summary import ABLATIONS, table_order
 def headline_rungs(results: Results, most: int) -> list[StageResult]:
     """At most `most` timed rungs of the ladder, in table order; ablations and references are left out.
 
-    A rung comes with every timed rung on its way up, so that each row's parent is in the table.
+    The fastest rung is chosen first, then those that change the time most. A rung comes with every timed rung below it,
+    so that each row's parent is in the table.
     """
     timed = {
         stage.name: stage
@@ -20,7 +21,8 @@ def headline_rungs(results: Results, most: int) -> list[StageResult]:
         if stage.group not in ("reference", *ABLATIONS) and epoch_s(stage) is not None
     }
     chosen: set[str] = set()
-    for name in sorted(timed, key=lambda name: -_effect(timed, name)):
+    fastest = min(timed, key=lambda name: epoch_s(timed[name]) or math.inf, default="")
+    for name in sorted(timed, key=lambda name: (name != fastest, -_effect(timed, name))):
         wanted = chosen | _way_up(timed, name)
         if len(wanted) <= most:
             chosen = wanted

@@ -21,7 +21,7 @@ from reports.facts.provenance import gpu_name
 from reports.facts.study import StudyResults, lead, setting, step_us, value_text
 from reports.facts.summary import dataset_name, name_of
 from reports.figures.curves import curves, has_curves
-from reports.figures.run_figures import epoch_time
+from reports.figures.ladder import ladder
 from reports.figures.style import BACKGROUND, FAINT, PALETTE, STYLE, WIDTH, log_y, svg, tidy
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
@@ -43,7 +43,7 @@ class Axis:
 
 def study_figures(results: StudyResults) -> dict[str, str]:
     """Every figure that the study has numbers for, as SVG text by file name."""
-    return {name: svg(figure) for name, figure in _drawings(results)}
+    return dict(_drawings(results))
 
 
 def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
@@ -57,21 +57,21 @@ def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
     return found
 
 
-def _drawings(results: StudyResults) -> Iterator[tuple[str, Figure]]:
+def _drawings(results: StudyResults) -> Iterator[tuple[str, str]]:
     if seeded := seeds_of(results):
         for name, points in seeded.items():
             runs = [results.runs[point.name] for point in points]
-            yield f"curves{'-' if name else ''}{name}.svg", curves(runs)
+            yield f"curves{'-' if name else ''}{name}.svg", svg(curves(runs))
         return  # a study of curves times short runs only
     timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
     if not timed:
         return
     if len(timed) == 1:  # one point makes no line
-        yield "epoch_time.svg", epoch_time(results.runs[timed[0].name])
+        yield "ladder.svg", ladder(results.runs[timed[0].name])
         return
     axis = axis_of(results.study.varied, timed)
     for name, where, points in _slices(results.study.varied, axis, timed):
-        yield f"step_time{name}.svg", step_time(results, axis, points, where)
+        yield f"step_time{name}.svg", svg(step_time(results, axis, points, where))
 
 
 def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:

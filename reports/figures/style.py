@@ -1,7 +1,7 @@
 """The shared parts of all figures: width, colours, title, and the rendering as SVG.
 
-The same results give the same bytes, so a recorded figure changes only with its numbers. Text is drawn as paths,
-because readers have different fonts, and the background is opaque to be readable on a dark page.
+One colour has one meaning in all figures. Each has a value for light pages and one for dark pages; a style sheet inside
+the SVG lets the reader's browser choose. Text stays text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from typing import Literal
+from typing import Literal, get_args
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -22,33 +23,54 @@ from reports.facts.provenance import gpu_name
 from reports.facts.summary import dataset_name
 
 WIDTH = 8.6  # inches; 826 pixels in a browser, about the width of a README
-INK, FAINT, BACKGROUND = "#222222", "#6e6e6e", "#ffffff"
-# Okabe and Ito's palette: its colours differ for every common kind of colour blindness.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-RUNG, REFERENCE = PALETTE[0], PALETTE[4]
-ORACLE = "#c8c8c8"
-KIND_COLOURS: dict[Kind, str] = {  # by a kernel's kind, which the profile derives from its name
-    "gemm": "#0072b2",
-    "layer": "#56b4e9",
-    "softmax": "#cc79a7",
-    "update": "#009e73",
-    "fused": "#6a3d9a",
-    "copy": "#222222",
-    "launch": "#e8a33d",
-    "wait": "#f3cdb5",
-    "other": "#9a9a9a",
+PIXELS = 830  # the width of a figure that is drawn without matplotlib
+FONTS = "'DejaVu Sans',Verdana,Geneva,sans-serif"  # alike in width, so that text that fits in one fits in all
+MONOSPACE = "'DejaVu Sans Mono',Menlo,Consolas,monospace"
+Colour = Literal[
+    "paper", "ink", "faint", "grid", "idle", "step",
+    "host", "wait", "kernels", "queued", "copy", "one-kernel",
+    "gemm", "layer", "softmax", "update", "other", "reference", "limit",
+]  # fmt: skip
+PAPER: Colour = "paper"
+# The value of each colour on a light and on a dark page; hues of Okabe and Ito, which differ for the colour-blind.
+THEME: dict[Colour, tuple[str, str]] = {
+    "paper": ("#ffffff", "#0d1117"),
+    "ink": ("#222222", "#e6edf3"),
+    "faint": ("#6a6a6a", "#9aa4af"),
+    "grid": ("#e4e4e4", "#2a313a"),
+    "idle": ("#efefef", "#20262e"),  # a device without work
+    "step": ("#c3ccd6", "#4b5663"),  # a whole step
+    "host": ("#c47f00", "#e8a33d"),  # the host launches: a call, a part of a step, a rung that launches every kernel
+    "wait": ("#d55e00", "#f0743e"),  # the host waits for the GPU
+    "kernels": ("#44688c", "#86aed6"),  # kernels of any kind, and the rungs whose graph launches them
+    "queued": ("#9db4cb", "#52708f"),  # the GPU between two queued kernels
+    "copy": ("#3d3d3d", "#c0c0c0"),
+    "one-kernel": ("#6a3d9a", "#b48ae0"),  # several operations in one kernel, up to a whole epoch
+    "gemm": ("#0072b2", "#3ba3e0"),
+    "layer": ("#56b4e9", "#9fd6f5"),
+    "softmax": ("#cc79a7", "#e3a0c5"),
+    "update": ("#009e73", "#34c79c"),
+    "other": ("#9a9a9a", "#7d858e"),
+    "reference": ("#858585", "#8b949e"),  # code that is not a rung
+    "limit": ("#b3261e", "#ff7b72"),  # a limit that verification sets
 }
+INK, FAINT, BACKGROUND = THEME["ink"][0], THEME["faint"][0], THEME["paper"][0]
+# Okabe and Ito's palette, for lines that only their labels tell apart.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+ORACLE = "#c8c8c8"
+OPERATIONS: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
+KIND_COLOURS: dict[Kind, str] = {kind: THEME[OPERATIONS.get(kind, kind)][0] for kind in get_args(Kind)}
 PART_COLOURS = {  # by the part of a step, as `reports.facts.time_breakdown` names it
-    "kernels": KIND_COLOURS["gemm"],
-    "copies": KIND_COLOURS["copy"],
-    "between queued kernels": KIND_COLOURS["layer"],
-    "host launching": KIND_COLOURS["launch"],
-    "host waiting": "#d55e00",
+    "kernels": THEME["kernels"][0],
+    "copies": THEME["copy"][0],
+    "between queued kernels": THEME["queued"][0],
+    "host launching": THEME["host"][0],
+    "host waiting": THEME["wait"][0],
 }
 NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 STYLE = {
     "svg.hashsalt": "optimisation-ladder",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
     "font.family": "DejaVu Sans",  # part of matplotlib, so it is the same everywhere
     "font.size": 10,
     "text.color": INK,
@@ -63,7 +85,7 @@ def tidy(axes: Axes, grid: Literal["x", "both"]) -> None:
     """Remove the frame at the top and the right, and put a faint grid behind the data."""
     axes.set_facecolor(BACKGROUND)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color="#e4e4e4", linewidth=0.8)
+    axes.grid(axis=grid, color=THEME["grid"][0], linewidth=0.8)
     axes.set_axisbelow(True)
 
 
@@ -84,11 +106,28 @@ def title(figure: Figure, subject: str, results: Results) -> None:
     figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
 
 
-def svg(figure: Figure) -> str:
-    """The figure as SVG text that depends on its content alone: no date, no version of the library."""
+def svg(figure: Figure, description: str = "") -> str:
+    """The figure as SVG text, with a title and a description for screen readers and colours for dark pages."""
     with mpl.rc_context(STYLE), io.StringIO() as text:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         lines = "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
     # Clip paths are named by a hash of the axes' places, whose last bit may differ between runs.
     names: dict[str, str] = {}
-    return re.sub(r"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"clip{len(names)}"), lines)
+    lines = re.sub(r"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"clip{len(names)}"), lines)
+    lines = re.sub(r"'DejaVu Sans'[^;\"]*", FONTS, lines)
+    subject = escape(" ".join(figure.get_suptitle().split()))
+    head = f"<title>{subject}</title>\n <desc>{escape(description or figure.get_suptitle())}</desc>\n"
+    style = f"<style>@media (prefers-color-scheme: dark) {{\n{_dark()}\n}}</style>\n"
+    return re.sub(r"(<svg\b[^>]*>\n)", lambda found: f"{found[1]} {head} {style}", lines, count=1)
+
+
+def _dark() -> str:
+    """Rules that replace each light colour of an inline style; text without a colour is black."""
+    pairs = dict(reversed(THEME.values()))
+    pairs["#000000"] = THEME["ink"][1]
+    rules = [
+        f'[style*="{what}: {light}"]{{{what}:{dark} !important}}'
+        for light, dark in pairs.items()
+        for what in ("fill", "stroke")
+    ]
+    return "\n".join([f'text:not([style*="fill"]){{fill:{THEME["ink"][1]}}}', *rules])

@@ -42,7 +42,7 @@ class ReadmeError(ReportError):
 def picture_block(runs: Runs, _: Words) -> str:
     """The picture of the first run with a timed rung; empty without one."""
     timed = [folder for folder, run in runs if headline_rungs(run, MOST_RUNGS)]
-    return "".join(figure_links(["epoch_time.svg"], f"{timed[0]}/figures")) if timed else ""
+    return "".join(figure_links(["ladder.svg"], f"{timed[0]}/figures")) if timed else ""
 
 
 def ladder_block(runs: Runs, words: Words) -> str:

@@ -36,7 +36,7 @@ CYCLE_COLUMNS = ("Cycles/step",)
 FLOOR_COLUMNS = ("x own floor", "x physical floor")
 IN_WORDS = {"Stage", "From", "Title", "Precision", "Checked"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
-    "epoch_time.svg": "Milliseconds an epoch of every stage",
+    "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
     "loss_curves.svg": "Training loss by epoch, and its distance from the oracle's",
     "curves.svg": "Training loss within epochs, validation loss and accuracy, with the oracle's",
     "timelines.svg": "Three steps of every stage on one time scale",
@@ -46,7 +46,7 @@ FIGURE_TITLES = {
 }
 
 # Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
-KEPT = ("curves.svg", "data_path", "epoch_time", "memory", "step_time")
+KEPT = ("ladder", "step_time")
 
 
 def stage_table(results: Results, columns: Sequence[str]) -> str:

@@ -149,9 +149,9 @@ def test_a_second_setting_makes_a_figure_for_each_of_its_values() -> None:
 
 def test_one_point_is_drawn_as_bars_whether_something_varies_or_not() -> None:
     index = msgspec.structs.replace(study("hidden", [Point("run", {}, {}, "measured")]), varied=[])
-    assert set(study_figures(StudyResults(index, {"run": run_at(64)}))) == {"epoch_time.svg"}
+    assert set(study_figures(StudyResults(index, {"run": run_at(64)}))) == {"ladder.svg"}
     index = study("hidden", points("hidden", [64]))
-    assert set(study_figures(StudyResults(index, {"hidden-0": run_at(64)}))) == {"epoch_time.svg"}
+    assert set(study_figures(StudyResults(index, {"hidden-0": run_at(64)}))) == {"ladder.svg"}
 
 
 def test_a_point_with_only_a_weak_reference_has_no_winner() -> None:

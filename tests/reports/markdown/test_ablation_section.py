@@ -93,7 +93,7 @@ def test_the_report_tells_calls_and_copies(run: Results) -> None:
 def test_each_group_has_a_figure_with_the_rung_that_it_climbs_from(run: Results) -> None:
     assert [one.stage.name for one in ablation(run, "data")] == ["naive", "pinned", "resident-f32"]
     assert {"memory.svg", "data_path.svg"} <= set(figures(run))
-    assert "![" in report(run, {"memory.svg"})
+    assert "`figures/memory.svg`" in report(run, {"memory.svg"})
 
 
 def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""SVG written without matplotlib, for the figures that git keeps: their bytes depend on the numbers alone.
+
+Text stays text. A style sheet inside the file gives each colour a light and a dark value, and the reader's browser
+chooses between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+from xml.sax.saxutils import escape, quoteattr
+
+from reports.figures.style import FONTS, MONOSPACE, PAPER, THEME, Colour
+
+Anchor = Literal["start", "middle", "end"]
+BASE = f"""\
+text{{font-family:{FONTS};font-size:12px}}
+.mono{{font-family:{MONOSPACE}}}
+.bold{{font-weight:bold}}
+.small{{font-size:11px}}
+.large{{font-size:15px}}
+.halo{{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}}"""
+
+
+class Canvas:
+    """A drawing of a fixed size in pixels; y grows downwards, and later elements cover earlier ones."""
+
+    def __init__(self, width: float, height: float, title: str, description: str) -> None:
+        self.width, self.height = width, height
+        self.title, self.description = title, description
+        self._elements: list[str] = []
+
+    def text(
+        self, x: float, y: float, words: str, colour: Colour = "ink", *, anchor: Anchor = "start", look: str = ""
+    ) -> None:
+        """Words with their baseline at y; `look` names classes of the style sheet: `bold`, `small`, `mono`, `halo`."""
+        halo = f" s-{PAPER}" if "halo" in look else ""
+        where = f'class="f-{colour}{halo}{" " if look else ""}{look}" x="{_px(x)}" y="{_px(y)}"'
+        end = "" if anchor == "start" else f' text-anchor="{anchor}"'
+        self._elements.append(f"<text {where}{end}>{escape(words)}</text>")
+
+    def line(self, points: Sequence[tuple[float, float]], colour: Colour, *, width: float = 1, dash: str = "") -> None:
+        """A line through two points or more; `dash` alternates drawn and left-out pixels."""
+        places = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        self._elements.append(
+            f'<polyline class="s-{colour}" fill="none" stroke-width="{width:g}"{dashes} points="{places}"/>'
+        )
+
+    def polygon(self, points: Iterable[tuple[float, float]], colour: Colour) -> None:
+        """A filled shape."""
+        places = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
+        self._elements.append(f'<polygon class="f-{colour}" points="{places}"/>')
+
+    def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, *, opacity: float = 1) -> None:
+        """A filled rectangle by its upper left corner."""
+        faded = f' opacity="{opacity:g}"' if opacity < 1 else ""
+        size = f'width="{_px(width)}" height="{_px(height)}"'
+        self._elements.append(f'<rect class="f-{colour}" x="{_px(x)}" y="{_px(y)}" {size}{faded}/>')
+
+    def dot(self, x: float, y: float, radius: float, colour: Colour, *, hollow: bool = False) -> None:
+        """A disc, or a ring if hollow."""
+        look = f'class="f-{PAPER} s-{colour}" stroke-width="1.5"' if hollow else f'class="f-{colour}"'
+        self._elements.append(f'<circle {look} cx="{_px(x)}" cy="{_px(y)}" r="{radius:g}"/>')
+
+    def svg(self) -> str:
+        """The drawing as a file's text."""
+        size = f'width="{_px(self.width)}" height="{_px(self.height)}" viewBox="0 0 {self.width:g} {self.height:g}"'
+        lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={quoteattr(self.title)}>',
+            f"<title>{escape(self.title)}</title>",
+            f"<desc>{escape(self.description)}</desc>",
+            f"<style>\n{BASE}\n{_rules(0)}\n@media (prefers-color-scheme: dark) {{\n{_rules(1)}\n}}\n</style>",
+            f'<rect class="f-{PAPER}" width="100%" height="100%"/>',
+            *self._elements,
+            "</svg>",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _rules(theme: int) -> str:
+    """Rules for the fills and strokes of all colours, in light (0) or dark (1)."""
+    return "\n".join(
+        f".f-{name}{{fill:{values[theme]}}}.s-{name}{{stroke:{values[theme]}}}" for name, values in THEME.items()
+    )
+
+
+def _px(value: float) -> str:
+    """Pixels to a tenth, without a trailing zero or a negative zero."""
+    return f"{round(value, 1) + 0.0:g}"

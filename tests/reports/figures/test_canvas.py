@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from reports.figures.canvas import Canvas
+from reports.figures.style import THEME
+from tests.reports.figures.svg import SVG, parse, words
+
+
+def canvas() -> Canvas:
+    drawn = Canvas(100, 50, "A < B", 'times & "ratios"')
+    drawn.text(10, 20, "a < b", anchor="end", look="bold")
+    drawn.line([(0.04, 1), (99.96, 1.26)], "host", dash="2 3")
+    drawn.dot(-0.01, 3, 4, "kernels")
+    return drawn
+
+
+def test_title_and_description_come_first_for_screen_readers() -> None:
+    root = parse(canvas().svg())
+    title, description = root[0], root[1]
+    assert (title.tag, title.text) == (f"{SVG}title", "A < B")
+    assert (description.tag, description.text) == (f"{SVG}desc", 'times & "ratios"')
+    assert root.get("role") == "img"
+
+
+def test_text_stays_text_and_places_are_rounded() -> None:
+    text = canvas().svg()
+    assert words(text) == ["a < b"]
+    root = parse(text)
+    line, dot = root.find(f"{SVG}polyline"), root.find(f"{SVG}circle")
+    assert line is not None
+    assert dot is not None
+    assert line.get("points") == "0,1 100,1.3"
+    assert dot.get("cx") == "0"  # not -0
+
+
+def test_every_colour_has_a_value_for_light_and_for_dark_pages() -> None:
+    style = parse(canvas().svg()).findtext(f"{SVG}style") or ""
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for name, values in THEME.items():
+        assert f".f-{name}{{fill:{values[0]}}}" in light
+        assert f".f-{name}{{fill:{values[1]}}}" in dark
+    assert len({light for light, _ in THEME.values()}) == len({dark for _, dark in THEME.values()}) == len(THEME)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import Results, load
+from reports.figures.ladder import best_reference, dots, headline, ladder
+from tests.reports import sample
+from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
+
+RECORDED = sorted(Path("results/reference").glob("*/*/results.json"))
+RUN = sample.results()
+NO_RUNG = sample.synthetic_results()
+
+
+def pixels(run: Results) -> dict[str, float]:
+    """Where each stage's dot is drawn."""
+    circles = [float(one.get("cx", "nan")) for one in parse(ladder(run)).iter(f"{SVG}circle")]
+    return dict(zip([dot.stage.name for dot in dots(run)], circles, strict=True))
+
+
+def test_a_dot_a_rung_further_left_the_faster() -> None:
+    at = pixels(RUN)
+    assert list(at) == ["naive", "async", "cublas", "bf16-gemm"]
+    assert at["naive"] - at["async"] > 20  # twice as fast
+    assert at["cublas"] < at["async"] < at["bf16-gemm"] < at["naive"]
+
+
+def test_an_arrow_begins_at_the_parents_dot_and_is_dotted_within_the_noise() -> None:
+    run = sample.replace_stage(RUN, "bf16-gemm", below="naive")
+    at = pixels(run)
+    arrows = [one for one in parse(ladder(run)).iter(f"{SVG}polyline") if one.get("stroke-width") == "2"]
+    starts = [float((one.get("points") or "").partition(",")[0]) for one in arrows]
+    assert starts == pytest.approx([at["naive"], at["async"], at["naive"]])
+    assert [one.get("stroke-dasharray") for one in arrows] == [None] * 3
+    timing = next(stage for stage in RUN.stages if stage.name == "naive").timing
+    same = sample.replace_stage(RUN, "async", timing=timing)
+    assert [dot.is_noise for dot in dots(same)] == [False, True, False, False]
+    assert 'stroke-dasharray="2 3"' in ladder(same)
+
+
+def test_rungs_stand_under_the_way_in_which_their_kernels_reach_the_gpu() -> None:
+    shown = words(ladder(RUN))
+    order = [shown.index(word) for word in ("The host launches every kernel", "naive", "async")]
+    assert order == sorted(order)
+    assert shown.index("One CUDA graph launches an epoch's kernels") < shown.index("cublas")
+
+
+def test_the_headline_names_both_ends_and_the_precision_of_the_fastest() -> None:
+    assert headline(dots(RUN)) == "85.5 to 36.8 us a training step: 2.33x, rung by rung"
+    fast = next(stage for stage in RUN.stages if stage.name == "cublas").timing
+    assert fast is not None
+    half = msgspec.structs.replace(fast, epoch_s=msgspec.structs.replace(fast.epoch_s, median=0.01, min=0.01))
+    assert "in bf16" in headline(dots(sample.replace_stage(RUN, "bf16-gemm", timing=half)))
+
+
+def test_the_line_is_the_fastest_reference_in_any_precision() -> None:
+    reference = best_reference(RUN)
+    assert reference is not None
+    assert reference.name == "jax-scan"
+    assert "fastest reference: jax-scan, float32, 53.4 us" in words(ladder(RUN))
+
+
+def test_without_a_timed_rung_the_references_are_the_dots() -> None:
+    assert list(pixels(NO_RUNG)) == ["numpy"]
+    shown = words(ladder(NO_RUNG))
+    assert shown[0].endswith("no rung was timed in this run")
+    assert "The host launches every kernel" not in shown
+
+
+def test_the_description_tells_every_time() -> None:
+    description = parse(ladder(RUN)).findtext(f"{SVG}desc") or ""
+    assert "naive 85.5, async 42.7, cublas 36.8, bf16-gemm 45.9. Fastest reference: jax-scan 53.4." in description
+
+
+@pytest.mark.parametrize("run", [RUN, NO_RUNG, sample.long_names(), sample.deeper_results()])
+def test_no_text_lies_on_another_or_outside(run: Results) -> None:
+    assert_texts_apart(ladder(run))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_recorded_pictures_are_readable(path: Path) -> None:
+    run = load(path)
+    text = ladder(run)
+    assert_texts_apart(text)
+    assert text == ladder(run)
+    timed = [
+        stage for stage in run.stages if stage.timing and stage.group not in ("reference", "memory", "data", "shapes")
+    ]
+    assert min(timed, key=lambda stage: stage.timing.step_us if stage.timing else 0.0).name in pixels(run)

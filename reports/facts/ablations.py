@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from ladder.records.profile import CopyUse, Profile
 from ladder.records.run import Group, Results
 from reports.facts import numbers
-from reports.facts.time_breakdown import Profiled, all_profiled
+from reports.facts.time_breakdown import Profiled, all_profiled, fitted
 
 FIGURES: dict[Group, str] = {"memory": "memory.svg", "data": "data_path.svg"}
 MOSTLY_HIDDEN = 0.5  # share of the copies' time; from here on the report calls them hidden
@@ -22,7 +22,7 @@ def ablation(results: Results, group: Group) -> list[Profiled]:
 
 def overlap(one: Profiled) -> str:
     """A sentence on how much of its copies a rung hides behind kernels, and why not more; empty without overlap."""
-    copied, parts = uploads(one.profile), one.profile.split
+    copied, parts = uploads(one.profile), fitted(one.profile)
     share = hidden_share(copied) if copied else None
     if copied is None or not share:
         return ""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ladder.records.profile import KernelUse, Profile
 from reports.facts import numbers
 from reports.facts.profiles import kernel_name, launch_us, overlap
-from reports.facts.time_breakdown import Profiled
+from reports.facts.time_breakdown import Profiled, fitted
 
 IDLE_BELOW_BLOCKS = 64  # a block runs on one multiprocessor; a V100 has 80, an A100 108 and an H100 132
 LOW_OCCUPANCY = 0.25  # share of a multiprocessor's warps; with fewer, none may be ready while others wait for memory
@@ -70,7 +70,7 @@ def _copies(profile: Profile, share: str) -> str:
 
 def _queued(profile: Profile, share: str) -> str:
     kernels = profile.kernels_per_step
-    each = profile.split.queued_us / kernels if kernels else None
+    each = fitted(profile).queued_us / kernels if kernels else None
     return (
         f"The GPU idles {share} between kernels that are already queued: {numbers.per_step(kernels)} kernels a step, "
         f"with {numbers.microseconds(each)} us before each. Fuse kernels to have fewer gaps."

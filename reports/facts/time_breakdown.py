@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ladder.records.profile import Profile, Split
+from ladder.records.profile import Kind, Profile, Split
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, ratio_interval
 from reports.facts import numbers
@@ -23,6 +23,15 @@ PARTS: dict[str, Callable[[Split], float]] = {
     "between queued kernels": lambda split: split.queued_us,
     "host launching": lambda split: split.launching_us,
     "host waiting": lambda split: split.waiting_us,
+}
+OPERATIONS: dict[Kind, str] = {  # by a kernel's kind, which the profile derives from its name
+    "gemm": "products",
+    "layer": "bias, ReLU",
+    "softmax": "softmax, loss",
+    "update": "update",
+    "fused": "several in one",
+    "copy": "copy kernels",
+    "other": "other kernels",
 }
 NOISE = 0.02  # share of the larger of two times; two recordings of one stage may differ by less
 EXPLAINED = 0.95  # share of a timed difference; a rung is named if its profiles saw less, or as much too much
@@ -40,13 +49,34 @@ class Profiled:
     @property
     def parts_us(self) -> dict[str, float]:
         """Microseconds a step of each part, fitted to the time without the tool."""
-        return {name: part(self.profile.split) for name, part in PARTS.items()}
+        split = fitted(self.profile)
+        return {name: part(split) for name, part in PARTS.items()}
+
+    @property
+    def operations_us(self) -> dict[Kind, float]:
+        """Microseconds a step of each kind of kernel, as seen; kernels that overlap count in full."""
+        kernels = self.profile.kernels
+        return {
+            kind: sum(kernel.us_per_step for kernel in kernels if kernel.kind == kind)
+            for kind in OPERATIONS
+            if any(kernel.kind == kind for kernel in kernels)
+        }
+
+    @property
+    def detailed_us(self) -> dict[str, float]:
+        """`parts_us`, with the kernels divided among their kinds in proportion to `operations_us`."""
+        operations, parts = self.operations_us, self.parts_us
+        total = sum(operations.values())
+        if not total:
+            return parts
+        kernels = parts.pop("kernels")
+        return {OPERATIONS[kind]: us / total * kernels for kind, us in operations.items()} | parts
 
     @property
     def is_scaled_down(self) -> bool:
         """Whether the profile saw more GPU work than the step takes, so that the work was scaled down too."""
-        seen, fitted = self.profile.seen.work_us, self.profile.split.work_us
-        return seen - fitted > SHOWN * seen
+        seen = self.profile.seen.work_us
+        return seen - fitted(self.profile).work_us > SHOWN * seen
 
 
 @dataclass(frozen=True)
@@ -71,6 +101,20 @@ class Change:
         """The difference of each fitted part."""
         before = self.parent.parts_us
         return {name: us - before[name] for name, us in self.rung.parts_us.items()}
+
+    @property
+    def detailed_us(self) -> dict[str, float]:
+        """The difference of each fitted part, with the kernels by their kind."""
+        before, after = self.parent.detailed_us, self.rung.detailed_us
+        names = [*OPERATIONS.values(), *PARTS]
+        return {name: after.get(name, 0) - before.get(name, 0) for name in names if name in before or name in after}
+
+    @property
+    def operations_us(self) -> dict[Kind, float]:
+        """The difference of each kind of kernel, as seen."""
+        before, after = self.parent.operations_us, self.rung.operations_us
+        kinds = [kind for kind in OPERATIONS if kind in before or kind in after]
+        return {kind: after.get(kind, 0) - before.get(kind, 0) for kind in kinds}
 
     @property
     def rest_us(self) -> float:
@@ -134,6 +178,28 @@ class Change:
         return None if share is None else abs(1 - share) <= 1 - EXPLAINED
 
 
+def fitted(profile: Profile) -> Split:
+    """The parts of a step, with the tool's own time removed; they add up to the step without the tool.
+
+    With less than one launch a step, the host's part under the tool is the tool's own: some milliseconds a graph. Then
+    the GPU's work and the gaps between queued kernels stay in proportion, and the host gets what they leave.
+    """
+    if profile.launches_per_step >= 1:
+        return profile.split
+    seen, step_us = profile.seen, profile.plain_step_us
+    device_us, host_us = seen.work_us + seen.queued_us, seen.launching_us + seen.waiting_us
+    on_device = min(1.0, step_us / device_us) if device_us else 1.0
+    left_us = max(0.0, step_us - device_us)
+    on_host = left_us / host_us if host_us else 0.0
+    return Split(
+        seen.kernels_us * on_device,
+        seen.copies_us * on_device,
+        seen.queued_us * on_device,
+        seen.launching_us * on_host if host_us else left_us,
+        seen.waiting_us * on_host,
+    )
+
+
 def profiled(stage: StageResult | None) -> Profiled | None:
     """The stage with its shown profile; None unless it passed and has one."""
     if stage is None or stage.status != "passed" or stage.timing is None:
@@ -153,17 +219,17 @@ def changes(results: Results) -> list[Change]:
 
 
 def chain(results: Results) -> list[Change]:
-    """The longest way up the ladder with every change known; of equally long ones, the way to the fastest rung.
+    """The way up to the fastest rung: its change, its parent's, and so on, as far down as profiles reach.
 
-    A way to an ablation counts only if there is no other.
+    It ends at the fastest rung with a known change. An ablation is taken only if there is no other.
     """
     ways: dict[str, list[Change]] = {}
     for change in changes(results):  # a parent comes before the rungs that climb from it
         ways[change.rung.stage.name] = [*ways.get(change.parent.stage.name, []), change]
 
-    def rank(way: list[Change]) -> tuple[bool, int, float]:
+    def rank(way: list[Change]) -> tuple[bool, float]:
         last = way[-1].rung
-        return last.stage.group not in ABLATIONS, len(way), -last.step_us
+        return last.stage.group not in ABLATIONS, -last.step_us
 
     return max(ways.values(), key=rank, default=[])
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from ladder.records.profile import KernelUse
+from ladder.records.profile import KernelUse, Kind
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by, timeline_name
-from reports.facts.time_breakdown import PARTS, Change, Profiled, all_profiled, changes, profiled, verdict
+from reports.facts.time_breakdown import OPERATIONS, PARTS, Change, Profiled, all_profiled, changes, profiled, verdict
 from reports.markdown.tables import cell, code, figure_links, table
 
 MOST_KERNELS = 20  # rows of a stage's table; a library may launch a hundred kernels
@@ -17,13 +17,18 @@ All numbers are microseconds a step. *Kernels*: the GPU runs at least one kernel
 and runs no kernel. The other parts are idle time, named by the work that ends it. *Between queued kernels*: that work
 was already queued. *Host launching*: the host had not launched it yet. *Host waiting*: the host waited for the GPU.
 Profiled epochs are not timed. The parts are fitted to the process's timed runs: the tool's extra time is taken from the
-idle parts in proportion, so that they add up to *sum*, the mean of the processes' timed steps. If the profile saw more
-GPU work than the timed step takes, the work is scaled down, with the seen time in brackets. *Timed*: the time in the
+idle parts in proportion, so that they add up to *sum*, the mean of the processes' timed steps. Where a graph launches
+the kernels, idle time of the host under the tool is the tool's own, so work and the gaps *between queued kernels* stay
+in proportion. If the profile saw more GPU work than the timed step takes, the work is scaled down, with the seen time
+in brackets. *Timed*: the time in the
 table of stages. *Under the tool*: how much longer a step takes in the profile."""
 HOW_TO_READ_CHANGES = """\
 Each row is a rung minus the rung it climbs from, in microseconds a step; a negative number is faster. The parts are
 fitted to each process's time, so they always add up to the difference, which proves nothing. *Rest*: the difference
 between the median of all runs and the mean of the processes' medians."""
+HOW_TO_READ_OPERATIONS = """\
+The same differences by operation, from the profiles' kernels: microseconds a step as seen, before any fitting. Kernels
+that overlap count in full."""
 HOW_TO_READ_SEEN = """\
 The same differences in the profiles before fitting. *Whole step*: a step under the tool, with the tool's cost; with
 several processes also the least and the most of a round. *GPU's work*: kernels and copies alone, which a tool stretches
@@ -57,6 +62,14 @@ def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
         right=[False, False] + [True] * (len(PARTS) + 2),
     )
     yield _paragraph(HOW_TO_READ_CHANGES)
+    yield "### By operation"
+    kinds = [kind for kind in OPERATIONS if any(kind in change.operations_us for change in differences)]
+    yield table(
+        ("Rung", "From", "Timed", *(OPERATIONS[kind].capitalize() for kind in kinds)),
+        [_operations_row(change, kinds) for change in differences],
+        right=[False, False] + [True] * (len(kinds) + 1),
+    )
+    yield _paragraph(HOW_TO_READ_OPERATIONS)
     yield from figure_links({"waterfall.svg"} & set(figures), "figures")
     yield "### What the profiles saw of each change"
     yield table(
@@ -104,6 +117,12 @@ def _change_row(change: Change) -> list[str]:
         *_rung_and_parent(change),
         *(numbers.change(change_us, change.slower_us) for change_us in changes_us),
     ]
+
+
+def _operations_row(change: Change, kinds: Sequence[Kind]) -> list[str]:
+    differences_us = change.operations_us
+    cells = [numbers.change(differences_us[kind], change.slower_us) if kind in differences_us else "" for kind in kinds]
+    return [*_rung_and_parent(change), numbers.change(change.timed_us, change.slower_us), *cells]
 
 
 def _seen_row(change: Change) -> list[str]:

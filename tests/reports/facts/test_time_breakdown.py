@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -7,7 +9,7 @@ from ladder.records.profile import Split
 from ladder.records.run import Results
 from reports.facts.time_breakdown import Change, all_profiled, chain, changes, profiled, verdict
 from tests.reports import sample
-from tests.reports.profiles import own_kernels, profile
+from tests.reports.profiles import kernel, own_kernels, profile
 
 
 def with_split(run: Results, name: str, split: Split) -> Results:
@@ -148,22 +150,54 @@ def test_references_have_parts_and_no_change() -> None:
     assert [change.rung.stage.name for change in changes(run)] == ["async", "cublas", "bf16-gemm"]
 
 
-def test_a_rung_without_a_profile_breaks_the_way_and_the_longest_piece_is_taken() -> None:
-    run = sample.results()
+def test_gaps_in_a_graph_stay_in_proportion_to_the_work() -> None:
+    run = seen_pair(Split(80, 0, 0, 10, 0), Split(55, 0, 5, 20, 1), launches=(8.0, 1 / 468))
+    rung = only_change(run).rung
+    assert rung.step_us == 50.0
+    assert rung.parts_us == pytest.approx(
+        {"kernels": 55 * 50 / 60, "copies": 0, "between queued kernels": 5 * 50 / 60, "host launching": 0,
+         "host waiting": 0}
+    )  # fmt: skip
+    idle = only_change(seen_pair(Split(80, 0, 0, 10, 0), Split(40, 0, 4, 9, 3), launches=(8.0, 1 / 468))).rung
+    assert list(idle.parts_us.values()) == pytest.approx([40, 0, 4, 4.5, 1.5])
+    launched = only_change(seen_pair(Split(80, 0, 0, 10, 0), Split(55, 0, 5, 20, 1))).rung
+    assert launched.parts_us["kernels"] == 50  # as recorded
+
+
+def test_kernels_are_told_by_their_kind() -> None:
+    change = only_change(pair(80.0, 50.0, Split(60, 5, 5, 10, 0), Split(30, 5, 5, 10, 0)))
+    slower = [kernel("gemm_naive", "gemm", 30.0), kernel("sgd_update", "update", 10.0)]
+    faster = [kernel("gemm_fused", "gemm", 32.0), kernel("softmax", "softmax", 1.0)]
+    parent, rung = (
+        msgspec.structs.replace(one.profile, kernels=kernels)
+        for one, kernels in ((change.parent, slower), (change.rung, faster))
+    )
+    change = Change(dataclasses.replace(change.parent, profile=parent), dataclasses.replace(change.rung, profile=rung))
+    assert change.operations_us == {"gemm": 2.0, "softmax": 1.0, "update": -10.0}
+    assert change.parent.detailed_us["products"] == pytest.approx(45)  # three quarters of the kernels' 60
+    assert sum(change.detailed_us.values()) == pytest.approx(sum(change.parts_us.values()))
+    assert "kernels" not in change.detailed_us
+
+
+def test_the_way_leads_to_the_fastest_rung_and_begins_where_profiles_do() -> None:
+    run = with_step(sample.results(), "bf16-gemm", 30.0)
     assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas", "bf16-gemm"]
     broken = sample.replace_stage(run, "async", profiles=[])
     assert [change.rung.stage.name for change in chain(broken)] == ["bf16-gemm"]
     assert chain(sample.unprofiled_results()) == []
 
 
-@pytest.mark.parametrize(("cublas_us", "top"), [(30.0, "cublas"), (50.0, "bf16-gemm")])
-def test_of_two_ways_as_long_the_one_to_the_faster_rung_is_taken(cublas_us: float, top: str) -> None:
-    forked = sample.replace_stage(with_step(sample.results(), "cublas", cublas_us), "bf16-gemm", below="async")
-    assert [change.rung.stage.name for change in chain(forked)] == ["async", top]
+def test_a_slower_rung_above_the_fastest_is_not_on_the_way() -> None:
+    assert [change.rung.stage.name for change in chain(sample.results())] == ["async", "cublas"]
+    forked = sample.replace_stage(sample.results(), "bf16-gemm", below="async")
+    assert [change.rung.stage.name for change in chain(forked)] == ["async", "cublas"]
+    short = with_step(sample.replace_stage(forked, "bf16-gemm", below="naive"), "bf16-gemm", 20.0)
+    assert [change.rung.stage.name for change in chain(short)] == ["bf16-gemm"]
 
 
-def test_where_two_rungs_climb_from_one_the_longer_way_is_taken() -> None:
-    branched = sample.replace_stage(sample.results(), "async", below=None)
-    branched = sample.replace_stage(branched, "bf16-gemm", below="naive")
-    assert [change.rung.stage.name for change in changes(branched)] == ["cublas", "bf16-gemm"]
-    assert [change.rung.stage.name for change in chain(branched)] == ["cublas"]
+def test_an_ablation_ends_the_way_only_without_another_rung() -> None:
+    run = sample.replace_stage(with_step(sample.results(), "bf16-gemm", 20.0), "bf16-gemm", group="memory")
+    assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas"]
+    for name in ("async", "cublas"):
+        run = sample.replace_stage(run, name, below=None)
+    assert [change.rung.stage.name for change in chain(run)] == ["bf16-gemm"]

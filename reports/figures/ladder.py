@@ -11,11 +11,10 @@ from ladder.records.run import Results, Spread, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import epoch_s, references
 from reports.facts.headline_rungs import headline_rungs
-from reports.facts.provenance import gpu_name
 from reports.facts.regimes import HEADINGS, MOST_LETTERS, Regime, change_in_words, regime
-from reports.facts.summary import ABLATIONS, dataset_name, name_of
+from reports.facts.summary import ABLATIONS, name_of
 from reports.figures.canvas import Canvas
-from reports.figures.style import PIXELS, Colour
+from reports.figures.style import PIXELS, Colour, subject
 
 MOST_RUNGS = 16
 LEFT, RIGHT, WORDS = 160, 530, 542  # pixels: the axis, and the words on its right
@@ -70,10 +69,10 @@ def ladder(results: Results) -> str:
     groups = [(name, list(members)) for name, members in groupby(shown, key=lambda dot: dot.regime)]
     bottom = TOP + sum(HEADING + ROW * len(members) for _, members in groups)
     title, description = headline(shown), _description(results, shown)
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {_subject(results)}", description)
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(results)}", description)
     place = _scale([end for dot in shown for end in (dot.step_us.min, dot.step_us.max)])
     canvas.text(12, 24, title, look="bold large")
-    canvas.text(12, 44, _subject(results), "faint")
+    canvas.text(12, 44, subject(results), "faint")
     for value in _ticks(place):
         canvas.line([(place(value), TOP - 6), (place(value), bottom)], "grid")
         canvas.text(place(value), bottom + 16, f"{value:,g}", "faint", anchor="middle", look="small")
@@ -105,12 +104,6 @@ def headline(shown: Sequence[Dot]) -> str:
     aside = "" if fastest.stage.precision == first.stage.precision else f" in {precision}"
     factor = numbers.ratio(first.step_us.median / fastest.step_us.median)
     return f"{ends[0]} to {ends[1]} us a training step{aside}: {factor}, rung by rung"
-
-
-def _subject(results: Results) -> str:
-    problem = results.problem
-    parts = (problem.network, f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
-    return ", ".join(part for part in parts if part)
 
 
 def _description(results: Results, shown: Sequence[Dot]) -> str:

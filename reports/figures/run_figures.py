@@ -54,7 +54,7 @@ def drawings(results: Results) -> dict[str, Callable[[], str]]:
     if has_curves(results):
         found["curves.svg"] = _drawn(curves, [results])
     if chain(results):
-        found["waterfall.svg"] = _drawn(waterfall, results)
+        found["waterfall.svg"] = partial(waterfall, results)
     ablations = {group: name for group, name in FIGURES.items() if ablation(results, group)}
     found |= {name: _drawn(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)

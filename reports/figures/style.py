@@ -58,8 +58,9 @@ INK, FAINT, BACKGROUND = THEME["ink"][0], THEME["faint"][0], THEME["paper"][0]
 # Okabe and Ito's palette, for lines that only their labels tell apart.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 ORACLE = "#c8c8c8"
-OPERATIONS: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
-KIND_COLOURS: dict[Kind, str] = {kind: THEME[OPERATIONS.get(kind, kind)][0] for kind in get_args(Kind)}
+RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
+OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
+KIND_COLOURS: dict[Kind, str] = {kind: THEME[colour][0] for kind, colour in OPERATION_COLOURS.items()}
 PART_COLOURS = {  # by the part of a step, as `reports.facts.time_breakdown` names it
     "kernels": THEME["kernels"][0],
     "copies": THEME["copy"][0],
@@ -98,11 +99,16 @@ def log_y(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def title(figure: Figure, subject: str, results: Results) -> None:
-    """Set the title: the subject, the problem and the GPU."""
+def subject(results: Results) -> str:
+    """The problem and the GPU: `784-10, batch 128, MNIST, NVIDIA H200`."""
     problem = results.problem
     parts = (problem.network, f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
-    text = textwrap.fill(f"{subject}: {', '.join(part for part in parts if part)}", 80)
+    return ", ".join(part for part in parts if part)
+
+
+def title(figure: Figure, words: str, results: Results) -> None:
+    """Set the title: the figure's own words, the problem and the GPU."""
+    text = textwrap.fill(f"{words}: {subject(results)}", 80)
     figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
 
 

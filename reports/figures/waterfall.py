@@ -1,22 +1,31 @@
-"""A waterfall from the first rung's time to the last one's: the change of each rung, part by part."""
+"""A waterfall from the first rung to the fastest one: the change of each rung on the way, part by part."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.time_breakdown import Change, chain
-from reports.figures.style import BACKGROUND, FAINT, INK, PART_COLOURS, STYLE, WIDTH, tidy, title
+from reports.facts.time_breakdown import OPERATIONS, Change, Profiled, chain
+from reports.figures.canvas import Canvas
+from reports.figures.style import OPERATION_COLOURS, PIXELS, Colour, subject
 
-WHOLE_STEP = "#c3ccd6"
-REST = "rest"  # the difference that no part accounts for
+LEFT, RIGHT = 190, 730  # pixels: the axis; names stand on its left, the longest bar's number on its right
+LETTER = 6.5  # pixels
+TOP, STEP, PART, BOTTOM = 66, 25, 17, 44
+SHOWN = 0.01  # share of the parent's step; smaller changes are added up
+SMALLER, REST = "smaller changes", "rest"
+PART_NAMES: dict[str, Colour] = {
+    **{name: OPERATION_COLOURS[kind] for kind, name in OPERATIONS.items()},
+    "kernels": "kernels",
+    "copies": "copy",
+    "between queued kernels": "queued",
+    "host launching": "host",
+    "host waiting": "wait",
+    SMALLER: "other",
+    REST: "other",
+}
 
 
 @dataclass(frozen=True)
@@ -27,70 +36,97 @@ class Bar:
     begin: float
     end: float
     is_step: bool = False  # a rung's whole step, not the change of one part
+    remark: str = ""
 
 
-def waterfall(results: Results) -> Figure:
-    """The way up the ladder as bars from time to time; at least one change must be known."""
+def waterfall(results: Results) -> str:
+    """The way to the fastest rung as bars from time to time, as SVG text; at least one change must be known."""
     way = chain(results)
     found = list(bars(way))
-    slowest = way[0].parent.step_us
-    height = [0.34 if bar.is_step else 0.23 for bar in found]
-    tops = [sum(height[:index]) for index in range(len(height))]
-    middles = [top + thick / 2 for top, thick in zip(tops, height, strict=True)]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 1.2 + sum(height)), layout="constrained", facecolor=BACKGROUND)
-        axes = figure.add_subplot()
-        places = [0.0, *(bar.begin for bar in found), *(bar.end for bar in found)]
-        axes.set_xlim(min(places) * 1.1, max(places) * 1.1)  # room for the number beside the longest bar
-        axes.set_ylim(sum(height) + 0.1, -0.1)
-        axes.set_yticks(middles, [textwrap.shorten(bar.name, 40, placeholder=" ...") for bar in found])
-        for bar, tick in zip(found, axes.get_yticklabels(), strict=True):
-            tick.set(color=INK if bar.is_step else FAINT, size=10 if bar.is_step else 8.5)
-        axes.tick_params(axis="y", length=0)
-        for bar, middle, thick in zip(found, middles, height, strict=True):
-            _draw(axes, bar, middle, thick * 0.78, slowest)
-        for bar, top, below in zip(found, tops, tops[1:], strict=False):
-            axes.plot([bar.end] * 2, [top + 0.02, below + 0.2], color=FAINT, linewidth=0.7, zorder=0.5)
-        tidy(axes, "x")
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel("us/step; between two rungs, the change of each part, fitted to the timed steps")
-        title(figure, "The change of each rung", results)
-    return figure
+    low, high = (pick(end for bar in found for end in (0.0, bar.begin, bar.end)) for pick in (min, max))
+    bottom = TOP + sum(STEP if bar.is_step else PART for bar in found) + 4
+    first, last = way[0].parent, way[-1].rung
+    title = (
+        f"From {numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us a step: "
+        f"what each rung on the way to {last.stage.name} changed"
+    )
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}, {subject(results)}", _description(way))
+    canvas.text(12, 24, title, look="bold")
+    canvas.text(12, 42, subject(results), "faint")
+
+    def place(us: float) -> float:
+        return LEFT + (us - low) / (high - low) * (RIGHT - LEFT)
+
+    for value in _ticks(low, high):
+        canvas.line([(place(value), TOP - 8), (place(value), bottom)], "grid")
+        canvas.text(place(value), bottom + 15, f"{value:,g}", "faint", anchor="middle", look="small")
+    top = float(TOP)
+    for bar in found:
+        thick = STEP if bar.is_step else PART
+        if not bar.is_step:
+            canvas.line([(place(bar.begin), top - 2), (place(bar.begin), top + 3)], "faint")
+        _draw(canvas, bar, top, (place(bar.begin), place(bar.end)), first.step_us)
+        top += thick
+    foot = "us/step. Below each step: the change of each part to the next rung, fitted to the timed steps."
+    canvas.text(12, bottom + 35, foot, "faint", look="small")
+    return canvas.svg()
 
 
-def bars(way: list[Change]) -> Iterator[Bar]:
-    """The bars from top to bottom; changes that round to zero are left out."""
-    first = way[0].parent
-    yield Bar(first.stage.name, 0.0, first.step_us, is_step=True)
+def bars(way: Sequence[Change]) -> Iterator[Bar]:
+    """The bars from top to bottom; the parts of a change within the noise, and small ones, are added up."""
+    yield _step(way[0].parent, "")
     for change in way:
         at = change.parent.step_us
-        for name, us in {**change.parts_us, REST: change.rest_us}.items():
-            if numbers.change(us, first.step_us).strip("0.") != "":
-                yield Bar(name, at, at + us)
+        for name, us in _parts(change):
+            yield Bar(name, at, at + us)
             at += us
-        yield Bar(change.rung.stage.name, 0.0, change.rung.step_us, is_step=True)
+        changed = change.rung.stage.precision != change.parent.stage.precision
+        precision = f"from here on in {numbers.precision(change.rung.stage.precision)}" if changed else ""
+        noise = f"within noise of {change.parent.stage.name}" if change.is_noise else ""
+        yield _step(change.rung, "; ".join(filter(None, (precision, noise))))
 
 
-def _draw(axes: Axes, bar: Bar, middle: float, thick: float, slowest: float) -> None:
-    """A bar with its number: a step's time, or a change with the decimals of the slowest step."""
-    is_rest = bar.name == REST and not bar.is_step
-    part = BACKGROUND if is_rest else PART_COLOURS.get(bar.name, WHOLE_STEP)
-    axes.barh(
-        middle,
-        abs(bar.end - bar.begin),
-        thick,
-        min(bar.begin, bar.end),
-        facecolor=WHOLE_STEP if bar.is_step else part,
-        edgecolor=FAINT if is_rest else "none",
-        hatch="////" if is_rest else None,
-        linewidth=0.6,
-    )
-    axes.annotate(
-        numbers.microseconds(bar.end) if bar.is_step else numbers.change(bar.end - bar.begin, slowest),
-        (max(bar.begin, bar.end), middle),
-        (4, 0),
-        textcoords="offset points",
-        va="center",
-        fontweight="bold" if bar.is_step else "normal",
-        size=10 if bar.is_step else 8.5,
-    )
+def _step(one: Profiled, remark: str) -> Bar:
+    return Bar(one.stage.name, 0.0, one.step_us, is_step=True, remark=remark)
+
+
+def _parts(change: Change) -> Iterator[tuple[str, float]]:
+    """The parts that changed most, then the sum of the others, and what the parts leave of the timed difference."""
+    if change.is_noise:
+        return
+    limit = SHOWN * change.slower_us
+    parts = change.detailed_us
+    yield from ((name, us) for name, us in parts.items() if abs(us) >= limit)
+    smaller = sum(us for us in parts.values() if abs(us) < limit)
+    for name, us in ((SMALLER, smaller), (REST, change.rest_us)):
+        if abs(us) >= limit:
+            yield name, us
+
+
+def _draw(canvas: Canvas, bar: Bar, top: float, ends: tuple[float, float], slowest: float) -> None:
+    """A bar with its name and its number: a step's time, or a change with the decimals of the slowest step."""
+    left, right = min(ends), max(ends)
+    if bar.is_step:
+        canvas.rectangle(left, top + 3, right - left, STEP - 7, "step")
+        canvas.text(LEFT - 10, top + 17, bar.name, anchor="end", look="mono bold")
+        canvas.text(right + 6, top + 17, numbers.microseconds(bar.end), look="bold halo")
+        if bar.remark:
+            inside = right - left > LETTER * len(bar.remark) + 16
+            canvas.text(left + 8 if inside else right + 56, top + 17, bar.remark, "ink", look="small")
+        return
+    canvas.rectangle(left, top + 2, max(right - left, 1), PART - 5, PART_NAMES[bar.name])
+    canvas.text(LEFT - 10, top + 12, bar.name, "faint", anchor="end", look="small")
+    canvas.text(right + 6, top + 12, numbers.change(bar.end - bar.begin, slowest), look="small halo")
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round times on the axis, four to nine of them."""
+    step = next(step for power in range(-4, 9) for f in (1, 2, 5) if (high - low) / (step := f * 10.0**power) < 9)
+    return [step * index for index in range(int(low // step) + 1 if low < 0 else 0, int(high // step) + 1)]
+
+
+def _description(way: Sequence[Change]) -> str:
+    """The way in a sentence, for a reader who cannot see it."""
+    steps = [f"{way[0].parent.stage.name} {numbers.microseconds(way[0].parent.step_us)}"]
+    steps += [f"{change.rung.stage.name} {numbers.microseconds(change.rung.step_us)}" for change in way]
+    return f"Microseconds a training step on the way to the fastest rung: {', '.join(steps)}."

@@ -40,13 +40,13 @@ FIGURE_TITLES = {
     "loss_curves.svg": "Training loss by epoch, and its distance from the oracle's",
     "curves.svg": "Training loss within epochs, validation loss and accuracy, with the oracle's",
     "timelines.svg": "Three steps of every stage on one time scale",
-    "waterfall.svg": "The change of each rung, part by part",
+    "waterfall.svg": "The way to the fastest rung: what each rung on it changed, part by part",
     "memory.svg": "The parts of a step for each way to allocate its tensors",
     "data_path.svg": "The parts of a step for each way to bring its batch",
 }
 
 # Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
-KEPT = ("ladder", "step_time")
+KEPT = ("ladder", "step_time", "waterfall")
 
 
 def stage_table(results: Results, columns: Sequence[str]) -> str:

@@ -1,4 +1,8 @@
-"""The minimum cost of a training step: its operations, their bytes, and the resulting floors on a GPU.
+"""The minimum cost of a training step: its operations, their bytes, and the bounds of its time on a GPU.
+
+Two bounds follow from them. The *cheat limit* holds for the problem: no honest program is faster, and a stage below it
+fails. The *floor of this design* holds for one stage, with its own kernels, arithmetic and waits; another design may be
+faster.
 
 The arithmetic is a roofline (Williams, Waterman, Patterson: Roofline, CACM 2009) plus the costs of launches, waits
 and exchanges, which dominate steps this small. Every function is pure: it takes the problem and the measured limits.
@@ -14,6 +18,15 @@ from common.problem import Problem
 from common.vocabulary import Precision as Precision
 
 Kind = Literal["gemm", "layer", "softmax", "update"]
+Unit = Precision  # the hardware that multiplies, by the format of its factors
+Weights = Literal["gradients", "updated", "streamed", "kept"]
+"""The transfers of the weights in a step.
+
+`gradients`: read forward and backward, their gradients written and read, updated in a pass of its own. `updated`: read
+forward and backward, then updated by the product that computes their gradient. `streamed`: the same, but the backward
+pass and the update share one reading. `kept`: as `streamed`, and only what exceeds the chip's shared memory and
+registers.
+"""
 
 FLOAT_BYTES = 4  # bytes of a float32, and of a label
 TOTALS_BYTES = 2 * 8  # bytes of the epoch's totals
@@ -23,13 +36,6 @@ SERIAL_EXCHANGES = 1
 
 A split by features or units exchanges sums in every layer. A split by images runs forward and backward alone and
 exchanges gradients once, at any depth; the next step waits for that exchange.
-"""
-
-PARAMETER_PASSES = 3
-"""Transfers of all parameters in a step: read forward, read backward, written.
-
-The backward pass starts after the whole forward pass, and the next step after the backward pass. A deferred update
-still has to be read and written later.
 """
 
 HEADROOM = 1.5
@@ -64,6 +70,31 @@ class Exchanges:
 
 
 @dataclass(frozen=True)
+class Arithmetic:
+    """How a stage multiplies: the unit, and the number of its products for one product of two matrices.
+
+    A float32 that is split in parts takes one product for each pair of parts that counts. Pixels are exact in one part.
+    """
+
+    unit: Unit
+    products: int = 1
+    image_products: int | None = None  # in the first layer, with images as one factor; None: as many
+    multiprocessors: int | None = None  # that multiply; None: all
+
+    def __str__(self) -> str:
+        several = f"{self.products} x {self.unit}" if self.products > 1 else self.unit
+        with_images = f" ({self.image_products} with images)" if self.image_products is not None else ""
+        return several + with_images + (f" on {self.multiprocessors} SMs" if self.multiprocessors is not None else "")
+
+    def us(self, operation: Operation, rates: Rates) -> float:
+        """Time of the operation's arithmetic, in us."""
+        with_images = operation.layer == 0 and self.image_products is not None
+        products = self.image_products if with_images else self.products
+        share = 1.0 if self.multiprocessors is None else min(self.multiprocessors / rates.multiprocessors, 1.0)
+        return (products or 1) * rates.computing_us(operation.flops, self.unit) / share
+
+
+@dataclass(frozen=True)
 class Design:
     """Counts of a stage's work, each a mean per step: some work happens in a few steps only."""
 
@@ -73,6 +104,9 @@ class Design:
     read_backs: float = 0.0  # copies to the host with a wait
     exchanges: Exchanges = Exchanges()  # declared by the stage
     are_dependents: bool = False  # launched by programmatic dependent launch
+    arithmetic: tuple[Arithmetic, ...] = (Arithmetic("float32"),)  # alternatives: each product takes the fastest
+    last_layer: Arithmetic | None = None  # of the last layer, if it differs
+    weights: Weights = "gradients"
 
 
 @dataclass(frozen=True)
@@ -148,14 +182,14 @@ def parameters(problem: Problem) -> int:
     return sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
 
 
-def physical_floor(problem: Problem, precision: Precision, rates: Rates) -> float:
-    """Time in us that no stage can beat: dense SGD as written, one step after the other, without any launch.
+def cheat_limit(problem: Problem, precision: Precision, rates: Rates) -> float:
+    """Time in us that no honest stage can beat: dense SGD as written, one step after the other, without any launch.
 
     Computing and moving overlap, so the larger counts. Computing is the products at the GPU's highest rate, since
     split numbers reach more precision than the unit that multiplies them. Moving is the batch at one byte a pixel, plus
     the parameters beyond all shared memory and registers, read and written. Dependent exchanges are added; latencies of
     the operations are not. A single multiprocessor needs no exchange but has only its share of the rate: if that is
-    faster, it is the floor. The result is divided by `HEADROOM`.
+    faster, it is the limit. The result is divided by `HEADROOM`.
     """
     flops = sum(operation.flops for operation in operations(problem))
     number = 2 if precision in ("bfloat16", "float16") else FLOAT_BYTES
@@ -187,22 +221,77 @@ def exchanging_floor(design: Design, rates: Rates) -> float:
     return design.exchanges.cluster_hops * hop_us + design.exchanges.grid_barriers * barrier_us
 
 
-def kernels_floor(problem: Problem, design: Design, precision: Precision, rates: Rates) -> float:
+def kernels_floor(problem: Problem, design: Design, rates: Rates) -> float:
     """The device's time for a step, in us.
 
-    Each kernel counts as the largest of three times: node to node, its operation's bytes, and its arithmetic in the
-    stage's precision. Kernels beyond the step's operations count as one node each. Fewer kernels than operations means
-    fusion, where only the parameters' bytes are known. Then the floor is the largest of: all nodes, all arithmetic, and
-    the parameters that do not stay in L2 (or on the chip, if a kernel runs whole steps) from one pass to the next.
+    Each kernel counts as the largest of three times: node to node, its operation's bytes, and its arithmetic. Kernels
+    beyond the step's operations count as one node each. Fewer kernels than operations means fusion. Then the floor is
+    the largest of: all nodes, all arithmetic, all bytes through L2, and the weights that come from memory.
     """
     step, node_us = operations(problem), rates.between_us(design)
-    computing = [rates.computing_us(operation.flops, precision) for operation in step]
+    computing = [computing_floor(problem, operation, design, rates) for operation in step]
     if design.kernels < len(step):
-        cached = rates.l2_size + (rates.on_chip_size if design.kernels < 1 else 0)
-        moved = max(parameters(problem) * FLOAT_BYTES - cached, 0)
-        return max(design.kernels * node_us, sum(computing), PARAMETER_PASSES * moved / rates.memory_bytes)
+        through_l2 = traffic(problem, design, rates) / rates.l2_bytes
+        from_memory = sum(weight_transfers(problem, design, rates)) / rates.memory_bytes
+        return max(design.kernels * node_us, sum(computing), through_l2, from_memory)
     each = (max(node_us, rates.moving_us(op.bytes), us) for op, us in zip(step, computing, strict=True))
     return sum(each) + (design.kernels - len(step)) * node_us
+
+
+def computing_floor(problem: Problem, operation: Operation, design: Design, rates: Rates) -> float:
+    """Time of an operation's arithmetic in this design, in us."""
+    last = len(problem.layers) - 1
+    if design.last_layer is not None and operation.layer == last:
+        return design.last_layer.us(operation, rates)
+    return min(arithmetic.us(operation, rates) for arithmetic in design.arithmetic)
+
+
+def weight_transfers(problem: Problem, design: Design, rates: Rates) -> list[float]:
+    """Bytes from or to memory of each pass over the parameters in a step.
+
+    Of a pass over all layers, L2 can hold its own size since the pass before. A layer that is read once more right
+    after its backward pass may be in L2 whole. The backward pass skips the first layer, whose update reads it instead.
+    """
+    held = rates.l2_size + (rates.on_chip_size if design.weights == "kept" else 0)
+    every = FLOAT_BYTES * parameters(problem)
+    passes = [every] * (6 if design.weights == "gradients" else 3)
+    if design.last_layer is not None:  # its kernel reads the weights once for both passes
+        last = problem.layers[-1]
+        passes[1] -= FLOAT_BYTES * last.fan_in * last.fan_out
+    found = [float(max(size - held, 0)) for size in passes]
+    if design.weights == "updated":
+        sizes = (FLOAT_BYTES * layer.fan_in * layer.fan_out for layer in problem.layers[1:])
+        found += [float(max(size - rates.l2_size, 0)) for size in sizes]
+    return found
+
+
+def traffic(problem: Problem, design: Design, rates: Rates) -> float:
+    """Bytes that a step's kernels must exchange with L2 or memory: nothing stays on the chip between two kernels.
+
+    One kernel an operation moves the operations' bytes. Fused kernels move the factors and results of the products. A
+    kernel that runs whole steps moves the batch's pixels, at one byte each, and the weights that the chip cannot hold.
+    """
+    if design.weights == "kept":
+        off_chip = max(FLOAT_BYTES * parameters(problem) - rates.on_chip_size, 0)
+        return problem.batch_size * problem.inputs + 3 * off_chip
+    step = operations(problem)
+    if design.kernels >= len(step):
+        return sum(operation.bytes for operation in step)
+    return sum(_layer_traffic(problem, index, design) for index in range(len(problem.layers)))
+
+
+def _layer_traffic(problem: Problem, index: int, design: Design) -> float:
+    """Bytes of one layer's fused kernels in a step; a pixel may be one byte."""
+    layer, is_first, is_last = problem.layers[index], index == 0, index == len(problem.layers) - 1
+    weights, outputs = FLOAT_BYTES * layer.fan_in * layer.fan_out, FLOAT_BYTES * problem.batch_size * layer.fan_out
+    inputs = (1 if is_first else FLOAT_BYTES) * problem.batch_size * layer.fan_in
+    if is_last and design.last_layer is not None:
+        return 2 * inputs + 2 * weights  # read once for all; the inputs' gradient and the weights are written
+    forward = inputs + weights + outputs
+    backward = 0 if is_first else outputs + weights + inputs
+    update = inputs + outputs + {"gradients": 4, "updated": 2, "streamed": 2, "kept": 2}[design.weights] * weights
+    shared = outputs + weights if design.weights == "streamed" and not is_first else 0
+    return forward + backward + update - shared
 
 
 def _gemm(name: str, layer: int, rows: int, inner: int, cols: int) -> Operation:

@@ -1,4 +1,4 @@
-"""Measures the GPU's limits (`python -m ladder.machine.limits OUT.json`) and computes the floors that they set.
+"""Measures the GPU's limits (`python -m ladder.machine.limits OUT.json`) and computes the bounds that they set.
 
 Measuring has its own process, so that a primitive that fails on the GPU leaves no broken CUDA context to a stage.
 """
@@ -23,9 +23,11 @@ from common.problem import Problem
 from common.process_group import die_with_parent
 from ladder.machine.environment import missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.records.limits import SHARED, Chip, DesignFloor, Floor, Limit, LimitsRecord, Unit
+from ladder.records.limits import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
+from stages.engine.recipe import Recipe
+from stages.engine.stage import Stage
 
 if TYPE_CHECKING:
     from common.cuda.primitives import Primitives
@@ -120,33 +122,48 @@ def measure_limits(
     return LimitsRecord(chip, limits, skipped, time.perf_counter() - begin)
 
 
-def floors(record: LimitsRecord, problem: Problem, precision: Precision, design: Design | None = None) -> Floor | None:
-    """The least time of a step: of the problem on that GPU, and of a stage of this design (see `common.cost`).
+def bounds(record: LimitsRecord, problem: Problem, precision: Precision, design: Design | None) -> StepBounds | None:
+    """The cheat limit of the problem on that GPU, and the floor of a stage's design (see `common.cost`).
 
     None if a primitive that the formulas need was not measured.
     """
     rates = rates_of(record)
     if rates is None:
         return None
-    return Floor(
-        physical_us=cost.physical_floor(problem, precision, rates),
+    return StepBounds(
+        cheat_limit_us=cost.cheat_limit(problem, precision, rates),
         design=None
         if design is None
         else DesignFloor(
             launching_us=cost.launching_floor(design, rates),
-            kernels_us=cost.kernels_floor(problem, design, precision, rates),
+            kernels_us=cost.kernels_floor(problem, design, rates),
             waiting_us=cost.waiting_floor(design, rates),
             exchanging_us=cost.exchanging_floor(design, rates),
+            flops=float(sum(operation.flops for operation in cost.operations(problem))),
+            bytes=float(cost.traffic(problem, design, rates)),
+            arithmetic=" or ".join(str(one) for one in design.arithmetic),
         ),
     )
 
 
-def design_of(profile: Profile, steps: int, exchanges: Exchanges, *, are_dependents: bool) -> Design:
+def bounds_of(
+    record: LimitsRecord, stage: Stage, problem: Problem, steps: int, profile: Profile | None
+) -> StepBounds | None:
+    """The bounds of a stage, in epochs of `steps` steps; without a recipe or a profile only the cheat limit."""
+    design = None
+    if stage.recipe is not None and profile is not None:
+        chip = record.chip
+        exchanges = stage.exchanges(problem, steps, chip.multiprocessors, chip.block_shared_bytes)
+        design = design_of(profile, steps, stage.recipe, exchanges)
+    return bounds(record, problem, stage.precision, design)
+
+
+def design_of(profile: Profile, steps: int, recipe: Recipe, exchanges: Exchanges) -> Design:
     """A stage's design: launches, kernels and waits per step, counted by a profile of epochs of `steps` steps.
 
-    The stage itself declares two properties that no profile shows: whether its kernels start early
-    (`are_dependents`), and what they exchange. A read-back counts as two waiting calls in a profile: the blocking copy
-    and the synchronisation after it.
+    The recipe declares the properties that no profile shows: how the stage multiplies, how its weights travel, and
+    whether its kernels start early. `exchanges` happen inside kernels. A read-back counts as two waiting calls in a
+    profile: the blocking copy and the synchronisation after it.
     """
     read_backs = sum(copy.per_epoch for copy in profile.copies if copy.direction == "device to host") / steps
     return Design(
@@ -154,8 +171,11 @@ def design_of(profile: Profile, steps: int, exchanges: Exchanges, *, are_depende
         launches=profile.launches_per_step,
         waits=max(profile.syncs_per_epoch / steps - 2 * read_backs, 0.0),
         read_backs=read_backs,
-        are_dependents=are_dependents,
+        are_dependents=recipe.launch.are_dependents,
         exchanges=exchanges,
+        arithmetic=recipe.arithmetic,
+        last_layer=recipe.last_layer,
+        weights="kept" if profile.kernels_per_step < 1 else recipe.weights,
     )
 
 
@@ -195,7 +215,7 @@ def _measure(primitive: Primitive, gpu: Primitives, monitor: GpuMonitor) -> Limi
         measured = _measure_once(primitive, gpu)
         if isinstance(measured, str) or not any(state.other_processes for state in monitor.read()):
             return measured
-    # Two processes share a GPU in turns. A floor from half its rate would call a correct stage's time impossible.
+    # Two processes share a GPU in turns. A bound from half its rate would call a correct stage's time impossible.
     return SHARED
 
 

@@ -1,4 +1,4 @@
-"""The measured limits of a GPU, and the floors that follow for a stage, as `results.json` keeps them."""
+"""The measured limits of a GPU, and the bounds that follow for a stage, as `results.json` keeps them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Limit(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> float:
-        """The shortest time or the highest rate; floors use it."""
+        """The shortest time or the highest rate; bounds use it."""
         return self.min if self.unit == "us" else self.max
 
     @property
@@ -57,26 +57,29 @@ class LimitsRecord(msgspec.Struct, frozen=True):
 
 
 class DesignFloor(msgspec.Struct, frozen=True):
-    """The least time of a step of one stage, given its own kernels, launches and waits; all in us."""
+    """The floor of one stage's design: the least time of a step with its own kernels, launches and waits; all in us."""
 
     launching_us: float  # the host's time for the launches
     kernels_us: float  # the device's time for the kernels; overlaps with launching
     waiting_us: float  # added to the longest of the others by the host's waits
     exchanging_us: float = 0.0  # data exchanges within kernels; overlaps with their computing
+    flops: float = 0.0  # of the step's matrix products; 0 in older records, here and below
+    bytes: float = 0.0  # that the kernels exchange with L2 or memory, at least
+    arithmetic: str = ""  # how the products are computed, such as `3 x tf32 (2 with images)`
 
     @property
     def total_us(self) -> float:
-        """The floor in us."""
+        """The sum of the parts, in us."""
         return max(self.launching_us, self.kernels_us, self.exchanging_us) + self.waiting_us
 
 
-class Floor(msgspec.Struct, frozen=True):
-    """The least time of a step; `common/cost.py` has the formulas."""
+class StepBounds(msgspec.Struct, frozen=True):
+    """What bounds the time of a step from below; `common/cost.py` has the formulas."""
 
-    physical_us: float  # of the problem in any stage: a shorter time is impossible
+    cheat_limit_us: float = msgspec.field(name="physical_us")  # no honest stage is faster: a shorter time fails
     design: DesignFloor | None  # null if launches and kernels were not counted
 
     @property
-    def design_us(self) -> float | None:
-        """The floor of the stage's design in us, never below the problem's own; None without a design."""
-        return None if self.design is None else max(self.design.total_us, self.physical_us)
+    def design_floor_us(self) -> float | None:
+        """The floor of the stage's design in us, never below the cheat limit; None without a design."""
+        return None if self.design is None else max(self.design.total_us, self.cheat_limit_us)

@@ -16,7 +16,7 @@ from common.files import atomic_write
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
 from ladder.records.errors import ResultsError as ResultsError
-from ladder.records.limits import Floor, LimitsRecord
+from ladder.records.limits import LimitsRecord, StepBounds
 from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
@@ -203,7 +203,8 @@ class StageResult(msgspec.Struct, frozen=True):
     metrics: Metrics | None = None
     profiles: list[Profile] = []  # at most one per tool
     unprofiled: dict[Tool, str] = {}  # why a requested tool produced no profile
-    floor: Floor | None = None  # the least time of a step; null if the GPU's limits were not measured
+    # What bounds a step's time; null if the GPU's limits were not measured.
+    bounds: StepBounds | None = msgspec.field(name="floor", default=None)
     processes: list[Process] = []  # the processes in `timing`, kept so that a run can be resumed
     set_aside: list[Process] = []  # disturbed processes that were measured again; not in `timing`
     curve: Curve | None = None  # if curves were requested

@@ -22,7 +22,7 @@ from common.data.dataset import Dataset
 from common.problem import Problem, initial_params
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import cores_usable, missing
-from ladder.machine.limits import design_of, floors
+from ladder.machine.limits import bounds_of
 from ladder.measure.protocol import FIRST_UPDATE_RUN, TRACE, Job, JobResult, drawn, load_params, run_number
 from ladder.measure.timing import Plan
 from ladder.processes.compilers import Compilers
@@ -433,19 +433,13 @@ class Runner:
         return self._first_batches[run]
 
     def _check_speed(self, stage_run: StageRun) -> None:
-        """Compare a stage's time with the floors of this GPU."""
-        if self._results.limits is not None:
+        """Compare a stage's time with its bounds on this GPU."""
+        if (limits := self._results.limits) is not None:
             stage = stage_run.entry.stage
-            design = None
-            if stage.recipe and stage_run.profile:
-                chip = self._results.limits.chip
-                early = stage.recipe.launch.are_dependents
-                exchanges = stage.exchanges(self._problem, self._steps, chip.multiprocessors, chip.block_shared_bytes)
-                design = design_of(stage_run.profile, self._steps, exchanges, are_dependents=early)
-            stage_run.check_speed(floors(self._results.limits, self._problem, stage.precision, design))
+            stage_run.check_speed(bounds_of(limits, stage, self._problem, self._steps, stage_run.profile))
 
     def _measure_limits(self, scratch: Path) -> None:
-        """Measure the GPU's limits in a process of its own; if it fails, the run only lacks floors."""
+        """Measure the GPU's limits in a process of its own; if it fails, the run only lacks bounds."""
         with self._timing_activity("measuring limits"):
             log = self._folder / "logs" / "limits.log"
             limits = measure_gpu_limits(scratch / "limits.json", log, self._settings.timeout_s)

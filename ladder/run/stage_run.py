@@ -13,7 +13,7 @@ from ladder.machine.disturbance import with_disturbances
 from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile.merge import averaged
-from ladder.records.limits import Floor
+from ladder.records.limits import StepBounds
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Check, Curve, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
 from ladder.records.statistics import Interval, median_interval
@@ -39,7 +39,7 @@ class StageRun:
         self._metrics: Metrics | None = None
         self._profiles: dict[Tool, Profile] = {}
         self._unprofiled: dict[Tool, str] = {}
-        self._floor: Floor | None = None
+        self._bounds: StepBounds | None = None
         self._shortened = False
         self._curve: Curve | None = None
         self._no_curve = ""
@@ -71,7 +71,7 @@ class StageRun:
         self._metrics = known.metrics
         self._profiles = {profile.tool: profile for profile in known.profiles}
         self._unprofiled = dict(known.unprofiled)
-        self._floor = known.floor
+        self._bounds = known.bounds
         self._curve, self._no_curve = known.curve, known.no_curve
 
     @property
@@ -122,12 +122,12 @@ class StageRun:
             return None
         return median_interval([statistics.median(process.runs_s) for process in self.processes])
 
-    def check_speed(self, floor: Floor | None) -> None:
-        """Record the floor, and fail the stage if its time lies below the problem's physical floor."""
-        self._floor = floor
+    def check_speed(self, bounds: StepBounds | None) -> None:
+        """Record the bounds, and fail the stage if its time lies below the problem's cheat limit."""
+        self._bounds = bounds
         timing = self._timing()
-        if floor is not None and timing is not None:
-            self._add_checks([verify_speed(floor.physical_us, timing.step_us)])
+        if bounds is not None and timing is not None:
+            self._add_checks([verify_speed(bounds.cheat_limit_us, timing.step_us)])
 
     @property
     def profile(self) -> Profile | None:
@@ -244,7 +244,7 @@ class StageRun:
             metrics=self._metrics,
             profiles=list(self._profiles.values()),
             unprofiled=self._unprofiled,
-            floor=self._floor,
+            bounds=self._bounds,
             processes=self.processes,
             set_aside=self.set_aside,
             curve=self._curve,

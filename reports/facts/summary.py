@@ -25,9 +25,10 @@ ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 X_OF_FROM = "x of from: how many times as fast as the rung that it climbs from; below 1x it is slower."
 LAUNCHES = "Launches: kernels or graphs that the host launches a step."
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
-FLOORS = (
-    "x own floor: the time as a multiple of the least that the stage's own launches, kernels, exchanges and waits take "
-    "on this GPU. x physical floor: the time as a multiple of the least that any program for this problem takes."
+BOUNDS = (
+    "x floor: the time as a multiple of the floor of this design, the least that its own launches, kernels, exchanges "
+    "and waits take on this GPU. x cheat limit: the time as a multiple of the least that any honest program for this "
+    "problem takes; a faster stage fails."
 )
 
 
@@ -49,8 +50,8 @@ class Row:
     step_us: float | None
     step_cycles: float | None  # of the SM clock after the timed runs
     launches_per_step: float | None  # kernels or graphs that the host launches
-    times_own_floor: float | None  # the time divided by the stage's own floor
-    times_physical_floor: float | None  # the time divided by the problem's floor
+    times_floor: float | None  # the time divided by the floor of the stage's design
+    times_cheat_limit: float | None  # the time divided by the problem's cheat limit
     versus_parent: float | None  # above 1: faster than the rung that it climbs from
     versus_naive: float | None  # only in the same class of precision
     versus_torch: float | None  # against the fastest PyTorch of its class and device
@@ -215,7 +216,7 @@ def _row(
 ) -> Row:
     timing = stage.timing if stage.status == "passed" else None
     profile = stage.profile if timing else None
-    floor = stage.floor if timing else None
+    bounds = stage.bounds if timing else None
     same_precision = naive is not None and precision_class(naive) == precision_class(stage)
     return Row(
         name=stage.name,
@@ -232,8 +233,8 @@ def _row(
         step_us=timing.step_us if timing else None,
         step_cycles=step_cycles(stage),
         launches_per_step=profile.launches_per_step if profile else None,
-        times_own_floor=_times(timing, floor.design_us if floor else None),
-        times_physical_floor=_times(timing, floor.physical_us if floor else None),
+        times_floor=_times(timing, bounds.design_floor_us if bounds else None),
+        times_cheat_limit=_times(timing, bounds.cheat_limit_us if bounds else None),
         versus_parent=ratio(parent, stage),
         versus_naive=ratio(naive, stage) if same_precision else None,
         versus_torch=ratio(torch, stage),
@@ -246,6 +247,6 @@ def _row(
     )
 
 
-def _times(timing: Timing | None, floor_us: float | None) -> float | None:
-    """A time as a multiple of a floor."""
-    return timing.step_us / floor_us if timing is not None and floor_us else None
+def _times(timing: Timing | None, bound_us: float | None) -> float | None:
+    """A time as a multiple of a bound."""
+    return timing.step_us / bound_us if timing is not None and bound_us else None

@@ -78,9 +78,9 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
         for why, names in _grouped(named):
             yield Notice(f"{numbers.listing(names)} not profiled with {tool}: {why}")
     if results.limits is None and results.settings.at_once == 1 and any(one.device == "gpu" for one in results.stages):
-        yield Notice("The GPU's limits were not measured, so there are no floors. See logs/limits.log.")
+        yield Notice("The GPU's limits were not measured, so there are no floors or cheat limits. See logs/limits.log.")
     if results.limits is not None and SHARED in results.limits.skipped.values():
-        yield Notice(f"Some of the GPU's limits were not measured, so there are no floors: {SHARED}.")
+        yield Notice(f"Some of the GPU's limits were not measured, so there are no floors or cheat limits: {SHARED}.")
 
 
 def _timing_notices(results: Results) -> Iterable[Notice]:

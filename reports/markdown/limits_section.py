@@ -1,4 +1,4 @@
-"""The GPU's measured limits, and the floors that follow from them, on the terminal and in a report."""
+"""The GPU's measured limits, and the bounds that follow from them, on the terminal and in a report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.records.limits import Floor, Limit, LimitsRecord
+from ladder.records.limits import Limit, LimitsRecord, StepBounds
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.summary import table_order
@@ -19,14 +19,15 @@ CAPTION = (
     "The median of several samples, with the smallest and the largest. A launch costs host time in Python; the other "
     "times are differences between two repetition counts on the device."
 )
-HOW_FLOORS_ARE_MADE = """\
-Floors use the best sample of each primitive. *Own floor*: the longer of the host's time in launches and the GPU's time
-in kernels, plus the host's waits. A kernel takes at least the time of the next node of a graph, of its bytes from L2 or
-memory, and of its arithmetic. A kernel that runs whole steps also takes its successive exchanges: hops of a cluster or
-barriers of the grid. *Physical floor*: reading the batch's pixels once or its arithmetic at the GPU's highest rate,
-whichever is longer, plus one exchange between multiprocessors, or all of it on one multiprocessor without any. A third
-is subtracted as a margin for faster machines. A stage that is faster than the physical floor fails. References have no
-own floor, because their fused operations are not counted."""
+HOW_BOUNDS_ARE_MADE = """\
+Two bounds use the best sample of each primitive. *Floor of this design*: the longer of the host's time in launches and
+the GPU's time in kernels, plus the host's waits. A kernel takes at least the time of the next node of a graph, of its
+bytes from L2 or memory, and of its arithmetic, by the unit and on the multiprocessors (SMs) that the rung uses. A
+float32 split in parts takes several products of the unit. A kernel that runs whole steps also takes its successive
+exchanges: hops of a cluster or barriers of the grid. References have no such floor, because their fused operations are
+not counted. *Cheat limit*: reading the batch's pixels once or the arithmetic at the GPU's highest rate, whichever is
+longer, plus one exchange between multiprocessors, or all of it on one multiprocessor without any. A third is subtracted
+as a margin. A stage that is faster than the cheat limit fails."""
 
 
 def limits_blocks(results: Results) -> Iterator[str]:
@@ -44,16 +45,13 @@ def limits_blocks(results: Results) -> Iterator[str]:
     if record.skipped:
         yield bullets(_not_measured(record))
     yield CAPTION
-    yield " ".join(HOW_FLOORS_ARE_MADE.split())
-    floors = [(stage.name, stage.floor) for stage in table_order(results) if stage.floor and stage.floor.design]
-    if floors:
+    yield " ".join(HOW_BOUNDS_ARE_MADE.split())
+    found = [(stage.name, stage.bounds) for stage in table_order(results) if stage.bounds and stage.bounds.design]
+    if found:
         yield table(
-            ("Rung", "Launching", "Kernels", "Exchanging", "Waiting", "Own floor, us/step", "Physical floor, us/step"),
-            [
-                (code(name), *map(numbers.microseconds, _parts(floor)), numbers.microseconds(floor.physical_us))
-                for name, floor in floors
-            ],
-            right=[False] + [True] * 6,
+            ("Rung", "Multiplies by", "Launching", "Kernels", "Exchanging", "Waiting", "Floor, us/step", "Cheat limit"),
+            [(code(name), *_parts(bounds)) for name, bounds in found],
+            right=[False] * 2 + [True] * 6,
         )
 
 
@@ -91,9 +89,11 @@ def _numbers(limit: Limit) -> list[str]:
     return [numbers.microseconds(value) for value in (limit.median, limit.min, limit.max)]
 
 
-def _parts(floor: Floor) -> list[float | None]:
-    """The parts of a stage's own floor, then the floor itself."""
-    design = floor.design
+def _parts(bounds: StepBounds) -> list[str]:
+    """How a rung multiplies, the parts of its floor, the floor itself, and the cheat limit."""
+    design = bounds.design
     if design is None:
         return []
-    return [design.launching_us, design.kernels_us, design.exchanging_us, design.waiting_us, floor.design_us]
+    parts = (design.launching_us, design.kernels_us, design.exchanging_us, design.waiting_us)
+    whole = (bounds.design_floor_us, bounds.cheat_limit_us)
+    return [cell(design.arithmetic), *map(numbers.microseconds, (*parts, *whole))]

@@ -12,8 +12,8 @@ from reports.facts.baselines import fastest_peer, precision_class, ratio, refere
 from reports.facts.numbers import line
 from reports.facts.provenance import provenance
 from reports.facts.summary import (
+    BOUNDS,
     CYCLES,
-    FLOORS,
     caption,
     dataset_name,
     heading,
@@ -29,8 +29,8 @@ from reports.markdown.ablation_section import ablation_blocks
 from reports.markdown.limits_section import limits_blocks
 from reports.markdown.profile_section import profile_blocks, stage_profile_blocks
 from reports.markdown.tables import (
+    BOUND_COLUMNS,
     CYCLE_COLUMNS,
-    FLOOR_COLUMNS,
     REPORT_COLUMNS,
     bullets,
     cell,
@@ -50,7 +50,7 @@ def report(results: Results, figures: Collection[str]) -> str:
     how_to_read = [caption(results)]
     for known, sentence, columns in (
         (any(sm_mhz(stage) is not None for stage in results.stages), CYCLES, CYCLE_COLUMNS),
-        (results.limits is not None, FLOORS, FLOOR_COLUMNS),
+        (results.limits is not None, BOUNDS, BOUND_COLUMNS),
     ):
         if known:
             how_to_read.append(sentence)

@@ -187,16 +187,16 @@ def _best(results: StudyResults) -> Iterator[str]:
 
 
 def _bound(winner: Winner) -> str:
-    """The largest part of the fastest rung's step, and its floors; empty without a profile."""
-    one, floor = profiled(winner.rung), winner.rung.floor
+    """The largest part of the fastest rung's step, and its bounds; empty without a profile."""
+    one, bounds = profiled(winner.rung), winner.rung.bounds
     if one is None:
         return ""
     least = ""
-    if floor is not None and floor.design_us is not None:
-        own, physical = numbers.microseconds(floor.design_us), numbers.microseconds(floor.physical_us)
+    if bounds is not None and bounds.design_floor_us is not None:
+        floor, limit = numbers.microseconds(bounds.design_floor_us), numbers.microseconds(bounds.cheat_limit_us)
         least = (
-            f" Its own launches, kernels and exchanges take at least {own} us; any program for this problem takes at "
-            f"least {physical} us."
+            f" The floor of its design, for its own launches, kernels and exchanges, is {floor} us; "
+            f"the cheat limit, for any honest program, is {limit} us."
         )
     return f"{winner.precision}, `{winner.rung.name}`: {next_step(one)}{least}"
 

@@ -24,8 +24,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "x of from": lambda row: numbers.ratio(row.versus_parent),
     "x of naive": lambda row: numbers.ratio(row.versus_naive),
     "x of PyTorch": lambda row: numbers.ratio(row.versus_torch),
-    "x own floor": lambda row: numbers.ratio(row.times_own_floor),
-    "x physical floor": lambda row: numbers.ratio(row.times_physical_floor),
+    "x floor": lambda row: numbers.ratio(row.times_floor),
+    "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
     "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
     "Prepare": lambda row: numbers.seconds(row.prepare_s),
     "Test accuracy": lambda row: row.accuracy,
@@ -33,7 +33,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 REPORT_COLUMNS = tuple(COLUMNS)
 CYCLE_COLUMNS = ("Cycles/step",)
-FLOOR_COLUMNS = ("x own floor", "x physical floor")
+BOUND_COLUMNS = ("x floor", "x cheat limit")
 IN_WORDS = {"Stage", "From", "Title", "Precision", "Checked"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",

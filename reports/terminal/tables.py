@@ -17,12 +17,12 @@ from rich.text import Text
 
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.summary import FLOORS, Row, caption, heading, rows
+from reports.facts.summary import BOUNDS, Row, caption, heading, rows
 from reports.facts.warnings import Notice, notices
 
 NARROWEST = 80  # columns; a narrower terminal wraps the lines itself, which loses nothing
 ROOMY = 100  # columns; from here on the table has wider gaps, and `x of naive`
-ROOMIER = 115  # columns; from here on it has the floors as well
+ROOMIER = 115  # columns; from here on it has the bounds as well
 STATUS_STYLE = {"passed": "green", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
 
 
@@ -37,13 +37,13 @@ def print_results(results: Results, folder: Path | None = None, console: Console
     roomy = console.width >= ROOMY
     found = rows(results)
     shown = _shown(found)
-    with_floors = console.width >= ROOMIER and any(row.times_physical_floor for row in found)
-    console.print(_table(shown, roomy, with_floors))
+    with_bounds = console.width >= ROOMIER and any(row.times_cheat_limit for row in found)
+    console.print(_table(shown, roomy, with_bounds))
     if len(shown) < len(found):
         left_out = numbers.count(len(found) - len(shown), "skipped stage")
         console.print(Text(f"Not in this table: {left_out}; the reasons are below.", "dim"))
     how_to_read = caption(results, with_naive=roomy)
-    console.print(Text(f"{how_to_read} {FLOORS}" if with_floors else how_to_read, "dim"))
+    console.print(Text(f"{how_to_read} {BOUNDS}" if with_bounds else how_to_read, "dim"))
     console.print()
     for notice in notices(results):
         _print_notice(console, notice)
@@ -77,13 +77,13 @@ def _shown(found: Sequence[Row]) -> Sequence[Row]:
     return others if 0 < len(others) < len(found) / 2 else found
 
 
-def _table(lines: Sequence[Row], roomy: bool, with_floors: bool) -> Table:
+def _table(lines: Sequence[Row], roomy: bool, with_bounds: bool) -> Table:
     table = plain_table(gap=1 if roomy else 0)
     table.add_column("stage\n  from", overflow="fold")
     headers = ["ms/epoch\n(min-max)", "us/step\nlaunches", "x of\nfrom"]
     headers += ["x of\nnaive"] if roomy else []
     headers += ["x of\nPyTorch"]
-    headers += ["x own floor\nx physical"] if with_floors else []
+    headers += ["x floor\nx cheat limit"] if with_bounds else []
     for header in (*headers, "prepare\nmemory", "checked\naccuracy"):
         table.add_column(header, justify="right", no_wrap=True)
     for block, members in groupby(lines, key=lambda row: row.block):
@@ -91,11 +91,11 @@ def _table(lines: Sequence[Row], roomy: bool, with_floors: bool) -> Table:
             table.add_section()
             table.add_row(Text(block[0].lower() + block[1:], "italic"))
         for row in members:
-            table.add_row(*_cells(row, roomy, with_floors))
+            table.add_row(*_cells(row, roomy, with_bounds))
     return table
 
 
-def _cells(row: Row, roomy: bool, with_floors: bool) -> list[RenderableType]:
+def _cells(row: Row, roomy: bool, with_bounds: bool) -> list[RenderableType]:
     parent = f"from {row.parent}" if row.parent else ""
     remarks = (parent, row.device, row.shortened, "throttled" if row.throttled else "")
     indented = [Padding(Text(remark, "dim"), (0, 0, 0, 2), expand=False) for remark in remarks if remark]
@@ -105,7 +105,7 @@ def _cells(row: Row, roomy: bool, with_floors: bool) -> list[RenderableType]:
     checked = Text(row.status, STATUS_STYLE[row.status])
     if row.test_accuracy is not None:
         checked.append(f"\n{numbers.percent(row.test_accuracy)}", "default not bold")
-    floors = _two_lines(numbers.ratio(row.times_own_floor), numbers.ratio(row.times_physical_floor))
+    bounds = _two_lines(numbers.ratio(row.times_floor), numbers.ratio(row.times_cheat_limit))
     return [
         Group(Text(row.name), *indented),
         times,
@@ -113,7 +113,7 @@ def _cells(row: Row, roomy: bool, with_floors: bool) -> list[RenderableType]:
         Text(numbers.ratio(row.versus_parent)),
         *([Text(numbers.ratio(row.versus_naive))] if roomy else []),
         _two_lines(numbers.ratio(row.versus_torch), numbers.precision(row.precision)),
-        *([floors] if with_floors else []),
+        *([bounds] if with_bounds else []),
         _two_lines(numbers.seconds(row.prepare_s), numbers.memory(row.gpu_memory_mib)),
         checked,
     ]

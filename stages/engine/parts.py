@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -160,6 +161,8 @@ class SeparateHead(Head):
 
 class SeparateUpdate(Update):
     """All gradients first, in memory of their own, then SGD in one pass over all parameters."""
+
+    stores_gradients: ClassVar[bool] = True
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         self._gemm = gemm

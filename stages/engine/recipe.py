@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypedDict
 
 from numpy.typing import DTypeLike
 
-from common.cost import Exchanges
+from common.cost import Arithmetic, Exchanges, Weights
 from common.cuda.epilogue import Fusion
 from common.data.dataset import Split
 from common.problem import Problem
@@ -89,6 +89,12 @@ class Gemm(Part, ABC):
     precision: ClassVar[Precision] = "float32"
     """The format of the factors; selects the verification limits."""
 
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = ()
+    """How products are computed, alternatives if several are; empty: one product in `precision`. Part of the floor."""
+
+    shares_backward_pass: ClassVar[bool] = False
+    """Whether one kernel may read a layer's weights once for its backward pass and its update."""
+
     def __init__(self, setup: Setup) -> None: ...
 
     @abstractmethod
@@ -148,6 +154,9 @@ class Head(Part, ABC):
     includes_last_layer: ClassVar[bool] = False
     """Whether it also runs and updates the last layer: it then reads outputs[-2] and writes doutputs[-2]."""
 
+    arithmetic: ClassVar[Arithmetic | None] = None
+    """How it multiplies, if it runs the last layer."""
+
     def __init__(self, setup: Setup) -> None: ...
 
     @classmethod
@@ -162,6 +171,9 @@ class Head(Part, ABC):
 
 class Update(Part, ABC):
     """weights[layer] -= lr * inputs.T @ doutput; biases[layer] -= lr * doutput.sum(0)."""
+
+    stores_gradients: ClassVar[bool] = False
+    """Whether the weights' gradients go through memory before the update."""
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None: ...
 
@@ -200,6 +212,9 @@ class Launch(Part, ABC):
 
     precision: ClassVar[Precision | None] = None
     """The format of the factors if the launch multiplies by itself; None if it runs the gemm's products."""
+
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = ()
+    """How products are computed if the launch multiplies by itself; else empty. Part of the floor."""
 
     are_dependents: ClassVar[bool] = False
     """Whether its kernels start before the previous kernel has ended."""
@@ -255,6 +270,23 @@ class Recipe:
     def precision(self) -> Precision:
         """The format of the products' factors: the launch's if it multiplies by itself, else the gemm's."""
         return self.launch.precision or self.gemm.precision
+
+    @property
+    def arithmetic(self) -> tuple[Arithmetic, ...]:
+        """How products are computed: the launch's, else the gemm's."""
+        return self.launch.arithmetic or self.gemm.arithmetic or (Arithmetic(self.precision),)
+
+    @property
+    def last_layer(self) -> Arithmetic | None:
+        """How the last layer is computed, if not like the others."""
+        return None if self.launch.arithmetic else self.head.arithmetic
+
+    @property
+    def weights(self) -> Weights:
+        """How the weights travel in a step of several kernels."""
+        if self.update.stores_gradients:
+            return "gradients"
+        return "streamed" if self.gemm.shares_backward_pass else "updated"
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.cost import Exchanges
+from common.cost import Arithmetic, Exchanges
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.classic import r6_cuda_graph
@@ -53,6 +53,8 @@ class ClusterEpoch(Launch):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     halves: ClassVar[int] = cluster_plan.EXACT  # float16 summands of a factor in networks with hidden layers
+    # Every pair of halves; a pixel is one half.
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 4, image_products=2, multiprocessors=BLOCKS),)
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         if reason := self.misfit(setup.problem, len(setup.tensors.batches)):

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.cost import Exchanges
+from common.cost import Arithmetic, Exchanges
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.classic import r6_cuda_graph
@@ -47,6 +47,8 @@ class GridEpoch(Launch):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
     parts: ClassVar[int] = ALL_PARTS  # bfloat16 parts of a factor
+    # Of nine pairs of parts, the six that reach float32's class; a pixel is one part.
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("bfloat16", 6, image_products=3),)
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors, device = setup.tensors, setup.device

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cost import Arithmetic
 from common.problem import Problem
 from stages.engine.recipe import Precision
 from stages.persistent import cluster_plan, r1_persistent_cluster
@@ -30,6 +31,7 @@ class Float16Cluster(ClusterEpoch):
 
     precision: ClassVar[Precision] = "float16"
     halves: ClassVar[int] = cluster_plan.ROUNDED
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", multiprocessors=cluster_plan.BLOCKS),)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cost import Arithmetic
 from stages.engine.recipe import Precision
 from stages.persistent import r1_persistent_grid
 from stages.persistent.r1_persistent_grid import GridEpoch
@@ -30,6 +31,7 @@ class BFloat16GridEpoch(GridEpoch):
     precision: ClassVar[Precision] = "bfloat16"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_80")
     parts: ClassVar[int] = 1
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("bfloat16"),)
 
 
 STAGE = r1_persistent_grid.STAGE.climb("grid-bf16", "Persistent grid, bfloat16", launch=BFloat16GridEpoch)

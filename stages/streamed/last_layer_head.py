@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cost import Arithmetic
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes
@@ -21,6 +22,7 @@ class LastLayerHead(Head):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     includes_last_layer: ClassVar[bool] = True
+    arithmetic: ClassVar[Arithmetic | None] = Arithmetic("float32", multiprocessors=BLOCKS)
     below: ClassVar[str]  # the closest rung for any network
 
     def __init__(self, setup: Setup) -> None:

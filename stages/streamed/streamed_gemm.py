@@ -36,6 +36,7 @@ BackwardCandidate = Callable[[Product, Product], None]  # enqueues the gradient 
 class StreamedGemm(TileGemm):
     """The rung below's products, or streamed ones where faster; a layer's backward pass in one kernel."""
 
+    shares_backward_pass: ClassVar[bool] = True
     streamed: ClassVar[tuple[str, str, str]]
     """A file and its two kernels: forward, backward."""
 

@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from common.cost import Arithmetic
 from stages.engine.recipe import Precision
 from stages.engine.workspace import Array, Setup
 from stages.tiles import r2_fused_bias
@@ -36,6 +37,8 @@ class ExactGemm(TileGemm):
     precision: ClassVar[Precision] = "float32"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_80")
     kernel: ClassVar[tuple[str, str]] = ("tiles/tile_split.cu", "tile_product_split")
+    # high * high + high * low + low * high, without the last for pixels; or the library's float32
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("tf32", 3, image_products=2), Arithmetic("float32"))
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -24,7 +24,7 @@ def stage(name: str, step_us: Sequence[float], *, group: Group = "ladder", below
     timing = Timing.of(processes, epochs=EPOCHS, steps_per_epoch=STEPS, shortened=False)
     known = next(one for one in sample.results().stages if one.name == "naive")
     return msgspec.structs.replace(
-        known, name=name, group=group, below=below, timing=timing, processes=processes, profiles=[], floor=None
+        known, name=name, group=group, below=below, timing=timing, processes=processes, profiles=[], bounds=None
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ladder.records.limits import Chip, DesignFloor, Floor, Limit, LimitsRecord
+from ladder.records.limits import Chip, DesignFloor, Limit, LimitsRecord, StepBounds
 from ladder.records.profile import KernelUse, Profile, Split
 from ladder.records.run import (
     Check,
@@ -39,8 +39,10 @@ def results() -> Results:
     for name, profiles in _profiles().items():
         run = replace_stage(run, name, profiles=profiles)
     for name, own_us in (("naive", 50.0), ("async", 40.0)):
-        run = replace_stage(run, name, floor=Floor(0.5, DesignFloor(own_us - 10, own_us / 4, 10)))
-    run = replace_stage(run, "jax-scan", floor=Floor(0.5, None))
+        run = replace_stage(
+            run, name, bounds=StepBounds(0.5, DesignFloor(own_us - 10, own_us / 4, 10, 0.0, 1.03e8, 3.0e6, "float32"))
+        )
+    run = replace_stage(run, "jax-scan", bounds=StepBounds(0.5, None))
     return msgspec.structs.replace(run, limits=limits())
 
 

@@ -16,7 +16,7 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine import environment, limits
 from ladder.machine.environment import ROOT
-from ladder.records.limits import SHARED, DesignFloor, Floor, LimitsRecord
+from ladder.records.limits import SHARED, DesignFloor, LimitsRecord, StepBounds
 from ladder.records.run import GpuState
 from tests.ladder import gpus
 
@@ -155,61 +155,61 @@ def test_a_sample_that_is_no_positive_time_is_skipped(sample: float) -> None:
 
 
 @pytest.mark.usefixtures("h200")
-def test_floors_use_the_best_samples() -> None:
+def test_bounds_use_the_best_samples() -> None:
     record = measured(FakePrimitives())
-    found = limits.floors(record, Problem(784, 10), "float32", Design(kernels=8, launches=8, waits=1, read_backs=1))
+    found = limits.bounds(record, Problem(784, 10), "float32", Design(kernels=8, launches=8, waits=1, read_backs=1))
     assert found is not None
     assert found.design is not None
     assert found.design.launching_us == pytest.approx(8 * 3.5)
     # Each of the seven operations is shorter than a node, and so is the eighth kernel.
     assert found.design.kernels_us == pytest.approx(8 * 0.86)
     assert found.design.waiting_us == pytest.approx((7.5 - 3.5) + (13.5 - 3.5))
-    assert found.design_us == pytest.approx(28 + 14)
+    assert found.design_floor_us == pytest.approx(28 + 14)
     pixels_us = 128 * 784 / 6e6
-    assert found.physical_us == pytest.approx((pixels_us + 0.24) / HEADROOM)
+    assert found.cheat_limit_us == pytest.approx((pixels_us + 0.24) / HEADROOM)
     early = Design(kernels=3, launches=0.01, are_dependents=True)
-    dependents = limits.floors(record, Problem(784, 10), "float32", early)
+    dependents = limits.bounds(record, Problem(784, 10), "float32", early)
     assert dependents is not None
     assert dependents.design is not None
     assert dependents.design.kernels_us == pytest.approx(3 * 0.5)
-    without = limits.floors(record, Problem(784, 10), "float32")
-    assert without == Floor(found.physical_us, None)
-    assert without.design_us is None
+    without = limits.bounds(record, Problem(784, 10), "float32", None)
+    assert without == StepBounds(found.cheat_limit_us, None)
+    assert without.design_floor_us is None
 
 
 @pytest.mark.usefixtures("h200")
 def test_exchanges_within_a_kernel_set_a_floor_of_their_own() -> None:
     design = Design(kernels=0.01, launches=0.01, exchanges=Exchanges(cluster_hops=4, grid_barriers=2))
-    found = limits.floors(measured(FakePrimitives()), Problem(784, 10), "float32", design)
+    found = limits.bounds(measured(FakePrimitives()), Problem(784, 10), "float32", design)
     assert found is not None
     assert found.design is not None
     assert found.design.exchanging_us == pytest.approx(4 * 0.24 + 2 * 0.91)
-    assert found.design_us == pytest.approx(found.design.exchanging_us)
+    assert found.design_floor_us == pytest.approx(found.design.exchanging_us)
     no_clusters = measured(FakePrimitives(cluster_hop=RuntimeError("no")))
-    found = limits.floors(no_clusters, Problem(784, 10), "float32", design)
+    found = limits.bounds(no_clusters, Problem(784, 10), "float32", design)
     assert found is not None
     assert found.design is not None
     assert found.design.exchanging_us == pytest.approx(6 * 0.91)
 
 
 def test_a_design_is_never_faster_than_the_problem_allows() -> None:
-    assert Floor(2.0, DesignFloor(1.0, 0.5, 0.25)).design_us == 2.0
-    assert Floor(1.0, DesignFloor(1.0, 3.0, 0.25)).design_us == 3.25
+    assert StepBounds(2.0, DesignFloor(1.0, 0.5, 0.25)).design_floor_us == 2.0
+    assert StepBounds(1.0, DesignFloor(1.0, 3.0, 0.25)).design_floor_us == 3.25
 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(
     "name", ["launch", "launch_and_wait", "launch_and_read", "graph_node", "memory_copy", "l2_read", "product"]
 )
-def test_no_floors_where_a_primitive_is_missing(name: str) -> None:
+def test_no_bounds_where_a_primitive_is_missing(name: str) -> None:
     record = measured(FakePrimitives(**{name: RuntimeError("no")}))
-    assert limits.floors(record, Problem(784, 10), "float32") is None
+    assert limits.bounds(record, Problem(784, 10), "float32", None) is None
 
 
 @pytest.mark.usefixtures("h200")
-def test_no_floors_without_any_exchange() -> None:
+def test_no_bounds_without_any_exchange() -> None:
     record = measured(FakePrimitives(cluster_hop=RuntimeError("no"), grid_barrier=RuntimeError("no")))
-    assert limits.floors(record, Problem(784, 10), "float32") is None
+    assert limits.bounds(record, Problem(784, 10), "float32", None) is None
 
 
 def test_without_a_gpu_measuring_raises_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ladder.measure.protocol import JobResult
 from ladder.measure.timing import Plan
-from ladder.records.limits import Floor
+from ladder.records.limits import StepBounds
 from ladder.records.profile import Split, Tool
 from ladder.records.run import Process
 from ladder.run.stage_run import StageRun
@@ -47,11 +47,11 @@ def test_cuptis_profile_is_shown_before_nsyss(stage_run: StageRun) -> None:
     assert shown == ["nsys", "cupti"]
 
 
-@pytest.mark.parametrize(("physical_us", "status"), [(9.0, "passed"), (11.0, "failed")])
-def test_a_time_below_the_physical_floor_fails_the_stage(stage_run: StageRun, physical_us: float, status: str) -> None:
-    stage_run.check_speed(Floor(physical_us, None))
+@pytest.mark.parametrize(("cheat_limit_us", "status"), [(9.0, "passed"), (11.0, "failed")])
+def test_a_time_below_the_cheat_limit_fails_the_stage(stage_run: StageRun, cheat_limit_us: float, status: str) -> None:
+    stage_run.check_speed(StepBounds(cheat_limit_us, None))
     result = stage_run.result()
     assert result.status == status
     assert (result.timing is None) == (status == "failed")
-    assert (result.reason or "").startswith("" if status == "passed" else "physical floor")
-    assert result.floor == Floor(physical_us, None)
+    assert (result.reason or "").startswith("" if status == "passed" else "cheat limit")
+    assert result.bounds == StepBounds(cheat_limit_us, None)

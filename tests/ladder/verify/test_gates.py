@@ -412,7 +412,7 @@ def test_truncated_results_are_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_time_below_the_physical_floor_is_impossible() -> None:
+def test_a_time_below_the_cheat_limit_is_impossible() -> None:
     assert verify_speed(0.5, 0.6).passed
     assert not verify_speed(0.5, 0.4).passed
     assert not verify_speed(0.5, float("nan")).passed

@@ -195,7 +195,7 @@ def test_the_largest_part_of_a_profiled_winner_is_told() -> None:
     one = profiled(winner.rung)
     assert one is not None
     assert f"float32, `{winner.rung.name}`: {next_step(one)}" in line
-    assert ("any program for this problem takes at least" in line) == (winner.rung.floor is not None)
+    assert ("The floor of its design" in line) == (winner.rung.bounds is not None)
 
 
 def test_a_waiting_point_is_not_shown_as_measured(tmp_path: Path) -> None:

@@ -115,15 +115,15 @@ def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], l
     assert line in report(replaced_environment(environment), [])
 
 
-def test_limits_and_floors_have_a_section() -> None:
+def test_limits_and_bounds_have_a_section() -> None:
     text = report(sample.results(), [])
     assert "| graph node, 1 block | 0.860 | 0.850 | 0.875 | us |" in text
     assert "- not measured: cluster barrier, 2 blocks: needs sm_90" in text
-    assert "| `naive` | 40.0 | 12.5 | 0.00 | 10.0 | 50.0 | 0.500 |" in text
-    assert "| x own floor | x physical floor |" in text
+    assert "| `naive` | float32 | 40.0 | 12.5 | 0.00 | 10.0 | 50.0 | 0.500 |" in text
+    assert "| x floor | x cheat limit |" in text
     without = report(sample.unprofiled_results(), [])
     assert "## Limits" not in without
-    assert "| x own floor |" not in without
+    assert "| x floor |" not in without
 
 
 def test_missing_profiles_have_notices() -> None:
@@ -137,7 +137,7 @@ def test_missing_profiles_have_notices() -> None:
     assert run.limits is None
     shared = msgspec.structs.replace(sample.limits(), skipped={"graph node, 1 block": SHARED})
     text = report(msgspec.structs.replace(run, limits=shared), [])
-    assert "- Some of the GPU's limits were not measured, so there are no floors: another process had the GPU" in text
+    assert "- Some of the GPU's limits were not measured, so there are no floors or cheat limits: another" in text
 
 
 def test_cycles_need_a_clock() -> None:

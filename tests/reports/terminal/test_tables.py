@@ -46,7 +46,7 @@ def test_missing_counts_are_dashes() -> None:
 def test_floors_have_a_column_where_there_is_room_for_it() -> None:
     wide, narrow = (console_text(sample.results(), width) for width in (115, 80))
     assert "1.07x" in wide
-    assert "x physical floor: the time as a multiple of the least that any program" in " ".join(wide.split())
+    assert "x cheat limit: the time as a multiple of the least that any honest program" in " ".join(wide.split())
     assert "floor" not in narrow
 
 

@@ -1,5 +1,8 @@
 """Timelines of three steps, for one stage and for all: the host's calls above, the GPU's work below.
 
+A profiler stretches a step, host-bound ones most. So each timeline is drawn as long as three timed steps, with its
+calls and kernels scaled alike; otherwise a faster rung could look slower than its parent.
+
 A profile cannot see the steps inside a kernel that runs many. Such a kernel is a hatched bar as long as three timed
 steps.
 
@@ -11,11 +14,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
+import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -27,7 +32,7 @@ from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
 from reports.facts.summary import BLOCKS, name_of, table_order
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
-from reports.figures.style import BACKGROUND, FAINT, INK, KIND_COLOURS, STYLE, WIDTH, tidy, title
+from reports.figures.style import BACKGROUND, FAINT, INK, KIND_COLOURS, STYLE, THEME, WIDTH, tidy, title
 
 LEGEND: dict[Kind, str] = {
     "gemm": "matrix product",
@@ -40,8 +45,8 @@ LEGEND: dict[Kind, str] = {
     "wait": "host: wait",
     "other": "other",
 }
-LIGHT = {"layer", "launch", "wait", "other", "softmax"}  # kinds whose colours need dark text
-IDLE = "#efefef"
+LIGHT = {"layer", "launch", "other", "softmax"}  # kinds whose colours need dark text
+IDLE = THEME["idle"][0]
 LETTERS = 7.0  # points
 STEPS = 3
 HATCH, HATCHED = "////", KIND_COLOURS["fused"]
@@ -88,7 +93,7 @@ def stage_timeline(stage: StageResult, results: Results) -> Figure:
                 name, (0, top + thick / 2), (-8, 0), textcoords="offset points", ha="right", va="center",
                 annotation_clip=False,
             )  # fmt: skip
-        seen = f"us, profiled by {seen_by(shown.profile)}"
+        seen = f"us, scaled to the timed step; profiled by {seen_by(shown.profile)}"
         timed = "us, as timed: a profile cannot see the steps inside this kernel"
         axes.set_xlabel(timed if _runs_many_steps(shown) else seen, fontsize=9, color=FAINT)
         _legend(figure, [shown])
@@ -107,7 +112,7 @@ def timelines(results: Results) -> Figure:
     gap = 0.35
     begins = [index for index, (above, one) in enumerate(pairwise(found), 1) if _block(above) != _block(one)]
     places = [index + gap * sum(begin <= index for begin in begins) for index in range(len(found))]
-    notes = f"us; the host's calls above, the GPU below, profiled by {_tools(found)}; us/step is timed without the tool"
+    notes = f"us, scaled to the timed step; the host's calls above, the GPU below, profiled by {_tools(found)}"
     if absent := left_out(results):
         notes += "\n" + textwrap.fill(f"no timeline: {', '.join(absent)}", 100)
     bottom = 1.05 + 0.16 * notes.count("\n")
@@ -157,8 +162,8 @@ def _an_epoch(one: Profiled, per_step: float, noun: str, plural: str) -> str:
 
 
 def _length_us(one: Profiled) -> float:
-    """The drawn length of a stage's three steps."""
-    return STEPS * one.step_us if _runs_many_steps(one) else one.profile.timeline_us
+    """The drawn length of a stage's three steps: as timed, without the tool."""
+    return STEPS * one.step_us
 
 
 def _why_left_out(stage: StageResult) -> str:
@@ -208,7 +213,18 @@ def _shown(stage: StageResult) -> Profiled:
     found = profiled(stage)
     if found is None:
         raise ValueError(f"{stage.name} has no profile to draw")
-    return found
+    return found if _runs_many_steps(found) else _scaled(found)
+
+
+def _scaled(one: Profiled) -> Profiled:
+    """The stage with the bars of its timeline scaled to three timed steps."""
+    scale = _length_us(one) / one.profile.timeline_us
+    spans = [
+        msgspec.structs.replace(span, start_us=span.start_us * scale, duration_us=span.duration_us * scale)
+        for span in one.profile.timeline
+    ]
+    profile = msgspec.structs.replace(one.profile, timeline=spans, timeline_us=_length_us(one))
+    return replace(one, profile=profile)
 
 
 def _axes(figure: Figure, left: float, right: float, top: float, bottom: float) -> Axes:

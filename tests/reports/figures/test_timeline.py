@@ -27,6 +27,12 @@ def with_spans(name: str, spans: list[Span], us: float) -> Results:
     return sample.replace_stage(RUN, name, profiles=[seen])
 
 
+def step_us(name: str, run: Results = RUN) -> float:
+    timing = stage(name, run).timing
+    assert timing is not None
+    return timing.step_us
+
+
 def bars(figure: Figure) -> list[PolyCollection]:
     return [one for one in figure.axes[0].collections if isinstance(one, PolyCollection)]
 
@@ -68,9 +74,10 @@ def test_bars_stand_where_they_were_seen_in_the_colour_of_their_kind() -> None:
     )  # fmt: skip
     figure = stage_timeline(stage("async", run), run)
     idle, host, idle_too, gpu = bars(figure)
-    assert ends(idle) == ends(idle_too) == [(0.0, 30.0)]
-    assert ends(host) == [(0.0, 3.0)]
-    assert ends(gpu) == [(4.0, 24.0), (25.0, 26.0)]
+    scale = 3 * step_us("async") / 30.0
+    assert ends(idle)[0] == ends(idle_too)[0] == pytest.approx((0.0, 3 * step_us("async")))
+    assert ends(host)[0] == pytest.approx((0.0, 3.0 * scale))
+    assert np.asarray(ends(gpu)) == pytest.approx(np.asarray([(4.0, 24.0), (25.0, 26.0)]) * scale)
     assert [to_hex(colour) for colour in np.asarray(gpu.get_facecolor())] == [
         KIND_COLOURS["gemm"],
         KIND_COLOURS["update"],
@@ -94,14 +101,16 @@ def test_names_stand_only_where_there_is_room_and_in_the_outer_of_two_bars() -> 
 def test_the_title_says_stage_time_and_the_axis_the_tool() -> None:
     figure = stage_timeline(stage("naive"), RUN)
     assert figure.get_suptitle().startswith("Three steps of naive, 85.5 us/step")
-    assert figure.axes[0].get_xlabel() == "us, profiled by CUPTI, under which a step takes 10% longer"
+    assert (
+        figure.axes[0].get_xlabel()
+        == "us, scaled to the timed step; profiled by CUPTI, under which a step takes 10% longer"
+    )
 
 
 def test_all_stages_share_an_axis_that_ends_with_the_slowest_rung() -> None:
     figure = timelines(RUN)
     rungs = ("naive", "async", "cublas", "bf16-gemm")
-    longest = max(profile.timeline_us for name in rungs for profile in stage(name).profiles)
-    assert figure.axes[0].get_xlim() == (0.0, longest)
+    assert figure.axes[0].get_xlim() == pytest.approx((0.0, 3 * max(step_us(name) for name in rungs)))
     words = [text.get_text() for text in figure.axes[0].texts]
     assert words[:4] == ["naive", "85.5", "async", "42.7"]
     assert words[8:11] == ["torch-eager", "427 ▸", "jax-scan"]
@@ -153,3 +162,13 @@ def test_stages_without_a_timeline_are_named_with_the_reason() -> None:
     said = " ".join(figure.axes[0].get_xlabel().split())
     assert f"no timeline: {', '.join(left_out(run))}" in said
     assert_texts_apart(figure)
+
+
+def test_a_faster_rung_is_never_drawn_longer_whatever_its_profile_stretched() -> None:
+    (shown,) = stage("async").profiles
+    stretched = msgspec.structs.replace(shown, timeline_us=shown.timeline_us * 10)
+    figure = timelines(sample.replace_stage(RUN, "async", profiles=[stretched]))
+    lengths = [ends(bar)[0][1] for bar in bars(figure) if ends(bar)[0][0] == 0 and len(ends(bar)) == 1]
+    assert lengths[0] == pytest.approx(3 * step_us("naive"))
+    assert 3 * step_us("async") in [pytest.approx(length) for length in lengths]
+    assert max(lengths) == pytest.approx(3 * step_us("naive"))

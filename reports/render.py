@@ -23,7 +23,7 @@ from reports.terminal.study import print_study
 from reports.terminal.tables import print_results
 from reports.terminal.tuning import print_tuning, render_tuning
 
-RENAMED = ("epoch_time.svg",)  # figures of older renderings
+RENAMED = ("epoch_time.svg", "loss_curves.svg")  # figures of older renderings
 
 
 def render_all(results: Results, folder: Path) -> None:

@@ -265,7 +265,7 @@ def test_a_run_writes_its_results_report_and_figures(finished: Path) -> None:
     assert (stage.name, stage.status) == ("numpy", "passed")
     assert (results.problem.dataset, results.problem.network, results.problem.epochs) == ("digits", "36-4", 2)
     assert "NumPy" in (finished / "report.md").read_text()
-    assert {file.name for file in (finished / "figures").iterdir()} == {"ladder.svg", "loss_curves.svg"}
+    assert {file.name for file in (finished / "figures").iterdir()} == {"ladder.svg", "loss_distance.svg"}
 
 
 def test_results_go_below_runs_unless_told_otherwise(here: Path) -> None:

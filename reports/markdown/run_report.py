@@ -40,7 +40,7 @@ from reports.markdown.tables import (
     table,
 )
 
-RUN_FIGURES = {"ladder.svg", "loss_curves.svg", "curves.svg"}  # the other figures stand in their own sections
+RUN_FIGURES = {"ladder.svg", "loss_distance.svg", "curves.svg"}  # the other figures stand in their own sections
 
 
 def report(results: Results, figures: Collection[str]) -> str:

@@ -37,7 +37,7 @@ BOUND_COLUMNS = ("x floor", "x cheat limit")
 IN_WORDS = {"Stage", "From", "Title", "Precision", "Checked"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
-    "loss_curves.svg": "Training loss by epoch, and its distance from the oracle's",
+    "loss_distance.svg": "Distance of each loss curve from the float64 oracle's, and its limit",
     "curves.svg": "Training loss within epochs, validation loss and accuracy, with the oracle's",
     "timelines.svg": "Three steps of every stage on one time scale",
     "waterfall.svg": "The way to the fastest rung: what each rung on it changed, part by part",
@@ -46,7 +46,7 @@ FIGURE_TITLES = {
 }
 
 # Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
-KEPT = ("ladder", "step_time", "waterfall")
+KEPT = ("ladder", "loss_distance", "step_time", "waterfall")
 
 
 def stage_table(results: Results, columns: Sequence[str]) -> str:

@@ -29,9 +29,9 @@ def test_other_data_than_mnist_is_a_warning_before_the_table() -> None:
 
 
 def test_figures_are_linked_where_they_were_drawn() -> None:
-    text = report(sample.results(), ["ladder.svg", "loss_curves.svg"])
+    text = report(sample.results(), ["ladder.svg", "loss_distance.svg"])
     assert "](figures/ladder.svg)" in text
-    assert "`figures/loss_curves.svg`" in text  # git does not keep it, so a link would be dead
+    assert "](figures/loss_distance.svg)" in text
     text = report(sample.nothing_passed(), [])
     assert ".svg" not in text
     assert "there are no figures" in text

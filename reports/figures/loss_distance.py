@@ -1,0 +1,101 @@
+"""How far each stage's loss curve lies from the float64 oracle's, and how far verification lets it lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ladder.records.run import Results, StageResult
+from reports.facts import numbers
+from reports.facts.summary import name_of, table_order
+from reports.figures.canvas import Canvas
+from reports.figures.style import NEAREST, PIXELS, Colour, subject
+
+CHECK = "loss curve"  # as verification names it
+LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
+TOP, ROW, BOTTOM = 88, 19, 46
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A stage's error in its loss curve, None if not finite, and the limit on it."""
+
+    stage: StageResult
+    error: float | None
+    limit: float
+    passed: bool
+
+
+def loss_distances(results: Results) -> list[Distance]:
+    """The stages whose loss curve was checked, in table order."""
+    return [
+        Distance(stage, check.error, check.limit, check.passed)
+        for stage in table_order(results)
+        for check in stage.checks
+        if check.what == CHECK
+    ]
+
+
+def loss_distance(results: Results) -> str:
+    """A row a stage on a log axis: a dot at the error, a bar at the limit; at least one curve must be checked."""
+    found = loss_distances(results)
+    outside = [one for one in found if not one.passed]
+    title = _verdict(found)
+    bottom = TOP + ROW * len(found)
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(results)}", _description(found))
+    canvas.text(12, 24, title, "limit" if outside else "ink", look="bold")
+    canvas.text(12, 42, subject(results), "faint")
+    place = _scale([end for one in found for end in (max(one.error or 0.0, NEAREST), one.limit)])
+    for power in range(-12, 3):
+        if LEFT <= (at := place(10.0**power)) <= RIGHT:
+            canvas.line([(at, TOP - 6), (at, bottom)], "grid")
+            canvas.text(at, bottom + 15, f"1e{power}", "faint", anchor="middle", look="small")
+    canvas.text(place(found[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
+    for index, one in enumerate(found):
+        _row(canvas, one, TOP + ROW * (index + 0.5), place)
+    foot = "largest distance of an epoch's training loss from the oracle's, as a share of the oracle's first; log scale"
+    canvas.text(12, bottom + 36, foot, "faint", look="small")
+    return canvas.svg()
+
+
+def _verdict(found: Sequence[Distance]) -> str:
+    outside = sum(not one.passed for one in found)
+    if not outside:
+        return f"Every loss curve follows the float64 oracle's within its limit ({len(found)} of {len(found)})"
+    return f"{outside} of {numbers.count(len(found), 'loss curve')} left the float64 oracle's by more than the limit"
+
+
+def _row(canvas: Canvas, one: Distance, middle: float, place: Callable[[float], float]) -> None:
+    """A stage's name, dot and limit, and how often the error fits into the limit."""
+    limit = place(one.limit)
+    canvas.text(LEFT - 12, middle + 4, name_of(one.stage), anchor="end", look="mono")
+    error = max(one.error, NEAREST) if one.error is not None else None
+    if error is not None:
+        canvas.line([(place(error), middle), (limit, middle)], "grid", width=3)
+    canvas.line([(limit, middle - 7), (limit, middle + 7)], "limit", width=3)
+    if error is None:
+        canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
+        return
+    colour: Colour = "limit" if not one.passed else "reference" if one.stage.group == "reference" else "kernels"
+    canvas.dot(place(error), middle, 4.5, colour)
+    factor = one.limit / error if one.passed else error / one.limit
+    words = f"{_times(factor)} {'below' if one.passed else 'above'}"
+    canvas.text(ASIDE, middle + 4, words, "faint" if one.passed else "limit", look="small")
+
+
+def _times(factor: float) -> str:
+    """A factor in two digits at most: `620x`, `1.3x`."""
+    return f"{float(f'{factor:.2g}'):,g}x"
+
+
+def _scale(values: Sequence[float]) -> Callable[[float], float]:
+    """From errors to pixels, with whole powers of ten at both ends."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 0.1)
+    return lambda value: LEFT + (math.log10(value) - low) / (high - low) * (RIGHT - LEFT)
+
+
+def _description(found: Sequence[Distance]) -> str:
+    """The figure in a sentence, for a reader who cannot see it."""
+    rows = [f"{one.stage.name} {numbers.error(one.error)} of {numbers.error(one.limit)}" for one in found]
+    return f"Distance of the loss curve from the oracle's, and its limit: {', '.join(rows)}."

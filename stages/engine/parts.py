@@ -156,7 +156,7 @@ class SeparateHead(Head):
     def softmax(self) -> None:
         """Logits (B, C) to probs (B, C)."""
         logits = self._tensors.logits
-        self._softmax(blocks(len(logits)), THREADS, logits, self.probs, self._rows, self._classes)
+        self._softmax(blocks(logits.shape[0]), THREADS, logits, self.probs, self._rows, self._classes)
 
 
 class SeparateUpdate(Update):

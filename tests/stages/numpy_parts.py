@@ -67,6 +67,13 @@ class HostDevice:
         pass
 
 
+class HostTensor(np.ndarray[Any, Any]):
+    """An array that has no length, as a step's tensor on the device has none."""
+
+    def __len__(self) -> int:
+        raise TypeError("object of type 'Tensor' has no len()")
+
+
 class HostStepAllocator:
     """Arrays that are poisoned when they are lent and when they come back, and not to be written in between."""
 
@@ -75,7 +82,7 @@ class HostStepAllocator:
         self.lent = False
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        self._arrays.append(np.full(shape, np.nan, dtype))
+        self._arrays.append(np.full(shape, np.nan, dtype).view(HostTensor))
         return self._arrays[-1]
 
     def acquire(self) -> None:

@@ -120,8 +120,32 @@ def test_a_gate_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_recorded_runs_are_compared_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "reference:h200", "reference:h200/logistic", "--format", "markdown"]) == 0
-    assert "reference:h200/logistic against reference:h200/logistic." in capsys.readouterr().out
+    names = ["reference:h200/hidden-256", "reference:h200", "reference:h200/hidden-256"]
+    assert main(["compare", *names, "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.count("reference:h200/hidden-256 (NVIDIA H200)") == 3
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("strict", [[], ["--strict"]])
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["reference:h200", "reference:h200/logistic"], "reference:h200/logistic"),
+        (["base", "base/results.json"], "base and base/results.json"),
+    ],
+)
+def test_a_run_and_itself_are_told_in_a_line(
+    names: list[str], said: str, strict: list[str], form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *names, *strict, "--format", form]) == 0
+    told = capsys.readouterr()
+    assert (told.out, told.err) == (f"{said}: the same run, so nothing to compare; name two runs.\n", "")
+
+
+def test_a_gate_reads_that_both_names_are_of_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "base", "base", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["same_run"], found["exit_code"], found["stages"]) == (True, 0, [])
 
 
 def test_the_program_gates(here: Path) -> None:

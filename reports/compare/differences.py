@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ladder.records.run import Results
+from ladder.records.run import Process, Results, StageCode, Status
 from reports.facts.numbers import line
 from reports.facts.provenance import COMMIT_DIGITS
 from reports.facts.summary import dataset_name
@@ -33,6 +33,15 @@ def cannot_compare(base: Results, new: Results) -> str:
         if then != now:
             return f"have different {quantity} ({then}, {now}); name runs of one problem"
     return ""
+
+
+def is_same_run(base: Results, new: Results) -> bool:
+    """Whether both files are of one run: its start, its problem, and the code and processes of every stage."""
+    return (base.created, base.problem, _processes(base)) == (new.created, new.problem, _processes(new))
+
+
+def _processes(run: Results) -> dict[str, tuple[Status, StageCode | None, list[Process]]]:
+    return {stage.name: (stage.status, stage.code, stage.processes) for stage in run.stages}
 
 
 def differences(base: Results, new: Results) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import ratio_interval
-from reports.compare.differences import cannot_compare
+from reports.compare.differences import cannot_compare, is_same_run
 from reports.compare.verdicts import CannotCompareError, Verdict, interval_between, same_cpu, side_of, verdict_of
 from reports.facts.baselines import step_times_us
 from reports.facts.provenance import gpu_name
@@ -59,8 +59,7 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
             raise CannotCompareError(f"{first[0]} and {name}: {obstacle}")
     stages = [{stage.name: stage for stage in table_order(run)} for _, run in runs]
     names = list(dict.fromkeys(name for found in stages for name in found))
-    alike = [same_cpu(first[1], run) for _, run in runs]
-    rows = [MachineRow(name, _cells([found.get(name) for found in stages], alike)) for name in names]
+    rows = [MachineRow(name, _cells([found.get(name) for found in stages], [run for _, run in runs])) for name in names]
     if not any(cell.step_us for row in rows for cell in row.cells):
         raise CannotCompareError(f"{', '.join(name for name, _ in runs)}: no stage was timed; name other runs")
     changes, within_noise = _order_changes(runs)
@@ -68,17 +67,19 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
     return Machines([name for name, _ in runs], machines, rows, changes, within_noise)
 
 
-def _cells(stages: Sequence[StageResult | None], alike: Sequence[bool]) -> list[MachineCell]:
+def _cells(stages: Sequence[StageResult | None], runs: Sequence[Results]) -> list[MachineCell]:
     base = side_of(stages[0])
     cells = []
-    for number, stage in enumerate(stages):
-        own = side_of(stage, with_paces=alike[number])
+    for number, (stage, run) in enumerate(zip(stages, runs, strict=True)):
+        own = side_of(stage, with_paces=same_cpu(runs[0], run))
         middle = statistics.median(own.times) if own.times else None
-        if own.times and base.times and number:
+        if not own.times or not base.times or not number:
+            cells.append(MachineCell(middle))
+        elif is_same_run(runs[0], run):
+            cells.append(MachineCell(middle, 1.0, "SAME"))
+        else:
             interval = interval_between(base, own)
             cells.append(MachineCell(middle, interval.value, verdict_of(interval)))
-        else:
-            cells.append(MachineCell(middle))
     return cells
 
 

@@ -42,6 +42,8 @@ def print_comparison(found: Comparison | Machines, form: Form, console: Console 
 
 def markdown_of_two(found: Comparison) -> str:
     """Two runs as a comment for a code host: conclusion, table, warnings and notes."""
+    if found.same_run:
+        return f"{line(conclusion(found))}\n"
     lines = [[cell(text) for text in _words(stage)] for stage in found.stages if stage.verdict]
     sentences = [*found.warnings, *notes(found)]
     parts = [
@@ -64,6 +66,9 @@ def markdown_of_many(found: Machines) -> str:
 
 def conclusion(found: Comparison) -> str:
     """The conclusion in one line, for the log of a gate."""
+    if found.same_run:
+        twice = found.base if found.base == found.new else f"{found.base} and {found.new}"
+        return f"{twice}: the same run, so nothing to compare; name two runs."
     threshold = numbers.share(found.threshold)
     if found.regressions:
         return f"Regression beyond {threshold}: {numbers.listing(found.regressions)}."
@@ -131,6 +136,9 @@ def _right(header: Sequence[str]) -> list[bool]:
 
 
 def _print_two(found: Comparison, console: Console) -> None:
+    if found.same_run:
+        console.print(Text(conclusion(found)), soft_wrap=True)
+        return
     console.print(Text(f"{found.new} against {found.base}", "bold"), soft_wrap=True)
     lines = []
     for stage in found.stages:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, Interval, ratio_interval
-from reports.compare.differences import cannot_compare, differences
+from reports.compare.differences import cannot_compare, differences, is_same_run
 from reports.errors import ReportError
 from reports.facts.baselines import step_times_us
 from reports.facts.summary import reason, table_order
@@ -64,6 +64,7 @@ class Comparison(msgspec.Struct, frozen=True):
     exit_code: int  # 0: no regression, 1: a regression, 2: undecided; see `compare`
     warnings: list[str]
     stages: list[StageVerdict]
+    same_run: bool = False  # both names are of one run, so that there is nothing to judge
 
     def named(self, verdict: Verdict) -> list[str]:
         """The stages with this verdict."""
@@ -92,7 +93,7 @@ class CannotCompareError(ReportError):
 def compare(
     base: Results, new: Results, names: tuple[str, str], *, threshold: float = THRESHOLD, strict: bool = False
 ) -> Comparison:
-    """The verdicts on all stages of both runs; raises CannotCompareError.
+    """The verdicts on all stages of both runs, none on a run and itself; raises CannotCompareError.
 
     The exit code is 1 for a regression. Otherwise it is 2 if the new run skipped a stage of the base: a machine that
     has lost its GPU must not pass the gate. With `strict` it is also 2 if a stage of the base is absent, or if an
@@ -100,6 +101,8 @@ def compare(
     """
     if obstacle := cannot_compare(base, new):
         raise CannotCompareError(f"{names[0]} and {names[1]}: {obstacle}")
+    if is_same_run(base, new):
+        return Comparison(*names, threshold, NO_REGRESSION, [], [], same_run=True)
     known = {stage.name: stage for stage in table_order(new)}
     was = {stage.name: stage for stage in table_order(base)}
     pairs = [(was.get(name), known.get(name), name) for name in dict.fromkeys([*was, *known])]

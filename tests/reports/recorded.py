@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +11,7 @@ from ladder.records.run import Group, Process, Results, StageResult, Timing
 from tests.reports import sample
 
 EPOCHS, STEPS = 2, 100
+STARTS = itertools.count()
 
 
 def times(step_us: float, *, processes: int = 12, scatter: float = 0.002) -> list[float]:
@@ -29,10 +31,12 @@ def stage(name: str, step_us: Sequence[float], *, group: Group = "ladder", below
 
 
 def run(*stages: StageResult, gpu: str = "NVIDIA H200") -> Results:
-    """A run of these stages."""
+    """A run of these stages, started when no other one was."""
     results = sample.results()
+    minutes, seconds = divmod(next(STARTS), 60)
     environment = {**results.environment, "gpu": {"name": gpu, "driver": "580.65"}}
-    return msgspec.structs.replace(results, stages=list(stages), environment=environment)
+    created = f"2026-11-20T{10 + minutes // 60}:{minutes % 60:02}:{seconds:02}Z"
+    return msgspec.structs.replace(results, created=created, stages=list(stages), environment=environment)
 
 
 def before() -> Results:

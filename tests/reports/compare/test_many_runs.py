@@ -58,6 +58,13 @@ def test_a_difference_that_the_cpu_speed_explains_is_ambiguous_here_too() -> Non
     assert [cell.verdict for cell in row.cells] == [None, "AMBIGUOUS", "SLOWER"]
 
 
+def test_a_run_named_twice_is_the_same_whatever_its_noise() -> None:
+    noisy, other = (run(stage("naive", times(us, scatter=0.3))) for us in (50.0, 50.1))
+    (row,) = compare_machines([("a", noisy), ("a again", noisy), ("b", other)]).rows
+    assert [(cell.ratio, cell.verdict) for cell in row.cells[:2]] == [(None, None), (1.0, "SAME")]
+    assert row.cells[2].verdict == "AMBIGUOUS"
+
+
 def test_incomparable_runs_are_refused() -> None:
     one = run(stage("naive", times(50.0)))
     other = msgspec.structs.replace(one, problem=msgspec.structs.replace(one.problem, batch_size=64))

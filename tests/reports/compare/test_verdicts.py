@@ -57,6 +57,14 @@ def test_the_boundaries_of_verdicts(low: float, value: float, high: float, verdi
     assert verdict_of(Interval(value, low, high)) == verdict
 
 
+def test_a_run_has_no_verdict_against_itself() -> None:
+    one = run(stage("naive", times(50.0, scatter=0.3)))
+    found = compare(one, one, NAMES, strict=True)
+    assert (found.same_run, found.exit_code, found.stages) == (True, 0, [])
+    longer = sample.replace_stage(one, "naive", processes=one.stages[0].processes[:-1])  # resumed since
+    assert not compare(longer, one, NAMES).same_run
+
+
 def test_same_means_within_the_threshold() -> None:
     assert verdict_of(Interval(1.0, 0.97, 1.03)) == "AMBIGUOUS"
     assert verdict_of(Interval(1.0, 0.97, 1.03), 0.05) == "SAME"
@@ -214,10 +222,10 @@ def test_an_absent_stage_counts_with_strict() -> None:
     ],
 )
 def test_other_code_is_told(then: StageCode | None, now: StageCode, said: str) -> None:
-    base = run(stage("naive", times(50.0)))
+    base, new = (run(stage("naive", times(50.0))) for _ in range(2))
     base = sample.replace_stage(base, "naive", code=then)
     for changes in ({}, {"status": "crashed", "timing": None}):
-        (found,) = compare(base, sample.replace_stage(base, "naive", code=now, **changes), NAMES).stages
+        (found,) = compare(base, sample.replace_stage(new, "naive", code=now, **changes), NAMES).stages
         assert [remark for remark in found.remarks if "differ" in remark] == ([said] if said else [])
 
 

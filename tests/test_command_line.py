@@ -131,7 +131,6 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
         ("--profile ncu", "--profile ncu", "must be nsys, cupti, auto or none"),
         ("--explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
-        ("--explain numpy", "explain numpy", "on a machine with a GPU"),
         ("limits", "limits: no CUDA device", "on a machine with an NVIDIA GPU"),
         ("tune", "tune: no CUDA device", "on a machine with an NVIDIA GPU"),
         ("tune --hidden 0", "--hidden 0", "such as 256"),
@@ -513,3 +512,10 @@ def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys:
     told = capsys.readouterr().out
     assert told.startswith("results/reference/h200/logistic: 784-10 on MNIST")
     assert "Next: " in told
+
+
+def test_a_stage_on_the_cpu_is_explained_without_a_profile(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "numpy"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("results/reference/h200/logistic: 784-10 on MNIST")
+    assert "GFLOP/s on 16 threads" in told

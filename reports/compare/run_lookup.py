@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ladder.records.run import Results, ResultsError, load
+from ladder.records.run import Results, ResultsError, StageResult, load
 from reports.compare.differences import cannot_compare
 from reports.compare.verdicts import CannotCompareError
 from reports.errors import ReportError
@@ -50,16 +50,22 @@ def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
 def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
     """The run to explain a stage from: the newest in `runs` that profiled it, else the first such recorded run.
 
-    Recorded runs are tried GPU by GPU, the shallowest network first. Files that cannot be read are passed over.
+    No tool profiles a stage on the CPU; there, a time is enough. Recorded runs are tried GPU by GPU, the shallowest
+    network first. Files that cannot be read are passed over.
     Raises ReportError where no run has profiled the stage.
     """
     for folder in [*_newest(runs), *_recorded(reference)]:
         with suppress(ResultsError):
             results = load(folder)
-            if any(one.name == stage and one.profile and one.status == "passed" for one in results.stages):
+            if any(one.name == stage and _can_be_explained(one) for one in results.stages):
                 return folder, results
-    way_out = "run it on a machine with a GPU, which it must use"
+    way_out = f"record one where it runs: run_ladder.py --stages {stage} --profile cupti"
     raise ReportError(f"explain {stage}: no run here has profiled it; {way_out}")
+
+
+def _can_be_explained(stage: StageResult) -> bool:
+    """Whether the stage passed, with a profile if it ran on a GPU."""
+    return stage.status == "passed" and (stage.profile is not None or stage.device == "cpu")
 
 
 def _newest(runs: Path) -> list[Path]:

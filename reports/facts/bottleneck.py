@@ -1,110 +1,117 @@
-"""The next thing to try on a stage, by rule: the largest part of its step chooses the advice."""
+"""The part of a stage's step that takes longest, its likely cause, and one thing to try; chosen by rules.
+
+Advice must be possible for the stage's design: one launch for many steps needs no graph, and a step that waits for
+the host's copies is not captured before its data lie on the GPU.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ladder.records.profile import KernelUse, Profile
+from ladder.records.profile import Profile
+from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.profiles import kernel_name, launch_us, overlap
+from reports.facts.kernel_bottleneck import Case, kernels_advice
+from reports.facts.profiles import launch_us
 from reports.facts.time_breakdown import Profiled, fitted
 
-IDLE_BELOW_BLOCKS = 64  # a block runs on one multiprocessor; a V100 has 80, an A100 108 and an H100 132
-LOW_OCCUPANCY = 0.25  # share of a multiprocessor's warps; with fewer, none may be ready while others wait for memory
+WHOLE = 0.995  # share that is told as the whole step
+ONCE_A_STEP = 0.5  # times a step; a rarer call does not belong to every step
 
 
-def next_step(one: Profiled) -> str:
-    """The largest part of a step, its likely cause, and what to try."""
-    parts = one.parts_us
-    name, us = max(parts.items(), key=lambda part: part[1])
-    total = sum(parts.values())
-    share = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
-    return ADVICE[name](one.profile, share)
+def next_step(run: Results, one: Profiled) -> str:
+    """The largest part of a step, its likely cause, and one thing to try."""
+    name, us = max(one.parts_us.items(), key=lambda part: part[1])
+    total = sum(one.parts_us.values())
+    whole = f"the whole step, {numbers.microseconds(total)} us"
+    part = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
+    return ADVICE[name](Case(run, one), whole if us > WHOLE * total else part)
 
 
-def _kernels(profile: Profile, share: str) -> str:
-    if not profile.kernels:
-        return f"Kernels take {share}. The profile does not name them."
-    slowest = max(profile.kernels, key=lambda kernel: kernel.us_per_step)
-    return (
-        f"Kernels take {share}. The slowest is {kernel_name(slowest.name)} with "
-        f"{numbers.microseconds(slowest.us_per_step)} us a step{_of_several(profile)}: {_why_slow(slowest)}"
-    )
-
-
-def _of_several(profile: Profile) -> str:
-    return " (kernels overlap here, so it may only wait for another one)" if overlap(profile) else ""
-
-
-def _why_slow(kernel: KernelUse) -> str:
-    if kernel.blocks < IDLE_BELOW_BLOCKS:
-        return (
-            f"its {numbers.count(kernel.blocks, 'block')} keep at most "
-            f"{numbers.count(kernel.blocks, 'multiprocessor')} busy. Split its work over more blocks."
-        )
-    if kernel.occupancy is not None and kernel.occupancy < LOW_OCCUPANCY:
-        return (
-            f"{kernel.registers} registers a thread and {numbers.size(kernel.shared_bytes)} of shared memory a block "
-            f"leave room for {numbers.share(kernel.occupancy)} of a multiprocessor's warps. Use fewer registers or "
-            "less shared memory."
-        )
-    if kernel.bytes is not None:
-        return (
-            f"it has enough blocks and warps, and moves {numbers.size(kernel.bytes)} at "
-            f"{numbers.bandwidth(kernel.bytes, kernel.us_each)}. Near the memory's own rate, fuse it with a neighbour "
-            "to move less; far below it, change its arithmetic or its access pattern."
-        )
-    return "it has enough blocks and warps. Try another algorithm, or fuse it with a neighbour."
-
-
-def _copies(profile: Profile, share: str) -> str:
-    if not profile.copies:
+def _copies(case: Case, share: str) -> str:
+    if not case.profile.copies:
         return f"Copies take {share}. The profile does not name them."
-    longest = max(profile.copies, key=lambda copy: copy.us_per_step)
-    what = "fills" if longest.direction == "fill" else f"copies, {longest.direction}"
+    longest = max(case.profile.copies, key=lambda copy: copy.us_per_step)
+    name = "fills" if longest.direction == "fill" else f"copies, {longest.direction}"
+    advice = {
+        "host to device": "Keep the data on the GPU, or copy the next batch beside the kernels from pinned memory.",
+        "device to host": "Read results less often.",
+        "fill": "Let a kernel that runs anyway write these values.",
+    }
+    try_next = advice.get(longest.direction, "Let kernels read the data in place.")
     return (
-        f"Copies take {share}, most of it {what}: {numbers.per_step(longest.per_epoch)} an epoch with "
-        f"{numbers.size(longest.bytes_per_epoch)}. Keep the data where it is used."
+        f"Copies take {share}, most of it {name}: {numbers.per_step(longest.per_epoch)} an epoch with "
+        f"{numbers.size(longest.bytes_per_epoch)}. {try_next}"
     )
 
 
-def _queued(profile: Profile, share: str) -> str:
-    kernels = profile.kernels_per_step
-    each = fitted(profile).queued_us / kernels if kernels else None
+def _queued(case: Case, share: str) -> str:
+    kernels = case.profile.kernels_per_step
+    each = fitted(case.profile).queued_us / kernels if kernels else None
     return (
-        f"The GPU idles {share} between kernels that are already queued: {numbers.per_step(kernels)} kernels a step, "
+        f"The GPU idles {share} between kernels that are already queued: {_a_step(kernels, 'kernel')}, "
         f"with {numbers.microseconds(each)} us before each. Fuse kernels to have fewer gaps."
     )
 
 
-def _launching(profile: Profile, share: str) -> str:
-    launches = profile.launches_per_step
-    each = f", {numbers.microseconds(launch_us(profile) / launches)} us of host time each" if launches else ""
-    advice = (
-        "Put more steps into one graph."
-        if profile.graph_launches_per_epoch
-        else "Capture the steps in a CUDA graph: one launch then queues many kernels."
-    )
-    return (
-        f"The GPU idles {share} because the host has not launched the next kernel yet: "
-        f"{numbers.per_step(launches)} launches a step{each}. {advice}"
-    )
+def _launching(case: Case, share: str) -> str:
+    """The advice for a GPU that waits for its host; a graph is advised only where a step can be captured."""
+    profile = case.profile
+    launches, submitting = profile.launches_per_step, launch_us(profile)
+    allocating = _call_us(profile, *(name for name, number in profile.allocations_per_epoch.items() if number >= 1))
+    copying = _call_us(profile, "Memcpy")
+    told = f"The GPU idles {share} because the host has not launched the next kernel yet"
+    if allocating > copying and _is_in_steps(case, sum(profile.allocations_per_epoch.values())):
+        return (
+            f"{told}: allocating and freeing memory takes the host {numbers.microseconds(allocating)} us a step "
+            "under the profiler. Allocate once, before the first step."
+        )
+    takes = "takes" if numbers.per_step(launches) == "1" else "take"
+    told = f"{told}: {_a_step(launches, 'launch')} {takes} it {numbers.microseconds(submitting)} us under the profiler"
+    if submitting < fitted(profile).launching_us / 2:
+        told += ", and its other code takes more"
+    if _is_in_steps(case, sum(copy.per_epoch for copy in profile.copies if copy.direction == "host to device")):
+        return (
+            f"{told}. Copying each batch takes it {numbers.microseconds(copying)} us. Keep the data on the GPU: a CUDA "
+            "graph can then launch whole epochs."
+        )
+    if profile.graph_launches_per_epoch:
+        return f"{told}. Put more steps into one graph."
+    if profile.kernels_per_step < 1:
+        return f"{told}. Run more steps in one launch."
+    return f"{told}. Capture the steps in a CUDA graph: one launch then queues many kernels."
 
 
-def _waiting(profile: Profile, share: str) -> str:
-    if profile.syncs_per_epoch < 1:
+def _is_in_steps(case: Case, per_epoch: float) -> bool:
+    """Whether something happens about once a step, or more often."""
+    timing = case.one.stage.timing
+    return timing is not None and per_epoch >= ONCE_A_STEP * timing.steps_per_epoch
+
+
+def _call_us(profile: Profile, *parts: str) -> float:
+    """The host's microseconds a step in calls whose names hold one of these parts."""
+    return sum(call.us_per_step for call in profile.calls if any(part in call.name for part in parts))
+
+
+def _a_step(number: float, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{numbers.per_step(number)} {noun if numbers.per_step(number) == '1' else plural} a step"
+
+
+def _waiting(case: Case, share: str) -> str:
+    if case.profile.syncs_per_epoch < 1:
         return (
             f"The GPU idles {share} because the host waits at the end of each epoch. Launch the next epoch before the "
             "last one ends."
         )
     return (
-        f"The GPU idles {share} because the host waits for its results: {numbers.per_step(profile.syncs_per_epoch)} "
-        "synchronisations an epoch. Read results less often."
+        f"The GPU idles {share} because the host waits for its results: "
+        f"{numbers.per_step(case.profile.syncs_per_epoch)} synchronisations an epoch. Read results less often."
     )
 
 
-ADVICE: dict[str, Callable[[Profile, str], str]] = {
-    "kernels": _kernels,
+ADVICE: dict[str, Callable[[Case, str], str]] = {
+    "kernels": kernels_advice,
     "copies": _copies,
     "between queued kernels": _queued,
     "host launching": _launching,

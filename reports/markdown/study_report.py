@@ -181,12 +181,16 @@ def _best(results: StudyResults) -> Iterator[str]:
         ],
         right=[False, False, False, True, False, True, True],
     )
-    if bounds := [f"{point_text(point)}, {bound}" for point, winner in found if (bound := _bound(winner))]:
+    if bounds := [
+        f"{point_text(point)}, {bound}"
+        for point, winner in found
+        if (bound := _bound(results.runs[point.name], winner))
+    ]:
         yield "The largest part of each profiled rung's step:"
         yield bullets(bounds)
 
 
-def _bound(winner: Winner) -> str:
+def _bound(run: Results, winner: Winner) -> str:
     """The largest part of the fastest rung's step, and its bounds; empty without a profile."""
     one, bounds = profiled(winner.rung), winner.rung.bounds
     if one is None:
@@ -198,7 +202,7 @@ def _bound(winner: Winner) -> str:
             f" The floor of its design, for its own launches, kernels and exchanges, is {floor} us; "
             f"the cheat limit, for any honest program, is {limit} us."
         )
-    return f"{winner.precision}, `{winner.rung.name}`: {next_step(one)}{least}"
+    return f"{winner.precision}, `{winner.rung.name}`: {next_step(run, one)}{least}"
 
 
 def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]:

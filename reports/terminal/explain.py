@@ -12,16 +12,23 @@ from rich.table import Table
 from rich.text import Text
 
 from ladder.records.profile import KernelUse
-from ladder.records.run import Results, StageResult
+from ladder.records.run import Results, StageResult, Status
 from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.bottleneck import next_step
+from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.profiles import agreement, kernel_names, seen_by
 from reports.facts.summary import reason, title_of
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
 
 MOST_KERNELS = 6  # rows of the table of kernels
 LONGEST_BAR = 16  # columns of the terminal
+AFTER: dict[Status, str] = {
+    "skipped": "leave the run out to take one that profiled it",
+    "failed": "repair it and run it again",
+    "crashed": "repair it and run it again",
+}
+RECORD = "run_ladder.py --stages {} --profile cupti"  # the command that profiles a stage
 
 
 class ExplainError(ReportError):
@@ -38,15 +45,30 @@ def print_explain(results: Results, name: str, heading: str = "", console: Conso
 
 
 def explain(results: Results, name: str) -> RenderableType:
-    """The explanation of one stage; raises ExplainError if it is not in the run, did not pass or has no profile."""
+    """The explanation of one stage; raises ExplainError if it is not in the run, has no time, or lacks a profile.
+
+    No tool profiles a stage on the CPU, so its explanation rests on its time alone.
+    """
     stage = _find(results, name)
     one = profiled(stage)
     if stage.status != "passed":
-        raise ExplainError(f"{name}: {stage.status} in this run, so there is no time to explain ({reason(stage)})")
+        why = f"{reason(stage)}); {AFTER[stage.status]}"
+        raise ExplainError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
+    if stage.timing is None:
+        raise ExplainError(f"{name}: passed in this run without a time; measure it without --at-once")
+    if stage.device == "cpu":
+        return Group(*_heading(stage), Text.assemble(("\nNext: ", "bold"), next_on_cpu(results.problem, stage)))
     if one is None:
-        raise ExplainError(f"{name}: no profile in this run; record one with --profile")
+        way_out = f"leave the run out to take one that profiled it, or record one: {RECORD.format(name)}"
+        raise ExplainError(f"{name}: {_without_profile(stage)}; {way_out}")
     change = next((change for change in changes(results) if change.rung.stage is stage), None)
-    return Group(*_blocks(one, change))
+    return Group(*_heading(stage), *_blocks(results, one, change))
+
+
+def _without_profile(stage: StageResult) -> str:
+    """The reason why a passed stage has no profile."""
+    failed = "; ".join(" ".join(reason.split()) for reason in stage.unprofiled.values())
+    return f"no profile in this run{f' ({failed})' if failed else ''}"
 
 
 def _find(results: Results, name: str) -> StageResult:
@@ -57,10 +79,12 @@ def _find(results: Results, name: str) -> StageResult:
     return results.stages[names.index(name)]
 
 
-def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
-    stage = one.stage
+def _heading(stage: StageResult) -> Iterator[RenderableType]:
+    """The timed stage's name, time and docstring."""
+    assert stage.timing is not None
     changed = f", from {stage.below} by {stage.changed}" if stage.below and stage.changed else ""
-    yield Text(f"{stage.name} ({title_of(stage)}){changed}: {numbers.microseconds(one.step_us)} us/step", "bold")
+    time = f"{numbers.microseconds(stage.timing.step_us)} us/step"
+    yield Text(f"{stage.name} ({title_of(stage)}){changed}: {time}", "bold")
     doc = stage.doc
     paragraphs = (
         [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), ("Found", doc.found)]
@@ -68,17 +92,21 @@ def _blocks(one: Profiled, change: Change | None) -> Iterator[RenderableType]:
     for heading, text in paragraphs:
         if text:
             yield Text.assemble((f"{heading}: ", "bold"), " ".join(text.split()))
+
+
+def _blocks(results: Results, one: Profiled, change: Change | None) -> Iterator[RenderableType]:
+    """The parts of a step, its kernels, and the next thing to try."""
     yield Text("\nWhere a step's time goes, in us", "bold")
     yield _indented(_bars(one, change))
     yield Text(f"  Profiled by {seen_by(one.profile)}; fitted to the time without the tool.", "dim")
     if change is not None:
         yield Text(f"  {_seen_of(change)}", "dim")
-    if compared := agreement(stage):
+    if compared := agreement(one.stage):
         yield Text(f"  {compared}.", "dim")
     if one.profile.kernels:
         yield Text("\nThe slowest kernels", "bold")
         yield _indented(_kernels(one.profile.kernels))
-    yield Text.assemble(("\nNext: ", "bold"), next_step(one))
+    yield Text.assemble(("\nNext: ", "bold"), next_step(results, one))
 
 
 def _seen_of(change: Change) -> str:

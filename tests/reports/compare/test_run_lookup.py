@@ -106,6 +106,14 @@ def test_a_stage_is_explained_from_the_newest_run_else_the_shallowest_recorded_o
     (runs / "damaged" / "results.json").write_text("{")
     assert run_of("naive", runs, reference)[0] == runs / "new"
     with pytest.raises(
-        ReportError, match="explain cublas: no run here has profiled it; run it on a machine with a GPU"
+        ReportError, match=r"^explain cublas: no run here .*; record one .*--stages cublas --profile cupti$"
     ):
         run_of("cublas", runs, reference)
+
+
+def test_a_stage_on_the_cpu_is_explained_from_its_newest_time(tmp_path: Path) -> None:
+    timed = stage("numpy", times(100.0), group="reference")
+    save_run(tmp_path / "runs" / "gpu", timed, 2)
+    save_run(tmp_path / "runs" / "cpu", msgspec.structs.replace(timed, device="cpu"), 1)
+    save_run(tmp_path / "runs" / "failed", msgspec.structs.replace(timed, device="cpu", status="failed"), 3)
+    assert run_of("numpy", tmp_path / "runs", tmp_path)[0] == tmp_path / "runs" / "cpu"

@@ -194,7 +194,7 @@ def test_the_largest_part_of_a_profiled_winner_is_told() -> None:
     winner = next(winner for winner in winners(sample.results()) if winner.precision == "float32")
     one = profiled(winner.rung)
     assert one is not None
-    assert f"float32, `{winner.rung.name}`: {next_step(one)}" in line
+    assert f"float32, `{winner.rung.name}`: {next_step(sample.results(), one)}" in line
     assert ("The floor of its design" in line) == (winner.rung.bounds is not None)
 
 

@@ -62,13 +62,39 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     [
         ("cublass", r"^cublass: no such stage in this run; try cublas$"),
         ("qqq", r"^qqq: no such stage in this run; try numpy, .* and bf16-gemm$"),
-        ("torch-amp", r"^torch-amp: no profile in this run; record one with --profile$"),
+        (
+            "torch-amp",
+            r"^torch-amp: no profile in this run; leave the run out .*--stages torch-amp --profile cupti$",
+        ),
         (
             "cuda-graph",
-            r"^cuda-graph: crashed in this run, so there is no time to explain \(the worker ended .* run 3\)$",
+            r"^cuda-graph: crashed in this run, .* \(the worker ended .* run 3\); repair it and run it again$",
+        ),
+        (
+            "persistent",
+            r"^persistent: skipped in this run, .* \(needs .*\); leave the run out to take one that profiled it$",
         ),
     ],
 )
 def test_a_stage_without_an_explanation_is_one_line(name: str, message: str) -> None:
     with pytest.raises(ExplainError, match=message):
         explain(sample.results(), name)
+
+
+def test_a_stage_whose_profiler_broke_says_why() -> None:
+    run = sample.replace_stage(sample.results(), "torch-amp", unprofiled={"cupti": "CUPTI is\nnot installed"})
+    with pytest.raises(ExplainError, match=r"^torch-amp: no profile in this run \(CUPTI is not installed\); leave"):
+        explain(run, "torch-amp")
+
+
+def test_a_stage_measured_side_by_side_has_no_time_to_explain() -> None:
+    run = sample.replace_stage(sample.results(), "naive", timing=None)
+    with pytest.raises(ExplainError, match=r"^naive: passed in this run without a time; measure it without --at-once$"):
+        explain(run, "naive")
+
+
+def test_a_stage_on_the_cpu_is_told_its_arithmetic_rate() -> None:
+    told = text(sample.results(), "numpy")
+    assert "Why: Why numpy is there." in told
+    assert "Next: 104.7 million operations of matrix products in " in told
+    assert "GPU" not in told.split("Next: ")[1]

@@ -1,319 +1,286 @@
-"""Measures variants of the PyTorch and JAX references on a GPU, to find the fastest way to write each.
+"""Finds the fastest variant of a reference for each network on this GPU; stages/references/choices.json keeps it.
 
-    python -m tools.tune_references [jax-scan torch-graph torch-graph-amp torch-compile torch-dataloader ...]
+    python -m tools.tune_references [torch-graph torch-graph-amp jax-scan jax-scan-bf16] [--network 784-256-10/8192 ...]
 
-Each family has its own process. A row gives the microseconds of a step, the seconds of preparation, and the relative
-distance of parameters and loss to float64 after an epoch. `kernels` lists the kernels of compiled steps;
-`torch-two-streams` and `torch-one-stream` give the time of an epoch's graph in consecutive runs of one process.
+Networks are the recorded ones, wide ones and large batches. Each variant has a limit of time, compilation included.
+Variants of a stage share a process; a failed or late one ends it, and the next has a new one. A row gives the
+microseconds of a step, the seconds of preparation, and how far the parameters are from float64 after an epoch. The
+fastest variant is kept if it is as exact as the default; a variant within the noise of the default is not.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import importlib.metadata
+import multiprocessing
+import os
+import statistics
 import sys
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
-from tempfile import TemporaryFile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from common.cuda.clock import fence
+from common.cuda.driver import devices
 from common.data.dataset import Split, load_dataset
+from common.errors import UsageError
 from common.oracle import Oracle
 from common.problem import Params, Problem, initial_params
+from common.process_group import die_with_parent, kill_group
 from common.trainer import Trainer
 from ladder.measure.protocol import one_line
 from ladder.measure.timing import timed_run
-from stages.references import jax_scan, torch_compile, torch_dataloader, torch_eager, torch_graph
-from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import linear_or_sum
+from stages.references import jax_scan, jax_scan_bf16, torch_graph
+from stages.references.choices import SHOWN, Choice, keep, read
 
-ROOT = Path(__file__).resolve().parent.parent
-Build = Callable[[Problem, Split], Trainer]
+SECONDS = 150.0  # for one variant of one network
+ORACLE_FLOPS = 2e11  # of float64 in an epoch: wide networks have a shorter one
+RUNS, RUN_EPOCHS, LONG_EPOCH_S = 7, 10, 0.05
+GAIN = 0.02  # by which a variant must be faster than the default
+EXACT, EXACT_ENOUGH = 10.0, 1e-5  # an error may be so many times the default's, or this
 
-PROBLEMS = (
+NETWORKS = (
     Problem(784, 10),
     Problem(784, 10, (256,)),
+    Problem(784, 10, (1024,)),
     Problem(784, 10, (128, 128, 128), batch_size=32),
+    Problem(784, 10, (784, 784, 784, 784), batch_size=64),
+    Problem(784, 10, (2048, 2048, 2048), batch_size=32, learning_rate=0.01),
+    Problem(784, 10, (4096, 4096, 4096), batch_size=32, learning_rate=0.01),
+    Problem(784, 10, (256,), batch_size=512),
+    Problem(784, 10, (256,), batch_size=2048),
+    Problem(784, 10, (256,), batch_size=8192),
 )
-# Seconds in which a family may begin variants; half a minute later it is stopped.
-SECONDS = {
-    "jax-scan": 45,
-    "torch-graph": 65,
-    "torch-graph-amp": 40,
-    "torch-two-streams": 40,
-    "torch-one-stream": 40,
-    "torch-compile": 40,
-    "torch-dataloader": 10,
-    "jax-whole": 5,
-    "kernels": 20,
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A stage with variants: how to build one, their names, and the library that compiles them."""
+
+    build: Callable[..., Trainer]  # of a problem, a split and `variant`
+    variants: Mapping[str, Any]
+    default: str
+    library: str
+
+
+TUNED = {
+    "torch-graph": Tuned(torch_graph.FLOAT32.build, torch_graph.VARIANTS["torch-graph"], torch_graph.DEFAULT, "torch"),
+    "torch-graph-amp": Tuned(
+        torch_graph.AMP.build, torch_graph.VARIANTS["torch-graph-amp"], torch_graph.DEFAULT, "torch"
+    ),
+    "jax-scan": Tuned(jax_scan.STAGE.build, jax_scan.VARIANTS, jax_scan.DEFAULT, "jax"),
+    "jax-scan-bf16": Tuned(jax_scan_bf16.STAGE.build, jax_scan.VARIANTS, jax_scan.DEFAULT, "jax"),
 }
-EPOCHS = 10
-RUNS = 10  # consecutive runs whose times are printed
-TRAIN: list[Split] = []  # the training data, after loading
-
-AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
 
 
-def matrix_product(inputs: Any, weight: Any, bias: Any) -> Any:
-    """`linear` for every layer, even with few outputs."""
-    import torch
+@dataclass(frozen=True)
+class Trial:
+    """One variant of one stage on one network."""
 
-    return torch.nn.functional.linear(inputs, weight, bias)
-
-
-def captured_eager(setup: TorchSetup) -> RunEpoch:
-    """The epoch in one graph, uncompiled."""
-    run_eagerly = torch_eager.prepare(setup)
-    graphs = {due: torch_graph.captured(partial(run_eagerly, due)) for due in (False, True)}
-    return lambda due: graphs[due].replay()
+    stage: str
+    problem: Problem
+    variant: str
 
 
-def compiled_script(setup: TorchSetup, compiler: dict[str, Any]) -> RunEpoch:
-    """The script of PyTorch's documentation: `backward()` and the optimizer inside `torch.compile`."""
-    import torch
+@dataclass(frozen=True)
+class Result:
+    """What a trial measured."""
 
-    model, totals = setup.model, setup.totals
-    optimizer = torch.optim.SGD(model.parameters(), lr=setup.problem.learning_rate)
+    step_us: float
+    prepare_s: float
+    error: float  # the largest relative distance of a tensor to float64 after an epoch
 
-    @torch.compile(dynamic=False, **compiler)  # type: ignore[untyped-decorator, unused-ignore]
-    def step(images: Any, labels: Any) -> Any:
-        optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16):
-            logits = model(images)
-            loss = torch.nn.functional.cross_entropy(logits, labels)
-        loss.backward()
-        optimizer.step()
-        return loss.detach(), logits.detach()
-
-    batches = setup.resident_batches()
-    for _ in range(4):
-        step(*batches[0])
-
-    def run_epoch(due: bool) -> None:
-        for images, labels in batches:
-            loss, logits = step(images, labels)
-            if due:
-                totals.add(loss, logits, labels)
-
-    return run_epoch
+    def __str__(self) -> str:
+        return f"{self.step_us:8.2f} us  prepare {self.prepare_s:5.1f} s  parameters {self.error:.1e}"
 
 
-def on_two_streams(problem: Problem, train: Split) -> Trainer:
-    """The stage's trainer, after a few kernels on a second stream."""
-    import torch
-
-    trainer = torch_graph.build(problem, train, amp=False)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for _ in range(20):
-            torch.ones(1, device="cuda")
-    return trainer
+Measure = Callable[[Trial], Result]
+Ask = Callable[[Trial], Result | str]
+"""A trial's result, or in one line why there is none."""
 
 
-def loader(setup: TorchSetup, **options: Any) -> RunEpoch:
-    """`torch-dataloader` with other options of `DataLoader`."""
-    import torch.utils.data as data
-
-    plain = data.DataLoader
-    data.DataLoader = lambda *arguments, **given: plain(*arguments, **(given | options))
-    try:
-        return torch_dataloader.prepare(setup)
-    finally:
-        data.DataLoader = plain
+def network(problem: Problem) -> str:
+    """A network and its batch as the command line takes them, such as `784-256-10/128`."""
+    return f"{'-'.join(map(str, (problem.inputs, *problem.hidden, problem.classes)))}/{problem.batch_size}"
 
 
-def torch_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
-    """A stage's `build` from a preparation."""
-    return lambda problem, train: TorchTrainer(problem, train, prepare)
+def steps_of(problem: Problem, images: int) -> int:
+    """The steps of an epoch here: all that there are, or as many as float64 can repeat."""
+    weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
+    return max(1, min(problem.steps(images), int(ORACLE_FLOPS / (6 * weights * problem.batch_size))))
 
 
-def graph_build(prepare: Callable[[TorchSetup], RunEpoch]) -> Build:
-    """The same for a stage that captures graphs."""
+def measured(trial: Trial) -> Result:
+    """Build the variant, time it, and compare an epoch of it with float64."""
+    tuned, problem = TUNED[trial.stage], trial.problem
+    if tuned.library == "torch":
+        import torch
 
-    def build(problem: Problem, train: Split) -> Trainer:
-        torch_graph.use_one_stream()
-        return TorchTrainer(problem, train, prepare)
-
-    return build
-
-
-def variants(family: str) -> Iterator[tuple[str, Build]]:
-    """The variants of one family, the most promising first."""
-    if family in ("torch-graph", "torch-graph-amp"):
-        graph = partial(torch_graph.prepare, amp=family.endswith("amp"))
-        autotune = {"mode": "max-autotune-no-cudagraphs"}
-        libraries = {"options": {"max_autotune": True, "max_autotune_gemm_backends": "ATEN"}}
-        combo = {"options": AUTOTUNE | {"combo_kernels": True}}
-        for name, compiler in (
-            ("default", {}),
-            ("autotune", autotune),
-            ("autotune among libraries", libraries),
-            ("autotune, combo kernels", combo),
-        ):
-            yield f"{name}, unroll 8", graph_build(partial(graph, unroll=8, compiler=compiler))
-        products = partial(graph, linear=matrix_product)
-        for name, compiler in (("default", {}), ("autotune", autotune)):
-            yield f"{name}, unroll 8, linear", graph_build(partial(products, unroll=8, compiler=compiler))
-        yield "default, unroll 1", graph_build(partial(graph, unroll=1, compiler={}))
-        if family == "torch-graph":
-            yield "uncompiled", graph_build(captured_eager)
-    elif family == "torch-two-streams":
-        yield "two streams", on_two_streams
-    elif family == "torch-one-stream":
-        yield "one stream", partial(torch_graph.build, amp=False)
-    elif family == "torch-compile":
-        for mode in ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "default"):
-            yield mode, torch_build(partial(torch_compile.prepare, compiler={"mode": mode}))
-        product = partial(torch_compile.prepare, linear=matrix_product)
-        for mode in ("reduce-overhead", "max-autotune"):
-            yield f"{mode}, linear", torch_build(partial(product, compiler={"mode": mode}))
-        for mode in ("default", "reduce-overhead"):
-            yield f"script, {mode}", torch_build(partial(compiled_script, compiler={"mode": mode}))
-    elif family == "torch-dataloader":
-        yield "no workers, pinned", torch_build(loader)
-        yield "no workers, not pinned", torch_build(partial(loader, pin_memory=False))
-        yield "4 workers, pinned", torch_build(partial(loader, num_workers=4, persistent_workers=True))
-    elif family == "jax-scan":
-        for name, variant in jax_scan.VARIANTS.items():
-            yield name, partial(jax_scan.JaxScanTrainer, variant=variant)
-    elif family == "kernels":
-        for amp in (False, True):
-            for name, linear in (("sum of products", linear_or_sum), ("linear", matrix_product)):
-                graph = partial(torch_graph.prepare, amp=amp, unroll=1, linear=linear)
-                yield f"{name}{', AMP' * amp}", graph_build(graph)
-    elif family == "jax-whole":
-        yield "unrolled whole", partial(jax_scan.JaxScanTrainer, variant=jax_scan.Variant(10**6))
-
-
-@cache
-def oracle_epoch(problem: Problem) -> tuple[dict[str, Any], float]:
-    """The oracle's parameters after one epoch from run 0's, and its mean loss."""
-    oracle = Oracle(problem, initial_params(problem, 0))
-    seen = oracle.run_epoch(TRAIN[0].images, TRAIN[0].labels)
-    return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors(), seen.mean_loss  # type: ignore[arg-type]
-
-
-def row(build: Build, problem: Problem) -> str:
-    """The row of one variant on one problem."""
+        torch.compiler.reset()
+    steps = steps_of(problem, len(_train().images))
+    split = _train().first(steps * problem.batch_size)
     begin = time.perf_counter()
-    trainer = build(problem, TRAIN[0])
+    trainer = tuned.build(problem, split, variant=tuned.variants[trial.variant])
     fence()
     prepare_s = time.perf_counter() - begin
 
     def run(epochs: int) -> float:
-        return timed_run(trainer, initial_params(problem, 0), epochs, fence=fence, clock=time.perf_counter).seconds
+        """Seconds of an epoch."""
+        taken = timed_run(trainer, initial_params(problem, 0), epochs, fence=fence, clock=time.perf_counter)
+        return taken.seconds / epochs
 
     run(1)
-    epoch_s = run(1)
-    epochs = EPOCHS if epoch_s < 0.2 else 1
-    step_us = min(run(epochs) for _ in range(3)) / epochs / problem.steps(len(TRAIN[0].images)) * 1e6
-
-    trainer.load_params(initial_params(problem, 0))
-    trainer.run_epoch(problem.metrics_every - 1)
-    wanted, loss = oracle_epoch(problem)
-    got, metrics = trainer.read_params().tensors(), trainer.last_metrics()
+    epochs = RUN_EPOCHS if run(1) < LONG_EPOCH_S else 1
+    epoch_s = statistics.median(run(epochs) for _ in range(RUNS))
+    run(1)
+    wanted, got = _oracle_epoch(problem, steps), trainer.read_params().tensors()
     trainer.close()
     error = max(float(np.linalg.norm(got[name] - tensor) / np.linalg.norm(tensor)) for name, tensor in wanted.items())
-    loss_error = abs(metrics.mean_loss / loss - 1) if metrics else float("nan")
-    return f"{step_us:8.1f} us  prepare {prepare_s:5.1f} s  parameters {error:.1e}  loss {loss_error:.1e}"
+    return Result(epoch_s / steps * 1e6, prepare_s, error)
 
 
-def speeds(build: Build, problem: Problem) -> str:
-    """Microseconds a step of consecutive runs, each from new parameters and with an epoch of totals."""
-    trainer, steps = build(problem, TRAIN[0]), problem.steps(len(TRAIN[0].images))
-    runs = []
-    for number in range(RUNS):
-        run = timed_run(trainer, initial_params(problem, number), EPOCHS, fence=fence, clock=time.perf_counter)
-        trainer.read_params()
-        runs.append(run.seconds / EPOCHS / steps * 1e6)
-    trainer.close()
-    return " ".join(f"{us:.2f}" for us in runs) + " us"
+@cache
+def _train() -> Split:
+    return load_dataset(data_dir=None, seed=0).train
 
 
-def kernels(build: Build, problem: Problem) -> str:
-    """The kernels of a step: how many, the microseconds of each, and the name."""
-    import torch
-
-    trainer = build(problem, TRAIN[0])
-    trainer.run_epoch(0)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        trainer.run_epoch(0)
-        fence()
-    trainer.close()
-    steps = problem.steps(len(TRAIN[0].images))
-    seen = sorted(profile.key_averages(), key=lambda kernel: -kernel.self_device_time_total)[:14]
-    return "".join(
-        f"\n    {k.count / steps:5.2f} x {k.self_device_time_total / k.count:6.2f} {k.key[:90]}" for k in seen
-    )
+@cache
+def _oracle_epoch(problem: Problem, steps: int) -> dict[str, Any]:
+    """The oracle's parameters after an epoch of so many steps."""
+    oracle, images = Oracle(problem, initial_params(problem, 0)), steps * problem.batch_size
+    oracle.run_epoch(_train().images[:images], _train().labels[:images])
+    return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors()  # type: ignore[arg-type]
 
 
-MEASURES = {"kernels": kernels, "torch-two-streams": speeds, "torch-one-stream": speeds}  # the other families: a row
+class Apart:
+    """A process that measures one trial after the other, each within a limit; a new one after a failure."""
 
+    def __init__(self, seconds: float, measure: Measure = measured) -> None:
+        self._seconds, self._measure = seconds, measure
+        self._connection: Connection | None = None
+        self._process: Any = None
 
-def run_family(family: str) -> None:
-    """Measure every variant on every problem while time is left."""
-    warnings.simplefilter("ignore")
-    TRAIN.append(load_dataset(data_dir=None, seed=0).train)
-    end = time.monotonic() + SECONDS[family]
-    for problem in PROBLEMS:
-        shape = f"{','.join(map(str, problem.hidden)) or 'logistic'} b{problem.batch_size}"
-        for name, build in variants(family):
-            if time.monotonic() > end:
-                continue
-            if family.startswith("torch"):
-                import torch
-
-                torch.compiler.reset()
-            try:
-                said = MEASURES.get(family, row)(build, problem)
-            except Exception as error:
-                said = one_line(error)[:160]
-                traceback.print_exc()
-            print(f"{family:16} {shape:18} {name:36} {said}", flush=True)
-
-
-def run_apart(command: list[str], seconds: float) -> str:
-    """Run a command in its own process; returns how it ended, with the last line of stderr after a failure."""
-    # A file, since a compiler's workers may outlive the process and keep a pipe open.
-    with TemporaryFile("w+", errors="replace") as stderr:
+    def __call__(self, trial: Trial) -> Result | str:
+        """The result, or in one line why there is none."""
+        if self._connection is None:
+            spawn = multiprocessing.get_context("spawn")
+            self._connection, theirs = spawn.Pipe()
+            self._process = spawn.Process(target=_serve, args=(theirs, self._measure))
+            self._process.start()
+            theirs.close()
         try:
-            status = subprocess.run(command, timeout=seconds, stderr=stderr, cwd=ROOT, check=False).returncode
-        except subprocess.TimeoutExpired:
-            return "stopped, out of time"
-        if status == 0:
-            return "done"
-        stderr.seek(0)
-        said = stderr.read().strip().splitlines() or ["it said nothing"]
-    return f"failed, status {status}: {said[-1]}"
+            self._connection.send(trial)
+            if not self._connection.poll(self._seconds):
+                return self._ended(f"stopped after {self._seconds:g} s")
+            said = self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            return self._ended(f"its process ended with {self._process.exitcode}")
+        return said if isinstance(said, Result) else self._ended(said)
+
+    def _ended(self, why: str) -> str:
+        self.close()
+        return why
+
+    def close(self) -> None:
+        """End the process and the compiler's workers."""
+        if self._connection is not None:
+            self._connection.close()
+            kill_group(self._process.pid)
+            self._process.kill()  # should it not lead its group yet
+            self._process.join()
+            self._connection = None
 
 
-def main() -> None:
-    """Run the families of the command line, one after the other; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Measure variants of the references.")
-    choices = ["all", *SECONDS]
-    parser.add_argument(
-        "families",
-        nargs="*",
-        default="all",
-        choices=choices,
-        metavar="family",
-        help=f"{', '.join(choices)} (default: all)",
-    )
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    for family in SECONDS if "all" in options.families else options.families:
-        if options.here:
-            run_family(family)
-            continue
-        command = [sys.executable, "-m", "tools.tune_references", "--here", family]
-        print(f"{family}: {run_apart(command, SECONDS[family] + 30)}", flush=True)
+def _serve(connection: Connection, measure: Measure) -> None:
+    os.setpgid(0, 0)  # so that compilers' workers end with this process
+    die_with_parent()
+    warnings.simplefilter("ignore")
+    while True:
+        try:
+            trial = connection.recv()
+        except EOFError:
+            return
+        try:
+            said: Result | str = measure(trial)
+        except Exception as error:
+            said = one_line(error)[:160]
+        connection.send(said)
+
+
+def tune(stage: str, problem: Problem, gpu: str, ask: Ask) -> Choice | None:
+    """Try every variant and print a row for each; None if the default has no result to compare with."""
+    tuned, results = TUNED[stage], {}
+    for variant in tuned.variants:
+        said = ask(Trial(stage, problem, variant))
+        print(f"{stage:16} {network(problem):28} {variant:42} {said}", flush=True)
+        if isinstance(said, Result):
+            results[variant] = said
+    default = results.get(tuned.default)
+    if default is None:
+        return None
+    name = winner(results, tuned.default)
+    sizes = problem.inputs, problem.hidden, problem.classes, problem.batch_size
+    times = round(results[name].step_us, 2), round(default.step_us, 2)
+    return Choice(stage, gpu, *sizes, name, *times, f"{tuned.library} {importlib.metadata.version(tuned.library)}")
+
+
+def winner(results: Mapping[str, Result], default: str) -> str:
+    """The fastest variant that is as exact as the default, or the default if none is clearly faster."""
+    usual = results[default]
+    exact = {
+        name: result.step_us
+        for name, result in results.items()
+        if result.error <= max(EXACT * usual.error, EXACT_ENOUGH)
+    }
+    fastest = min(exact, key=exact.__getitem__, default=default)
+    return fastest if exact.get(fastest, usual.step_us) < (1 - GAIN) * usual.step_us else default
+
+
+def tune_all(stages: Collection[str], problems: Sequence[Problem], gpu: str, seconds: float) -> None:
+    """Tune each stage on each network; every choice is kept as soon as it is made."""
+    for stage in stages:
+        apart = Apart(seconds)
+        for problem in problems:
+            choice = tune(stage, problem, gpu, apart)
+            if choice is None:
+                print(f"{stage:16} {network(problem):28} nothing kept: its default has no time", flush=True)
+            else:
+                keep([choice])
+                print(f"{stage:16} {network(problem):28} kept: {choice.variant}", flush=True)
+        apart.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Tune the stages of the command line; returns the exit code."""
+    named = {network(problem): problem for problem in NETWORKS}
+    parser = argparse.ArgumentParser(description=f"Write {SHOWN} on this machine's GPU.")
+    parser.add_argument("stages", nargs="*", metavar="stage", help=f"of {', '.join(TUNED)} (default: all)", default=[])
+    parser.add_argument("--network", action="append", choices=named, metavar="N", help=f"of {', '.join(named)}")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for one variant (default: %(default)g)")
+    options = parser.parse_args(arguments)
+    unknown = [stage for stage in options.stages if stage not in TUNED]
+    try:
+        if unknown:
+            raise UsageError(f"stage {unknown[0]!r}: has no variants; choose from {', '.join(TUNED)}")
+        if not options.seconds > 0:
+            raise UsageError(f"--seconds {options.seconds:g}: must be more than 0")
+        if not devices():
+            raise UsageError("no NVIDIA GPU here; the choices are of a GPU")
+        read()  # a malformed file is told before hours of measuring
+        problems = [named[name] for name in options.network or named]
+        tune_all(options.stages or list(TUNED), problems, devices()[0].name, options.seconds)
+    except UsageError as error:
+        print(f"tune_references: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,7 +6,9 @@ GPU that the file does not name, and on the CPU, every reference builds with its
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -81,7 +83,15 @@ def read() -> list[Choice]:
 
 
 def keep(choices: Collection[Choice]) -> None:
-    """Put these into the file, in place of earlier ones for the same stage, GPU, network and batch."""
-    kept = {choice.key: choice for choice in (*read(), *choices)}
-    rows = [msgspec.json.encode(kept[key]).decode() for key in sorted(kept)]
-    atomic_write(FILE, "[\n" + ",\n".join(rows) + "\n]\n" if rows else "[]\n")
+    """Put these into the file, in place of earlier ones for the same stage, GPU, network and batch.
+
+    Several processes may tune side by side, each on a GPU of its own: the folder is locked meanwhile.
+    """
+    folder = os.open(FILE.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        kept = {choice.key: choice for choice in (*read(), *choices)}
+        rows = [msgspec.json.encode(kept[key]).decode() for key in sorted(kept)]
+        atomic_write(FILE, "[\n" + ",\n".join(rows) + "\n]\n" if rows else "[]\n")
+    finally:
+        os.close(folder)

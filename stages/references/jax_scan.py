@@ -47,7 +47,7 @@ class Variant:
     options: Mapping[str, Any] = field(default_factory=dict)  # of XLA's compiler
 
 
-DEFAULT = "unroll 16"  # measured with tools/tune_references.py on three small networks
+DEFAULT = "unroll 16"  # measured on three small networks
 VARIANTS = {
     "unroll 16": Variant(16),
     "unroll 8": Variant(8),

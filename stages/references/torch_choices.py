@@ -4,7 +4,8 @@ Before measurements, stages compile side by side. Timings taken then say little,
 of them. The modes used here make two timed choices. First, a fused kernel's block size: measured on its first run and
 cached in a file of its own (`.best_config`). Without that file, the first process that runs alone measures again,
 with all variants already compiled. Second, whether to pad a matrix product: measured while compiling and part of the
-cached code. It cannot be left out, so compilation is abandoned here and happens when the stage is measured.
+cached code. It cannot be left out, so compilation is abandoned here and happens when the stage is measured. Variants
+with autotuned products make a third, the product's kernel, with which it is the same.
 
 PyTorch's own switch for the first choice, `torch._inductor.config.autotune_local_cache`, is written into the cached
 kernels' source; no later process would then cache its choice.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 
 class ChoosesByTimeError(Exception):
@@ -28,18 +30,24 @@ def no_choice_kept() -> Iterator[None]:
     internals.
     """
     import torch._inductor.fx_passes.pad_mm as padding
+    from torch._inductor.codecache import PersistentCache
     from torch._inductor.runtime.autotune_cache import AutotuneCache
 
     def save(*_: object, **__: object) -> None:
         """Store nothing. Cached kernels refer to this method by name, hence `save`."""
 
-    timed = AutotuneCache.save, padding.get_do_bench
-    AutotuneCache.save, padding.get_do_bench = save, lambda: _refuse
+    timed = AutotuneCache.save, padding.get_do_bench, PersistentCache.lookup
+    AutotuneCache.save, padding.get_do_bench = save, lambda: _refuse_padding
+    PersistentCache.lookup = _refuse_product  # type: ignore[method-assign, unused-ignore]
     try:
         yield
     finally:
-        AutotuneCache.save, padding.get_do_bench = timed
+        AutotuneCache.save, padding.get_do_bench, PersistentCache.lookup = timed  # type: ignore[method-assign, unused-ignore]
 
 
-def _refuse(*_: object, **__: object) -> float:
+def _refuse_padding(*_: object, **__: object) -> float:
     raise ChoosesByTimeError("whether to pad a product is chosen by timing both")
+
+
+def _refuse_product(*_: object, **__: object) -> NoReturn:
+    raise ChoosesByTimeError("a product's kernel is chosen by timing several")

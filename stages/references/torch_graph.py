@@ -8,6 +8,7 @@ steps at a time. A layer with few outputs is written as a sum of products, which
 neighbours. Every batch has a tensor of its own on the device, so the graph needs no copy; an epoch is one launch. All
 of PyTorch's work uses one stream. Epochs with metrics have a graph of their own. Float32 is without TF32. The second
 stage multiplies in bfloat16 (autocast, parameters in float32), on images kept in bfloat16, where they are exact.
+`choices.json` can name another variant for a network and GPU.
 
 Expect: at most 41 us a step for softmax regression on an H200 in float32 and 29 with bfloat16, 70 us with a hidden
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -32,35 +34,82 @@ from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
 from stages.engine.stage import Stage
+from stages.references.choices import choose
 from stages.references.torch_choices import no_choice_kept
 from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
+from stages.references.torch_step import (
+    Linear,
+    compile_steps,
+    evaluation_steps,
+    linear_or_sum,
+    matrix_product,
+    steps_with_fused_update,
+    train_steps,
+)
 
-UNROLL = 8  # steps compiled together; measured with tools/tune_references.py
-COMPILER: Mapping[str, Any] = {}  # default mode: no autotuning, no graphs of its own; measured likewise
+AUTOTUNE = {"mode": "max-autotune-no-cudagraphs"}
+DESCENT = {"options": {"coordinate_descent_tuning": True}}
+POINTWISE = {"options": {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}}
+LIBRARIES = {"options": {"max_autotune": True, "max_autotune_gemm_backends": "ATEN"}}
+COMBO = {"options": {"max_autotune": True, "coordinate_descent_tuning": True, "combo_kernels": True}}
 
 
-def prepare(
-    setup: TorchSetup,
-    *,
-    amp: bool,
-    unroll: int = UNROLL,
-    compiler: Mapping[str, Any] = COMPILER,
-    linear: Linear = linear_or_sum,
-) -> RunEpoch:
-    """Compile, warm up, and capture one graph without and one with totals."""
+@dataclass(frozen=True)
+class Variant:
+    """A way to write and compile the same epoch."""
+
+    unroll: int = 8  # steps compiled together
+    compiler: Mapping[str, Any] = field(default_factory=dict)  # arguments of torch.compile
+    linear: Linear = linear_or_sum
+    fused_update: bool = False  # SGD inside the product; float32 only
+
+
+DEFAULT = "default"  # no autotuning, no graphs of the compiler's own; measured on three small networks
+BOTH = {
+    "default": Variant(),
+    "coordinate descent": Variant(compiler=DESCENT),
+    "pointwise autotuning": Variant(compiler=POINTWISE),
+    "linear": Variant(linear=matrix_product),
+    "unroll 1": Variant(unroll=1),
+    "autotuning among libraries": Variant(compiler=LIBRARIES),
+    "autotuning": Variant(compiler=AUTOTUNE),
+    "autotuning, linear": Variant(compiler=AUTOTUNE, linear=matrix_product),
+    "autotuning, combo kernels": Variant(compiler=COMBO),
+}
+FUSED = {
+    "SGD in the product": Variant(fused_update=True),
+    "SGD in the product, pointwise autotuning": Variant(compiler=POINTWISE, fused_update=True),
+    "SGD in the product, linear": Variant(linear=matrix_product, fused_update=True),
+}
+VARIANTS = {"torch-graph": BOTH | FUSED, "torch-graph-amp": BOTH}
+"""By stage. An `addmm_` takes no float32 sum of bfloat16 factors, so AMP has no fused update."""
+
+
+def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[RunEpoch, list[list[Batch]]]:
+    """An epoch in compiled steps, launched one by one, and its batches in groups of steps."""
     import torch
 
-    steps = compile_steps(train_steps(setup, amp=amp, linear=linear), compiler)
+    if variant.fused_update:
+        assert not amp
+        written = steps_with_fused_update(setup, linear=variant.linear)
+    else:
+        written = train_steps(setup, amp=amp, linear=variant.linear)
+    steps = compile_steps(written, variant.compiler)
     batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32)
-    whole = len(batches) - len(batches) % unroll
-    groups = [batches[first : first + unroll] for first in range(0, whole, unroll)]
+    whole = len(batches) - len(batches) % variant.unroll
+    groups = [batches[first : first + variant.unroll] for first in range(0, whole, variant.unroll)]
     groups += [[batch] for batch in batches[whole:]]
 
     def epoch(due: bool) -> None:
         for group in groups:
             steps(group, due)
 
+    return epoch, groups
+
+
+def prepare(setup: TorchSetup, *, amp: bool, variant: Variant = BOTH[DEFAULT]) -> RunEpoch:
+    """Compile, warm up, and capture one graph without and one with totals."""
+    epoch, groups = compiled_epoch(setup, amp=amp, variant=variant)
     graphs = {due: captured(partial(epoch, due)) for due in (False, True)}
     return partial(_replay, graphs, groups)
 
@@ -87,7 +136,7 @@ def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate
     """Compile the forward pass for full batches and the rest, and capture it over all of them."""
     import torch
 
-    steps = compile_steps(evaluation_steps(setup, amp=amp), COMPILER)
+    steps = compile_steps(evaluation_steps(setup, amp=amp), {})
     batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32, test)
 
     def evaluate() -> None:
@@ -116,10 +165,25 @@ def _only_stream() -> Any:
     return torch.cuda.Stream()
 
 
-def build(problem: Problem, train: Split, *, amp: bool) -> Trainer:
-    """A trainer whose epoch is one graph."""
+def build(problem: Problem, train: Split, *, amp: bool, variant: Variant | None = None) -> Trainer:
+    """A trainer whose epoch is one graph; without a `variant`, the one of `choices.json` or the default."""
     use_one_stream()
-    return TorchTrainer(problem, train, partial(prepare, amp=amp), partial(prepare_evaluation, amp=amp))
+    detail = ""
+    if variant is None:
+        name = chosen("torch-graph-amp" if amp else "torch-graph", problem)
+        variant, detail = BOTH.get(name) or FUSED[name], name if name != DEFAULT else ""
+    trainer = TorchTrainer(
+        problem, train, partial(prepare, amp=amp, variant=variant), partial(prepare_evaluation, amp=amp)
+    )
+    trainer.detail = detail or trainer.detail
+    return trainer
+
+
+def chosen(stage: str, problem: Problem) -> str:
+    """The name of the variant of `choices.json` for this GPU, or the default."""
+    import torch
+
+    return choose(stage, problem, torch.cuda.get_device_name(), VARIANTS[stage]) or DEFAULT
 
 
 FLOAT32 = Stage(

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import UsageError
 from common.problem import Problem
-from stages.references import choices, jax_scan
+from stages.references import choices, jax_scan, torch_graph
 from stages.references.choices import Choice, choose, keep, read
 
 LOGISTIC = Problem(784, 10)
@@ -100,7 +100,9 @@ def test_a_variant_that_is_no_more_is_named() -> None:
 
 def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "FILE", Path(choices.__file__).with_name("choices.json"))
-    known = {"jax-scan": jax_scan.VARIANTS, "jax-scan-bf16": jax_scan.VARIANTS}
+    jax = set(jax_scan.VARIANTS)
+    known = {stage: set(variants) for stage, variants in torch_graph.VARIANTS.items()}
+    known |= {"jax-scan": jax, "jax-scan-bf16": jax}
     for row in read():
         assert row.variant in known[row.stage]
         assert row.step_us <= row.default_step_us

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from common.data.dataset import Split
+from common.errors import UsageError
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.records.run import Precision
 from ladder.verify.gates import FirstBatches, verify_first_update
 from stages.engine.stage import Stage
-from stages.references import jax_scan, jax_scan_bf16, torch_dataloader, torch_eager, torch_graph
+from stages.references import choices, jax_scan, jax_scan_bf16, torch_dataloader, torch_eager, torch_graph
+from stages.references.choices import Choice
 from stages.references.torch_common import TRANSPOSED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import compile_steps, evaluation_steps, linear_or_sum, train_steps
+from stages.references.torch_graph import Variant, compiled_epoch
+from stages.references.torch_step import (
+    compile_steps,
+    evaluation_steps,
+    linear_or_sum,
+    steps_with_fused_update,
+    train_steps,
+)
 from tests.stages.engine.test_step import assert_validates, random_split
 
 STEPS = 5
@@ -183,6 +195,126 @@ def test_the_step_that_is_compiled(hidden: tuple[int, ...], batch: int, precisio
     assert_trains(build, problem_of(hidden, batch), precision)
 
 
+def traced(variant: Variant) -> Variant:
+    """The same without generating code, two steps at a time."""
+    return replace(variant, unroll=min(variant.unroll, 2), compiler={"backend": "aot_eager"})
+
+
+WRITTEN = [
+    (stage, name)
+    for stage, variants in torch_graph.VARIANTS.items()
+    for name, variant in variants.items()
+    if not variant.compiler
+]
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.parametrize(("hidden", "batch"), [((33,), 16), ((17, 40, 20), 31), ((), 7)], ids=str)
+@pytest.mark.parametrize(("stage", "name"), WRITTEN, ids=lambda name: name.replace(" ", "-"))
+def test_every_way_to_write_the_step_trains(stage: str, name: str, hidden: tuple[int, ...], batch: int) -> None:
+    import torch
+
+    torch.compiler.reset()
+    amp, variant = stage == "torch-graph-amp", traced(torch_graph.VARIANTS[stage][name])
+
+    def build(problem: Problem, train: Split) -> Trainer:
+        return TorchTrainer(problem, train, lambda setup: compiled_epoch(setup, amp=amp, variant=variant)[0])
+
+    assert_trains(build, problem_of(hidden, batch), "bfloat16" if amp else "float32")
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.parametrize("name", ["pointwise autotuning", "SGD in the product, pointwise autotuning"])
+def test_a_variant_trains_as_the_compiler_generates_it(name: str) -> None:
+    import torch
+
+    torch.compiler.reset()
+    variant = replace(torch_graph.VARIANTS["torch-graph"][name], unroll=1)
+
+    def build(problem: Problem, train: Split) -> Trainer:
+        return TorchTrainer(problem, train, lambda setup: compiled_epoch(setup, amp=False, variant=variant)[0])
+
+    assert_trains(build, problem_of((33,), 16))
+    torch.compiler.reset()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", torch_graph.BOTH | torch_graph.FUSED)
+def test_the_compiler_knows_the_options_of_every_variant(name: str) -> None:
+    import torch
+
+    compiler = (torch_graph.BOTH | torch_graph.FUSED)[name].compiler
+    torch.compile(lambda: None, **compiler)
+    with pytest.raises(RuntimeError, match="Unexpected optimization option"):
+        torch.compile(lambda: None, options={"pointwise_max_autotune": True})
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+def test_a_fused_update_has_no_gradient_of_its_own() -> None:
+    """Two layers, of which the second is a sum: its gradient remains, and that of the first is part of the update."""
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+
+    torch.compiler.reset()
+    seen: list[str] = []
+
+    def note(module: Any, _: Any) -> Any:
+        module.graph.eliminate_dead_code()
+        seen.extend(str(node.target) for node in module.graph.nodes if node.op == "call_function")
+        return module.forward
+
+    setup = TorchSetup(problem_of((33,), 16), random_split(16, 49, 10))
+    backend = aot_autograd(fw_compiler=note)
+    products = {}
+    for name, steps in (
+        ("fused", steps_with_fused_update(setup)),
+        ("separate", train_steps(setup, amp=False)),
+    ):
+        seen.clear()
+        compile_steps(steps, {"backend": backend})(setup.resident_batches(), False)
+        products[name] = (seen.count("aten.addmm.default"), seen.count("aten.mm.default"))
+        operators = [target for target in seen if "update_by_product" in target or "auto_functionalized" in target]
+        assert len(operators) == (name == "fused"), seen
+    assert products == {"fused": (1, 0), "separate": (1, 1)}
+    torch.compiler.reset()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("chosen", "said"), [("", ""), ("linear", "linear"), ("SGD in the product", None)])
+def test_the_graph_is_of_the_variant_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chosen: str, said: str | None
+) -> None:
+    import torch
+
+    problem = problem_of((33,), 16)
+    variants: list[Variant] = []
+    monkeypatch.setattr(choices, "FILE", tmp_path / "choices.json")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(torch_graph, "use_one_stream", lambda: None)
+
+    def prepare(setup: TorchSetup, *, amp: bool, variant: Variant) -> RunEpoch:
+        variants.append(variant)
+        return lambda due: None
+
+    monkeypatch.setattr(torch_graph, "prepare", prepare)
+    if chosen:
+        for stage in torch_graph.VARIANTS:
+            choices.keep([Choice(stage, "a GPU", 49, (33,), 10, 16, chosen, 1.0, 2.0, "torch")])
+    split = random_split(16, 49, 10)
+    trainer = torch_graph.FLOAT32.build(problem, split)
+    assert variants == [(torch_graph.BOTH | torch_graph.FUSED)[chosen or torch_graph.DEFAULT]]
+    assert trainer.detail == chosen or (not chosen and trainer.detail.startswith("CPU"))
+    if said is None:  # which AMP does not have
+        with pytest.raises(UsageError, match="torch-graph-amp has no variant 'SGD in the product'"):
+            torch_graph.AMP.build(problem, split)
+    else:
+        torch_graph.AMP.build(problem, split)
+        assert variants[1] == variants[0]
+
+
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.parametrize("compiled", [False, True], ids=["as-written", "as-traced"])
@@ -289,7 +421,13 @@ def test_graphs_of_one_process_are_captured_and_replayed_on_the_same_stream(monk
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "Stream", object)
     monkeypatch.setattr(torch.cuda, "set_stream", used.append)
-    monkeypatch.setattr(torch_graph, "TorchTrainer", lambda *_: used.append("a trainer"))
+
+    def trainer(*_: object) -> SimpleNamespace:
+        used.append("a trainer")
+        return SimpleNamespace(detail="")
+
+    monkeypatch.setattr(torch_graph, "TorchTrainer", trainer)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "no GPU that choices.json knows")
     torch_graph._only_stream.cache_clear()
     for amp in (False, True):
         torch_graph.build(Problem(5, 3), random_split(8, 5, 3), amp=amp)

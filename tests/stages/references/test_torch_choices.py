@@ -44,6 +44,17 @@ def test_what_is_compiled_does_not_depend_on_whether_padding_was_faster(monkeypa
         torch.compile(lambda a, b: a @ b)(odd, odd)
 
 
+def test_no_kernel_of_a_product_is_chosen_until_nothing_compiles_beside_it() -> None:
+    from torch._inductor.codecache import PersistentCache
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    assert AlgorithmSelectorCache.lookup is PersistentCache.lookup
+    before = PersistentCache.lookup
+    with no_choice_kept(), pytest.raises(ChoosesByTimeError, match="a product's kernel"):
+        AlgorithmSelectorCache().lookup([], "mm", "sizes", lambda choices: dict.fromkeys(choices, 1.0))
+    assert PersistentCache.lookup is before
+
+
 def test_those_that_compile_say_so() -> None:
     stages = (torch_compile.STAGE, torch_graph.FLOAT32, torch_graph.AMP)
     assert {stage.compiles_within for stage in stages} == {no_choice_kept}

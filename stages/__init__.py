@@ -1,26 +1,9 @@
-"""The public module for your own stages; docs/your-own-stage.md shows how to write one.
+"""The public module for your own stages: import from here alone, since other modules may move.
 
-Import from here alone: other modules of this project may move. A bare trainer needs `Stage`, `Trainer`, `Params`,
-`EpochMetrics`, `Problem` and `Split`:
-
-    from stages import EpochMetrics, Params, Problem, Split, Stage, Trainer
-
-    class Mine(Trainer): ...
-
-    STAGE = Stage("mine", "My trainer", "reference", "float32", (), Mine)
-
-A rung takes one of ours by its id and changes one part, a subclass of the part's base class: `Memory`, `Data`, `Gemm`
-(or `FusingGemm`), `Epilogue`, `Head`, `Update`, `Metrics` or `Launch`:
-
-    from stages import Gemm, rung
-
-    class MyGemm(Gemm): ...
-
-    STAGE = rung("cublas").climb("my-gemm", "My GEMM", gemm=MyGemm)
-
-A part is made from a `Setup`, and computes with `Array`s. `TorchTrainer` and `TorchSetup` are the shared part of our
-PyTorch references. A trainer or part that finds its GPU unfit raises `MisfitError`, and the stage is skipped. Importing
-this module imports no GPU library.
+A trainer of your own is a `Stage` around a `Trainer`, made from a `Problem` and a `Split` of the images; it loads and
+reads `Params`, and tells `EpochMetrics`. A rung takes one of ours by its id and changes one part, here a subclass of
+`Gemm`, made from a `Setup` to compute with `Array`s: `rung("cublas").climb("my-gemm", "My GEMM", gemm=MyGemm)`. One
+that finds its GPU unfit raises `MisfitError`, and the stage is skipped. docs/your-own-stage.md shows both.
 """
 
 from __future__ import annotations
@@ -31,60 +14,14 @@ from common.errors import MisfitError
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, WaitingTrainer
 from common.vocabulary import Group, Precision
-from stages.engine.recipe import (
-    Data,
-    Epilogue,
-    FusingGemm,
-    Gemm,
-    Head,
-    Launch,
-    Memory,
-    Metrics,
-    Part,
-    Recipe,
-    RunStep,
-    Update,
-)
+from stages.engine.recipe import Data, Epilogue, FusingGemm, Gemm, Head, Launch, Memory, Metrics, RunStep, Update
 from stages.engine.stage import Stage
 from stages.engine.workspace import Array, Device, Setup
 from stages.references.torch_common import TorchSetup, TorchTrainer
+from stages.registry import rung
 
 __all__ = [
-    "Array",
-    "Data",
-    "Device",
-    "Epilogue",
-    "EpochMetrics",
-    "FusingGemm",
-    "Fusion",
-    "Gemm",
-    "Group",
-    "Head",
-    "Launch",
-    "Memory",
-    "Metrics",
-    "MisfitError",
-    "Params",
-    "Part",
-    "Precision",
-    "Problem",
-    "Recipe",
-    "RunStep",
-    "Setup",
-    "Split",
-    "Stage",
-    "TorchSetup",
-    "TorchTrainer",
-    "Trainer",
-    "Update",
-    "ValidatingTrainer",
-    "WaitingTrainer",
-    "rung",
-]
-
-
-def rung(name: str) -> Stage:
-    """Our rung of this id, such as `cublas`, to climb from; raises UsageError with the nearest ids."""
-    from stages.registry import find  # here, since it imports every rung
-
-    return find(name).stage
+    "Array", "Data", "Device", "Epilogue", "EpochMetrics", "FusingGemm", "Fusion", "Gemm", "Group", "Head", "Launch",
+    "Memory", "Metrics", "MisfitError", "Params", "Precision", "Problem", "RunStep", "Setup", "Split", "Stage",
+    "TorchSetup", "TorchTrainer", "Trainer", "Update", "ValidatingTrainer", "WaitingTrainer", "rung",
+]  # fmt: skip

@@ -109,6 +109,11 @@ def find(name: str) -> Entry:
     return entries[_known(name, entries)]
 
 
+def rung(name: str) -> Stage:
+    """Our rung of this id, such as `cublas`, to climb from; raises UsageError with the nearest ids."""
+    return find(name).stage
+
+
 def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
     """The stages in a user's files by their ids; raises UsageError if a file has no valid stage or its id is taken."""
     own: dict[str, Entry] = {}

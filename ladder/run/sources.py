@@ -74,12 +74,12 @@ def _read(path: Path) -> Module:
 
 @cache
 def _public_names() -> dict[str, str]:
-    """The module behind each name that the public module imports."""
+    """The module behind each name that the public module imports; for `rung`, its id is followed instead."""
     nodes = ast.parse((ROOT / PUBLIC / "__init__.py").read_bytes()).body
     return {
         alias.name: node.module
         for node in nodes
-        if isinstance(node, ast.ImportFrom) and node.module
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != "stages.registry"
         for alias in node.names
     }
 

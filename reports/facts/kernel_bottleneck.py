@@ -12,6 +12,7 @@ from ladder.records.limits import Limit
 from ladder.records.profile import KernelUse, Profile
 from ladder.records.run import Results
 from reports.facts import numbers
+from reports.facts.advice import Advice
 from reports.facts.network_size import product_operations, weight_bytes
 from reports.facts.profiles import kernel_name, overlap
 from reports.facts.time_breakdown import Profiled, fitted
@@ -56,146 +57,149 @@ class Case:
         return self.run.limits.get(name) if self.run.limits else None
 
 
-def kernels_advice(case: Case, share: str) -> str:
+def kernels_advice(case: Case, share: str) -> Advice:
     """The cause and the advice where kernels take most of a step, namely this share."""
     profile = case.profile
     if not profile.kernels:
-        return f"Kernels take {share}. The profile does not name them."
+        return Advice(f"Kernels take {share}. The profile does not name them.", "")
     slowest = max(profile.kernels, key=lambda kernel: kernel.us_per_step)
     if profile.kernels_per_step < 1:
-        return f"Kernels take {share}. {_persistent(case, slowest)}"
-    if profile.overlap_us > ENTANGLED * profile.seen.kernels_us:
-        return (
-            f"Kernels take {share}. They start early and wait, so their times overlap by "
-            f"{numbers.microseconds(profile.overlap_us)} us: none of the {numbers.per_step(profile.kernels_per_step)} "
-            "can be blamed alone. Fuse neighbours to run fewer."
-        )
-    told = _memory(case) or _arithmetic(case) or _boundaries(case, slowest) or _slowest(case, slowest)
-    return f"Kernels take {share}. {told}"
+        found = _persistent(case, slowest)
+    elif profile.overlap_us > ENTANGLED * profile.seen.kernels_us:
+        found = _entangled(profile)
+    else:
+        found = _memory(case) or _arithmetic(case) or _boundaries(case, slowest) or _slowest(case, slowest)
+    return found._replace(bound=f"Kernels take {share}. {found.bound}")
 
 
-def _persistent(case: Case, kernel: KernelUse) -> str:
+def _entangled(profile: Profile) -> Advice:
+    bound = (
+        f"They start early and wait, so their times overlap by {numbers.microseconds(profile.overlap_us)} us: none of "
+        f"the {numbers.per_step(profile.kernels_per_step)} can be blamed alone."
+    )
+    return Advice(bound, "Fuse neighbours to run fewer.")
+
+
+def _persistent(case: Case, kernel: KernelUse) -> Advice:
     """The advice on a kernel that runs many steps: it has no neighbour, and as many blocks as its design allows."""
     problem, chip = case.run.problem, case.run.limits.chip if case.run.limits else None
     weights = weight_bytes(problem)
     told = f"{kernel_name(kernel.name)} runs many steps in one launch, with {_blocks(kernel)}"
     if chip and weights > chip.on_chip_bytes:
-        return (
-            f"{told}. Its {numbers.size(weights)} of weights exceed the {numbers.size(chip.on_chip_bytes)} of shared "
-            "memory and registers, so each step reads them again. Stream them through a kernel for each product."
+        told += (
+            f". Its {numbers.size(weights)} of weights exceed the {numbers.size(chip.on_chip_bytes)} of shared memory "
+            "and registers, so each step reads them again."
         )
+        return Advice(told, "Stream them through a kernel for each product.")
     exchange = case.limit("cluster_hop_16" if kernel.cluster > 1 else "grid_barrier")
     if exchange:
         times = numbers.per_step(kernel.us_per_step / exchange.median)
         name = "hops between its blocks" if kernel.cluster > 1 else "barriers of the grid"
         told += f"; a step lasts as long as {times} {name} of {numbers.microseconds(exchange.median)} us"
     if problem.hidden and case.one.stage.precision == "float32":
-        return f"{told}. Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes."
-    return f"{told}. Exchange less between blocks: fewer times a step, or fewer bytes."
+        return Advice(f"{told}.", "Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes.")
+    return Advice(f"{told}.", "Exchange less between blocks: fewer times a step, or fewer bytes.")
 
 
-def _memory(case: Case) -> str:
-    """The advice on weights that no cache holds; empty if they are a small part of the step."""
+def _memory(case: Case) -> Advice | None:
+    """The advice on weights that no cache holds; None if they are a small part of the step."""
     weights, copy = weight_bytes(case.run.problem), case.limit("memory_copy")
     if case.run.limits is None or copy is None or weights <= case.run.limits.chip.l2_bytes:
-        return ""
+        return None
     us = 2 * weights / copy.median / 1e3
     if us < MANY_BYTES * case.one.step_us:
-        return ""
-    return (
+        return None
+    bound = (
         f"The weights ({numbers.size(weights)}) exceed the L2 cache ({numbers.size(case.run.limits.chip.l2_bytes)}): "
-        f"memory takes {numbers.microseconds(us)} us to read and write them once. Make fewer passes over them, or "
-        "store fewer bytes a weight."
+        f"memory takes {numbers.microseconds(us)} us to read and write them once."
     )
+    return Advice(bound, "Make fewer passes over them, or store fewer bytes a weight.")
 
 
-def _arithmetic(case: Case) -> str:
-    """The advice on a library's products at their full rate; empty below it, and for kernels that may split numbers."""
+def _arithmetic(case: Case) -> Advice | None:
+    """The advice on a library's products at their full rate; None below it, and for kernels that may split numbers."""
     rate = case.limit(f"gemm_{case.one.stage.precision}")
     products = [kernel for kernel in case.profile.kernels if kernel.kind == "gemm"]
     if rate is None or not products or not all(_is_foreign(case, kernel) for kernel in products):
-        return ""
+        return None
     us = product_operations(case.run.problem) / rate.median / 1e6
     if not NEAR_ARITHMETIC <= us / fitted(case.profile).kernels_us <= 1:
-        return ""
+        return None
     told = (
         f"Matrix products take {numbers.microseconds(us)} us of them at {rate.median:.0f} TFLOP/s, the most that "
         f"{numbers.precision(case.one.stage.precision)} reached on this GPU."
     )
     if case.one.stage.precision == "float32":
-        return f"{told} Multiply on tensor cores, in a lower precision."
-    return f"{told} Arithmetic bounds the step, so only a smaller network or batch shortens it much."
+        return Advice(told, "Multiply on tensor cores, in a lower precision.")
+    return Advice(told, "Little is left to gain on this GPU: leave it, or shrink the network or the batch.")
 
 
-def _boundaries(case: Case, slowest: KernelUse) -> str:
-    """The advice on many short kernels; empty if the slowest one takes more than starting and ending all of them."""
+def _boundaries(case: Case, slowest: KernelUse) -> Advice | None:
+    """The advice on many short kernels; None if the slowest one takes more than starting and ending all of them."""
     node, count, whole = case.limit("graph_node"), case.profile.kernels_per_step, fitted(case.profile).kernels_us
     if node is None or count * node.median <= max(slowest.us_per_step, MANY_KERNELS * whole):
-        return ""
-    way_out = (
-        "Fuse neighbours in a kernel of your own"
-        if case.run_by_framework
-        else "Fuse neighbours, or run whole epochs in one kernel"
-    )
-    return (
+        return None
+    bound = (
         f"They are {numbers.per_step(count)} a step, {numbers.microseconds(whole / count)} us each on average; as many "
         f"empty ones would take {numbers.microseconds(count * node.median)} us"
-        f"{' one after the other' if overlap(case.profile) else ''}. {way_out}."
+        f"{' one after the other' if overlap(case.profile) else ''}."
     )
+    if case.run_by_framework:
+        return Advice(bound, "Fuse neighbours in a kernel of your own.")
+    return Advice(bound, "Fuse neighbours, or run whole epochs in one kernel.")
 
 
-def _slowest(case: Case, kernel: KernelUse) -> str:
+def _slowest(case: Case, kernel: KernelUse) -> Advice:
     waits = " (kernels overlap here, so it may only wait for another one)" if overlap(case.profile) else ""
-    return (
-        f"The slowest is {kernel_name(kernel.name)} with {numbers.microseconds(kernel.us_per_step)} us a step{waits}: "
-        f"{_why_slow(case, kernel)}"
-    )
+    why, advice = _why_slow(case, kernel)
+    slowest = f"{kernel_name(kernel.name)} with {numbers.microseconds(kernel.us_per_step)} us a step"
+    return Advice(f"The slowest is {slowest}{waits}: {why}.", _foreign_advice(case, kernel) or advice)
 
 
-def _why_slow(case: Case, kernel: KernelUse) -> str:
-    foreign = _is_foreign(case, kernel)
-    other = (
-        "Try another algorithm of the library, or a kernel for these sizes."
-        if kernel.kind == "gemm"
-        else "Fuse it with a neighbour in a kernel of your own."
-    )
+def _why_slow(case: Case, kernel: KernelUse) -> tuple[str, str]:
+    """The reason, and the advice on a kernel of the stage's own."""
     if kernel.blocks < BUSY * case.multiprocessors:
         idle = f"{_rest(case, kernel)} idle"
         if _is_largest_cluster(kernel):
-            return (
-                f"it is {_blocks(kernel)}, and {idle}. Shorten its exchanges, or move work to kernels with more blocks."
-            )
-        blocks = f"its {_blocks(kernel)} {'leaves' if kernel.blocks == 1 else 'leave'}"
-        return f"{blocks} {idle}. {other if foreign else 'Split its work over more blocks.'}"
+            return f"it is {_blocks(kernel)}, and {idle}", "Shorten its exchanges, or move work to other kernels."
+        leave = "leaves" if kernel.blocks == 1 else "leave"
+        return f"its {_blocks(kernel)} {leave} {idle}", "Split its work over more blocks."
     if _waits_for_room(case, kernel):
         return (
             f"{kernel.registers} registers a thread and {numbers.size(kernel.shared_bytes)} of shared memory a block "
             f"leave room for {numbers.share(kernel.occupancy)} of a multiprocessor's warps, and its {kernel.blocks:,} "
-            f"blocks take turns. {other if foreign else 'Use fewer registers or less shared memory.'}"
+            "blocks take turns",
+            "Use fewer registers or less shared memory.",
         )
     copy = case.limit("memory_copy")
     if kernel.bytes is not None and copy is not None:
-        rate = kernel.bytes / kernel.us_each / 1e3
+        share = kernel.bytes / kernel.us_each / 1e3 / copy.median
         moved = (
             f"it moves {numbers.size(kernel.bytes)} at {numbers.bandwidth(kernel.bytes, kernel.us_each)}, "
-            f"{numbers.share(rate / copy.median)} of the memory's rate."
+            f"{numbers.share(share)} of the memory's rate"
         )
-        if rate >= NEAR_MEMORY * copy.median:
-            return f"{moved} Fuse it with a neighbour to move less."
-        if foreign:
-            return f"{moved} {other}"
+        if share >= NEAR_MEMORY:
+            return moved, "Fuse it with a neighbour to move less."
         if kernel.kind == "gemm":
-            return f"{moved} Use each loaded number more often: tiles in shared memory and registers, or a library."
-        return f"{moved} Change its access pattern, or fuse it with a neighbour."
-    filled = f"its {kernel.blocks:,} blocks fill the GPU"
-    if kernel.blocks < case.multiprocessors:
-        filled = f"its {kernel.blocks:,} blocks occupy most multiprocessors"
-    if kernel.kind == "update" and not foreign:
-        return f"{filled}. Join the update to the products that compute its gradients."
-    if kernel.kind == "gemm" and case.one.stage.precision == "float32":
-        rounded = "Round its factors to 16 bits for the tensor cores, or fuse it with a neighbour."
-        return f"{filled}. {other if foreign else rounded}"
-    return f"{filled}. {other if foreign else 'Fuse it with a neighbour, so that its result stays on the chip.'}"
+            return moved, "Use each loaded number more often: tiles in shared memory and registers, or a library."
+        return moved, "Change its access pattern, or fuse it with a neighbour."
+    filled = "fill the GPU" if kernel.blocks >= case.multiprocessors else "occupy most multiprocessors"
+    if kernel.kind == "update":
+        advice = "Join the update to the products that compute its gradients."
+    elif kernel.kind == "gemm" and case.one.stage.precision == "float32":
+        advice = "Round its factors to 16 bits for the tensor cores, or fuse it with a neighbour."
+    else:
+        advice = "Fuse it with a neighbour, so that its result stays on the chip."
+    return f"its {kernel.blocks:,} blocks {filled}", advice
+
+
+def _foreign_advice(case: Case, kernel: KernelUse) -> str:
+    """The advice on a kernel that a library or a framework made; empty on the stage's own."""
+    if not _is_foreign(case, kernel):
+        return ""
+    if kernel.kind == "gemm":
+        return "Try another algorithm of the library, or a kernel for these sizes."
+    return "Fuse it with a neighbour in a kernel of your own."
 
 
 def _rest(case: Case, kernel: KernelUse) -> str:

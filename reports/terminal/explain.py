@@ -15,6 +15,7 @@ from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult, Status
 from reports.errors import ReportError
 from reports.facts import numbers
+from reports.facts.advice import Advice
 from reports.facts.bottleneck import next_step
 from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.profiles import agreement, kernel_names, seen_by
@@ -57,7 +58,7 @@ def explain(results: Results, name: str) -> RenderableType:
     if stage.timing is None:
         raise ExplainError(f"{name}: passed in this run without a time; measure it without --at-once")
     if stage.device == "cpu":
-        return Group(*_heading(stage), Text.assemble(("\nNext: ", "bold"), next_on_cpu(results.problem, stage)))
+        return Group(*_heading(stage), *_advice(next_on_cpu(results.problem, stage)))
     if one is None:
         way_out = f"leave the run out to take one that profiled it, or record one: {RECORD.format(name)}"
         raise ExplainError(f"{name}: {_without_profile(stage)}; {way_out}")
@@ -106,7 +107,13 @@ def _blocks(results: Results, one: Profiled, change: Change | None) -> Iterator[
     if one.profile.kernels:
         yield Text("\nThe slowest kernels", "bold")
         yield _indented(_kernels(one.profile.kernels))
-    yield Text.assemble(("\nNext: ", "bold"), next_step(results, one))
+    yield from _advice(next_step(results, one))
+
+
+def _advice(advice: Advice) -> Iterator[Text]:
+    yield Text.assemble(("\nBound: ", "bold"), advice.bound)
+    if advice.next:
+        yield Text.assemble(("Next: ", "bold"), advice.next)
 
 
 def _seen_of(change: Change) -> str:

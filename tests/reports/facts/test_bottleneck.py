@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.records.profile import CallUse, CopyUse, KernelUse, Profile, Split
+from ladder.records.limits import Limit
+from ladder.records.profile import CallUse, CopyUse, KernelUse, Kind, Profile, Split
 from ladder.records.run import Results, load
 from reports.facts.bottleneck import next_step
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
@@ -28,11 +29,11 @@ def told(run: str, name: str) -> str:
     """The advice on a recorded stage."""
     one = profiled(next(stage for stage in recorded(run).stages if stage.name == name))
     assert one is not None
-    return next_step(recorded(run), one)
+    return str(next_step(recorded(run), one))
 
 
 def advice(seen: Profile) -> str:
-    return next_step(sample.results(), Profiled(STAGE, seen, seen.plain_step_us))
+    return str(next_step(sample.results(), Profiled(STAGE, seen, seen.plain_step_us)))
 
 
 def of_kernel(slow: KernelUse) -> str:
@@ -92,8 +93,9 @@ def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
     for path in sorted(RECORDED.rglob("results.json")):
         run = load(path)
         for one in all_profiled(run):
-            text, where, profile = next_step(run, one), f"{path.parent.name}, {one.stage.name}", one.profile
+            text, where, profile = next_step(run, one).next, f"{path.parent.name}, {one.stage.name}", one.profile
             seen += 1
+            assert text, where
             slowest = max(profile.kernels, key=lambda kernel: kernel.us_per_step)
             if profile.launches_per_step < 1 or profile.graph_launches_per_epoch:
                 assert "Capture" not in text, where
@@ -117,7 +119,7 @@ def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
     assert "its 1 block leaves 131 of 132" in of_kernel(kernel("slow", "gemm", 40.0, blocks=1))
     unknown = msgspec.structs.replace(sample.results(), limits=None)
     seen = profile(BUSY, [kernel("slow", "gemm", 40.0, blocks=8)])
-    assert "its 8 blocks leave most multiprocessors idle" in next_step(unknown, Profiled(STAGE, seen, 77.0))
+    assert "its 8 blocks leave most multiprocessors idle" in next_step(unknown, Profiled(STAGE, seen, 77.0)).bound
 
 
 def test_a_kernel_that_may_only_wait_for_others_is_not_blamed_without_saying_so() -> None:
@@ -198,3 +200,23 @@ def test_copies_name_their_direction() -> None:
 @pytest.mark.parametrize("split", [BUSY, Split(1.0, 20.0, 2.0, 2.0, 1.0)])
 def test_a_profile_that_names_nothing_says_so(split: Split) -> None:
     assert "does not name them" in advice(profile(split, []))
+
+
+@pytest.mark.parametrize(
+    ("step_us", "expected"), [(3.0, "Matrix products take 2.09 us of them at 50 TFLOP/s"), (1.0, "")]
+)
+def test_a_library_at_the_rate_of_the_gpu_is_bound_by_arithmetic(step_us: float, expected: str) -> None:
+    run = sample.results()
+    assert run.limits is not None
+    rate = Limit("gemm_float32", "matrix product, float32", "TFLOP/s", 50.0, 50.0, 50.0)
+    run = msgspec.structs.replace(run, limits=msgspec.structs.replace(run.limits, limits=[rate]))
+    cases: list[tuple[str, Kind, bool]] = [
+        ("cutlass_80", "gemm", True),
+        ("cutlass_80", "fused", False),
+        ("mine", "gemm", False),
+    ]
+    for name, kind, found in cases:
+        seen = profile(Split(step_us, 0.0, 0.0, 0.0, 0.0), [kernel(name, kind, step_us, blocks=256)])
+        bound = next_step(run, Profiled(STAGE, seen, step_us)).bound
+        assert not found or expected in bound
+        assert ("Matrix products" in bound) == (found and bool(expected))

@@ -27,6 +27,6 @@ def test_a_stage_on_the_cpu_is_judged_by_its_arithmetic(detail: str, step_us: fl
     numpy = next(stage for stage in run.stages if stage.name == "numpy")
     assert numpy.timing is not None
     timing = msgspec.structs.replace(numpy.timing, step_us=step_us)
-    text = next_on_cpu(run.problem, msgspec.structs.replace(numpy, detail=detail, timing=timing))
+    text = str(next_on_cpu(run.problem, msgspec.structs.replace(numpy, detail=detail, timing=timing)))
     assert expected in text
     assert "GPU" not in text

@@ -30,7 +30,7 @@ def test_a_stage_is_explained_from_its_docstring_to_the_next_try() -> None:
             "Profiled by nsys, under which a step takes 10% longer; fitted to the time without the tool.",
             "Before fitting, the profiles saw",
             "sm80_xmma_gemm…",
-            "Next: Kernels take 24.0 of 44.6 us",
+            "Bound: Kernels take 24.0 of 44.6 us",
         )
     ]
     assert places == sorted(places)
@@ -96,5 +96,6 @@ def test_a_stage_measured_side_by_side_has_no_time_to_explain() -> None:
 def test_a_stage_on_the_cpu_is_told_its_arithmetic_rate() -> None:
     told = text(sample.results(), "numpy")
     assert "Why: Why numpy is there." in told
-    assert "Next: 104.7 million operations of matrix products in " in told
-    assert "GPU" not in told.split("Next: ")[1]
+    assert "Bound: 104.7 million operations of matrix products in " in told
+    assert "GPU" not in told.split("Bound: ")[1]
+    assert "Next: Join the operations" in told or "Next: Try a BLAS" in told

@@ -1,7 +1,10 @@
-"""The rows that a row is compared with: those of its own class of precision, on its own kind of device.
+"""The reference that a stage is compared with: the fastest one that is at least as exact, on the same kind of device.
 
-Half the bits run at twice the speed on the same hardware, so a ratio across classes would praise the format instead of
-the code. A row on a GPU is compared with a CPU only if no candidate ran on a GPU.
+A float32 reference counts for a bfloat16 rung, as its user gains exactness and loses nothing. A bfloat16 reference does
+not count for a float32 rung. A stage on a GPU is compared with a CPU only if no candidate ran on a GPU.
+
+Some references wait for the GPU in their own loop, as `jax-scan` did in every epoch. They record no GPU events. Where a
+profile knows how long the GPU was busy, their lead is taken on the GPU's time as well, and the smaller one is shown.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ladder.records.run import Precision, Results, StageResult
+from ladder.records.run import Precision, Process, Results, StageResult
+from reports.facts.ratios import Ratio, Times, ratio_of
 
-# bfloat16 and float16 share a class: automatic mixed precision uses either, and both run at the same rate.
+# From the most exact to the least. bfloat16 and float16 share a class: automatic mixed precision uses either, and both
+# run at the same rate.
 CLASSES: dict[Precision, str] = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
 
 
@@ -22,9 +27,10 @@ def precision_class(stage: StageResult) -> str:
     return CLASSES[stage.precision]
 
 
-def torch_stages(results: Results) -> list[StageResult]:
-    """Every PyTorch reference."""
-    return [stage for stage in results.stages if stage.name.startswith("torch-")]
+def is_as_exact(one: StageResult, other: StageResult) -> bool:
+    """Whether a stage is at least as exact as another: float32, then tf32, then bfloat16 and float16 alike."""
+    classes = list(dict.fromkeys(CLASSES.values()))
+    return classes.index(precision_class(one)) <= classes.index(precision_class(other))
 
 
 def references(results: Results) -> list[StageResult]:
@@ -32,38 +38,78 @@ def references(results: Results) -> list[StageResult]:
     return [stage for stage in results.stages if stage.group == "reference"]
 
 
-def fastest_peer(stage: StageResult, candidates: Iterable[StageResult]) -> StageResult | None:
-    """The fastest passed candidate of the stage's class and device; it may be the stage itself."""
-    timed = [(seconds, one) for one in candidates if (seconds := epoch_s(one)) is not None]
-    on_gpu = stage.device == "gpu" and any(one.device == "gpu" for _, one in timed)
-    peers = [
-        (seconds, one)
-        for seconds, one in timed
-        if (one.device == "gpu") == on_gpu and precision_class(one) == precision_class(stage)
-    ]
-    return min(peers, key=lambda pair: pair[0])[1] if peers else None
-
-
 @dataclass(frozen=True)
-class Winner:
-    """The fastest rung of a class of precision, and the fastest reference of that class."""
+class Lead:
+    """How many times as fast as its fastest reference a stage is."""
 
-    precision: str
-    rung: StageResult
+    stage: StageResult
     reference: StageResult
-    speedup: float
+    ratio: Ratio
+    on_gpu_time: bool  # the reference waits in its own loop, so the GPU's times are compared
+
+    @property
+    def precision(self) -> str:
+        """The stage's class of precision."""
+        return precision_class(self.stage)
+
+    @property
+    def reference_us(self) -> float:
+        """The reference's microseconds a step on the compared clock."""
+        return (gpu_times if self.on_gpu_time else host_times)(self.reference).median_us
 
 
-def winners(results: Results) -> Iterator[Winner]:
-    """One winner for each class of precision with both a timed rung and a timed reference."""
+def lead(stage: StageResult, results: Results) -> Lead | None:
+    """The stage's lead over the fastest reference that counts for it; None if there is none, or no time.
+
+    This is the one place where a lead is computed. A reference is its own fastest one if no other is faster.
+    """
+    if epoch_s(stage) is None:
+        return None
+    found = [one for reference in rivals(stage, references(results)) for one in _leads(stage, reference)]
+    return min(found, key=lambda one: one.ratio.times, default=None)
+
+
+def rivals(stage: StageResult, candidates: Iterable[StageResult]) -> list[StageResult]:
+    """The timed candidates that count for a stage: at least as exact, and on its kind of device."""
+    timed = [one for one in candidates if epoch_s(one) is not None]
+    on_gpu = stage.device == "gpu" and any(one.device == "gpu" for one in timed)
+    return [one for one in timed if (one.device == "gpu") == on_gpu and is_as_exact(one, stage)]
+
+
+def _leads(stage: StageResult, reference: StageResult) -> Iterator[Lead]:
+    """The lead on the host's clock and, for a reference that waits in its loop, on the GPU's."""
+    yield Lead(stage, reference, ratio_of(host_times(reference), host_times(stage)), on_gpu_time=False)
+    if has_own_fence(reference) and (busy := gpu_times(reference)).values_us:
+        own = gpu_times(stage)
+        yield Lead(stage, reference, ratio_of(busy, own if own.values_us else host_times(stage)), on_gpu_time=True)
+
+
+def has_own_fence(stage: StageResult) -> bool:
+    """Whether a stage on the GPU exposes no stream for events, so that its loop may wait without being seen."""
+    return stage.device == "gpu" and stage.timing is not None and stage.timing.gpu_epoch_s is None
+
+
+def winners(results: Results) -> list[Lead]:
+    """The lead of the fastest rung of each class of precision that has a timed rung and a reference."""
     rungs = [stage for stage in results.stages if stage.group != "reference" and epoch_s(stage) is not None]
+    found = []
     for precision in dict.fromkeys(CLASSES.values()):
-        peers = [rung for rung in rungs if precision_class(rung) == precision]
-        best = fastest_peer(peers[0], peers) if peers else None
-        reference = fastest_peer(best, references(results)) if best else None
-        factor = ratio(reference, best) if best and reference else None
-        if best and reference and factor is not None:
-            yield Winner(precision, best, reference, factor)
+        best = fastest([rung for rung in rungs if precision_class(rung) == precision])
+        if best is not None and (one := lead(best, results)) is not None:
+            found.append(one)
+    return found
+
+
+def overall_winner(results: Results) -> Lead | None:
+    """The lead of the fastest rung of any precision."""
+    best = fastest(stage for stage in results.stages if stage.group != "reference")
+    return lead(best, results) if best is not None else None
+
+
+def fastest(stages: Iterable[StageResult]) -> StageResult | None:
+    """The fastest timed stage; if any ran on a GPU, the fastest there."""
+    timed = [(seconds, one) for one in stages if (seconds := epoch_s(one)) is not None]
+    return min(timed, key=lambda pair: (pair[1].device != "gpu", pair[0]))[1] if timed else None
 
 
 def epoch_s(stage: StageResult | None) -> float | None:
@@ -74,10 +120,50 @@ def epoch_s(stage: StageResult | None) -> float | None:
     return seconds if seconds > 0 and not math.isinf(seconds) else None
 
 
-def ratio(base: StageResult | None, own: StageResult) -> float | None:
+def ratio(base: StageResult | None, own: StageResult) -> Ratio | None:
     """How many times as fast as the base a stage is; None if either has no time."""
-    base_s, own_s = epoch_s(base), epoch_s(own)
-    return None if base_s is None or own_s is None else base_s / own_s
+    if base is None or epoch_s(base) is None or epoch_s(own) is None:
+        return None
+    return ratio_of(host_times(base), host_times(own))
+
+
+def host_times(stage: StageResult) -> Times:
+    """A passed stage's microseconds a step on the host's clock."""
+    assert stage.timing is not None
+    profile = stage.profile
+    return Times(
+        median_us=stage.timing.epoch_s.median / _step(stage),
+        values_us=step_times_us(stage),
+        runs_us=[run / stage.timing.epochs / _step(stage) for run in stage.timing.runs_s],
+        is_launched_by_host=profile is not None and profile.launches_per_step >= 1,
+    )
+
+
+def gpu_times(stage: StageResult) -> Times:
+    """A passed stage's microseconds a step on the GPU: between events, or how long a profile saw it busy.
+
+    Without either, there are no values.
+    """
+    timing, profile = stage.timing, stage.profile
+    assert timing is not None
+    if timing.gpu_epoch_s is not None:
+        values = [_event_us(stage, process) for process in stage.processes if process.gpu_runs_s]
+        return Times(timing.gpu_epoch_s / _step(stage), values or [timing.gpu_epoch_s / _step(stage)])
+    if profile is None or profile.split.work_us <= 0:
+        return Times(0.0, [])
+    values = [process.split.work_us for process in stage.processes if process.split is not None]
+    return Times(profile.split.work_us, values or [profile.split.work_us])
+
+
+def _event_us(stage: StageResult, process: Process) -> float:
+    assert stage.timing is not None
+    return statistics.median(process.gpu_runs_s or []) / stage.timing.epochs / _step(stage)
+
+
+def _step(stage: StageResult) -> float:
+    """The steps of an epoch in millions: seconds an epoch by this are microseconds a step."""
+    assert stage.timing is not None
+    return stage.timing.steps_per_epoch / 1e6
 
 
 def step_times_us(stage: StageResult | None) -> list[float]:

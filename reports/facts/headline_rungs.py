@@ -32,7 +32,7 @@ def headline_rungs(results: Results, most: int) -> list[StageResult]:
 def _effect(timed: dict[str, StageResult], name: str) -> float:
     """How far a rung moves the time of its parent, as a logarithm; infinite for a rung without a timed parent."""
     factor = ratio(timed.get(timed[name].below or ""), timed[name])
-    return math.inf if factor is None else abs(math.log(factor))
+    return math.inf if factor is None else abs(math.log(factor.times))
 
 
 def _way_up(timed: dict[str, StageResult], name: str | None) -> set[str]:

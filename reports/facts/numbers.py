@@ -81,6 +81,14 @@ def ratio(value: float | None) -> str:
     return f"{_digits(value, 3 if value >= 0.995 else 2)}x"
 
 
+def ratio_spread(value: float, low: float, high: float) -> str:
+    """A factor with the ends of its spread, in the factor's decimals: `2.96x (2.91-3.02)`."""
+    if not all(map(math.isfinite, (value, low, high))):
+        return ratio(value)
+    decimals = _decimals(value, 3 if value >= 0.995 else 2)
+    return f"{ratio(value)} ({low:,.{decimals}f}-{high:,.{decimals}f})"
+
+
 def per_step(value: float | None) -> str:
     """A count a step: `9`, `9.5`, and `0.002` for one an epoch."""
     if value is None or not math.isfinite(value):

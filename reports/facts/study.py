@@ -10,7 +10,7 @@ from typing import Any
 from ladder.records.run import Results, Spread, StageResult, load
 from ladder.records.study import Point, Study, as_found, load_study
 from reports.facts import numbers
-from reports.facts.baselines import Winner, fastest_peer, precision_class, ratio, references, winners
+from reports.facts.baselines import Lead, lead, overall_winner, references, rivals, winners
 from reports.facts.summary import table_order
 
 
@@ -72,48 +72,80 @@ def spread_text(spread: Spread | None) -> str:
     return f"{numbers.microseconds(spread.median)} ({ends})"
 
 
-def speedup(run: Results, stage: StageResult) -> float | None:
-    """How many times as fast as the fastest reference of its class a rung is; None without one, and for references."""
-    if stage.group == "reference":
-        return None
-    return ratio(fastest_peer(stage, references(run)), stage)
+def is_disturbed(stage: StageResult | None) -> bool:
+    """Whether other work or falling clocks disturbed every process that gave the stage its time."""
+    return step_us(stage) is not None and stage is not None and all(one.disturbed for one in stage.processes)
 
 
-def lead(run: Results, reference: StageResult | None) -> float | None:
-    """How many times as fast as a reference the fastest rung of its class is; None if either has no time."""
-    if reference is None or reference.group != "reference":
-        return None
-    rung = fastest_peer(reference, [stage for stage in run.stages if stage.group != "reference"])
-    return ratio(reference, rung) if rung else None
+@dataclass(frozen=True)
+class PointLead:
+    """The lead of a rung at a point of a study."""
+
+    point: Point
+    lead: Lead
+    # References without a time at this point that are faster than the lead's reference at another point.
+    missing: list[str]
+
+    @property
+    def text(self) -> str:
+        """The lead with its spread: `8.58x (8.55-8.60)`; `at most` if a reference is missing that may be faster."""
+        at_most = "at most " if self.missing else ""
+        return f"{at_most}{self.lead.ratio.text}{', GPU time' if self.lead.on_gpu_time else ''}"
 
 
-def point_winners(results: StudyResults) -> Iterator[tuple[Point, Winner]]:
-    """The fastest rung and the fastest reference, for every point and class of precision that has both.
+def point_lead(results: StudyResults, point: Point, stage: StageResult) -> PointLead | None:
+    """A rung's lead at a point; None for a reference, or without a reference that counts.
 
-    A point is left out if its only timed reference is weak: another one beats it wherever both have a time.
+    There is none either if a reference without a time at the point is faster than the lead's wherever both have a
+    time: the lead would then be over the second best.
     """
+    run = results.runs[point.name]
+    found = lead(stage, run) if stage.group != "reference" else None
+    if found is None:
+        return None
+    timed = rivals(stage, references(run))
+    missing = []
+    for other in results.stages():
+        if other.group != "reference" or step_us(results.at(point, other.name)) is not None:
+            continue
+        faster = [_is_faster_elsewhere(results, other, one, stage) for one in timed]
+        if any(known and not any(known) for known in faster):
+            continue  # a reference with a time here always beats it
+        over = _is_faster_elsewhere(results, other, found.reference, stage)
+        if over and all(over):
+            return None
+        if any(over):
+            missing.append(other.name)
+    return PointLead(point, found, missing)
+
+
+def _is_faster_elsewhere(
+    results: StudyResults, other: StageResult, reference: StageResult, rung: StageResult
+) -> list[bool]:
+    """Whether a reference that counts for a rung is faster than another, for each point where both have a time."""
+    found = []
+    for where in results.measured:
+        one, base = results.at(where, other.name), results.at(where, reference.name)
+        own_us, base_us = step_us(one), step_us(base)
+        if one is not None and own_us and base_us and rivals(rung, [one]) and one.device == rung.device:
+            found.append(own_us.median < base_us.median)
+    return found
+
+
+def point_winners(results: StudyResults) -> Iterator[PointLead]:
+    """The lead of the fastest rung, for every point and class of precision that has one."""
     for point in results.measured:
         for winner in winners(results.runs[point.name]):
-            if not is_weak(results, point, winner.reference):
-                yield point, winner
+            if (found := point_lead(results, point, winner.stage)) is not None:
+                yield found
 
 
-def is_weak(results: StudyResults, point: Point, reference: StageResult) -> bool:
-    """Whether another reference, which has no time at this point, is faster wherever both have one."""
-
-    def time(where: Point, name: str) -> float | None:
-        spread = step_us(results.at(where, name))
-        return spread.median if spread else None
-
-    for other in results.stages():
-        alike = precision_class(other) == precision_class(reference) and other.device == reference.device
-        if other.group != "reference" or not alike or time(point, other.name) is not None:
-            continue
-        both = [(time(where, reference.name), time(where, other.name)) for where in results.measured]
-        pairs = [(ours, theirs) for ours, theirs in both if ours is not None and theirs is not None]
-        if pairs and all(theirs < ours for ours, theirs in pairs):
-            return True
-    return False
+def overall_winners(results: StudyResults) -> Iterator[PointLead]:
+    """The lead of the fastest rung of any precision, for every point that has one."""
+    for point in results.measured:
+        winner = overall_winner(results.runs[point.name])
+        if winner is not None and (found := point_lead(results, point, winner.stage)) is not None:
+            yield found
 
 
 def setting(key: str) -> str:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from ladder.records.run import Group, Precision, Results, Spread, StageResult, Status, Timing
 from reports.facts import numbers
-from reports.facts.baselines import fastest_peer, precision_class, ratio, step_cycles, torch_stages
-
-SLOWER = 1.02  # times the parent's time; two recordings of one stage may differ by less
+from reports.facts.baselines import Lead, lead, precision_class, ratio, references, step_cycles
+from reports.facts.ratios import Ratio
 
 # The blocks of a table below the ladder, in order, with their headings.
 BLOCKS: dict[Group, str] = {
@@ -22,8 +21,18 @@ BLOCKS: dict[Group, str] = {
 }
 ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 
-X_OF_FROM = "x of from: how many times as fast as the rung that it climbs from; below 1x it is slower."
+X_OF_FROM = (
+    "x of from: how many times as fast as the rung that it climbs from, with the spread over processes; below 1x it is "
+    "slower. Within noise: two recordings of one stage may differ as much."
+)
 LAUNCHES = "Launches: kernels or graphs that the host launches a step."
+FASTEST_REFERENCE = (
+    "the run's fastest reference that is at least as exact (float32 before tf32, tf32 before bf16 and fp16)"
+)
+ON_GPU_TIME = (
+    "GPU time: that reference may wait for the GPU in every epoch, so the time in which the GPU is busy is compared; "
+    "the host's times would give a larger lead."
+)
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
 BOUNDS = (
     "x floor: the time as a multiple of the floor of this design, the least that its own launches, kernels, exchanges "
@@ -52,9 +61,9 @@ class Row:
     launches_per_step: float | None  # kernels or graphs that the host launches
     times_floor: float | None  # the time divided by the floor of the stage's design
     times_cheat_limit: float | None  # the time divided by the problem's cheat limit
-    versus_parent: float | None  # above 1: faster than the rung that it climbs from
+    versus_parent: Ratio | None  # above 1: faster than the rung that it climbs from
     versus_naive: float | None  # only in the same class of precision
-    versus_torch: float | None  # against the fastest PyTorch of its class and device
+    lead: Lead | None  # over the fastest reference that is at least as exact
     gpu_memory_mib: float | None
     prepare_s: float | None
     test_accuracy: float | None  # share of 0 to 1
@@ -80,15 +89,8 @@ class Row:
 def rows(results: Results) -> list[Row]:
     """A row for every stage, in ladder order and never sorted by speed."""
     passed = {stage.name: stage for stage in results.stages if stage.status == "passed"}
-    torch = torch_stages(results)
     return [
-        _row(
-            stage,
-            results.problem.epochs,
-            parent=passed.get(stage.below or ""),
-            naive=passed.get("naive"),
-            torch=fastest_peer(stage, torch),
-        )
+        _row(stage, results, parent=passed.get(stage.below or ""), naive=passed.get("naive"))
         for stage in table_order(results)
     ]
 
@@ -164,59 +166,61 @@ def caption(results: Results, *, with_naive: bool = True) -> str:
 
 
 def yardsticks(results: Results) -> str:
-    """The sentence that names the PyTorch reference of each class of precision."""
-    torch = torch_stages(results)
-    used: dict[str, None] = {}  # in the order of the table
-    classes = set()
+    """The sentence that names the fastest reference of each class of precision."""
+    used: dict[tuple[str, bool], dict[str, None]] = {}  # by reference, in the order of the table
     for stage in table_order(results):
-        if stage.status == "passed" and (peer := fastest_peer(stage, torch)):
-            on_cpu = " on the CPU" if peer.device == "cpu" else ""
-            used[f"{peer.name} in {precision_class(peer)}{on_cpu}"] = None
-            classes.add(precision_class(peer))
+        if (one := lead(stage, results)) is not None:
+            used.setdefault((one.reference.name, one.on_gpu_time), {})[_rows_of(one)] = None
     if not used:
-        return "No PyTorch was timed in this run."
-    return (
-        f"x of PyTorch: against the fastest PyTorch that passed in the row's precision: {', '.join(used)}."
-        f"{_lost_yardsticks(torch, classes)}"
-    )
+        return "No reference was timed in this run."
+    named = [
+        f"{name}{' on GPU time' if on_gpu else ''} for {numbers.listing(rows)}" for (name, on_gpu), rows in used.items()
+    ]
+    waits = " " + ON_GPU_TIME if any(on_gpu for _, on_gpu in used) else ""
+    broken = _lost_yardsticks(references(results))
+    return f"x of the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
 
 
-def _lost_yardsticks(torch: list[StageResult], classes: set[str]) -> str:
-    """A sentence on PyTorch references that broke while another of their class is shown; empty if none did."""
+def _rows_of(one: Lead) -> str:
+    return f"{one.precision} rows{' on the CPU' if one.stage.device == 'cpu' else ''}"
+
+
+def _lost_yardsticks(found: list[StageResult]) -> str:
+    """A sentence on references that broke; empty if none did."""
     lost = [
         f"{numbers.listing(names)} {status}"
         for status in ("failed", "crashed")
-        if (names := [one.name for one in torch if one.status == status and precision_class(one) in classes])
+        if (names := [one.name for one in found if one.status == status])
     ]
-    return f" {numbers.listing(lost)}, so PyTorch's best may be faster." if lost else ""
+    return f" {numbers.listing(lost)}, and might have been faster." if lost else ""
 
 
 def setbacks(results: Results) -> list[str]:
-    """A sentence for each rung that is more than 2 % slower than the rung it climbs from."""
+    """A sentence for each rung that is slower than the rung it climbs from by more than the noise."""
     stages = {stage.name: stage for stage in results.stages}
     sentences = []
     for stage in results.stages:
         factor = ratio(stages.get(stage.below or ""), stage)
-        if factor is not None and factor < 1 / SLOWER:
+        if factor is not None and factor.times < 1 and not factor.is_noise:
             where = "Found" if stage.doc is not None and stage.doc.found else "Expect and Measured"
             sentences.append(
-                f"`{stage.name}` is slower than `{stage.below}`, which it climbs from: {numbers.ratio(factor)} its "
-                f"speed. See {where} in its section."
+                f"`{stage.name}` is slower than `{stage.below}`, which it climbs from: "
+                f"{factor.saying(' its speed')}. See {where} in its section."
             )
     return sentences
 
 
 def _row(
     stage: StageResult,
-    epochs: int,
+    results: Results,
     *,
     parent: StageResult | None,
     naive: StageResult | None,
-    torch: StageResult | None,
 ) -> Row:
     timing = stage.timing if stage.status == "passed" else None
     profile = stage.profile if timing else None
     bounds = stage.bounds if timing else None
+    from_naive = ratio(naive, stage)
     same_precision = naive is not None and precision_class(naive) == precision_class(stage)
     return Row(
         name=stage.name,
@@ -236,12 +240,12 @@ def _row(
         times_floor=_times(timing, bounds.design_floor_us if bounds else None),
         times_cheat_limit=_times(timing, bounds.cheat_limit_us if bounds else None),
         versus_parent=ratio(parent, stage),
-        versus_naive=ratio(naive, stage) if same_precision else None,
-        versus_torch=ratio(torch, stage),
+        versus_naive=from_naive.times if same_precision and from_naive else None,
+        lead=lead(stage, results),
         gpu_memory_mib=timing.gpu_memory_mib if timing else None,
         prepare_s=timing.prepare_s if timing else None,
         test_accuracy=stage.metrics.test_accuracy if stage.metrics else None,
-        fewer_epochs=timing.epochs if timing and timing.epochs < epochs else None,
+        fewer_epochs=timing.epochs if timing and timing.epochs < results.problem.epochs else None,
         shortened=measured_runs(timing) if timing and timing.shortened else "",
         throttled=timing is not None and timing.throttled,
     )

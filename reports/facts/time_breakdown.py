@@ -8,13 +8,13 @@ compared with the timed one as well.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ladder.records.profile import Kind, Profile, Split
 from ladder.records.run import Results, StageResult
-from ladder.records.statistics import BOOTSTRAP_PROCESSES, ratio_interval
 from reports.facts import numbers
-from reports.facts.baselines import step_times_us
+from reports.facts.baselines import host_times
+from reports.facts.ratios import within_noise
 from reports.facts.summary import ABLATIONS, table_order
 
 PARTS: dict[str, Callable[[Split], float]] = {
@@ -33,7 +33,6 @@ OPERATIONS: dict[Kind, str] = {  # by a kernel's kind, which the profile derives
     "copy": "copy kernels",
     "other": "other kernels",
 }
-NOISE = 0.02  # share of the larger of two times; two recordings of one stage may differ by less
 EXPLAINED = 0.95  # share of a timed difference; a rung is named if its profiles saw less, or as much too much
 SHOWN = 0.0005  # share of a step's work; a smaller difference has no digit in a table
 
@@ -151,18 +150,9 @@ class Change:
 
     @property
     def is_noise(self) -> bool:
-        """Whether processes of one and the same stage may differ as much.
-
-        True if the difference is less than `NOISE` of a step, or if the interval of the ratio holds 1. With too few
-        processes for an interval, true if their times overlap.
-        """
-        if abs(self.timed_us) < NOISE * self.slower_us:
-            return True
-        before, rung = step_times_us(self.parent.stage), step_times_us(self.rung.stage)
-        if min(len(before), len(rung)) >= BOOTSTRAP_PROCESSES:
-            interval = ratio_interval(before, rung)
-            return interval.low <= 1 <= interval.high
-        return bool(before and rung) and min(before) <= max(rung) and min(rung) <= max(before)
+        """Whether processes of one and the same stage may differ as much."""
+        before, rung = (replace(host_times(one.stage), median_us=one.step_us) for one in (self.parent, self.rung))
+        return within_noise(before, rung)
 
     @property
     def explained(self) -> float | None:

@@ -18,11 +18,11 @@ from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
-from reports.facts.study import StudyResults, lead, setting, step_us, value_text
+from reports.facts.study import PointLead, StudyResults, point_winners, setting, step_us, value_text
 from reports.facts.summary import dataset_name, name_of
 from reports.figures.curves import curves, has_curves
 from reports.figures.ladder import ladder
-from reports.figures.style import BACKGROUND, FAINT, PALETTE, STYLE, WIDTH, log_y, svg, tidy
+from reports.figures.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH, log_y, svg, tidy
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
@@ -105,17 +105,16 @@ def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Itera
 
 
 def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Figure:
-    """Microseconds a step of every stage over the axis, and below it the fastest rung's lead over each reference.
+    """Microseconds a step of every stage over the axis, and below it the lead of each precision's fastest rung.
 
     Rungs have solid lines and full markers, references broken lines and hollow markers. Bars reach from the fastest to
     the slowest run. A missing time interrupts the line; a point that was measured without the stage does not.
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
-    leads = {
-        stage.name: [lead(results.runs[point.name], results.at(point, stage.name)) for point in points]
-        for stage in stages
-    }
-    ahead = [stage for stage in stages if any(leads[stage.name])]
+    ahead: dict[str, list[PointLead]] = {}  # by class of precision
+    for one in point_winners(results):
+        if one.point in points:
+            ahead.setdefault(one.lead.precision, []).append(one)
     columns = 2 if max(len(name_of(stage)) for stage in stages) <= 50 else 1
     rows = -(-len(stages) // columns)
     with mpl.rc_context(STYLE):
@@ -134,12 +133,12 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
                 if spread:
                     reach = [[spread.median - spread.min], [spread.max - spread.median]]
                     panels[0].errorbar(place, spread.median, yerr=reach, color=look["color"], capsize=3.5, linewidth=1)
-            if stage in ahead:
-                _line(panels[1], places, [leads[stage.name][number] for number in asked], "", **look)
         panels[0].set_ylabel("us/step, log scale")
         if ahead:
             panels[1].axhline(1.0, color=FAINT, linewidth=1.2)
-            panels[1].set_ylabel("fastest rung: times as fast\nas a reference, log scale")
+            panels[1].set_ylabel("fastest rung: x of the\nfastest reference, log scale")
+        for index, (precision, leads) in enumerate(ahead.items()):
+            _lead_line(panels[1], axis, leads, f"lead of the fastest {precision} rung", MARKERS[index])
         for panel in panels:
             log_y(panel)
             tidy(panel, "both")
@@ -165,6 +164,17 @@ def _look(index: int, stage: StageResult) -> dict[str, Any]:
 def _line(axes: Axes, places: Sequence[float], values: Sequence[float | None], name: str, **look: Any) -> None:
     """A line through the values; a missing one interrupts it."""
     axes.plot(places, [float("nan") if value is None else value for value in values], label=name or None, **look)
+
+
+def _lead_line(axes: Axes, axis: Axis, leads: Sequence[PointLead], name: str, marker: str) -> None:
+    """The leads with their spread over processes; a hollow marker for one that a missing reference may lower."""
+    places, ratios = [axis.place(one.point) for one in leads], [one.lead.ratio for one in leads]
+    reach = [[one.times - one.low for one in ratios], [one.high - one.times for one in ratios]]
+    times = [one.times for one in ratios]
+    axes.errorbar(places, times, yerr=reach, fmt=f"-{marker}", color=INK, linewidth=1.2, capsize=3.5, label=name)
+    for place, one in zip(places, leads, strict=True):
+        full = BACKGROUND if one.missing else INK
+        axes.plot(place, one.lead.ratio.times, marker, color=INK, markersize=5, markerfacecolor=full)
 
 
 def _bottom(axes: Axes, axis: Axis) -> None:

@@ -17,12 +17,13 @@ from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
 from reports.errors import ReportError
 from reports.facts import numbers
-from reports.facts.baselines import fastest_peer, precision_class, ratio, references, winners
+from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.provenance import provenance
-from reports.facts.summary import X_OF_FROM, heading
+from reports.facts.ratios import Ratio
+from reports.facts.summary import FASTEST_REFERENCE, ON_GPU_TIME, X_OF_FROM, heading
 from reports.facts.warnings import notices
-from reports.markdown.tables import cell, code, figure_links, notice_blocks, table
+from reports.markdown.tables import cell, code, figure_links, lead_text, notice_blocks, table
 
 PICTURE = ("<!-- picture:begin -->", "<!-- picture:end -->")
 LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
@@ -131,8 +132,8 @@ def _gpu(run: tuple[str, Results]) -> str:
 def _networks(runs: Runs, gpu: str) -> Iterator[str]:
     yield f"### Every recorded network, on {gpu}"
     yield (
-        "us/step in each class of precision: `cuda-graph`, the fastest rung, and the fastest reference of the same "
-        "run. Lead: how many times as fast as that reference the rung is."
+        "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: "
+        f"x of {FASTEST_REFERENCE}, with the spread over processes. Bold: the network's fastest rung. {ON_GPU_TIME}"
     )
     yield from notice_blocks(list({loud.text: loud for _, run in runs for loud in notices(run) if loud.loud}.values()))
     columns = ("Network, batch", "Precision", "`cuda-graph`", "Fastest rung", "us/step", "Fastest reference", "us/step")
@@ -147,15 +148,16 @@ def _link(folder: str, run: Results) -> str:
 def _winners(run: Results) -> list[tuple[str, ...]]:
     """A line for each class of precision; one of dashes if there is nothing to compare."""
     graph = {stage.precision: _step(stage) for stage in run.stages if stage.name == "cuda-graph"}
+    best = overall_winner(run)
     return [
         (
             winner.precision,
             graph.get("float32", numbers.MISSING) if winner.precision == "float32" else "",
-            code(winner.rung.name),
-            _step(winner.rung),
+            code(winner.stage.name),
+            _step(winner.stage),
             code(winner.reference.name),
-            _step(winner.reference),
-            numbers.ratio(winner.speedup),
+            numbers.microseconds(winner.reference_us),
+            f"**{lead_text(winner)}**" if best and winner.stage is best.stage else lead_text(winner),
         )
         for winner in winners(run)
     ] or [(numbers.MISSING,) * 7]
@@ -183,7 +185,7 @@ def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[s
                 code(stage.below) if stage.below else "",
                 cell(words.get(stage.name, stage.title)),
                 _step(stage),
-                numbers.ratio(ratio(stages.get(stage.below or ""), stage)),
+                _ratio(ratio(stages.get(stage.below or ""), stage)),
             )
             for stage in shown
         ],
@@ -197,8 +199,18 @@ def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[s
     )
 
 
+def _ratio(factor: Ratio | None) -> str:
+    return factor.text if factor else numbers.MISSING
+
+
 def _references(results: Results, shown: Sequence[StageResult]) -> str:
-    """A sentence with the fastest reference of each class of precision among the rungs shown; empty without one."""
-    found = {precision_class(rung): fastest_peer(rung, references(results)) for rung in shown}
-    fastest = [f"{code(peer.name)} with {_step(peer)} us/step in {name}" for name, peer in found.items() if peer]
-    return f" The fastest references of the run: {numbers.listing(fastest)}." if fastest else ""
+    """A sentence with the fastest reference for each class of precision among the rungs shown; empty without one."""
+    found = {one.precision: one for rung in shown if (one := lead(rung, results))}
+    fastest = [f"{_reference(one)} for {name} rungs" for name, one in found.items()]
+    waits = f" {ON_GPU_TIME}" if any(one.on_gpu_time for one in found.values()) else ""
+    return f" The fastest references that are at least as exact: {numbers.listing(fastest)}.{waits}" if fastest else ""
+
+
+def _reference(one: Lead) -> str:
+    on_gpu = " of GPU time" if one.on_gpu_time else ""
+    return f"{code(one.reference.name)} with {numbers.microseconds(one.reference_us)} us/step{on_gpu}"

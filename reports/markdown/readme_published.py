@@ -12,7 +12,7 @@ from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult
 from ladder.records.study import INDEX, Published, Study
 from reports.facts import numbers
-from reports.facts.baselines import epoch_s, fastest_peer, ratio
+from reports.facts.baselines import epoch_s, fastest, ratio
 from reports.facts.provenance import gpu_name
 from reports.facts.study import StudyResults, load_results
 from reports.markdown.readme import between
@@ -61,7 +61,7 @@ def _ours(one: Published, results: StudyResults) -> str:
     run = results.runs.get(one.at)
     if run is None or one.measure is None:
         return ""
-    stage = _stage(run, one.of) if one.of else _fastest_rung(run)
+    stage = _stage(run, one.of) if one.of else fastest(rung for rung in run.stages if rung.group != "reference")
     seconds = epoch_s(stage)
     if stage is None or stage.timing is None or seconds is None:
         return ""
@@ -72,15 +72,8 @@ def _ours(one: Published, results: StudyResults) -> str:
     if one.measure == "step":
         return f"{numbers.microseconds(stage.timing.step_us)} us/step ({where}{cut})"
     factor = ratio(_stage(run, one.than), stage)
-    return f"{numbers.ratio(factor)} ({where})" if factor is not None else ""
+    return f"{factor.text}, {where}" if factor is not None else ""
 
 
 def _stage(run: Results, name: str) -> StageResult | None:
     return next((stage for stage in run.stages if stage.name == name), None)
-
-
-def _fastest_rung(run: Results) -> StageResult | None:
-    """The fastest rung of any precision, on the GPU if one was used."""
-    rungs = [stage for stage in run.stages if stage.group != "reference" and epoch_s(stage) is not None]
-    winners = [winner for rung in rungs if (winner := fastest_peer(rung, rungs))]
-    return min(winners, key=lambda stage: epoch_s(stage) or float("inf"), default=None)

@@ -8,7 +8,7 @@ from ladder.records.profile import Profile
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, MEDIAN_CONFIDENCE, median_interval
 from reports.facts import numbers
-from reports.facts.baselines import fastest_peer, precision_class, ratio, references, sm_mhz, step_cycles, step_times_us
+from reports.facts.baselines import lead, ratio, sm_mhz, step_cycles, step_times_us
 from reports.facts.numbers import line
 from reports.facts.provenance import provenance
 from reports.facts.summary import (
@@ -162,15 +162,20 @@ def _known(stage: StageResult, steps: int) -> Iterator[str]:
 
 
 def _compared(stage: StageResult, results: Results) -> Iterator[str]:
-    """Its speed relative to the rung it climbs from, and to the fastest reference of its class and device."""
+    """Its speed relative to the rung it climbs from, and to the fastest reference that counts for it."""
     parent = next((one for one in results.stages if one.name == stage.below), None)
     if parent is not None and (factor := ratio(parent, stage)) is not None:
-        yield f"{numbers.ratio(factor)} the speed of `{parent.name}`"
-    reference = fastest_peer(stage, references(results))
-    if reference is not None and reference.device is not None:
-        distinction = f"the fastest {precision_class(reference)} reference on the {reference.device.upper()}"
-        times = numbers.ratio(ratio(reference, stage))
-        yield distinction if reference is stage else f"{times} the speed of `{reference.name}`, {distinction}"
+        yield factor.saying(f" the speed of `{parent.name}`")
+    if (found := lead(stage, results)) is None:
+        return
+    reference = found.reference
+    on = f" on the {reference.device.upper()}" if reference.device else ""
+    if reference is stage:
+        yield f"the fastest {found.precision} reference{on}"
+    else:
+        clock = " on GPU time" if found.on_gpu_time else ""
+        which = f"`{reference.name}` in {numbers.precision(reference.precision)}{on}"
+        yield found.ratio.saying(f" of the fastest reference, {which}{clock}")
 
 
 def _counted(profile: Profile) -> str:

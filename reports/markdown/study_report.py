@@ -10,24 +10,25 @@ from pathlib import Path
 from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
 from reports.facts.ablations import FIGURES, ablation
-from reports.facts.baselines import Winner, fastest_peer, references
+from reports.facts.baselines import Lead
 from reports.facts.bottleneck import next_step
 from reports.facts.numbers import line
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
 from reports.facts.study import (
+    PointLead,
     StudyResults,
-    is_weak,
+    is_disturbed,
     not_passed,
+    point_lead,
     point_text,
     point_winners,
     setting,
-    speedup,
     spread_text,
     step_us,
     value_text,
 )
-from reports.facts.summary import BLOCKS, heading, name_of
+from reports.facts.summary import BLOCKS, FASTEST_REFERENCE, ON_GPU_TIME, heading, name_of
 from reports.facts.time_breakdown import profiled
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
@@ -88,18 +89,16 @@ def study_csv(results: StudyResults) -> str:
             run = results.runs[point.name]
             for stage in run.stages:
                 values = [value_text(point.values[key]) for key in results.study.varied]
-                reference = fastest_peer(stage, references(run))
-                fair = reference is None or not is_weak(results, point, reference)
-                writer.writerow([*values, *_csv_cells(run, stage, fair)])
+                writer.writerow([*values, *_csv_cells(stage, point_lead(results, point, stage))])
         return text.getvalue()
 
 
-def _csv_cells(run: Results, stage: StageResult, fair: bool) -> Iterator[object]:
+def _csv_cells(stage: StageResult, lead: PointLead | None) -> Iterator[object]:
     spread, timing = step_us(stage), stage.timing
     yield from (stage.name, stage.group, stage.precision, stage.device, stage.status)
     yield from (spread.median, spread.min, spread.max) if spread else (None, None, None)
     yield len(timing.runs_s) if spread and timing else None
-    yield speedup(run, stage) if fair else None
+    yield lead.lead.ratio.times if lead else None
     yield timing.gpu_memory_mib if spread and timing else None
     yield timing.prepare_s if spread and timing else None
     yield stage.metrics.test_accuracy if spread and stage.metrics else None
@@ -133,7 +132,10 @@ def _loud(results: StudyResults) -> Iterator[str]:
 def _step_times(results: StudyResults) -> Iterator[str]:
     points = results.measured
     yield "## Time of a step"
-    yield "us/step: the median of all runs, with the fastest and the slowest. The reasons for dashes are below."
+    yield (
+        "us/step: the median of all runs, with the fastest and the slowest. Disturbed: other work or falling clocks "
+        "disturbed every process of the time. The reasons for dashes are below."
+    )
     yield table(
         ("Stage", "Precision", *(cell(point_text(point)) for point in points)),
         [
@@ -152,7 +154,8 @@ def _time(stage: StageResult | None) -> str:
     if stage is not None and stage.status in ("failed", "crashed"):
         return f"**{stage.status}**"
     throttled = stage is not None and stage.timing is not None and stage.timing.throttled
-    return spread_text(step_us(stage)) + (", throttled" if throttled else "")
+    remarks = [", throttled"] * throttled + [", disturbed"] * is_disturbed(stage)
+    return spread_text(step_us(stage)) + "".join(remarks)
 
 
 def _best(results: StudyResults) -> Iterator[str]:
@@ -161,38 +164,43 @@ def _best(results: StudyResults) -> Iterator[str]:
         return
     yield "## The fastest rung against the fastest reference"
     yield (
-        "Both are of one class of precision and one kind of device. Lead: how many times as fast as the reference the "
-        "rung is. A point is left out if another reference, without a time there, beats its reference wherever both "
-        "have a time."
+        f"The fastest rung of each class of precision. Lead: x of {FASTEST_REFERENCE}, with the spread over processes. "
+        "At most: a reference without a time at that point, named beside the lead, is faster than this one at another "
+        "point. A lead is left out if such a reference is faster wherever both have a time."
+        + (f" {ON_GPU_TIME}" if any(one.lead.on_gpu_time for one in found) else "")
     )
     yield table(
         ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Lead"),
         [
             (
-                cell(point_text(point)),
-                winner.precision,
-                code(winner.rung.name),
-                numbers.microseconds(_median(winner.rung)),
-                code(winner.reference.name),
-                numbers.microseconds(_median(winner.reference)),
-                numbers.ratio(winner.speedup),
+                cell(point_text(one.point)),
+                one.lead.precision,
+                code(one.lead.stage.name),
+                _disturbed_time(one.lead.stage, _median(one.lead.stage)),
+                code(one.lead.reference.name),
+                _disturbed_time(one.lead.reference, one.lead.reference_us),
+                cell(one.text + (f" ({numbers.listing(one.missing)})" if one.missing else "")),
             )
-            for point, winner in found
+            for one in found
         ],
         right=[False, False, False, True, False, True, True],
     )
     if bounds := [
-        f"{point_text(point)}, {bound}"
-        for point, winner in found
-        if (bound := _bound(results.runs[point.name], winner))
+        f"{point_text(one.point)}, {bound}"
+        for one in found
+        if (bound := _bound(results.runs[one.point.name], one.lead))
     ]:
         yield "The largest part of each profiled rung's step:"
         yield bullets(bounds)
 
 
-def _bound(run: Results, winner: Winner) -> str:
+def _disturbed_time(stage: StageResult, us: float | None) -> str:
+    return numbers.microseconds(us) + (", disturbed" if is_disturbed(stage) else "")
+
+
+def _bound(run: Results, winner: Lead) -> str:
     """The largest part of the fastest rung's step, and its bounds; empty without a profile."""
-    one, bounds = profiled(winner.rung), winner.rung.bounds
+    one, bounds = profiled(winner.stage), winner.stage.bounds
     if one is None:
         return ""
     least = ""
@@ -202,7 +210,7 @@ def _bound(run: Results, winner: Winner) -> str:
             f" The floor of its design, for its own launches, kernels and exchanges, is {floor} us; "
             f"the cheat limit, for any honest program, is {limit} us."
         )
-    return f"{winner.precision}, `{winner.rung.name}`: {next_step(run, one)}{least}"
+    return f"{winner.precision}, `{winner.stage.name}`: {next_step(run, one)}{least}"
 
 
 def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from ladder.records.run import Results
 from reports.facts import numbers
+from reports.facts.baselines import Lead
 from reports.facts.numbers import line
 from reports.facts.summary import Row, rows
 from reports.facts.warnings import Notice
@@ -21,9 +22,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "us/step": lambda row: numbers.microseconds(row.step_us),
     "Cycles/step": lambda row: numbers.cycles(row.step_cycles),
     "Launches/step": lambda row: numbers.per_step(row.launches_per_step),
-    "x of from": lambda row: numbers.ratio(row.versus_parent),
+    "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
     "x of naive": lambda row: numbers.ratio(row.versus_naive),
-    "x of PyTorch": lambda row: numbers.ratio(row.versus_torch),
+    "x of the fastest reference": lambda row: lead_text(row.lead),
     "x floor": lambda row: numbers.ratio(row.times_floor),
     "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
     "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
@@ -57,6 +58,15 @@ def stage_table(results: Results, columns: Sequence[str]) -> str:
             lines.append([f"*{block}*"] + [""] * (len(columns) - 1))
         lines += [[COLUMNS[name](row) for name in columns] for row in members]
     return table(columns, lines, right=[name not in IN_WORDS for name in columns])
+
+
+def lead_text(lead: Lead | None) -> str:
+    """A lead with its spread: `8.58x (8.55-8.60), GPU time`; a dash without one."""
+    if lead is None:
+        return numbers.MISSING
+    if lead.reference is lead.stage:
+        return numbers.ratio(lead.ratio.times)
+    return f"{lead.ratio.text}{', GPU time' if lead.on_gpu_time else ''}"
 
 
 def notice_blocks(found: Sequence[Notice]) -> list[str]:

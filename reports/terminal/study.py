@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reports.facts import numbers
 from reports.facts.study import (
     StudyResults,
+    is_disturbed,
     not_passed,
     point_text,
     point_winners,
@@ -27,11 +27,11 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
     console.print()
     console.print(Text(results.study.title, "bold"), soft_wrap=True)
     console.print(_times(results))
-    for point, winner in point_winners(results):
+    for one in point_winners(results):
         console.print(
             Text(
-                f"* {point_text(point)}, {winner.precision}: {winner.rung.name} has {numbers.ratio(winner.speedup)} "
-                f"the speed of {winner.reference.name}"
+                f"* {point_text(one.point)}, {one.lead.precision}: {one.lead.stage.name}, {one.text} of the fastest "
+                f"reference, {one.lead.reference.name}"
             ),
             soft_wrap=True,
         )
@@ -53,6 +53,7 @@ def _times(results: StudyResults) -> Table:
             here = results.at(point, stage.name)
             if here is not None and here.status != "skipped":
                 status = Text(here.status, STATUS_STYLE.get(here.status, ""))
-                table.add_row(Text(name), Text(name_of(here)), spread_text(step_us(here)), status)
+                remark = ", disturbed" if is_disturbed(here) else ""
+                table.add_row(Text(name), Text(name_of(here)), spread_text(step_us(here)) + remark, status)
                 name = ""
     return table

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ladder.records.run import Results
 from reports.facts import numbers
+from reports.facts.ratios import Ratio
 from reports.facts.summary import BOUNDS, Row, caption, heading, rows
 from reports.facts.warnings import Notice, notices
 
@@ -82,7 +83,7 @@ def _table(lines: Sequence[Row], roomy: bool, with_bounds: bool) -> Table:
     table.add_column("stage\n  from", overflow="fold")
     headers = ["ms/epoch\n(min-max)", "us/step\nlaunches", "x of\nfrom"]
     headers += ["x of\nnaive"] if roomy else []
-    headers += ["x of\nPyTorch"]
+    headers += ["x fastest\nreference"]
     headers += ["x floor\nx cheat limit"] if with_bounds else []
     for header in (*headers, "prepare\nmemory", "checked\naccuracy"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -110,13 +111,20 @@ def _cells(row: Row, roomy: bool, with_bounds: bool) -> list[RenderableType]:
         Group(Text(row.name), *indented),
         times,
         _two_lines(numbers.microseconds(row.step_us), numbers.per_step(row.launches_per_step)),
-        Text(numbers.ratio(row.versus_parent)),
+        _two_lines(*_ratio_lines(row.versus_parent)),
         *([Text(numbers.ratio(row.versus_naive))] if roomy else []),
-        _two_lines(numbers.ratio(row.versus_torch), numbers.precision(row.precision)),
+        _two_lines(numbers.ratio(row.lead.ratio.times if row.lead else None), numbers.precision(row.precision)),
         *([bounds] if with_bounds else []),
         _two_lines(numbers.seconds(row.prepare_s), numbers.memory(row.gpu_memory_mib)),
         checked,
     ]
+
+
+def _ratio_lines(ratio: Ratio | None) -> tuple[str, str]:
+    """A ratio, and below it whether it is within the noise."""
+    if ratio is None:
+        return numbers.MISSING, ""
+    return numbers.ratio(ratio.times), "noise" if ratio.is_noise else ""
 
 
 def _two_lines(upper: str, lower: str) -> Text:

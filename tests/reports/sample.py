@@ -43,6 +43,9 @@ def results() -> Results:
             run, name, bounds=StepBounds(0.5, DesignFloor(own_us - 10, own_us / 4, 10, 0.0, 1.03e8, 3.0e6, "float32"))
         )
     run = replace_stage(run, "jax-scan", bounds=StepBounds(0.5, None))
+    for name in ("async", "cublas", "bf16-gemm"):  # a second process: one shows nothing of the noise
+        (first,) = next(stage for stage in run.stages if stage.name == name).processes
+        run = replace_stage(run, name, processes=[first, msgspec.structs.replace(first, round=1)])
     return msgspec.structs.replace(run, limits=limits())
 
 

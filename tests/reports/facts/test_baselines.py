@@ -3,84 +3,146 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ladder.records.profile import Split
 from ladder.records.run import Precision, Results, Spread, StageResult
-from reports.facts.baselines import epoch_s, fastest_peer, ratio, references, torch_stages
-from reports.facts.summary import rows
+from reports.facts.baselines import Lead, epoch_s, lead, overall_winner, ratio, winners
 from tests.reports import sample
+from tests.reports.profiles import own_kernels, profile
 
 
 def stage(run: Results, name: str) -> StageResult:
     return next(stage for stage in run.stages if stage.name == name)
 
 
-def torch_of(run: Results, name: str) -> str | None:
-    """The name of the PyTorch that a row is compared with."""
-    peer = fastest_peer(stage(run, name), torch_stages(run))
-    return peer.name if peer else None
+def lead_of(run: Results, name: str) -> Lead:
+    found = lead(stage(run, name), run)
+    assert found is not None
+    return found
 
 
-def versus_torch(run: Results, name: str) -> float | None:
-    return next(row.versus_torch for row in rows(run) if row.name == name)
+def fastest_for(run: Results, name: str) -> str | None:
+    """The name of the reference that a row is compared with."""
+    found = lead(stage(run, name), run)
+    return found.reference.name if found else None
 
 
-def test_a_class_is_compared_with_itself_alone() -> None:
-    run = sample.results()
-    assert torch_of(run, "cublas") == "torch-eager"  # 200 ms; torch-amp has 100 ms in another class
-    assert versus_torch(run, "async") == pytest.approx(10.0)
-    assert torch_of(run, "bf16-gemm") == "torch-amp"
-    assert versus_torch(run, "bf16-gemm") == pytest.approx(0.1 / 0.0215)
+def without(run: Results, name: str) -> Results:
+    return sample.replace_stage(run, name, status="skipped", reason="not installed")
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bfloat16", "float16"])
-def test_a_class_without_pytorch_gets_no_ratio(precision: Precision) -> None:
-    run = sample.replace_stage(sample.results(), "torch-amp", precision="float32")
-    run = sample.replace_stage(run, "async", precision=precision)
-    assert versus_torch(run, "async") is None
-    assert versus_torch(run, "cublas") == pytest.approx(0.1 / 0.0172)
+def test_a_more_exact_reference_counts_for_a_less_exact_rung() -> None:
+    run = sample.results()  # float32: jax-scan 25 ms, torch-eager 200 ms; bf16: torch-amp 100 ms
+    assert fastest_for(run, "bf16-gemm") == "jax-scan"
+    assert lead_of(run, "bf16-gemm").ratio.times == pytest.approx(0.025 / 0.0215)
+    assert fastest_for(without(run, "jax-scan"), "bf16-gemm") == "torch-amp"
 
 
-def test_the_two_formats_of_mixed_precision_are_one_class() -> None:
-    assert torch_of(sample.replace_stage(sample.results(), "async", precision="float16"), "async") == "torch-amp"
+def test_a_less_exact_reference_does_not_count_for_a_more_exact_rung() -> None:
+    run = without(sample.results(), "jax-scan")
+    assert fastest_for(run, "async") == "torch-eager"  # and not torch-amp, which takes half as long
+    assert lead_of(run, "async").ratio.times == pytest.approx(10.0)
 
 
-def test_a_gpu_is_not_compared_with_the_cpu_where_pytorch_ran_on_one() -> None:
+@pytest.mark.parametrize(
+    ("reference", "rung", "counts"),
+    [
+        ("float32", "float32", True), ("float32", "tf32", True), ("float32", "float16", True),
+        ("tf32", "float32", False), ("tf32", "tf32", True), ("tf32", "bfloat16", True),
+        ("bfloat16", "tf32", False), ("bfloat16", "float16", True), ("float16", "bfloat16", True),
+        ("float16", "float32", False),
+    ],
+)  # fmt: skip
+def test_float32_is_more_exact_than_tf32_and_tf32_than_the_formats_of_16_bits(
+    reference: Precision, rung: Precision, counts: bool
+) -> None:
+    run = sample.replace_stage(sample.results(), "jax-scan", precision=reference)
+    run = without(without(sample.replace_stage(run, "async", precision=rung), "torch-eager"), "torch-amp")
+    assert (fastest_for(run, "async") == "jax-scan") == counts
+
+
+def test_a_gpu_is_not_compared_with_the_cpu_where_a_reference_ran_on_one() -> None:
     run = sample.results()
     cpu = stage(run, "torch-eager-cpu").timing
     run = sample.replace_stage(run, "torch-eager-cpu", timing=stage(run, "cublas").timing)  # a CPU that is faster
     assert cpu is not None
-    assert torch_of(run, "async") == "torch-eager"
-    assert torch_of(run, "numpy") == "torch-eager-cpu"
-    # Nor if only another class ran on the GPU.
-    assert torch_of(sample.replace_stage(run, "torch-eager", status="failed"), "async") is None
+    assert fastest_for(run, "async") == "jax-scan"
+    assert fastest_for(run, "numpy") == "torch-eager-cpu"
+    # Nor if only a less exact one ran on the GPU.
+    assert fastest_for(without(without(run, "jax-scan"), "torch-eager"), "async") is None
 
 
-def test_a_gpu_is_compared_with_the_cpu_where_pytorch_ran_on_nothing_else() -> None:
+def test_a_gpu_is_compared_with_the_cpu_where_no_reference_ran_on_one() -> None:
     run = sample.results()
-    for name in ("torch-eager", "torch-amp"):
-        run = sample.replace_stage(run, name, status="skipped", reason="PyTorch is installed without CUDA")
-    assert torch_of(run, "async") == "torch-eager-cpu"
-    assert versus_torch(run, "async") == pytest.approx(20.0)
+    for name in ("torch-eager", "torch-amp", "jax-scan"):
+        run = without(run, name)
+    assert fastest_for(run, "async") == "torch-eager-cpu"
+    assert lead_of(run, "async").ratio.times == pytest.approx(20.0)
 
 
 def test_a_cpu_is_never_compared_with_a_gpu() -> None:
-    run = sample.replace_stage(sample.results(), "torch-eager-cpu", status="failed")
-    assert torch_of(run, "numpy") is None
+    run = without(sample.results(), "torch-eager-cpu")
+    assert fastest_for(run, "numpy") == "numpy"
 
 
-def test_the_fastest_reference_is_whatever_is_fastest() -> None:
+def busy(run: Results, name: str, busy_us: float, *, events: bool) -> Results:
+    """The run with a profile that saw the GPU busy so long a step, and with or without GPU events."""
+    timing = stage(run, name).timing
+    assert timing is not None
+    timing = msgspec.structs.replace(timing, gpu_epoch_s=timing.epoch_s.median if events else None)
+    shown = profile(Split(busy_us - 1, 1, 0, 0, 20), own_kernels())
+    return sample.replace_stage(run, name, timing=timing, profiles=[shown])
+
+
+def test_a_reference_that_may_wait_in_its_loop_is_compared_on_gpu_time_if_that_is_less() -> None:
     run = sample.results()
-    fastest = fastest_peer(stage(run, "naive"), references(run))
-    assert fastest is not None
-    assert fastest.name == "jax-scan"
+    own_us = 0.02 * 0.9 / sample.STEPS * 1e6  # between its events
+    found = lead_of(busy(run, "jax-scan", 40.0, events=False), "async")
+    assert found.on_gpu_time
+    assert found.reference_us == pytest.approx(40.0)
+    assert found.ratio.times == pytest.approx(40.0 / own_us)
+    assert found.ratio.low <= found.ratio.times <= found.ratio.high
+    found = lead_of(busy(run, "jax-scan", 60.0, events=False), "async")  # more than the host's time by far
+    assert not found.on_gpu_time
+    assert found.ratio.times == pytest.approx(1.25)
+    assert not lead_of(busy(run, "jax-scan", 40.0, events=True), "async").on_gpu_time
+
+
+def test_gpu_time_may_make_another_reference_the_fastest() -> None:
+    run = busy(sample.results(), "torch-eager", 30.0, events=False)
+    assert fastest_for(run, "async") == "torch-eager"
+
+
+def test_without_a_profile_the_host_s_time_counts() -> None:
+    run = sample.replace_stage(busy(sample.results(), "jax-scan", 40.0, events=False), "jax-scan", profiles=[])
+    assert not lead_of(run, "async").on_gpu_time
+
+
+def test_a_lead_has_the_spread_of_the_processes_of_both() -> None:
+    run = sample.with_processes(sample.results(), "async", [40.0, 50.0])
+    run = sample.with_processes(run, "jax-scan", [50.0, 60.0])
+    found = lead_of(run, "async").ratio
+    assert found.low == pytest.approx(50 / 50)
+    assert found.high == pytest.approx(60 / 40)
+    assert found.is_noise  # a process of each took 50 us
+
+
+def test_each_class_has_a_winner_and_the_run_has_one() -> None:
+    run = sample.results()
+    assert [(one.precision, one.stage.name) for one in winners(run)] == [
+        ("float32", "cublas"), ("bf16/fp16", "bf16-gemm"),
+    ]  # fmt: skip
+    best = overall_winner(run)
+    assert best is not None
+    assert best.stage.name == "cublas"
 
 
 @pytest.mark.parametrize("strange", [0.0, float("nan"), float("inf")])
 def test_a_time_that_cannot_be_divided_by_is_none(strange: float) -> None:
     run = sample.results()
-    timing = stage(run, "torch-eager").timing
+    timing = stage(run, "jax-scan").timing
     assert timing is not None
     timing = msgspec.structs.replace(timing, epoch_s=Spread(strange, strange, strange))
-    run = sample.replace_stage(run, "torch-eager", timing=timing)
-    assert epoch_s(stage(run, "torch-eager")) is None
-    assert ratio(stage(run, "torch-eager"), stage(run, "naive")) is None
-    assert torch_of(run, "naive") is None
+    run = sample.replace_stage(run, "jax-scan", timing=timing)
+    assert epoch_s(stage(run, "jax-scan")) is None
+    assert ratio(stage(run, "jax-scan"), stage(run, "naive")) is None
+    assert fastest_for(run, "naive") == "torch-eager"

@@ -53,8 +53,8 @@ def test_a_stage_shows_its_measurement_beside_its_expectation() -> None:
     ):
         assert part in text
     for part in (
-        "2.00x the speed of `naive`",
-        "1.25x the speed of `jax-scan`, the fastest float32 reference on the GPU",
+        "2.00x (1.98-2.10) the speed of `naive`",
+        "1.25x (1.24-1.31) of the fastest reference, `jax-scan` in float32 on the GPU, within noise",
         "18.0 ms/epoch between GPU events",
         "launches per step 8, kernels per step 8",
         "710 MiB of GPU memory",
@@ -72,16 +72,17 @@ def test_graphs_are_counted_by_epoch_and_uncounted_launches_left_out() -> None:
 
 def test_a_reference_is_compared_on_its_own_device() -> None:
     text = report(sample.results(), [])
-    assert "0.66x the speed of `torch-eager-cpu`, the fastest float32 reference on the CPU" in section(text, "numpy")
+    on_cpu = "0.66x (0.65-0.70) of the fastest reference, `torch-eager-cpu` in float32 on the CPU"
+    assert on_cpu in section(text, "numpy")
     assert "; the fastest float32 reference on the GPU;" in section(text, "jax-scan")
-    assert "the fastest bf16/fp16 reference on the GPU" in section(text, "bf16-gemm")
+    assert "of the fastest reference, `jax-scan` in float32 on the GPU" in section(text, "bf16-gemm")
 
 
 def test_a_slower_rung_is_named_under_the_table() -> None:
     text = report(sample.results(), [])
     _, after = text.split("\n\nms/epoch: the median")
     assert (
-        "- `bf16-gemm` is slower than `cublas`, which it climbs from: 0.80x its speed. See Found"
+        "- `bf16-gemm` is slower than `cublas`, which it climbs from: 0.80x (0.80-0.80) its speed. See Found"
         in after.split("## Stages")[0]
     )
     assert "| **Found** | It was slower. |" in section(text, "bf16-gemm")

@@ -35,10 +35,13 @@ def test_missing_counts_are_dashes() -> None:
     assert row["GPU memory"] == "-"
 
 
-def test_a_class_without_pytorch_shows_a_dash() -> None:
+def test_ratios_have_their_spread_and_say_if_they_are_within_the_noise() -> None:
     run = sample.replace_stage(sample.results(), "async", precision="tf32")
     row = cells(stage_table(run, REPORT_COLUMNS), "`async`")
-    assert (row["Precision"], row["x of PyTorch"], row["x of from"]) == ("tf32", "-", "2.00x")
+    assert row["Precision"] == "tf32"
+    assert row["x of the fastest reference"] == "1.25x (1.24-1.31), within noise"
+    assert row["x of from"] == "2.00x (1.98-2.10)"
+    assert cells(stage_table(run, REPORT_COLUMNS), "`naive`")["x of from"] == "-"
 
 
 def test_an_accuracy_after_fewer_epochs_says_so() -> None:

@@ -1,0 +1,74 @@
+"""A ratio of two stages' times, with its spread, and whether it is within the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, ratio_interval
+from reports.facts import numbers
+
+NOISE = 0.02  # share of the larger of two times; two recordings of one stage may differ by less
+WITHIN_NOISE = "within noise"
+
+
+@dataclass(frozen=True)
+class Times:
+    """A stage's microseconds a step on one clock."""
+
+    median_us: float
+    values_us: Sequence[float]  # one per process
+    runs_us: Sequence[float] = ()  # one per run, of all processes
+    is_launched_by_host: bool = False  # at least one launch a step: the time depends on the host
+
+    @property
+    def ends_us(self) -> tuple[float, float]:
+        """The fastest and the slowest process; of a single process its runs."""
+        known = [*self.values_us, *(self.runs_us if len(self.values_us) < 2 else ()), self.median_us]
+        return min(known), max(known)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast as another stage one is; below 1 it is slower."""
+
+    times: float
+    low: float  # of the slowest process and the other stage's fastest one
+    high: float
+    is_noise: bool = field(default=False)
+
+    @property
+    def text(self) -> str:
+        """The ratio with its spread: `2.96x (2.91-3.02)`, `1.01x (0.98-1.04), within noise`."""
+        return self.saying("")
+
+    def saying(self, words: str) -> str:
+        """The ratio in a sentence: `1.01x (0.98-1.04) the speed of its parent, within noise`."""
+        noise = f", {WITHIN_NOISE}" if self.is_noise else ""
+        return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}{noise}"
+
+
+def ratio_of(base: Times, own: Times) -> Ratio:
+    """The base's time as a multiple of a stage's own time."""
+    (base_low, base_high), (own_low, own_high) = base.ends_us, own.ends_us
+    return Ratio(base.median_us / own.median_us, base_low / own_high, base_high / own_low, within_noise(base, own))
+
+
+def within_noise(base: Times, own: Times) -> bool:
+    """Whether processes of one and the same stage may differ as much.
+
+    True if the difference is less than `NOISE` of a step, or if the times overlap; with enough processes for an
+    interval, if the interval of the ratio holds 1. One process shows nothing of the noise between processes. If the
+    host launches every step, that noise is large, and the interval with the assumed spread decides.
+    """
+    if abs(own.median_us - base.median_us) < NOISE * max(own.median_us, base.median_us):
+        return True
+    processes = min(len(base.values_us), len(own.values_us))
+    by_host = base.is_launched_by_host or own.is_launched_by_host
+    if processes >= BOOTSTRAP_PROCESSES or (processes == 1 and by_host):
+        interval = ratio_interval(base.values_us, own.values_us)
+        return interval.low <= 1 <= interval.high
+    if not base.values_us or not own.values_us:
+        return False
+    (base_low, base_high), (own_low, own_high) = base.ends_us, own.ends_us
+    return base_low <= own_high and own_low <= base_high

@@ -2,9 +2,9 @@
 
 Files are read, not imported: the stage's module, the rungs that it names by their ids, all modules of `stages/` and
 `common/` that it imports directly or indirectly (for a user's file, the modules beside it), the CUDA and C++ files that
-these name in strings, and the headers that those include. Equal hashes mean equal code; different hashes mean that the
-code may differ, since a module can contain more than one stage uses. Libraries are recorded in the environment, the
-harness by its commit.
+these name in strings, the headers that those include, and the references' `choices.json`. Equal hashes mean equal
+code; different hashes mean that the code may differ, since a module can contain more than one stage uses. Libraries
+are recorded in the environment, the harness by its commit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ KERNELS = ROOT / "stages" / "kernels"
 OURS = ("stages", "common")
 PUBLIC = "stages"  # the module for users' stages; its names come from other modules
 COMPILED = (".cu", ".cpp", ".cc", ".c")
+TABLE = ".json"
 SCHEME = 2  # runs before version 0.2 have scheme 1, which hashed bytes and paths
 
 
 @dataclass(frozen=True)
 class Module:
-    """A Python file: the project's modules that it imports, and the compiled sources that it names, with headers."""
+    """A Python file: the project's modules that it imports, and the files that it names.
+
+    These are compiled sources with their headers, and tables of choices that lie beside it.
+    """
 
     imports: tuple[Path, ...]
     kernels: tuple[Path, ...]
+    tables: tuple[Path, ...]
 
 
 @cache
@@ -49,13 +54,15 @@ def code_of(source: str) -> StageCode:
             found[path] = _read(path)
             waiting += found[path].imports
     kernels = {kernel for module in found.values() for kernel in module.kernels}
-    return StageCode(source_hash(found), source_hash(kernels) if kernels else None, scheme=SCHEME)
+    tables = {table for module in found.values() for table in module.tables}
+    return StageCode(source_hash(tables.union(found)), source_hash(kernels) if kernels else None, scheme=SCHEME)
 
 
 @cache
 def _read(path: Path) -> Module:
     imports: set[Path | None] = set()
     kernels: set[Path] = set()
+    tables: set[Path] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             imports.update(_imported(path, alias.name) for alias in node.names)
@@ -69,7 +76,9 @@ def _read(path: Path) -> Module:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(COMPILED):
             beside = path.with_suffix(node.value) if node.value in COMPILED else path.parent / node.value
             kernels.update(local_sources(beside) + local_sources(KERNELS / node.value))
-    return Module(tuple(file for file in imports if file), tuple(kernels))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(TABLE):
+            tables.update(file for file in [path.parent / node.value] if file.is_file())
+    return Module(tuple(file for file in imports if file), tuple(kernels), tuple(tables))
 
 
 @cache

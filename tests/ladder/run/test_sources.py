@@ -15,7 +15,7 @@ from stages.registry import SOURCES
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 NAIVE = "stages.classic.r1_naive:STAGE"
-PLANTED = {".py": "planted = 1\n", ".cu": "int planted;\n", ".cpp": "int planted;\n"}
+PLANTED = {".json": "planted\n", ".py": "planted = 1\n", ".cu": "int planted;\n", ".cpp": "int planted;\n"}
 GRID = "stages.persistent.r1_persistent_grid:STAGE"
 
 
@@ -52,6 +52,10 @@ def forget() -> None:
         ("stages/kernels/plain/gemm.cu", NAIVE, ["kernels"]),
         ("stages/kernels/grid/grid.cuh", GRID, ["kernels"]),  # a header of its kernel
         ("stages/kernels/grid/grid.cuh", NAIVE, []),
+        ("stages/references/choices.json", "stages.references.jax_scan_bf16:STAGE", ["sources"]),
+        ("stages/references/choices.json", "stages.references.torch_graph:AMP", ["sources"]),
+        ("stages/references/choices.json", "stages.references.torch_eager:STAGE", []),
+        ("stages/references/choices.json", NAIVE, []),
         ("stages/kernels/tiles/tile_tf32.cu", "stages.tiles.r3_tf32:STAGE", ["kernels"]),
     ],
 )

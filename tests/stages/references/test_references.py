@@ -204,13 +204,13 @@ WRITTEN = [
     (stage, name)
     for stage, variants in torch_graph.VARIANTS.items()
     for name, variant in variants.items()
-    if not variant.compiler
+    if not variant.compiler and name != torch_graph.DEFAULT  # which has a test of its own
 ]
 
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-@pytest.mark.parametrize(("hidden", "batch"), [((33,), 16), ((17, 40, 20), 31), ((), 7)], ids=str)
+@pytest.mark.parametrize(("hidden", "batch"), [((17, 40, 20), 31), ((), 7)], ids=str)
 @pytest.mark.parametrize(("stage", "name"), WRITTEN, ids=lambda name: name.replace(" ", "-"))
 def test_every_way_to_write_the_step_trains(stage: str, name: str, hidden: tuple[int, ...], batch: int) -> None:
     import torch

@@ -1,7 +1,7 @@
 """The interface between the harness and every timed trainer.
 
 Construction does all preparation: it allocates memory, uploads data, compiles kernels and captures graphs. The timer
-covers `run_epoch` alone.
+runs from the fence before the first `run_epoch` to the fence after the last, with metrics, validation and waiting.
 """
 
 from __future__ import annotations

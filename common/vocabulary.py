@@ -8,4 +8,4 @@ Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 """The format of a product's factors."""
 
 Group = Literal["reference", "ladder", "beyond", "memory", "data", "shapes", "devices"]
-"""The part of the ladder that a stage belongs to."""
+"""Which table a stage stands in: `ladder` is the six classic rungs, `beyond` every rung above them."""

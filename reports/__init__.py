@@ -1,1 +1,1 @@
-"""Renderings of `results.json`: terminal, markdown, figures, README. They import `ladder.records` and no other room."""
+"""Renderings of `results.json`: terminal, markdown, figures, README. They import only `ladder.records`."""

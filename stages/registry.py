@@ -153,5 +153,5 @@ def _known(name: str, entries: dict[str, Entry]) -> str:
     if name in entries:
         return name
     near = difflib.get_close_matches(name, [*entries, *GROUPS], n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
+    hint = f"did you mean {' or '.join(near)}?" if near else "see `run_ladder.py list`"
     raise UsageError(f"stage {name!r}: unknown; {hint}")

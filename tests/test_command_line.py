@@ -105,7 +105,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
             "leave one of them out",
         ),
         ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
-        ("--stages numpy,xyzzy", "stage 'xyzzy'", "see --list"),
+        ("--stages numpy,xyzzy", "stage 'xyzzy'", "see `run_ladder.py list`"),
         ("--stages cublas..naive", "cublas comes after naive", "write naive..cublas"),
         ("--epochs 0", "--epochs 0", "1 or more"),
         ("--epochs 1.5", "--epochs 1.5", "a whole number of 1 or more"),

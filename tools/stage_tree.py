@@ -24,8 +24,9 @@ HEAD = """\
 
 A *rung* is its parent with exactly one choice changed. Its file holds only that choice; the training step that all
 rungs share is [engine/step.py](engine/step.py). Each file begins with four paragraphs: *Why* the parent is slow, the
-*Change*, a prediction (*Expect*), and the measurement (*Found*). `rN` in a file's name counts the changes above the
-folder's base, so equal numbers are alternatives. The kernels have a [page of their own](kernels/README.md).
+*Change*, a prediction (*Expect*), and the measurement (*Found*). In a file's name, `r1` climbs from another folder,
+`r2` from an `r1` of its own; equal numbers are alternatives. The kernels have a [page of their
+own](kernels/README.md).
 
 `python run_ladder.py list` adds what each stage needs and whether it runs on this machine.
 """

@@ -117,5 +117,5 @@ def _chosen(point: Point, stages: Sequence[str], entries: Mapping[str, Entry]) -
         return chosen
     left = [entry for entry in chosen if entry.stage.precision == precision]
     if not left:
-        raise UsageError(f"precision {precision}: none of its stages multiplies in it; see --list")
+        raise UsageError(f"precision {precision}: none of its stages multiplies in it; see `run_ladder.py list`")
     return left

@@ -139,9 +139,9 @@ def test_selection_is_in_ladder_order(wanted: str, expected: list[str]) -> None:
     ("wanted", "message"),
     [
         ("cubals", "stage 'cubals': unknown; did you mean cublas?"),
-        ("zzz", "stage 'zzz': unknown; see --list"),
+        ("zzz", "stage 'zzz': unknown; see `run_ladder.py list`"),
         ("cublas..naive", "stages cublas..naive: cublas comes after naive; write naive..cublas"),
-        ("naive..", "stage '': unknown; see --list"),
+        ("naive..", "stage '': unknown; see `run_ladder.py list`"),
     ],
 )
 def test_a_wrong_selection_says_what_to_do(wanted: str, message: str) -> None:

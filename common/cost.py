@@ -10,7 +10,7 @@ and exchanges, which dominate steps this small. Every function is pure: it takes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,6 +107,10 @@ class Design:
     arithmetic: tuple[Arithmetic, ...] = (Arithmetic("float32"),)  # alternatives: each product takes the fastest
     last_layer: Arithmetic | None = None  # of the last layer, if it differs
     weights: Weights = "gradients"
+
+    def is_fused(self, step: Sequence[Operation]) -> bool:
+        """Whether some kernel does several operations. A product that is split in several kernels hides that."""
+        return self.weights != "gradients" or self.kernels < len(step)
 
 
 @dataclass(frozen=True)
@@ -224,13 +228,13 @@ def exchanging_floor(design: Design, rates: Rates) -> float:
 def kernels_floor(problem: Problem, design: Design, rates: Rates) -> float:
     """The device's time for a step, in us.
 
-    Each kernel counts as the largest of three times: node to node, its operation's bytes, and its arithmetic. Kernels
-    beyond the step's operations count as one node each. Fewer kernels than operations means fusion. Then the floor is
-    the largest of: all nodes, all arithmetic, all bytes through L2, and the weights that come from memory.
+    With a kernel for each operation, each counts as the largest of three times: node to node, its operation's bytes,
+    and its arithmetic. Further kernels count as one node each. With fused kernels, the floor is the largest of: all
+    nodes, all arithmetic, all bytes through L2, and the weights that come from memory.
     """
     step, node_us = operations(problem), rates.between_us(design)
     computing = [computing_floor(problem, operation, design, rates) for operation in step]
-    if design.kernels < len(step):
+    if design.is_fused(step):
         through_l2 = traffic(problem, design, rates) / rates.l2_bytes
         from_memory = sum(weight_transfers(problem, design, rates)) / rates.memory_bytes
         return max(design.kernels * node_us, sum(computing), through_l2, from_memory)
@@ -275,7 +279,7 @@ def traffic(problem: Problem, design: Design, rates: Rates) -> float:
         off_chip = max(FLOAT_BYTES * parameters(problem) - rates.on_chip_size, 0)
         return problem.batch_size * problem.inputs + 3 * off_chip
     step = operations(problem)
-    if design.kernels >= len(step):
+    if not design.is_fused(step):
         return sum(operation.bytes for operation in step)
     return sum(_layer_traffic(problem, index, design) for index in range(len(problem.layers)))
 

@@ -17,6 +17,7 @@ from reports.figures.ablation_figures import ablation_figure
 from reports.figures.curves import curves, has_curves
 from reports.figures.ladder import ladder
 from reports.figures.loss_distance import loss_distance, loss_distances
+from reports.figures.roofline import points, roofline
 from reports.figures.style import (
     svg,
 )
@@ -42,6 +43,8 @@ def drawings(results: Results) -> dict[str, Callable[[], str]]:
         found["curves.svg"] = _drawn(curves, [results])
     if chain(results):
         found["waterfall.svg"] = partial(waterfall, results)
+    if points(results):
+        found["roofline.svg"] = partial(roofline, results)
     ablations = {group: name for group, name in FIGURES.items() if ablation(results, group)}
     found |= {name: _drawn(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)

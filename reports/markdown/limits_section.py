@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rich import box
 from rich.console import Console
@@ -13,7 +13,7 @@ from ladder.records.limits import Limit, LimitsRecord, StepBounds
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.summary import table_order
-from reports.markdown.tables import bullets, cell, code, table
+from reports.markdown.tables import bullets, cell, code, figure_links, table
 
 CAPTION = (
     "The median of several samples, with the smallest and the largest. A launch costs host time in Python; the other "
@@ -30,8 +30,8 @@ longer, plus one exchange between multiprocessors, or all of it on one multiproc
 as a margin. A stage that is faster than the cheat limit fails."""
 
 
-def limits_blocks(results: Results) -> Iterator[str]:
-    """The report's section; nothing without measured limits."""
+def limits_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
+    """The report's section, with the roofline if it was drawn; nothing without measured limits."""
     record = results.limits
     if record is None:
         return
@@ -53,6 +53,7 @@ def limits_blocks(results: Results) -> Iterator[str]:
             [(code(name), *_parts(bounds)) for name, bounds in found],
             right=[False] * 2 + [True] * 6,
         )
+    yield from figure_links({"roofline.svg"} & set(figures), "figures")
 
 
 def print_limits(record: LimitsRecord, console: Console | None = None) -> None:

@@ -70,7 +70,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         ),
         *profile_blocks(results, figures),
         *ablation_blocks(results, figures),
-        *limits_blocks(results),
+        *limits_blocks(results, figures),
         "## Stages",
         *(block for stage in table_order(results) for block in _stage_section(stage, results)),
         "## Problem",

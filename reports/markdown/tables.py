@@ -42,12 +42,13 @@ FIGURE_TITLES = {
     "curves.svg": "Training loss within epochs, validation loss and accuracy, with the oracle's",
     "timelines.svg": "Three steps of every stage on one time scale",
     "waterfall.svg": "The way to the fastest rung: what each rung on it changed, part by part",
+    "roofline.svg": "The rate of each rung below the measured limits of the GPU, by its traffic",
     "memory.svg": "The parts of a step for each way to allocate its tensors",
     "data_path.svg": "The parts of a step for each way to bring its batch",
 }
 
 # Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
-KEPT = ("ladder", "loss_distance", "step_time", "waterfall")
+KEPT = ("ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
 def stage_table(results: Results, columns: Sequence[str]) -> str:

@@ -1,0 +1,256 @@
+"""The roofline of a run: each rung's rate over its arithmetic intensity, below the measured limits of the GPU.
+
+Williams, Waterman, Patterson: Roofline, CACM 2009. The rate is the step's products by its time, the intensity the same
+products by the bytes that the rung's kernels must exchange with L2 or memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from ladder.records.limits import LimitsRecord
+from ladder.records.run import Precision, Results, StageResult
+from reports.facts import numbers
+from reports.facts.headline_rungs import headline_rungs
+from reports.facts.regimes import HEADINGS, Regime, regime
+from reports.figures.canvas import Anchor, Canvas
+from reports.figures.ladder import COLOURS
+from reports.figures.style import PIXELS, subject
+
+MOST_RUNGS = 11
+LEFT, RIGHT, TOP, BOTTOM = 62, PIXELS - 20, 92, 440  # pixels: the axes
+HEIGHT = BOTTOM + 86
+LETTER, LINE = 7.3, 13  # pixels: the width and height of a label's letter
+RADIUS = 4.5
+UNITS: tuple[Precision, ...] = get_args(Precision)
+PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
+MARGIN = 0.2  # of an axis, before the first dot: room for names
+NUDGES = sorted(range(-156, 157, LINE), key=abs)  # pixels: a label's distances from its dot's height, nearest first
+
+
+@dataclass(frozen=True)
+class Point:
+    """A rung: flops a byte, and TFLOP/s."""
+
+    stage: StageResult
+    intensity: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The measured limits: TFLOP/s by unit, TB/s by path."""
+
+    units: dict[Precision, float]
+    paths: dict[str, float]
+
+    @classmethod
+    def of(cls, record: LimitsRecord) -> Roof:
+        """The best samples of a run's limits."""
+        limits = {limit.name: limit.best for limit in record.limits}
+        units = {unit: limits[f"gemm_{unit}"] for unit in UNITS if f"gemm_{unit}" in limits}
+        return cls(units, {title: limits[name] / 1e3 for name, title in PATHS if name in limits})
+
+    def at(self, intensity: float) -> float:
+        """TFLOP/s of the highest roof at this intensity."""
+        return min(max(self.units.values()), intensity * max(self.paths.values()))
+
+
+@dataclass
+class Plot:
+    """The axes, logarithmic in both directions, and the boxes that labels must not cover."""
+
+    left: float  # flops a byte
+    right: float
+    low: float  # TFLOP/s
+    high: float
+    taken: list[tuple[float, float, float, float]] = field(default_factory=list)  # left, top, right, bottom
+
+    def x(self, intensity: float) -> float:
+        """Pixels of an intensity."""
+        return LEFT + (RIGHT - LEFT) * math.log(intensity / self.left) / math.log(self.right / self.left)
+
+    def y(self, rate: float) -> float:
+        """Pixels of a rate."""
+        return BOTTOM - (BOTTOM - TOP) * math.log(rate / self.low) / math.log(self.high / self.low)
+
+    def keep_free(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        """Let no label cover a line."""
+        steps = math.ceil(math.dist(begin, end) / 4)
+        for share in (step / steps for step in range(steps + 1)):
+            x, y = (a + (b - a) * share for a, b in zip(begin, end, strict=True))
+            self.taken.append((x - 1, y - 1, x + 1, y + 1))
+
+    def is_free(self, box: tuple[float, float, float, float]) -> bool:
+        """Whether a box lies within the axes and covers no other."""
+        left, top, right, bottom = box
+        if left < LEFT or right > RIGHT or top < TOP or bottom > BOTTOM:
+            return False
+        return not any(left < r and right > a and top < b and bottom > t for a, t, r, b in self.taken)
+
+
+def points(results: Results) -> list[Point]:
+    """The rungs with a time and a counted design, at most eleven; empty without measured limits."""
+    if results.limits is None or not Roof.of(results.limits).units or not Roof.of(results.limits).paths:
+        return []
+    found = []
+    for stage in headline_rungs(results, MOST_RUNGS):
+        design = stage.bounds.design if stage.bounds is not None else None
+        if design is not None and stage.timing is not None and design.flops and design.bytes:
+            rate = design.flops / stage.timing.step_us / 1e6
+            found.append(Point(stage, design.flops / design.bytes, rate))
+    return found
+
+
+def roofline(results: Results) -> str:
+    """The figure as SVG text; at least one rung must have a point."""
+    found = points(results)
+    assert results.limits is not None
+    roof = Roof.of(results.limits)
+    title = headline(found, roof)
+    canvas = Canvas(PIXELS, HEIGHT, f"{title}: {subject(results)}", _description(found, roof))
+    plot = _plot(found, roof)
+    canvas.text(12, 24, title, look="bold large")
+    canvas.text(12, 44, subject(results), "faint")
+    canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
+    _axes(canvas, plot)
+    _roofs(canvas, plot, roof)
+    for point in found:
+        at, height = plot.x(point.intensity), plot.y(point.rate)
+        plot.taken.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
+    for point in sorted(found, key=lambda point: (point.intensity, -point.rate)):
+        _label(canvas, plot, point)
+    for point in found:
+        canvas.dot(plot.x(point.intensity), plot.y(point.rate), RADIUS, COLOURS[regime(point.stage)])
+    _caption(canvas, found)
+    return canvas.svg()
+
+
+def headline(found: Sequence[Point], roof: Roof) -> str:
+    """The fastest rung's rate, and its share of the roof above it."""
+    fastest = max(found, key=lambda point: point.rate)
+    share = 100 * fastest.rate / roof.at(fastest.intensity)
+    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {share:.2g}% of the roof above it"
+
+
+def _description(found: Sequence[Point], roof: Roof) -> str:
+    """The figure in words, for a reader who cannot see it."""
+    rungs = ", ".join(
+        f"{point.stage.name} {_rate(point.rate)} TFLOP/s at {_rate(point.intensity)} flops a byte" for point in found
+    )
+    limits = [f"{unit} {_rate(rate)} TFLOP/s" for unit, rate in roof.units.items()]
+    limits += [f"{path} {_rate(rate)} TB/s" for path, rate in roof.paths.items()]
+    return f"Rungs: {rungs}. Roofs, as measured: {', '.join(limits)}."
+
+
+def _plot(found: Sequence[Point], roof: Roof) -> Plot:
+    """Axes that hold all dots, all units' roofs, and the beginning of the slopes."""
+    right = max(*(point.intensity for point in found), max(roof.units.values()) / min(roof.paths.values())) * 4
+    left = _before(min(point.intensity for point in found), right, MARGIN)
+    high = max(roof.units.values()) * 2
+    low = _before(min(*(point.rate for point in found), left * min(roof.paths.values())), high, MARGIN)
+    return Plot(left, right, low, high)
+
+
+def _before(first: float, last: float, share: float) -> float:
+    """The beginning of a log axis that ends at `last` and has `first` after this share of its length."""
+    return first * math.pow(first / last, share / (1 - share))
+
+
+def _axes(canvas: Canvas, plot: Plot) -> None:
+    for power in range(-6, 7):
+        value = 10.0**power
+        if plot.low <= value <= plot.high:
+            canvas.line([(LEFT, plot.y(value)), (RIGHT, plot.y(value))], "grid")
+            canvas.text(LEFT - 6, plot.y(value) + 4, f"{value:,g}", "faint", anchor="end", look="small")
+        if plot.left <= value <= plot.right:
+            canvas.line([(plot.x(value), TOP), (plot.x(value), BOTTOM)], "grid")
+            canvas.text(plot.x(value), BOTTOM + 16, f"{value:,g}", "faint", anchor="middle", look="small")
+    canvas.line([(LEFT, BOTTOM), (RIGHT, BOTTOM)], "faint")
+    words = "flops for each byte that the kernels exchange with L2 or memory, log scale"
+    canvas.text(LEFT, BOTTOM + 34, words, "faint", look="small")
+
+
+def _roof_line(canvas: Canvas, plot: Plot, begin: tuple[float, float], end: tuple[float, float]) -> None:
+    """A line of the roof, which no rung's label may cover."""
+    canvas.line([begin, end], "ink", width=1.5)
+    plot.keep_free(begin, end)
+
+
+def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
+    """A slope for each path to the highest unit, and a level for each unit from the steepest slope on."""
+    highest, steepest = max(roof.units.values()), max(roof.paths.values())
+    for number, (path, speed) in enumerate(sorted(roof.paths.items(), key=lambda one: -one[1])):
+        end = highest / speed
+        _roof_line(canvas, plot, (LEFT, plot.y(plot.left * speed)), (plot.x(end), plot.y(highest)))
+        # Above the first slope and below the others, where nothing else is drawn.
+        at = plot.left * (end / plot.left) ** (0.62 if number == 0 else 0.8)
+        words = f"{path}, {_rate(speed)} TB/s"
+        x, y = plot.x(at), plot.y(at * speed)
+        _words(canvas, plot, *((x - 8, y, words, "end") if number == 0 else (x + 10, y + 8, words, "start")))
+    levels = sorted(roof.units.items(), key=lambda one: -one[1])
+    for _, level in levels:
+        _roof_line(canvas, plot, (plot.x(level / steepest), plot.y(level)), (RIGHT, plot.y(level)))
+    while levels:
+        unit, top = levels.pop(0)
+        names = [f"{numbers.precision(unit)} {_rate(top)}"]
+        while levels and plot.y(levels[0][1]) - plot.y(top) < LINE:
+            unit, level = levels.pop(0)
+            names.append(f"{numbers.precision(unit)} {_rate(level)}")
+        _words(canvas, plot, RIGHT, plot.y(top) - 5, f"{', '.join(names)} TFLOP/s", "end")
+
+
+def _words(canvas: Canvas, plot: Plot, x: float, y: float, words: str, anchor: Anchor) -> None:
+    """A roof's label, which no rung's label may cover."""
+    width = LETTER * len(words)
+    left = x - width if anchor == "end" else x
+    plot.taken.append((left, y - LINE + 3, left + width, y + 4))
+    canvas.text(x, y, words, anchor=anchor, look="small halo")
+
+
+def _label(canvas: Canvas, plot: Plot, point: Point) -> None:
+    """The rung's name beside its dot, or at the nearest free place with a line to it."""
+    at, height = plot.x(point.intensity), plot.y(point.rate)
+    width = LETTER * len(point.stage.name)
+    for nudge, side in itertools.product(NUDGES, (1, -1)):
+        away = 9 if abs(nudge) < LINE else 24
+        start = at + away if side > 0 else at - away - width
+        middle = height + nudge
+        box = (start, middle - LINE / 2, start + width, middle + LINE / 2)
+        if plot.is_free(box):
+            break
+    else:
+        return  # more labels than the figure has room for; the table of the report names all
+    plot.taken.append(box)
+    if nudge:
+        tip = (start - 3 if side > 0 else start + width + 3, middle)
+        canvas.line([(at, height), tip], "faint")
+        plot.keep_free((at, height), tip)
+    canvas.text(start, middle + 4, point.stage.name, look="mono halo")
+
+
+def _caption(canvas: Canvas, found: Sequence[Point]) -> None:
+    """The colours of the dots."""
+    at = 12.0
+    for name in _regimes(found):
+        canvas.dot(at + RADIUS, BOTTOM + 56, RADIUS, COLOURS[name])
+        canvas.text(at + 14, BOTTOM + 60, HEADINGS[name], "faint", look="small")
+        at += 32 + 6.1 * len(HEADINGS[name])
+    words = (
+        "Lines: the limits that this run measured. A step also waits for launches and exchanges, which have no roof."
+    )
+    canvas.text(12, BOTTOM + 78, words, "faint", look="small")
+
+
+def _regimes(found: Sequence[Point]) -> Iterator[Regime]:
+    """The regimes of these rungs, in the order of the headings."""
+    there = {regime(point.stage) for point in found}
+    return (name for name in HEADINGS if name in there)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.3g}"

@@ -1,0 +1,87 @@
+"""The roofline: where its dots and roofs stand, and that no words cover each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.limits import DesignFloor, StepBounds
+from ladder.records.run import Results, load
+from reports.figures.roofline import Roof, headline, points, roofline
+from tests.reports import sample
+from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
+
+RECORDED = sorted(Path("results/reference").glob("*/*/results.json"))
+
+
+def with_roofs() -> Results:
+    """The sample with limits of 100 TFLOP/s, 10 TB/s to L2 and 5 TB/s to memory; `naive` runs at 10 TFLOP/s."""
+    run = sample.results()
+    assert run.limits is not None
+    rates = (("gemm_float32", "TFLOP/s", 100), ("l2_read", "GB/s", 10_000), ("memory_copy", "GB/s", 5_000))
+    first, *_ = run.limits.limits
+    limits = [
+        msgspec.structs.replace(first, name=name, unit=unit, min=rate, median=rate, max=rate)
+        for name, unit, rate in rates
+    ]
+    run = msgspec.structs.replace(run, limits=msgspec.structs.replace(run.limits, limits=limits))
+    for name, byte_count in (("naive", 1e9), ("async", 1e7)):
+        (stage,) = (stage for stage in run.stages if stage.name == name)
+        assert stage.timing is not None
+        design = DesignFloor(1.0, 1.0, 0.0, 0.0, 1e7 * stage.timing.step_us, byte_count, "float32")
+        run = sample.replace_stage(run, name, bounds=StepBounds(0.5, design))
+    return run
+
+
+def test_a_point_is_the_products_by_time_and_by_bytes() -> None:
+    found = {point.stage.name: point for point in points(with_roofs())}
+    assert list(found) == ["naive", "async"]
+    assert found["naive"].rate == found["async"].rate == pytest.approx(10.0)
+    flops = 1e7 * sample_step_us("naive")
+    assert found["naive"].intensity == pytest.approx(flops / 1e9)
+
+
+def sample_step_us(name: str) -> float:
+    """Microseconds a step of a stage of the sample."""
+    (stage,) = (stage for stage in sample.results().stages if stage.name == name)
+    assert stage.timing is not None
+    return stage.timing.step_us
+
+
+def test_the_roof_is_the_path_until_the_unit_is_reached() -> None:
+    roof = Roof({"float32": 100.0, "tf32": 50.0}, {"L2": 10.0, "memory": 5.0})
+    assert [roof.at(intensity) for intensity in (1, 10, 100)] == [10, 100, 100]
+
+
+def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:
+    run = with_roofs()
+    assert run.limits is not None
+    found = [point for point in points(run) if point.stage.name == "async"]
+    assert headline(found, Roof.of(run.limits)) == "async: 10 TFLOP/s, 10% of the roof above it"
+    assert headline(points(run), Roof.of(run.limits)) in words(roofline(run))
+
+
+def test_dots_stand_by_intensity_and_each_has_its_name() -> None:
+    text = roofline(with_roofs())
+    circles = [float(one.get("cx", "nan")) for one in parse(text).iter(f"{SVG}circle")]
+    naive, later = circles[:2]
+    assert naive < later  # a hundredth of the bytes
+    assert {"naive", "async"} <= set(words(text))
+
+
+def test_a_run_without_limits_or_designs_has_none() -> None:
+    assert points(sample.unprofiled_results()) == []
+    assert points(msgspec.structs.replace(sample.results(), limits=None)) == []
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_words_of_recorded_runs_stand_apart_and_name_every_dot(path: Path) -> None:
+    run = load(path)
+    text = roofline(run)
+    assert_texts_apart(text)
+    assert {point.stage.name for point in points(run)} <= set(words(text))
+    roof = Roof.of(run.limits) if run.limits else None
+    assert roof is not None
+    assert all(point.rate < roof.at(point.intensity) for point in points(run))

@@ -13,7 +13,8 @@ from reports.facts.baselines import winners
 from reports.facts.bottleneck import next_step
 from reports.facts.study import StudyResults, load_results, not_passed, point_winners, spread_text, step_us
 from reports.facts.time_breakdown import profiled
-from reports.figures.study_figures import axis_of, study_figures
+from reports.figures.step_time import axis_of
+from reports.figures.study_figures import study_figures
 from reports.markdown.study_report import study_csv, study_report
 from reports.render import render_study
 from reports.terminal.study import print_study

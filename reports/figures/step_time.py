@@ -1,0 +1,281 @@
+"""A study's figure: microseconds a step over the varied setting, and below it the lead of the fastest rung."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from ladder.records.run import Results, Spread, StageResult
+from ladder.records.study import Point
+from reports.facts import numbers
+from reports.facts.provenance import gpu_name
+from reports.facts.regimes import HEADINGS, regime
+from reports.facts.study import PointLead, StudyResults, is_disturbed, point_winners, setting, step_us, value_text
+from reports.facts.summary import ABLATIONS, dataset_name, name_of
+from reports.figures.canvas import Canvas
+from reports.figures.ladder import COLOURS
+from reports.figures.style import PIXELS, Colour
+
+LEFT, RIGHT, LABELS = 66, 575, 596  # pixels: the axes, and the labels on their right
+TOP, GAP, BOTTOM, LABEL = 84, 44, 92, 14
+LETTER = 6.3  # pixels, of small text
+TIMES, LEADS = 270, 130  # pixels: the least height of a panel
+WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
+LEAD_COLOURS: dict[str, Colour] = {"float32": "ink", "tf32": "update", "bf16/fp16": "gemm"}
+Scale = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The horizontal axis: a setting and the place of each of its values."""
+
+    key: str
+    places: dict[str, float]  # by value in words, in drawing order
+    is_log: bool
+
+    def place(self, point: Point) -> float:
+        """The place of a study's point, in pixels."""
+        at = [math.log(place) if self.is_log else place for place in self.places.values()]
+        own = at[list(self.places).index(value_text(point.values[self.key]))]
+        return LEFT + 16 + (own - min(at)) / ((max(at) - min(at)) or 1.0) * (RIGHT - LEFT - 32)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a panel: a spread at each place, None where a time is missing, and places to draw as rings."""
+
+    name: str
+    colour: Colour
+    spreads: list[tuple[float, Spread | None]]
+    rings: frozenset[float] = frozenset()
+    dash: str = ""
+    is_thick: bool = False
+
+    @property
+    def last(self) -> tuple[float, float]:
+        """The last place with a value, and the value."""
+        return [(place, spread.median) for place, spread in self.spreads if spread][-1]
+
+
+def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> str:
+    """The figure as SVG text: times of all stages, and the lead of each precision's fastest rung.
+
+    References have broken lines. A missing time interrupts a line; a point that was measured without the stage does
+    not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed, and a
+    lead that may be smaller because a reference is missing.
+    """
+    stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
+    times, leads = _times(results, axis, points, stages), _leads(results, axis, points)
+    upper = max(TIMES, LABEL * len(times))
+    lower = max(LEADS, LABEL * len(leads)) if leads else 0
+    bottom = TOP + upper + (GAP + lower if leads else 0)
+    run = results.runs[points[0].name]
+    about = ", ".join(part for part in (where, _fixed(results, run), dataset_name(run), gpu_name(run)) if part)
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{results.study.title}: {about}", _description(times, leads))
+    canvas.text(12, 24, results.study.title, look="bold large")
+    canvas.text(12, 44, about, "faint")
+    _panel(canvas, times, TOP, upper, "us/step, log scale", axis, points)
+    if leads:
+        _panel(
+            canvas, leads, TOP + upper + GAP, lower, "lead of the fastest rung over the fastest reference", axis, points
+        )
+    _bottom(canvas, [*times, *leads], axis, points, bottom)
+    return canvas.svg()
+
+
+def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Iterable[StageResult]) -> list[Line]:
+    """A line a stage: rungs in the colour of their regime, references broken; the winners are thick."""
+    winners = {name for point in points for name in _fastest(results.runs[point.name])}
+    found = []
+    for stage in stages:
+        asked = [(axis.place(point), results.at(point, stage.name)) for point in points]
+        spreads = [(place, step_us(one)) for place, one in asked if one is not None]
+        is_reference = stage.group == "reference"
+        found.append(
+            Line(
+                name_of(stage),
+                COLOURS[None if is_reference else regime(stage)],
+                spreads,
+                frozenset(place for place, one in asked if is_disturbed(one)),
+                "6 4" if is_reference else "",
+                stage.name in winners,
+            )
+        )
+    return found
+
+
+def _fastest(run: Results) -> list[str]:
+    """The fastest rung and the fastest reference of a run."""
+    timed = [(spread.median, stage) for stage in run.stages if (spread := step_us(stage)) is not None]
+    ladder = [one for one in timed if one[1].group not in ("reference", *ABLATIONS)]
+    groups = [ladder, [one for one in timed if one[1].group == "reference"]]
+    return [min(group, key=lambda one: one[0])[1].name for group in groups if group]
+
+
+def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
+    """A line a class of precision."""
+    found: dict[str, list[PointLead]] = {}
+    for one in point_winners(results):
+        if one.point in points:
+            found.setdefault(one.lead.precision, []).append(one)
+    return [
+        Line(
+            f"{precision} rungs",
+            LEAD_COLOURS[precision],
+            [
+                (axis.place(one.point), Spread(one.lead.ratio.times, one.lead.ratio.low, one.lead.ratio.high))
+                for one in ones
+            ],
+            frozenset(axis.place(one.point) for one in ones if one.missing),
+            is_thick=True,
+        )
+        for precision, ones in found.items()
+    ]
+
+
+def _panel(
+    canvas: Canvas, lines: Sequence[Line], top: float, height: float, heading: str, axis: Axis, points: Sequence[Point]
+) -> None:
+    """Lines with whiskers on a log axis, each with its name and its last value on the right."""
+    is_lead = "lead" in heading
+    spreads = [spread for line in lines for _, spread in line.spreads if spread]
+    ends = [end for spread in spreads for end in (spread.min, spread.max)] + ([1.0] if is_lead else [])
+    place = _log(min(ends), max(ends), top, height)
+    canvas.text(12, top - 12, heading, "faint", look="small")
+    for value in _ticks(min(ends), max(ends)):
+        canvas.line([(LEFT, place(value)), (RIGHT, place(value))], "grid")
+        canvas.text(
+            LEFT - 8, place(value) + 4, f"{value:,g}{'x' if is_lead else ''}", "faint", anchor="end", look="small"
+        )
+    for point in points:
+        canvas.line([(axis.place(point), top), (axis.place(point), top + height)], "grid")
+    if is_lead:
+        canvas.line([(LEFT, place(1.0)), (RIGHT, place(1.0))], "faint", width=1.5)
+    values_at = {axis.place(point): value_text(point.values[axis.key]) for point in points}
+    for line in sorted(lines, key=lambda line: line.is_thick):
+        _line(canvas, line, place)
+    for line, at in zip(lines, _labels([place(line.last[1]) for line in lines], top, height), strict=True):
+        last, value = line.last
+        canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], line.colour, dash="1 3")
+        text = numbers.ratio(value) if is_lead else numbers.microseconds(value)
+        if last < max(values_at):
+            text += f" at {values_at[last]}"
+        canvas.text(
+            LABELS, at + 4, f"{line.name}  {text}", line.colour, look=f"small{' bold' if line.is_thick else ''}"
+        )
+
+
+def _line(canvas: Canvas, line: Line, place: Scale) -> None:
+    width = 2.2 if line.is_thick else 1.1
+    for is_there, piece in groupby(line.spreads, key=lambda one: one[1] is not None):
+        known = [(at, spread) for at, spread in piece if spread is not None]
+        if is_there and len(known) > 1:
+            canvas.line([(at, place(spread.median)) for at, spread in known], line.colour, width=width, dash=line.dash)
+        for at, spread in known:
+            low, high = place(spread.min), place(spread.max)
+            if low - high > 3:
+                canvas.line([(at, low), (at, high)], line.colour)
+                for end in (low, high):
+                    canvas.line([(at - 3, end), (at + 3, end)], line.colour)
+            canvas.dot(at, place(spread.median), 3.5 if line.is_thick else 2.5, line.colour, hollow=at in line.rings)
+
+
+def _labels(wanted: Sequence[float], top: float, height: float) -> list[float]:
+    """Places for labels as near as possible to where they are wanted, without one covering another."""
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    places: list[float] = []
+    for index in order:
+        places.append(max(wanted[index], places[-1] + LABEL if places else top))
+    room = top + height
+    for back in range(len(places) - 1, -1, -1):
+        places[back] = min(places[back], room)
+        room = places[back] - LABEL
+    return [place for _, place in sorted(zip(order, places, strict=True))]
+
+
+def _log(low: float, high: float, top: float, height: float) -> Scale:
+    begin, end = math.log(low / 1.15), math.log(high * 1.15)
+    return lambda value: top + height - (math.log(value) - begin) / (end - begin) * height
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers of a log axis, at most eight."""
+    for factors in ((1, 2, 3, 5), (1, 2, 5), (1,)):
+        values = [factor * 10.0**power for power in range(-3, 8) for factor in factors]
+        found = [value for value in values if low / 1.12 <= value <= high * 1.12]
+        if len(found) <= 8:
+            break
+    return found
+
+
+def _bottom(canvas: Canvas, lines: Sequence[Line], axis: Axis, points: Sequence[Point], bottom: float) -> None:
+    """The values of the setting, on two lines if they would touch, and how to read the figure."""
+    texts = [(axis.place(point), value_text(point.values[axis.key])) for point in points]
+    width = max(len(text) for _, text in texts) * 6.6 + 6
+    crowded = any(right - left < width for (left, _), (right, _) in pairwise(sorted(texts)))
+    for index, (at, text) in enumerate(sorted(texts)):
+        canvas.text(at, bottom + 16 + (12 if crowded and index % 2 else 0), text, anchor="middle", look="small")
+    name = setting(axis.key) + (", log scale" if axis.is_log else "")
+    canvas.text((LEFT + RIGHT) / 2, bottom + 43, name, "faint", anchor="middle", look="small")
+    shown = {line.colour for line in lines}
+    at = 12.0
+    for regime_name, text in HEADINGS.items():
+        if (colour := COLOURS[regime_name]) in shown:
+            canvas.text(at, bottom + 64, text, colour, look="small")
+            at += LETTER * len(text) + 16
+    references = "Broken line: reference. " if any(line.dash for line in lines) else ""
+    rings = "Ring: measured while disturbed; in a lead: a reference is missing. "
+    canvas.text(
+        12,
+        bottom + 80,
+        f"{references}{rings if any(line.rings for line in lines) else ''}Whiskers: fastest to slowest run.",
+        "faint",
+        look="small",
+    )
+
+
+def _description(times: Sequence[Line], leads: Sequence[Line]) -> str:
+    """The figure in words, for a reader who cannot see it."""
+    last = [f"{line.name} {numbers.microseconds(line.last[1])}" for line in times]
+    ahead = [f"{line.name} {numbers.ratio(line.last[1])}" for line in leads]
+    lead = f" Lead over the fastest reference there: {', '.join(ahead)}." if ahead else ""
+    return f"Microseconds a step at each stage's last point: {', '.join(last)}.{lead}"
+
+
+def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:
+    """The axis of a study: the varied setting with the most values, placed by value if they are numbers."""
+    key = max(varied, key=lambda name: len({value_text(point.values[name]) for point in points}))
+    values = {value_text(point.values[key]): _number(point.values[key]) for point in points}
+    found = [number for number in values.values() if number is not None]
+    if len(set(found)) < len(values):  # words, or layers of different sizes: side by side
+        return Axis(key, {text: float(index) for index, text in enumerate(values)}, is_log=False)
+    places = {text: number for text, number in values.items() if number is not None}
+    return Axis(key, places, is_log=min(found) > 0 and max(found) >= WIDE_RANGE * min(found))
+
+
+def _number(value: object) -> float | None:
+    """A value as a number: for hidden layers their common size; None for words or different sizes."""
+    if isinstance(value, list):
+        return float(value[0]) if len(set(value)) == 1 else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _fixed(results: StudyResults, run: Results) -> str:
+    """The network and batch size, as far as they are fixed."""
+    varied = results.study.varied
+    problem = run.problem
+    parts = [] if {"hidden", "depth"} & set(varied) else [problem.network]
+    if "hidden" in varied and "depth" not in varied and len(problem.hidden) > 1 and len(set(problem.hidden)) == 1:
+        parts.append(numbers.count(len(problem.hidden), "hidden layer"))
+    if "depth" in varied and "hidden" not in varied and (widths := _widths(results)):
+        parts.append(f"hidden layers of {widths}")
+    if "batch_size" not in varied:
+        parts.append(f"batch {problem.batch_size}")
+    return ", ".join(parts)
+
+
+def _widths(results: StudyResults) -> str:
+    found = {width for run in results.runs.values() for width in run.problem.hidden}
+    return str(found.pop()) if len(found) == 1 else ""

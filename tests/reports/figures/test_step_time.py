@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from reports.facts.study import StudyResults, load_results
+from reports.figures.step_time import axis_of, step_time
+from reports.figures.study_figures import study_figures
+from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts, words
+from tests.reports.sample import replace_stage
+from tests.reports.study_sample import study_results
+
+RECORDED = sorted(path.parent for path in Path("results/reference").glob("*/studies/*/study.json"))
+
+
+def drawn(results: StudyResults) -> str:
+    return step_time(results, axis_of(results.study.varied, results.measured), results.measured)
+
+
+def dots(svg: str) -> int:
+    """The number of times in a figure."""
+    return len(list(parse(svg).iter(f"{SVG}circle")))
+
+
+def test_every_line_carries_its_name_and_its_last_time() -> None:
+    shown = words(drawn(study_results([64, 128, 256])))
+    assert any(word.startswith("jax-scan  ") for word in shown)
+    assert any(word.startswith("naive  ") and word.endswith(" at 64") for word in shown)  # it crashed at 128
+    assert "legend" not in drawn(study_results([64, 128, 256]))
+
+
+def test_references_are_broken_grey_lines() -> None:
+    lines = [
+        one for one in parse(drawn(study_results())).iter(f"{SVG}polyline") if one.get("stroke-dasharray") == "6 4"
+    ]
+    assert len(lines) == 4
+    assert {one.get("class") for one in lines} == {"s-reference"}
+
+
+def test_a_missing_time_interrupts_a_line_and_whiskers_show_the_runs() -> None:
+    results = study_results([64, 128, 256, 512])
+    whole = drawn(results)
+    run = replace_stage(results.runs["hidden-128"], "cublas", status="crashed", reason="no", timing=None)
+    broken = drawn(StudyResults(results.study, {**results.runs, "hidden-128": run}))
+    assert dots(broken) < dots(whole)
+    assert len([box for box in texts(broken) if box.words.startswith("cublas  ")]) == 1
+    assert any(line.get("stroke-width") == "1" for line in parse(whole).iter(f"{SVG}polyline"))
+
+
+def test_a_time_that_was_taken_while_disturbed_is_a_ring() -> None:
+    results = study_results([64, 128, 256])
+    at_64 = results.runs["hidden-64"]
+    stage = next(one for one in at_64.stages if one.name == "cublas")
+    disturbed = [msgspec.structs.replace(one, disturbed=["others used the CPU"]) for one in stage.processes]
+    runs = {**results.runs, "hidden-64": replace_stage(at_64, "cublas", processes=disturbed)}
+    before, after = (drawn(one).count('<circle class="f-paper') for one in (results, StudyResults(results.study, runs)))
+    assert after == before + 1
+
+
+def test_no_text_lies_on_another_or_outside() -> None:
+    assert_texts_apart(drawn(study_results()))
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
+def test_recorded_studies_are_readable(folder: Path) -> None:
+    results = load_results(folder)
+    for name, text in study_figures(results).items():
+        if name.startswith(("step_time", "ladder")):
+            assert_texts_apart(text)

@@ -12,6 +12,8 @@ from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, precision_class, ratio, references, step_cycles
 from reports.facts.ratios import Ratio
 
+FOUND = "Found by the author, not in this run"  # the measurement that a stage's file tells
+
 # The blocks of a table below the ladder, in order, with their headings.
 BLOCKS: dict[Group, str] = {
     "reference": "References",

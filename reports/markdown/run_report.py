@@ -14,6 +14,7 @@ from reports.facts.provenance import provenance
 from reports.facts.summary import (
     BOUNDS,
     CYCLES,
+    FOUND,
     caption,
     dataset_name,
     heading,
@@ -102,7 +103,7 @@ def _stage_section(stage: StageResult, results: Results) -> Iterator[str]:
     doc = stage.doc
     named = [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect)]
     named.append(("Measured", _measured(stage, results)))
-    named.append(("Found", doc.found if doc is not None else ""))
+    named.append((FOUND, doc.found if doc is not None else ""))
     paragraphs = [(name, text) for name, text in named if text]
     if paragraphs:
         yield table(("", ""), [(f"**{name}**", cell(text)) for name, text in paragraphs])

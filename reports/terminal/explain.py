@@ -19,7 +19,7 @@ from reports.facts.advice import Advice
 from reports.facts.bottleneck import next_step
 from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.profiles import agreement, kernel_names, seen_by
-from reports.facts.summary import reason, title_of
+from reports.facts.summary import FOUND, reason, title_of
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
 
 MOST_KERNELS = 6  # rows of the table of kernels
@@ -88,7 +88,7 @@ def _heading(stage: StageResult) -> Iterator[RenderableType]:
     yield Text(f"{stage.name} ({title_of(stage)}){changed}: {time}", "bold")
     doc = stage.doc
     paragraphs = (
-        [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), ("Found", doc.found)]
+        [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, doc.found)]
     )
     for heading, text in paragraphs:
         if text:

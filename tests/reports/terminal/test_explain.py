@@ -24,7 +24,7 @@ def test_a_stage_is_explained_from_its_docstring_to_the_next_try() -> None:
         for part in (
             "bf16-gemm (Tensor cores), from cublas by gemm: Bf16Gemm: 45.9 us/step",
             "Why: Why bf16-gemm is there.",
-            "Found: It was slower.",
+            "Found by the author, not in this run: It was slower.",
             "vs cublas",
             "host launching          ████████ ",
             "+11.3",

@@ -9,9 +9,10 @@ from itertools import groupby
 
 from ladder.records.run import Results, Spread, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import epoch_s, references
+from reports.facts.baselines import epoch_s, ratio, references
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.regimes import HEADINGS, MOST_LETTERS, Regime, change_in_words, regime
+from reports.facts.study import step_us
 from reports.facts.summary import ABLATIONS, name_of
 from reports.figures.canvas import Canvas
 from reports.figures.style import PIXELS, Colour, subject
@@ -37,23 +38,22 @@ class Dot:
     step_us: Spread
     parent_us: Spread | None
     regime: Regime | None  # None for a reference
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether the times of the rung and its parent overlap."""
-        parent, own = self.parent_us, self.step_us
-        return parent is not None and own.min <= parent.max and parent.min <= own.max
+    is_noise: bool  # the difference from the parent is within the noise
 
 
 def dots(results: Results) -> list[Dot]:
     """The rungs that the picture shows; the references if no rung was timed."""
     rungs = headline_rungs(results, MOST_RUNGS)
     shown = rungs or [stage for stage in references(results) if epoch_s(stage) is not None]
-    spreads = {stage.name: step for stage in results.stages if (step := _step_us(stage)) is not None}
-    return [
-        Dot(stage, spreads[stage.name], spreads.get(stage.below or ""), regime(stage) if rungs else None)
-        for stage in shown
-    ]
+    stages = {stage.name: stage for stage in results.stages}
+    found = []
+    for stage in shown:
+        parent = stages.get(stage.below or "")
+        factor, own = ratio(parent, stage), step_us(stage)
+        if own is not None:
+            kind = regime(stage) if rungs else None
+            found.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
+    return found
 
 
 def best_reference(results: Results) -> StageResult | None:
@@ -133,7 +133,7 @@ def _ticks(place: Callable[[float], float]) -> list[float]:
 
 
 def _reference_line(canvas: Canvas, reference: StageResult, place: Callable[[float], float], bottom: float) -> None:
-    step = _step_us(reference)
+    step = step_us(reference)
     if step is None:
         return
     at = place(step.median)
@@ -186,20 +186,11 @@ def _caption(results: Results, shown: Sequence[Dot]) -> Iterator[str]:
     if not shown[0].regime:
         yield "Dot: median; band: fastest to slowest run."
         return
-    yield "Arrow: from the rung it climbs from, dotted if their runs overlap. Band: fastest to slowest run."
-    timed = [stage for stage in results.stages if stage.group not in ("reference", *ABLATIONS) and _step_us(stage)]
+    yield "Arrow: from the rung it climbs from, dotted within noise. Band: fastest to slowest run."
+    timed = [stage for stage in results.stages if stage.group not in ("reference", *ABLATIONS) and step_us(stage)]
     if more := len(timed) - len(shown):
         yield f"{numbers.count(more, 'more rung')} in the report."
 
 
 def _time(stage: StageResult) -> str:
     return numbers.microseconds(stage.timing.step_us if stage.timing else None)
-
-
-def _step_us(stage: StageResult) -> Spread | None:
-    """A stage's spread in us/step; None without a time."""
-    if epoch_s(stage) is None or stage.timing is None:
-        return None
-    scale = 1e6 / stage.timing.steps_per_epoch
-    spread = stage.timing.epoch_s
-    return Spread(spread.median * scale, spread.min * scale, spread.max * scale)

@@ -15,7 +15,6 @@ from reports.figures.ablation_figures import ablation_figure
 from reports.figures.curves import curves_csv
 from reports.figures.run_figures import figures
 from reports.figures.study_figures import seeds_of, study_figures
-from reports.figures.style import svg
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
@@ -83,7 +82,7 @@ def report_again(path: Path) -> None:
 def _ablation_figures(results: StudyResults) -> dict[str, str]:
     """A figure for each point and ablation with profiles."""
     return {
-        ablation_figure_name(group, name): svg(ablation_figure(run, group))
+        ablation_figure_name(group, name): ablation_figure(run, group)
         for name, run in results.runs.items()
         for group in FIGURES
         if ablation(run, group)

@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from collections.abc import Sequence
 
-from ladder.records.run import Group, Results
+from ladder.records.run import Group, Results, Spread
 from reports.facts import numbers
 from reports.facts.ablations import ablation, calls_in_words, hidden_share, uploads
+from reports.facts.study import step_us
 from reports.facts.time_breakdown import PARTS, Profiled
-from reports.figures.style import BACKGROUND, FAINT, PART_COLOURS, STYLE, WIDTH, tidy, title
+from reports.figures.canvas import Canvas
+from reports.figures.style import PART_COLOURS, PIXELS, subject
 
 TITLES: dict[Group, str] = {"memory": "The cost of allocating", "data": "The cost of bringing each batch"}
-ROW = 0.55  # inches
+LEFT, RIGHT = 150, 760  # pixels: the axis; the longest bar's time stands on its right
+TOP, ROW, BOTTOM, LETTER = 92, 44, 26, 6.5
 
 
-def ablation_figure(results: Results, group: Group) -> Figure:
-    """A bar of parts for each rung of an ablation, which must have a profiled rung."""
+def ablation_figure(results: Results, group: Group) -> str:
+    """A bar of parts for each rung of an ablation, which must have a profiled rung, as SVG text."""
     found = ablation(results, group)
-    longest = max(sum(one.parts_us.values()) for one in found)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 1.5 + ROW * len(found)), layout="constrained", facecolor=BACKGROUND)
-        axes = figure.add_subplot()
-        axes.set_xlim(0, longest * 1.12)  # room for the number beside the longest bar
-        axes.set_ylim(len(found) - 0.4, -0.6)
-        axes.set_yticks(range(len(found)), [one.stage.name for one in found])
-        axes.tick_params(axis="y", length=0)
-        for place, one in enumerate(found):
-            begin = 0.0
-            for name, us in one.parts_us.items():
-                axes.barh(place - 0.1, us, 0.44, begin, facecolor=PART_COLOURS[name])
-                begin += us
-            time = numbers.microseconds(one.step_us)
-            axes.annotate(
-                time, (begin, place - 0.1), (5, 0), textcoords="offset points", va="center", fontweight="bold"
-            )
-            axes.annotate(
-                _counted(one, group),
-                (0, place + 0.15),
-                (2, -2),
-                textcoords="offset points",
-                va="top",
-                size=7.5,
-                color=FAINT,
-            )
-        tidy(axes, "x")
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel("us/step: the parts are from the profile, the number is timed")
-        keys = [Patch(color=PART_COLOURS[name], label=name) for name in PARTS]
-        figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False, fontsize=9)
-        title(figure, TITLES[group], results)
-    return figure
+    spreads = [step_us(one.stage) or Spread.of([one.step_us]) for one in found]
+    longest = max(max(sum(one.parts_us.values()), spread.max) for one, spread in zip(found, spreads, strict=True))
+    title = f"{TITLES[group]}: the parts of a step"
+    canvas = Canvas(PIXELS, TOP + ROW * len(found) + BOTTOM, f"{title}, {subject(results)}", _description(found, group))
+    canvas.text(12, 24, title, look="bold large")
+    canvas.text(12, 44, subject(results), "faint")
+    at = 12.0
+    for name in (name for name in PARTS if any(one.parts_us[name] > 0 for one in found)):
+        canvas.text(at, 70, name, PART_COLOURS[name], look="small bold")
+        at += (LETTER + 1) * len(name) + 14
+    for index, (one, spread) in enumerate(zip(found, spreads, strict=True)):
+        top = TOP + ROW * index
+        canvas.text(LEFT - 12, top + 13, one.stage.name, anchor="end", look="mono")
+        begin = float(LEFT)
+        for name, us in one.parts_us.items():
+            width = us / longest * (RIGHT - LEFT)
+            canvas.rectangle(begin, top, width, 18, PART_COLOURS[name])
+            begin += width
+        low, high = (LEFT + us / longest * (RIGHT - LEFT) for us in (spread.min, spread.max))
+        canvas.line([(low, top + 9), (high, top + 9)], "ink", width=1.5)
+        for end in (low, high):
+            canvas.line([(end, top + 5), (end, top + 13)], "ink", width=1.5)
+        canvas.text(max(begin, high) + 6, top + 13, numbers.microseconds(one.step_us), look="bold")
+        canvas.text(LEFT, top + 32, _counted(one, group), "faint", look="small")
+    foot = (
+        "us/step: the number is timed; the parts are from the profile, fitted to it; whiskers: fastest to slowest run"
+    )
+    canvas.text(12, TOP + ROW * len(found) + 14, foot, "faint", look="small")
+    return canvas.svg()
 
 
 def _counted(one: Profiled, group: Group) -> str:
@@ -65,3 +62,9 @@ def _counted(one: Profiled, group: Group) -> str:
         return "no copies to the GPU"
     hidden = numbers.share(hidden_share(copied))
     return f"copies {numbers.size(copied.bytes_per_epoch)} an epoch; kernels run during {hidden} of that time"
+
+
+def _description(found: Sequence[Profiled], group: Group) -> str:
+    """The figure in words, for a reader who cannot see it."""
+    rows = [f"{one.stage.name} {numbers.microseconds(one.step_us)} ({_counted(one, group)})" for one in found]
+    return f"Microseconds a training step: {'; '.join(rows)}."

@@ -46,7 +46,7 @@ def drawings(results: Results) -> dict[str, Callable[[], str]]:
     if points(results):
         found["roofline.svg"] = partial(roofline, results)
     ablations = {group: name for group, name in FIGURES.items() if ablation(results, group)}
-    found |= {name: _drawn(ablation_figure, results, group) for group, name in ablations.items()}
+    found |= {name: partial(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)
     if drawn:
         found["timelines.svg"] = _drawn(timelines, results)

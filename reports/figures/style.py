@@ -61,12 +61,12 @@ ORACLE = "#c8c8c8"
 RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
 KIND_COLOURS: dict[Kind, str] = {kind: THEME[colour][0] for kind, colour in OPERATION_COLOURS.items()}
-PART_COLOURS = {  # by the part of a step, as `reports.facts.time_breakdown` names it
-    "kernels": THEME["kernels"][0],
-    "copies": THEME["copy"][0],
-    "between queued kernels": THEME["queued"][0],
-    "host launching": THEME["host"][0],
-    "host waiting": THEME["wait"][0],
+PART_COLOURS: dict[str, Colour] = {  # by the part of a step, as `reports.facts.time_breakdown` names it
+    "kernels": "kernels",
+    "copies": "copy",
+    "between queued kernels": "queued",
+    "host launching": "host",
+    "host waiting": "wait",
 }
 NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 STYLE = {

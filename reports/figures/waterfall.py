@@ -9,20 +9,16 @@ from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.time_breakdown import OPERATIONS, Change, Profiled, chain
 from reports.figures.canvas import Canvas
-from reports.figures.style import OPERATION_COLOURS, PIXELS, Colour, subject
+from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, PIXELS, Colour, subject
 
 LEFT, RIGHT = 190, 730  # pixels: the axis; names stand on its left, the longest bar's number on its right
 LETTER = 6.5  # pixels
 TOP, STEP, PART, BOTTOM = 66, 25, 17, 44
 SHOWN = 0.01  # share of the parent's step; smaller changes are added up
 SMALLER, REST = "smaller changes", "rest"
-PART_NAMES: dict[str, Colour] = {
+BAR_COLOURS: dict[str, Colour] = {
     **{name: OPERATION_COLOURS[kind] for kind, name in OPERATIONS.items()},
-    "kernels": "kernels",
-    "copies": "copy",
-    "between queued kernels": "queued",
-    "host launching": "host",
-    "host waiting": "wait",
+    **PART_COLOURS,
     SMALLER: "other",
     REST: "other",
 }
@@ -114,7 +110,7 @@ def _draw(canvas: Canvas, bar: Bar, top: float, ends: tuple[float, float], slowe
             inside = right - left > LETTER * len(bar.remark) + 16
             canvas.text(left + 8 if inside else right + 56, top + 17, bar.remark, "ink", look="small")
         return
-    canvas.rectangle(left, top + 2, max(right - left, 1), PART - 5, PART_NAMES[bar.name])
+    canvas.rectangle(left, top + 2, max(right - left, 1), PART - 5, BAR_COLOURS[bar.name])
     canvas.text(LEFT - 10, top + 12, bar.name, "faint", anchor="end", look="small")
     canvas.text(right + 6, top + 12, numbers.change(bar.end - bar.begin, slowest), look="small halo")
 

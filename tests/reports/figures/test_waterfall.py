@@ -8,7 +8,7 @@ import pytest
 from ladder.records.profile import Split
 from ladder.records.run import Results, load
 from reports.facts.time_breakdown import chain
-from reports.figures.waterfall import PART_NAMES, bars, waterfall
+from reports.figures.waterfall import BAR_COLOURS, bars, waterfall
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 from tests.reports.profiles import own_kernels, profile
@@ -34,7 +34,7 @@ def test_kernels_are_told_by_operation_and_small_changes_are_added_up() -> None:
     assert "products" in change
     assert "kernels" not in change
     assert change.count("smaller changes") <= 1
-    assert set(change) <= set(PART_NAMES)
+    assert set(change) <= set(BAR_COLOURS)
 
 
 def test_bars_are_as_long_as_their_change_and_labelled_with_it() -> None:

@@ -6,7 +6,7 @@ The decision uses circumstances only, never the times: repeating slow processes 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -25,25 +25,46 @@ LOST_TIME_FLOOR_S = 0.005  # less lost time is the kernel's housekeeping, near t
 
 def with_disturbances(processes: Sequence[Process], set_aside: Iterable[Process], *, on_gpu: bool) -> list[Process]:
     """A stage's processes, each with the reasons why it is disturbed; those set aside serve for comparison only."""
-    everyone = [*processes, *set_aside]
+    found = _found([*processes, *set_aside], on_gpu=on_gpu)
+    return [
+        replace(process, disturbed=[reason for reason, _ in reasons])
+        for process, reasons in zip(processes, found, strict=False)
+    ]
+
+
+def least_disturbed(attempts: Sequence[Process], others: Iterable[Process], *, on_gpu: bool) -> Process:
+    """The attempt at one measurement that circumstances disturbed least; of equals, the latest.
+
+    What disturbed an attempt is added up, each in multiples of its limit. The times play no part. The other processes
+    of the stage serve for comparison only.
+    """
+    found = _found([*attempts, *others], on_gpu=on_gpu)[: len(attempts)]
+    burdens = [sum(multiple for _, multiple in reasons) for reasons in found]
+    return min(reversed(list(zip(burdens, attempts, strict=True))), key=lambda pair: pair[0])[1]
+
+
+def _found(everyone: Sequence[Process], *, on_gpu: bool) -> list[list[tuple[str, float]]]:
+    """What disturbed each process, compared with a stage's other processes."""
     clocks = [state.sm_mhz for process in everyone for state in process.gpu_states]
     highest = max(clocks, default=0) if on_gpu else None
     fastest_s = min((process.pace_s for process in everyone if process.pace_s is not None), default=None)
-    return [replace(process, disturbed=_reasons(process, highest, fastest_s)) for process in processes]
+    return [list(_reasons(process, highest, fastest_s)) for process in everyone]
 
 
-def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None) -> list[str]:
-    """Why the timed runs count as disturbed; `highest_mhz` is None for a stage that uses no GPU."""
-    reasons = []
+def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None) -> Iterator[tuple[str, float]]:
+    """Why the timed runs count as disturbed, and how many times its limit that is; an event without a measure is 1.
+
+    `highest_mhz` is None for a stage that uses no GPU.
+    """
     runs = len(process.runs_s)
     timed = process.gpu_states[-runs:] if highest_mhz is not None else []
     if slowed := sorted({why for state in timed for why in state.throttle_reasons}):
-        reasons.append(f"the GPU slowed itself down: {', '.join(slowed)}")
+        yield f"the GPU slowed itself down: {', '.join(slowed)}", 1.0
     lowest = min((state.sm_mhz for state in timed), default=0)
     if timed and highest_mhz is not None and lowest < highest_mhz * (1 - CLOCK_DROP_LIMIT):
-        reasons.append(f"the GPU's clock fell to {lowest} of {highest_mhz} MHz")
+        yield f"the GPU's clock fell to {lowest} of {highest_mhz} MHz", (1 - lowest / highest_mhz) / CLOCK_DROP_LIMIT
     if any(state.other_processes for state in timed):
-        reasons.append("another process computed on the GPU")
+        yield "another process computed on the GPU", 1.0
     total_s = sum(process.runs_s)
     host = process.host_states[-runs:]
     waited_s = sum(state.waited_s for state in host if state.idle_cores < IDLE_CORES)
@@ -53,11 +74,11 @@ def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None)
         (stolen_s, STEAL_LIMIT, "other virtual machines took cores"),
     ):
         if lost_s > max(limit * total_s, LOST_TIME_FLOOR_S):
-            reasons.append(f"{reason} for {lost_s / total_s:.0%} of the time")
+            yield f"{reason} for {lost_s / total_s:.0%} of the time", lost_s / total_s / limit
     other_load = statistics.mean([state.others for state in host]) if host else 0.0
     if other_load > OTHER_LOAD_LIMIT:
-        reasons.append(f"other processes kept {other_load:.0%} of the host's cores busy")
+        yield f"other processes kept {other_load:.0%} of the host's cores busy", other_load / OTHER_LOAD_LIMIT
     pace_s = process.pace_s
     if pace_s is not None and fastest_s is not None and pace_s > fastest_s * (1 + SLOWDOWN_LIMIT):
-        reasons.append(f"the host's CPU was {pace_s / fastest_s - 1:.0%} slower than in the stage's fastest process")
-    return reasons
+        slower = pace_s / fastest_s - 1
+        yield f"the host's CPU was {slower:.0%} slower than in the stage's fastest process", slower / SLOWDOWN_LIMIT

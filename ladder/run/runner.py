@@ -268,7 +268,10 @@ class Runner:
                 )
 
     def _repeat_disturbed(self, scratch: Path, observer: Observer, deadline: float = math.inf) -> None:
-        """Measure disturbed processes again, up to `remeasure` times each; the last attempt counts."""
+        """Measure disturbed processes again, up to `remeasure` times each.
+
+        An undisturbed attempt counts; if there is none, the one that circumstances disturbed least.
+        """
         for _ in range(self._settings.remeasure if self._settings.at_once == 1 else 0):
             limit = self._settings.remeasure
             again = [(round_, one) for one in self._stage_runs for round_ in one.rounds_to_repeat(limit)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from common.trainer import EpochMetrics
-from ladder.machine.disturbance import with_disturbances
+from ladder.machine.disturbance import least_disturbed, with_disturbances
 from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile.merge import averaged
@@ -32,6 +32,7 @@ class StageRun:
         self.plan: Plan | None = None
         self.processes: list[Process] = []
         self.set_aside: list[Process] = []
+        self._attempts: list[Process] = []  # that passed their checks, in this run of the program
         self._code = code_of(entry.source)
         self._steps = steps_per_epoch
         self._latest = JobResult()
@@ -171,8 +172,7 @@ class StageRun:
         seen, process = result.profile, result.process
         if seen is not None:
             process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
-        everyone = sorted([*self.processes, process], key=lambda one: one.round)
-        self.processes = with_disturbances(everyone, self.set_aside, on_gpu=result.device == "gpu")
+        self._add_attempt(process, on_gpu=result.device == "gpu", passed=all(one.passed for one in checks))
         if seen is not None:
             self.add_profile(averaged(self._profiles.get("cupti", seen), self.processes))
         elif result.unprofiled and "cupti" not in self._profiles:
@@ -184,6 +184,29 @@ class StageRun:
             _finite(accuracy), curve[-1].loss if curve else None, curve, _points(result.validations)
         )
         self._add_checks(checks)
+
+    def _add_attempt(self, process: Process, *, on_gpu: bool, passed: bool) -> None:
+        """Add a process. If every attempt at its round was disturbed, keep the one that was disturbed least.
+
+        An attempt that failed a check is never kept instead of one that passed.
+        """
+
+        def judged(kept: Process) -> list[Process]:
+            everyone = sorted([*others, kept], key=lambda one: one.round)
+            return with_disturbances(everyone, self.set_aside, on_gpu=on_gpu)
+
+        others = list(self.processes)
+        self.processes = judged(process)
+        if not passed:
+            return
+        self._attempts.append(process)
+        (latest,) = (one for one in self.processes if one.round == process.round)
+        if latest.disturbed:
+            attempts = [one for one in self._attempts if one.round == process.round]
+            kept = least_disturbed(attempts, [*others, *self.set_aside], on_gpu=on_gpu)
+            # The same measurement has the same list of runs, whatever was judged of it since.
+            self.set_aside = [latest if one.runs_s is kept.runs_s else one for one in self.set_aside]
+            self.processes = judged(kept)
 
     def _add_checks(self, checks: list[Check]) -> None:
         """Add checks; the stage has passed if all of them have."""

@@ -20,7 +20,8 @@ from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 OTHER = "tests.planted:PRINTS"
-Measure = Callable[[str, int, int], tuple[float, bool]]  # stage, round, attempt -> time in s, is it disturbed
+# stage, round, attempt -> time in s, and is it disturbed, or the share of the time that it waited for a core
+Measure = Callable[[str, int, int], tuple[float, bool | float]]
 
 
 class Script:
@@ -46,7 +47,7 @@ class Script:
             script.asked.append((name, round_))
             script._now_s += script._seconds_each
             seconds, disturbed = script._measure(name, round_, attempt)
-            host = HostState(seconds if disturbed else 0.0, 0.0)
+            host = HostState(seconds * disturbed, 0.0)
             process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2)
             return JobResult(device="cpu", plan=Plan(2, 1, 0), process=process)
 
@@ -108,7 +109,43 @@ def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypat
     assert load(tmp_path).stages[0] == numpy
 
 
-def test_the_last_attempt_counts_even_if_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("waited", "times", "kept"),
+    [
+        ((0.5, 0.2, 0.9), (1.0, 9.0, 2.0), 1),  # the least disturbed attempt, although it is the slowest
+        ((0.5, 0.2, 0.9), (9.0, 1.0, 2.0), 1),
+        ((0.2, 0.5, 0.9), (3.0, 2.0, 1.0), 0),
+        ((0.9, 0.5, 0.2), (1.0, 2.0, 3.0), 2),
+        ((0.9, 0.9, 0.9), (1.0, 2.0, 3.0), 2),  # the latest of equals
+    ],
+)
+def test_of_disturbed_attempts_the_least_disturbed_counts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    waited: tuple[float, ...],
+    times: tuple[float, ...],
+    kept: int,
+) -> None:
+    Script(monkeypatch, lambda name, round_, attempt: (times[attempt], waited[attempt] if round_ else False))
+    (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher()).stages
+    assert [process.runs_s for process in stage.processes] == [[times[0]], [times[kept]]]
+    assert stage.processes[1].disturbed == [f"waited for a busy core for {waited[kept]:.0%} of the time"]
+    assert sorted(process.runs_s[0] for process in stage.set_aside) == sorted({*times} - {times[kept]})
+    assert all(process.disturbed for process in stage.set_aside)
+    assert load(tmp_path).stages[0] == stage
+
+
+def test_an_attempt_that_failed_the_timer_check_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Script(
+        monkeypatch,
+        lambda name, round_, attempt: (1.0 + attempt, (0.1, 0.9)[attempt] if round_ else False),
+        checks=lambda round_, attempt: [verify_timer(9.0 if (round_, attempt) == (1, 0) else 0.0)],
+    )
+    (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=1).run(Watcher()).stages
+    assert (stage.status, [process.runs_s for process in stage.processes]) == ("passed", [[1.0], [2.0]])
+
+
+def test_the_last_of_equally_disturbed_attempts_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + attempt, True))
     results = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher())
     (stage,) = results.stages

@@ -53,6 +53,17 @@ def test_a_rung_imports_no_rung_that_it_does_not_stand_on(entry) -> None:  # typ
     assert imported <= ladder
 
 
+@pytest.mark.parametrize("entry", RUNGS, ids=lambda e: e.stage.name)
+def test_a_rung_multiplies_in_its_precision_or_says_how_it_reaches_it(entry) -> None:  # type: ignore[no-untyped-def]
+    ways = entry.stage.recipe.arithmetic
+    assert ways
+    for way in ways:
+        exact = entry.stage.precision == "float32" and way.unit != "float32"
+        assert exact or way.unit == entry.stage.precision
+        assert (way.products > 1) == exact  # float32's class takes parts on tensor cores, rounded factors one product
+        assert way.image_products is None or 1 <= way.image_products < way.products
+
+
 def test_neighbours_of_the_classic_ladder_are_neighbours() -> None:
     classic = [entry.stage for entry in RUNGS if entry.stage.group == "ladder"]
     assert [stage.below for stage in classic] == [None, *(stage.name for stage in classic[:-1])]

@@ -41,7 +41,7 @@ from reports.markdown.tables import (
     table,
 )
 
-RUN_FIGURES = {"ladder.svg", "loss_distance.svg", "curves.svg"}  # the other figures stand in their own sections
+RUN_FIGURES = {"loss_distance.svg", "curves.svg"}  # the other figures stand in their own sections
 
 
 def report(results: Results, figures: Collection[str]) -> str:
@@ -61,14 +61,13 @@ def report(results: Results, figures: Collection[str]) -> str:
         "# The optimisation ladder",
         heading(results) + ".",
         provenance(results),
+        *figure_links({"ladder.svg"} & set(figures), "figures"),
         *notice_blocks(notices(results)),
         stage_table(results, [name for name in REPORT_COLUMNS if name not in unknown]),
         " ".join(how_to_read),
         *([bullets(lost)] if lost else []),
-        *(
-            figure_links(RUN_FIGURES & set(figures), "figures")
-            or ["No stage was timed in this run, so there are no figures."]
-        ),
+        *figure_links(RUN_FIGURES & set(figures), "figures"),
+        *([] if figures else ["No stage was timed in this run, so there are no figures."]),
         *profile_blocks(results, figures),
         *ablation_blocks(results, figures),
         *limits_blocks(results, figures),

@@ -13,13 +13,12 @@ from matplotlib.patches import Patch, Rectangle
 
 from ladder.records.tuning import TriedShape, TunedKernel, TuningRecord
 from reports.facts import numbers
-from reports.figures.style import BACKGROUND, FAINT, INK, PALETTE, STYLE, WIDTH
+from reports.figures.style import BACKGROUND, CHOSEN, FAINT, INK, ON_DEEP, ON_PALE, STYLE, WIDTH
 
 # The colours from dark to pale, each up to this multiple of a panel's fastest time.
 STEPS = ((1.05, "#08306b"), (1.25, "#2171b5"), (1.5, "#6baed6"), (2.0, "#9ecae1"), (4.0, "#d0e1f2"))
-SLOWEST, LEFT_OUT = "#f3f6fa", "#e4e4e4"
+SLOWEST, LEFT_OUT = "#f3f6fa", "#e2e2e2"
 WHITE_ON = ("#08306b", "#2171b5")
-WINNER = PALETTE[1]
 ROW, AROUND = 0.2, 0.95  # inches: a line of cells, and a panel's title and labels
 WIDE = 5  # cells across; a panel with more takes half of the width, others a third
 
@@ -77,7 +76,7 @@ def _panel(axes: Axes, kernel: TunedKernel) -> None:
         colour, hatch = _colour(shape, fastest)
         axes.add_patch(Rectangle(at, 1, 1, facecolor=colour, edgecolor=BACKGROUND, linewidth=0.8, hatch=hatch))
         text = numbers.microseconds(shape.time_us.median) if shape.time_us else "-"
-        ink = BACKGROUND if colour in WHITE_ON else INK
+        ink = ON_DEEP if colour in WHITE_ON else ON_PALE
         centre = (at[0] + 0.5, at[1] + 0.5)
         axes.text(*centre, text, size=6.5, color=ink, ha="center", va="center_baseline", in_layout=False)
         if index in (0, kernel.chosen):
@@ -103,7 +102,7 @@ def _colour(shape: TriedShape, fastest: float) -> tuple[str, str | None]:
 
 
 def _frame(at: tuple[float, float], *, chosen: bool) -> Rectangle:
-    colour, width, line = (WINNER, 2.0, "-") if chosen else (INK, 1.2, (0, (2, 1.5)))
+    colour, width, line = (CHOSEN, 2.0, "-") if chosen else (ON_PALE, 1.2, (0, (2, 1.5)))
     return Rectangle(
         (at[0] + 0.04, at[1] + 0.06),
         0.92,
@@ -122,5 +121,5 @@ def _keys() -> Iterator[Patch]:
         yield Patch(facecolor=colour, label=f"up to {limit:g}x the fastest")
     yield Patch(facecolor=SLOWEST, edgecolor=FAINT, linewidth=0.5, label="slower")
     yield Patch(facecolor=LEFT_OUT, edgecolor=BACKGROUND, hatch="////", label="left out")
-    yield Patch(facecolor=BACKGROUND, edgecolor=WINNER, linewidth=2.0, label="chosen")
+    yield Patch(facecolor=BACKGROUND, edgecolor=CHOSEN, linewidth=2.0, label="chosen")
     yield Patch(facecolor=BACKGROUND, edgecolor=INK, linewidth=1.2, linestyle=(0, (2, 1.5)), label="fixed")

@@ -32,7 +32,7 @@ from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
 from reports.facts.summary import BLOCKS, name_of, table_order
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
-from reports.figures.style import BACKGROUND, FAINT, INK, KIND_COLOURS, STYLE, THEME, WIDTH, tidy, title
+from reports.figures.style import BACKGROUND, FAINT, KIND_COLOURS, ON_PALE, STYLE, THEME, WIDTH, tidy, title
 
 LEGEND: dict[Kind, str] = {
     "gemm": "matrix product",
@@ -257,7 +257,7 @@ def _names(axes: Axes, spans: Sequence[Span], middle: float, points_per_us: floa
         if name and span.start_us >= named_until:
             named_until = span.start_us + span.duration_us
             centre = span.start_us + span.duration_us / 2
-            colour = INK if span.kind in LIGHT else BACKGROUND
+            colour = ON_PALE if span.kind in LIGHT else BACKGROUND
             axes.text(centre, middle, name, size=LETTERS, color=colour, ha="center", va="center", parse_math=False)
 
 

@@ -12,8 +12,8 @@ from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from ladder.records.tuning import TuningRecord, load_tuning, save_tuning
-from reports.figures.heat_map import LEFT_OUT, STEPS, WINNER, heat_map
-from reports.figures.style import svg
+from reports.figures.heat_map import LEFT_OUT, STEPS, heat_map
+from reports.figures.style import CHOSEN, svg
 from reports.terminal.tuning import outcome, print_tuning
 from tests.reports.tuning_sample import REFUSED, tuning
 
@@ -61,7 +61,7 @@ def test_a_cell_stands_where_its_shape_says() -> None:
     at = {text.get_text(): text.get_position() for text in axes.texts}
     assert at["-"] == pytest.approx((across.index("4 x 4"), down.index("32 x 32")))
     assert tuning().kernels[0].best.down == "16 x 8"
-    (frame,) = [patch for patch in frames(figure, 0) if to_hex(patch.get_edgecolor()) == WINNER]
+    (frame,) = [patch for patch in frames(figure, 0) if to_hex(patch.get_edgecolor()) == CHOSEN]
     place = frame.get_x() + frame.get_width() / 2, frame.get_y() + frame.get_height() / 2
     assert place == pytest.approx((across.index("1 x 2"), down.index("16 x 8")))
 
@@ -79,7 +79,7 @@ def test_the_fastest_is_the_darkest_and_shapes_left_out_are_hatched() -> None:
 def test_an_unbeaten_fixed_shape_has_one_frame() -> None:
     (frame,) = frames(heat_map(tuning()), -1)
 
-    assert to_hex(frame.get_edgecolor()) == WINNER
+    assert to_hex(frame.get_edgecolor()) == CHOSEN
 
 
 def test_no_text_lies_outside_of_the_figure_or_on_another() -> None:

@@ -78,6 +78,19 @@ class Canvas:
         return "\n".join(lines) + "\n"
 
 
+def apart(wanted: Sequence[float], top: float, height: float, spacing: float) -> list[float]:
+    """Heights for labels, as near as possible to the wanted ones and at least this far from each other."""
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    places: list[float] = []
+    for index in order:
+        places.append(max(wanted[index], places[-1] + spacing if places else top))
+    room = top + height
+    for back in range(len(places) - 1, -1, -1):
+        places[back] = min(places[back], room)
+        room = places[back] - spacing
+    return [place for _, place in sorted(zip(order, places, strict=True))]
+
+
 def _rules(theme: int) -> str:
     """Rules for the fills and strokes of all colours, in light (0) or dark (1)."""
     return "\n".join(

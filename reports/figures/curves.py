@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ladder.records.run import Curve, CurvePoint, Results, StageResult
+from reports.facts import numbers
+from reports.facts.regimes import regime
 from reports.facts.summary import name_of
-from reports.figures.style import BACKGROUND, NEAREST, ORACLE, PALETTE, STYLE, WIDTH, log_y, tidy, title
+from reports.figures.canvas import apart
+from reports.figures.ladder import COLOURS
+from reports.figures.style import BACKGROUND, FAINT, NEAREST, ORACLE, STYLE, THEME, WIDTH, log_y, tidy, title
 
+LABEL = 0.15  # inches, the height of a stage's name
 Value = Callable[[CurvePoint], float | None]
 PANELS: tuple[tuple[str, str, Value], ...] = (
     ("training", "training loss", lambda seen: seen.loss),
@@ -48,28 +54,45 @@ def curves(runs: Sequence[Results]) -> Figure:
     """The curves of runs that differ only in their seeds; at least one run must have curves."""
     stages = list({stage.name: stage for run in runs for stage in run.stages if stage.curve}.values())
     stages.sort(key=lambda stage: stage.group == "reference")
-    rows = -(-(len(stages) + 1) // 3)
+    inches = max(2.0, LABEL * len(stages))
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 8.6 + 0.23 * rows), layout="constrained", facecolor=BACKGROUND)
-        training, distance, *validation = figure.subplots(4, sharex=True, height_ratios=[1.3, 1, 1, 1])
+        figure = Figure(figsize=(WIDTH, 6.4 + inches), layout="constrained", facecolor=BACKGROUND)
+        training, distance, *validation = figure.subplots(4, sharex=True, height_ratios=[2, inches, 1.6, 1.6])
         panels = [training, *validation]
         for axes, (kind, text, value) in zip(panels, PANELS, strict=True):
-            _draw(axes, band(runs, "", kind, value), "float64 oracle", color=ORACLE, linewidth=6, alpha=0.35)
-            for index, stage in enumerate(stages):
-                _draw(axes, band(runs, stage.name, kind, value), name_of(stage), **_look(index, stage))
+            _draw(axes, band(runs, "", kind, value), color=ORACLE, linewidth=6, alpha=0.35)
+            for stage in stages:
+                _draw(axes, band(runs, stage.name, kind, value), **_look(stage))
             axes.set_ylabel(text)
-        for index, stage in enumerate(stages):
-            _draw(distance, distances(runs, stage.name), name_of(stage), **_look(index, stage))
+        for stage in stages:
+            _draw(distance, distances(runs, stage.name), **_look(stage))
         log_y(training)
         distance.set_yscale("log")
         distance.set_ylabel("relative distance of\nthe training loss\nfrom the oracle's")
         for axes in (training, distance, *validation):
             tidy(axes, "both")
+        _label(distance, [(stage, distances(runs, stage.name)) for stage in stages], inches)
+        count = numbers.count(len(stages), "stage")
+        training.annotate(f"wide: float64 oracle\nthin: {count}", (1.02, 0.5), xycoords="axes fraction", color=FAINT)
         validation[-1].set_xlabel("epoch" + (f"; mean and range of {len(runs)} seeds" if len(runs) > 1 else ""))
         validation[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        figure.legend(*training.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
         title(figure, "Training and validation", runs[0])
     return figure
+
+
+def _label(axes: Axes, lines: Sequence[tuple[StageResult, Band]], inches: float) -> None:
+    """Write each stage's name on the right, near the end of its line."""
+    known = [(stage, line) for stage, line in lines if line.means]
+    transform = axes.get_yaxis_transform()
+    low, high = (math.log(end) for end in axes.get_ylim())
+    wanted = [(high - math.log(line.means[-1])) / (high - low) * inches for _, line in known]
+    for (stage, line), place in zip(known, apart(wanted, 0, inches, LABEL), strict=True):
+        at = math.exp(high - place / inches * (high - low))
+        colour = _look(stage)["color"]
+        axes.plot([1.0, 1.02], [line.means[-1], at], color=colour, linewidth=0.6, transform=transform, clip_on=False)
+        axes.annotate(
+            name_of(stage), (1.03, at), xycoords=transform, color=colour, fontsize=8, va="center", annotation_clip=False
+        )
 
 
 def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -> str:
@@ -134,20 +157,21 @@ def _steps(run: Results) -> int:
     return run.problem.train_images // run.problem.batch_size
 
 
-def _look(index: int, stage: StageResult) -> dict[str, Any]:
+def _look(stage: StageResult) -> dict[str, Any]:
+    is_reference = stage.group == "reference"
     return {
-        "color": PALETTE[index % len(PALETTE)],
-        "linestyle": (0, (4, 2)) if stage.group == "reference" else ("-", (0, (1, 1)))[index // len(PALETTE) % 2],
-        "linewidth": 1.3,
-        "alpha": 0.12,
+        "color": THEME[COLOURS[None if is_reference else regime(stage)]][0],
+        "linestyle": (0, (4, 2)) if is_reference else "-",
+        "linewidth": 1.0,
+        "alpha": 0.04,  # up to thirty bands lie on each other
     }
 
 
-def _draw(axes: Axes, line: Band, name: str, *, alpha: float, **look: Any) -> None:
+def _draw(axes: Axes, line: Band, *, alpha: float, **look: Any) -> None:
     """A line, with the band around it if its ends differ."""
     if not line.epochs:
         return
     single = "." if len(line.epochs) == 1 else None
-    axes.plot(line.epochs, line.means, label=name, marker=single, **look)
+    axes.plot(line.epochs, line.means, marker=single, **look)
     if line.lows != line.highs:
         axes.fill_between(line.epochs, line.lows, line.highs, color=look["color"], alpha=alpha, linewidth=0)

@@ -14,7 +14,7 @@ from reports.facts.provenance import gpu_name
 from reports.facts.regimes import HEADINGS, regime
 from reports.facts.study import PointLead, StudyResults, is_disturbed, point_winners, setting, step_us, value_text
 from reports.facts.summary import ABLATIONS, dataset_name, name_of
-from reports.figures.canvas import Canvas
+from reports.figures.canvas import Canvas, apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, Colour
 
@@ -156,7 +156,7 @@ def _panel(
     values_at = {axis.place(point): value_text(point.values[axis.key]) for point in points}
     for line in sorted(lines, key=lambda line: line.is_thick):
         _line(canvas, line, place)
-    for line, at in zip(lines, _labels([place(line.last[1]) for line in lines], top, height), strict=True):
+    for line, at in zip(lines, apart([place(line.last[1]) for line in lines], top, height, LABEL), strict=True):
         last, value = line.last
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], line.colour, dash="1 3")
         text = numbers.ratio(value) if is_lead else numbers.microseconds(value)
@@ -180,19 +180,6 @@ def _line(canvas: Canvas, line: Line, place: Scale) -> None:
                 for end in (low, high):
                     canvas.line([(at - 3, end), (at + 3, end)], line.colour)
             canvas.dot(at, place(spread.median), 3.5 if line.is_thick else 2.5, line.colour, hollow=at in line.rings)
-
-
-def _labels(wanted: Sequence[float], top: float, height: float) -> list[float]:
-    """Places for labels as near as possible to where they are wanted, without one covering another."""
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    places: list[float] = []
-    for index in order:
-        places.append(max(wanted[index], places[-1] + LABEL if places else top))
-    room = top + height
-    for back in range(len(places) - 1, -1, -1):
-        places[back] = min(places[back], room)
-        room = places[back] - LABEL
-    return [place for _, place in sorted(zip(order, places, strict=True))]
 
 
 def _log(low: float, high: float, top: float, height: float) -> Scale:

@@ -57,8 +57,6 @@ THEME: dict[Colour, tuple[str, str]] = {
 INK, FAINT, BACKGROUND = THEME["ink"][0], THEME["faint"][0], THEME["paper"][0]
 ON_PALE, ON_DEEP = "#1a1a1a", "#fdfdfd"  # text inside bars and cells whose brightness is the same on every page
 CHOSEN = "#c2006b"  # the launch shape that tuning chose
-# Okabe and Ito's palette, for lines that only their labels tell apart.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 ORACLE = "#c8c8c8"
 RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ladder.records.study import Study
+from reports.markdown.leads import update_leads
 from reports.markdown.method_limits import update_limits
 from reports.markdown.readme import update_readme
 from reports.markdown.readme_published import update_published
@@ -19,4 +20,5 @@ def update_documents(root: Path, reference: Path, plans: Sequence[Study]) -> boo
     readme = root / "README.md"
     changed = update_readme(readme, reference)
     changed |= update_published(root / "docs" / "studies.md", reference, plans)
+    changed |= update_leads(readme, root / "docs" / "studies.md", reference)
     return update_limits(root / "docs" / "method.md", readme, reference) or changed

@@ -1,0 +1,1 @@
+"""What the recorded runs show, recomputed from their files."""

@@ -1,0 +1,217 @@
+"""Every lead that README, docs/ and the reports show, recomputed from `results.json` alone.
+
+The recomputation reads plain JSON and shares no code with `ladder` or `reports`. Only the texts to check are rendered
+by them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import statistics
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ladder.records.run import load
+from reports.facts.study import load_results
+from reports.markdown.run_report import report
+from reports.markdown.study_report import study_csv, study_report
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "results" / "reference"
+RUNS = sorted(path.parent for path in REFERENCE.glob("*/*/results.json"))
+STUDIES = sorted(path.parent for path in REFERENCE.glob("*/studies/*/study.json"))
+EXACT = {"float32": 3, "tf32": 2, "bfloat16": 1, "float16": 1}
+CLASSES = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
+FACTOR = r"(\d[\d,]*\.?\d*)x"
+
+
+@cache
+def stages(folder: Path) -> list[dict[str, Any]]:
+    """The passed and timed stages of a run."""
+    run = json.loads((folder / "results.json").read_bytes())
+    return [stage for stage in run["stages"] if stage["status"] == "passed" and stage.get("timing")]
+
+
+def host_us(stage: dict[str, Any]) -> float:
+    timing = stage["timing"]
+    runs = [run for process in stage["processes"] for run in process["runs_s"]]
+    return float(statistics.median(runs) / timing["epochs"] / timing["steps_per_epoch"] * 1e6)
+
+
+def event_us(stage: dict[str, Any]) -> float | None:
+    timing = stage["timing"]
+    runs = [run for process in stage["processes"] for run in process["gpu_runs_s"] or []]
+    return statistics.median(runs) / timing["epochs"] / timing["steps_per_epoch"] * 1e6 if runs else None
+
+
+def busy_us(stage: dict[str, Any]) -> float | None:
+    """The GPU's kernels and copies a step, as the profile saw them: CUPTI's before nsys's."""
+    profiles = sorted(stage.get("profiles", []), key=lambda profile: profile["tool"])
+    return profiles[0]["split"]["kernels_us"] + profiles[0]["split"]["copies_us"] if profiles else None
+
+
+def lead(stage: dict[str, Any], run: list[dict[str, Any]]) -> tuple[float, str, bool] | None:
+    """The smallest ratio to a reference that counts, its name, and whether it is one of GPU times."""
+    references = [one for one in run if one["group"] == "reference"]
+    on_gpu = stage["device"] == "gpu" and "gpu" in [one["device"] for one in references]
+    found = []
+    for one in references:
+        if (one["device"] == "gpu") != on_gpu or EXACT[one["precision"]] < EXACT[stage["precision"]]:
+            continue
+        found.append((host_us(one) / host_us(stage), one["name"], False))
+        busy = busy_us(one)
+        if one["device"] == "gpu" and event_us(one) is None and busy is not None:
+            found.append((busy / (event_us(stage) or busy_us(stage) or host_us(stage)), one["name"], True))
+    return min(found, key=lambda pair: pair[0], default=None)
+
+
+def named(run: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(stage for stage in run if stage["name"] == name)
+
+
+def fastest_rung(run: list[dict[str, Any]], precision: str = "") -> dict[str, Any]:
+    """The fastest rung on the GPU, of one class of precision or of any."""
+    rungs = [one for one in run if one["group"] != "reference" and one["device"] == "gpu"]
+    return min((one for one in rungs if precision in ("", CLASSES[one["precision"]])), key=host_us)
+
+
+def agrees(shown: str, value: float) -> bool:
+    """Whether the first factor of a text is the value, rounded to the digits shown."""
+    (text,) = re.findall(FACTOR, shown)[:1] or [""]
+    digits = len(text.partition(".")[2])
+    return bool(text) and abs(float(text.replace(",", "")) - value) <= 0.5001 * 10**-digits
+
+
+def tables(text: str) -> Iterator[list[dict[str, str]]]:
+    """The rows of each table by the names of its columns; a repeated name gets a number."""
+    for block in re.findall(r"(?:^\|.*\|\n?)+", text, re.MULTILINE):
+        lines = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in block.splitlines()]
+        header = [name if name not in lines[0][:index] else f"{name} 2" for index, name in enumerate(lines[0])]
+        yield [dict(zip(header, cells, strict=True)) for cells in lines[2:]]
+
+
+def between(page: str, name: str) -> str:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return text.split(f"<!-- {name}:begin -->")[1].split(f"<!-- {name}:end -->")[0]
+
+
+def check(shown: str, reference: str, stage: dict[str, Any], run: list[dict[str, Any]]) -> None:
+    """Fail unless a shown lead and the reference beside it are the recomputed ones."""
+    found = lead(stage, run)
+    assert found is not None
+    times, name, on_gpu_time = found
+    assert agrees(shown, times), f"{stage['name']}: {shown} is shown, {times:.4g} is recorded"
+    assert reference.strip("`") == name
+    assert ("GPU time" in shown) == on_gpu_time
+
+
+def point_folder(study: Path, text: str) -> Path:
+    """The folder of a study's point by its words: `batch size 8`, `hidden 64`, `the run`."""
+    for point in json.loads((study / "study.json").read_bytes())["points"]:
+        words = []
+        for key, value in point["values"].items():
+            shown = "-".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+            words.append(f"{key.replace('_', ' ')} {shown}")
+        if text == (", ".join(words) or "the run"):
+            return study / str(point["name"])
+    raise AssertionError(f"{study.name} has no point {text!r}")
+
+
+def test_a_wrong_lead_is_caught() -> None:
+    assert agrees("8.59x (8.54-8.63)", 8.5868)
+    assert not agrees("8.99x", 8.5868)
+    assert not agrees("-", 8.5868)
+
+
+def test_the_leads_of_readme() -> None:
+    text = between("README.md", "leads")
+    shown = re.findall(rf"{FACTOR} \([^)]*\) in ([\d-]*\d)((?:, within noise)?(?: \(GPU time\))?)", text)
+    folders = {_network(folder): folder for folder in RUNS}
+    assert {network for _, network, _ in shown} == set(folders)
+    for times, network, remark in shown:
+        run = stages(folders[network])
+        rung = fastest_rung(run)
+        found = lead(rung, run)
+        assert found is not None
+        check(f"{times}x{remark}", found[1], rung, run)
+    ((times, study, point),) = re.findall(rf"smallest, {FACTOR} .*study `([^`]+)` at (.+)\.", text)
+    run = stages(point_folder(next(one for one in STUDIES if one.name == study), point))
+    found = lead(fastest_rung(run), run)
+    assert found is not None
+    assert agrees(f"{times}x", found[0])
+
+
+def _network(folder: Path) -> str:
+    problem = json.loads((folder / "results.json").read_bytes())["problem"]
+    return "-".join(map(str, (problem["inputs"], *problem["hidden"], problem["classes"])))
+
+
+def test_the_leads_of_the_recorded_networks() -> None:
+    (rows,) = tables(between("docs/recordings.md", "networks"))
+    assert len(rows) >= len(RUNS)
+    for row in rows:
+        folder = (ROOT / "docs" / row["Network, batch"].split("](")[1].removesuffix(")")).resolve().parent
+        run, rung = stages(folder), row["Fastest rung"].strip("`")
+        assert rung == fastest_rung(run, row["Precision"])["name"]
+        check(row["Lead"], row["Fastest reference"], named(run, rung), run)
+
+
+def test_the_leads_of_the_studies_page() -> None:
+    (rows,) = tables(between("docs/studies.md", "leads"))
+    for row in rows:
+        study = next(one for one in STUDIES if one.name == row["Study"].strip("`"))
+        run = stages(point_folder(study, row["Point"]))
+        assert row["Fastest rung"].strip("`") == fastest_rung(run)["name"]
+        check(row["Lead"], row["Fastest reference"], fastest_rung(run), run)
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
+def test_the_leads_of_a_report(folder: Path) -> None:
+    run, text = stages(folder), report(load(folder), [])
+    (rows,) = (rows for rows in tables(text) if "x of the fastest reference" in rows[0])
+    shown = {row["Stage"].strip("`"): row["x of the fastest reference"] for row in rows if row["Stage"].startswith("`")}
+    for stage in run:
+        found = lead(stage, run)
+        assert (found is None) == (shown[stage["name"]] == "-")
+        if found is None:
+            continue
+        times, name, on_gpu_time = found
+        if name == stage["name"]:
+            assert shown[name] == "1.00x"
+            continue
+        check(shown[stage["name"]], name, stage, run)
+        section = text.split(f"### `{stage['name']}`: ")[1].split("\n### ")[0]
+        ((said, who, clock),) = re.findall(
+            rf"{FACTOR} \([^)]*\) of the fastest reference, `([^`]+)` in \w+ on the [CG]PU( on GPU time)?", section
+        )
+        assert agrees(f"{said}x", times)
+        assert (who, bool(clock)) == (name, on_gpu_time)
+
+
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_the_leads_of_a_study(folder: Path) -> None:
+    results = load_results(folder)
+    checked = 0
+    for rows in tables(study_report(results, [])):
+        for row in rows if rows and "Lead" in rows[0] else []:
+            run, rung = stages(point_folder(folder, row["Point"])), row["Fastest rung"].strip("`")
+            assert rung == fastest_rung(run, row["Precision"])["name"]
+            check(row["Lead"], row["Fastest reference"], named(run, rung), run)
+            checked += 1
+    compared = any(one["group"] == "reference" for name in results.runs for one in stages(folder / name))
+    assert bool(checked) == (compared and folder.name != "loss-curves")  # which shows curves, and no times
+    varied = json.loads((folder / "study.json").read_bytes())["varied"]
+    for line in csv.DictReader(io.StringIO(study_csv(results))):
+        if line["speedup"]:
+            words = ", ".join(f"{key.replace('_', ' ')} {line[key]}" for key in varied) or "the run"
+            run = stages(point_folder(folder, words))
+            found = lead(named(run, line["stage"]), run)
+            assert found is not None
+            assert float(line["speedup"]) == pytest.approx(found[0])

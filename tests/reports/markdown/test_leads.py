@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import save
+from ladder.records.study import save_study
+from reports.errors import ReportError
+from reports.markdown.leads import MARKERS, leads_are_current, leads_sentence, leads_table, update_leads
+from tests.reports import sample
+from tests.reports.study_sample import curve_results, study_results
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_pages_of_this_project_show_the_recorded_leads() -> None:
+    pages = ROOT / "README.md", ROOT / "docs" / "studies.md"
+    assert leads_are_current(*pages, ROOT / "results" / "reference"), "`python run_ladder.py readme` writes it again"
+
+
+def test_readme_tells_each_network_and_the_smallest_lead_of_a_study() -> None:
+    told = leads_sentence([("h200/hidden-256", sample.results())], [study_results([64, 128, 256])])
+    assert told.startswith("**The lead** of the fastest rung, as x of the fastest reference at least as exact: 1.45x (")
+    assert " in 784-256-10. It is smallest, " in told
+    assert told.endswith(", in the study `made-up` at hidden 128.")
+    assert leads_sentence([], []) == ""
+
+
+def test_the_page_of_studies_has_a_row_for_each_point() -> None:
+    rows = leads_table([study_results([64, 128, 256])]).splitlines()[2:]
+    assert [row.split("|")[2].strip() for row in rows] == ["hidden 64", "hidden 128"]
+    assert leads_table([]) == ""
+
+
+def test_both_pages_are_written_and_studies_of_curves_left_out(tmp_path: Path) -> None:
+    readme, page, reference = tmp_path / "README.md", tmp_path / "studies.md", tmp_path / "reference"
+    for results in (study_results([64, 128, 256]), curve_results()):
+        folder = reference / "h200" / "studies" / f"study-{len(results.runs)}"
+        folder.mkdir(parents=True)
+        save_study(msgspec.structs.replace(results.study, name=folder.name), folder)
+        for name, run in results.runs.items():
+            (folder / name).mkdir()
+            save(run, folder / name / "results.json")
+    (reference / "h200" / "hidden-256").mkdir()
+    save(sample.results(), reference / "h200" / "hidden-256" / "results.json")
+    for one in (readme, page):
+        one.write_text("\n".join(MARKERS))
+    assert update_leads(readme, page, reference)
+    assert "1.45x" in readme.read_text()
+    assert "`study-2`" in page.read_text()
+    assert "`study-6`" not in page.read_text()
+    assert not update_leads(readme, page, reference)
+    assert leads_are_current(readme, page, reference)
+    page.write_text("nothing")
+    with pytest.raises(ReportError, match="has no <!-- leads:begin -->"):
+        update_leads(readme, page, reference)

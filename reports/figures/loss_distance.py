@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
+from reports.facts.regimes import regime
 from reports.facts.summary import name_of, table_order
 from reports.figures.canvas import Canvas
+from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 CHECK = "loss curve"  # as verification names it
@@ -77,7 +79,8 @@ def _row(canvas: Canvas, one: Distance, middle: float, place: Callable[[float], 
     if error is None:
         canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
         return
-    colour: Colour = "limit" if not one.passed else "reference" if one.stage.group == "reference" else "kernels"
+    known = COLOURS[None if one.stage.group == "reference" else regime(one.stage)]
+    colour: Colour = known if one.passed else "limit"
     canvas.dot(place(error), middle, 4.5, colour)
     factor = one.limit / error if one.passed else error / one.limit
     words = f"{_times(factor)} {'below' if one.passed else 'above'}"

@@ -23,7 +23,7 @@ TOP, GAP, BOTTOM, LABEL = 84, 44, 92, 14
 LETTER = 6.3  # pixels, of small text
 TIMES, LEADS = 270, 130  # pixels: the least height of a panel
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
-LEAD_COLOURS: dict[str, Colour] = {"float32": "ink", "tf32": "update", "bf16/fp16": "gemm"}
+LEAD_DASHES = {"float32": "", "tf32": "2 3", "bf16/fp16": "9 3"}  # by class of precision
 Scale = Callable[[float], float]
 
 
@@ -123,12 +123,13 @@ def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[L
     return [
         Line(
             f"{precision} rungs",
-            LEAD_COLOURS[precision],
+            "ink",
             [
                 (axis.place(one.point), Spread(one.lead.ratio.times, one.lead.ratio.low, one.lead.ratio.high))
                 for one in ones
             ],
             frozenset(axis.place(one.point) for one in ones if one.missing),
+            LEAD_DASHES[precision],
             is_thick=True,
         )
         for precision, ones in found.items()
@@ -212,7 +213,7 @@ def _bottom(canvas: Canvas, lines: Sequence[Line], axis: Axis, points: Sequence[
         if (colour := COLOURS[regime_name]) in shown:
             canvas.text(at, bottom + 64, text, colour, look="small")
             at += LETTER * len(text) + 16
-    references = "Broken line: reference. " if any(line.dash for line in lines) else ""
+    references = "Broken grey line: reference. " if any(line.colour == "reference" for line in lines) else ""
     rings = "Ring: measured while disturbed; in a lead: a reference is missing. "
     canvas.text(
         12,

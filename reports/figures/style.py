@@ -43,7 +43,7 @@ THEME: dict[Colour, tuple[str, str]] = {
     "host": ("#c47f00", "#e8a33d"),  # the host launches: a call, a part of a step, a rung that launches every kernel
     "wait": ("#d55e00", "#f0743e"),  # the host waits for the GPU
     "kernels": ("#44688c", "#86aed6"),  # kernels of any kind, and the rungs whose graph launches them
-    "queued": ("#9db4cb", "#52708f"),  # the GPU between two queued kernels
+    "queued": ("#7393b3", "#5f7f9f"),  # the GPU between two queued kernels
     "copy": ("#3d3d3d", "#c0c0c0"),
     "one-kernel": ("#6a3d9a", "#b48ae0"),  # several operations in one kernel, up to a whole epoch
     "gemm": ("#0072b2", "#3ba3e0"),

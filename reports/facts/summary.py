@@ -24,8 +24,8 @@ BLOCKS: dict[Group, str] = {
 ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 
 X_OF_FROM = (
-    "x of from: how many times as fast as the rung that it climbs from, with the spread over processes; below 1x it is "
-    "slower. Within noise: two recordings of one stage may differ as much."
+    "x of from: how many times as fast as the rung that it climbs from, with the spread over processes, or over the "
+    "runs of a single one; below 1x it is slower. Within noise: two recordings of one stage may differ as much."
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches a step."
 FASTEST_REFERENCE = (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from ladder.records.run import Group, Results
+from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
 from reports.facts.ablations import FIGURES, ablation, calls_in_words, hidden_share, host_us, overlap, uploads
-from reports.facts.summary import BLOCKS
+from reports.facts.baselines import ratio
+from reports.facts.study import is_disturbed, spread_text, step_us
+from reports.facts.summary import BLOCKS, X_OF_FROM
 from reports.facts.time_breakdown import Profiled
 from reports.markdown.tables import bullets, code, figure_links, table
 
@@ -19,18 +21,22 @@ HOW_TO_READ_MEMORY = (
     "Memory: the most in use while the process ran."
 )
 MEMORY_COLUMNS = (
-    "Stage", "us/step", "Calls while preparing", "In the first epoch", "In a later epoch", "Host in them, us/step",
-    "Waits/epoch", "Memory",
+    "Stage", "us/step (min-max)", "x of from", "Calls while preparing", "In the first epoch", "In a later epoch",
+    "Host in them, us/step", "Waits/epoch", "Memory",
 )  # fmt: skip
 HOW_TO_READ_DATA = (
     "Copies from the host to the GPU, by the profiler. GPU copies: how long the GPU copies a step. Beside kernels: the "
     "share of that time in which a kernel runs too. Host copies: the host's time in calls that start copies, under the "
     "tool, which lengthens each call. Memory is the GPU's."
 )
-HOW_TO_READ: dict[Group, str] = {"memory": HOW_TO_READ_MEMORY, "data": HOW_TO_READ_DATA}
+DISTURBED = "Disturbed: other work or falling clocks disturbed every process of the time."
+HOW_TO_READ: dict[Group, str] = {
+    "memory": f"{X_OF_FROM} {DISTURBED} {HOW_TO_READ_MEMORY}",
+    "data": f"{X_OF_FROM} {DISTURBED} {HOW_TO_READ_DATA}",
+}
 DATA_COLUMNS = (
-    "Stage", "us/step", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels", "Host copies, us/step",
-    "Memory",
+    "Stage", "us/step (min-max)", "x of from", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels",
+    "Host copies, us/step", "Memory",
 )  # fmt: skip
 
 
@@ -47,24 +53,45 @@ def ablation_blocks(results: Results, figures: Collection[str]) -> Iterator[str]
 
 def ablation_table(group: Group, found: Iterable[Profiled]) -> str:
     """What the profiles of an ablation counted, a row for each rung."""
+    shown = list(found)
+    stages = {one.stage.name: one.stage for one in shown}
+    times = [_times(one.stage, stages.get(one.stage.below or "")) for one in shown]
     if group == "memory":
-        return table(
-            MEMORY_COLUMNS, map(_memory_row, found), right=[False, True, False, False, False, True, True, True]
-        )
-    return table(DATA_COLUMNS, map(_data_row, found), right=[False] + [True] * 7)
+        cells = [[*time, *_memory_cells(one)] for time, one in zip(times, shown, strict=True)]
+        return table(MEMORY_COLUMNS, cells, right=[False, True, True, False, False, False, True, True, True])
+    cells = [[*time, *_data_cells(one)] for time, one in zip(times, shown, strict=True)]
+    return table(DATA_COLUMNS, cells, right=[False] + [True] * 8)
 
 
 def overlaps(found: Iterable[Profiled]) -> Iterator[str]:
-    """A list of the rungs whose copies overlap with kernels; nothing without any."""
-    if sentences := [sentence for one in found if (sentence := overlap(one))]:
+    """A list of the rungs whose copies overlap with kernels, or are meant to; nothing without any."""
+    shown = list(found)
+    stages = {one.stage.name: one.stage for one in shown}
+    sentences = [
+        f"{sentence} {_effect(one.stage, stages.get(one.stage.below or ''))}".strip()
+        for one in shown
+        if (sentence := overlap(one))
+    ]
+    if sentences:
         yield bullets(sentences)
 
 
-def _memory_row(one: Profiled) -> list[str]:
+def _effect(stage: StageResult, parent: StageResult | None) -> str:
+    """A sentence with a rung's speed beside its parent's; empty without a parent."""
+    factor = ratio(parent, stage)
+    return "" if factor is None else f"The whole step: {factor.saying(f' the speed of `{stage.below}`')}."
+
+
+def _times(stage: StageResult, parent: StageResult | None) -> list[str]:
+    """The first cells of a row: the stage, its time with its spread, and its speed beside its parent's."""
+    factor = ratio(parent, stage)
+    remark = ", disturbed" if is_disturbed(stage) else ""
+    return [code(stage.name), spread_text(step_us(stage)) + remark, factor.text if factor else numbers.MISSING]
+
+
+def _memory_cells(one: Profiled) -> list[str]:
     profile, first = one.profile, one.profile.first_calls
     return [
-        code(one.stage.name),
-        numbers.microseconds(one.step_us),
         calls_in_words(first.preparing) if first else numbers.MISSING,
         calls_in_words(first.first_epoch) if first else numbers.MISSING,
         calls_in_words(profile.allocations_per_epoch),
@@ -74,12 +101,10 @@ def _memory_row(one: Profiled) -> list[str]:
     ]
 
 
-def _data_row(one: Profiled) -> list[str]:
+def _data_cells(one: Profiled) -> list[str]:
     copied = uploads(one.profile)
     names = [call.name for call in one.profile.calls if "Memcpy" in call.name]
     return [
-        code(one.stage.name),
-        numbers.microseconds(one.step_us),
         numbers.per_step(copied.per_epoch) if copied else "0",
         numbers.size(copied.bytes_per_epoch) if copied else "0",
         numbers.microseconds(copied.us_per_step if copied else 0.0),

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.records.run import save
+from ladder.records.run import Spread, save
 from ladder.records.study import Point, save_study
 from reports.facts.baselines import winners
 from reports.facts.bottleneck import next_step
@@ -48,6 +48,44 @@ def test_a_race_is_run_in_each_class_of_precision() -> None:
     assert (single.stage.name, single.reference.name) == ("cublas", "jax-scan")
     assert (half.stage.name, half.reference.name) == ("bf16-gemm", "jax-scan")  # as exact, and faster
     assert single.ratio.times == pytest.approx(37.0 / 12.0, rel=0.05)
+
+
+def test_a_point_that_was_measured_only_while_disturbed_says_so_in_its_table() -> None:
+    results = study_results([64, 128, 256])
+    run = results.runs["hidden-64"]
+    (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
+    busy = msgspec.structs.replace(calm, disturbed=["other processes kept 30% of the host's cores busy"])
+    told = {
+        name: study_report(
+            StudyResults(results.study, {"hidden-64": replace_stage(run, "naive", processes=processes)}), []
+        )
+        for name, processes in (("never", [calm]), ("once", [calm, busy]), ("always", [busy, busy]))
+    }
+    assert {name: "157 (146-188), disturbed |" in text for name, text in told.items()} == {
+        "never": False,
+        "once": False,
+        "always": True,
+    }
+
+
+def test_a_lead_says_which_missing_reference_may_lower_it() -> None:
+    results = study_results([64, 128, 256, 512])
+    runs = dict(results.runs)
+    for name, factor in (("hidden-64", 0.5), ("hidden-128", 2.0)):  # jax-scan is faster once, and slower once
+        one = next(stage for stage in runs[name].stages if stage.name == "jax-scan")
+        base = next(stage for stage in runs[name].stages if stage.name == "torch-eager").timing
+        assert base is not None
+        epoch_s = Spread(*(base.epoch_s.median * factor for _ in range(3)))
+        timing = msgspec.structs.replace(base, epoch_s=epoch_s)
+        runs[name] = replace_stage(runs[name], one.name, timing=timing)
+    runs["hidden-256"] = replace_stage(runs["hidden-256"], "jax-scan", status="skipped", timing=None)
+    found = [one for one in point_winners(StudyResults(results.study, runs)) if one.point.name == "hidden-256"]
+    assert [(one.lead.precision, one.lead.reference.name, one.missing) for one in found] == [
+        ("float32", "torch-eager", ["jax-scan"]),
+        ("bf16/fp16", "torch-amp", []),  # faster than jax-scan wherever both have a time
+    ]
+    assert found[0].text.startswith("at most ")
+    assert "(jax-scan)" in study_report(StudyResults(results.study, runs), [])
 
 
 def test_missing_times_are_told_with_their_points() -> None:

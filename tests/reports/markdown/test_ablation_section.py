@@ -18,6 +18,7 @@ from reports.facts.ablations import ablation, calls_in_words, overlap
 from reports.facts.summary import rows, table_order
 from reports.facts.time_breakdown import chain
 from reports.figures.run_figures import drawings, figures
+from reports.markdown.ablation_section import overlaps
 from reports.markdown.run_report import report
 from reports.markdown.tables import REPORT_COLUMNS, stage_table
 from reports.render import render_study
@@ -81,12 +82,17 @@ def test_the_terminal_has_their_blocks(run: Results) -> None:
 def test_the_report_tells_calls_and_copies(run: Results) -> None:
     text = report(run, set())
     assert (
-        "| `alloc-cudamalloc` | 42.7 | cudaMalloc 11, cudaFree 4 | cudaMalloc 1,872, cudaFree 1,872 "
+        "| `alloc-cudamalloc` | 42.7 (42.3-44.9) | 2.00x (1.98-2.10) | cudaMalloc 11, cudaFree 4 "
+        "| cudaMalloc 1,872, cudaFree 1,872 "
         "| cudaFree 1,872, cudaMalloc 1,872 | 20.5 | 468 | 710 MiB |"
     ) in text
-    assert "| `alloc-arena` | 42.7 | none | none | none | 0.00 | 0 | 710 MiB |" in text
-    assert "| `pinned` | 42.7 | 468 | 188.0 MB | 10.0 | 25% | 7.00 | 710 MiB |" in text
-    assert "| `resident-f32` | 42.7 | 0 | 0 | 0.00 | - | 0.00 | 710 MiB |" in text
+    none = "none | none | none | 0.00 | 0 | 710 MiB |"
+    assert f"| `alloc-arena` | 42.7 (42.3-44.9) | 1.00x (1.00-1.00), within noise | {none}" in text
+    assert "| `pinned` | 42.7 (42.3-44.9) | 2.00x (1.98-2.10) | 468 | 188.0 MB | 10.0 | 25% | 7.00 | 710 MiB |" in text
+    assert (
+        "| `resident-f32` | 42.7 (42.3-44.9) | 1.00x (1.00-1.00), within noise | 0 | 0 | 0.00 | - | 0.00 | 710 MiB |"
+        in text
+    )
     assert text.index("## Ablations: memory") < text.index("## Ablations: data path") < text.index("## Stages")
 
 
@@ -104,7 +110,7 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
         save(results, tmp_path / point.name / "results.json")
     render_study(tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert text.count("## Ablations: memory") == text.count("| `alloc-cudamalloc` | 42.7 | cudaMalloc 11") == 1
+    assert text.count("## Ablations: memory") == text.count("| `alloc-cudamalloc` | 42.7 (42.3-44.9) |") == 1
     assert text.count("### Hidden 16") == 2  # memory, and the data path
     assert "### Hidden 32" not in text
     assert "`pinned` runs kernels during 25% of the 10.0 us" in text
@@ -145,6 +151,23 @@ def test_a_report_says_why_copies_are_not_hidden(hidden: float, split: Split, sa
     sentence = overlap(replace(one, profile=found))
     assert said in sentence
     assert bool(said) == bool(sentence)
+
+
+def test_a_rung_that_is_meant_to_overlap_is_told_even_if_it_hides_nothing(run: Results) -> None:
+    (one,) = [one for one in ablation(run, "data") if one.stage.name == "pinned"]
+    nothing = profiled(copies=[CopyUse("host to device", 468.0, 188e6, 10.0, 0.0)], split=Split(30, 10, 0, 41, 0))
+    meant = replace(one, stage=msgspec.structs.replace(one.stage, name="pinned-overlap"), profile=nothing)
+    naive = next(found for found in ablation(run, "data") if found.stage.name == "naive")
+    (told,) = overlaps([naive, meant])
+    assert "`pinned-overlap` runs kernels during 0% of the 10.0 us that the copies of a step take: " in told
+    assert told.endswith(". The whole step: 2.00x (1.98-2.10) the speed of `naive`.")
+
+
+def test_an_ablation_that_was_measured_only_while_disturbed_says_so(run: Results) -> None:
+    (first, *_) = next(stage for stage in run.stages if stage.name == "pinned").processes
+    disturbed = [msgspec.structs.replace(first, disturbed=["the GPU slowed itself down"])]
+    text = report(sample.replace_stage(run, "pinned", processes=disturbed), set())
+    assert "| `pinned` | 42.7 (42.3-44.9), disturbed | 2.00x" in text
 
 
 def test_calls_with_a_count_of_zero_are_left_out() -> None:

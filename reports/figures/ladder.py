@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ladder.records.run import Results, Spread, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import epoch_s, ratio, references
+from reports.facts.baselines import Lead, epoch_s, overall_winner, ratio, references
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.regimes import HEADINGS, MOST_LETTERS, Regime, change_in_words, regime
 from reports.facts.study import step_us
@@ -56,13 +56,6 @@ def dots(results: Results) -> list[Dot]:
     return found
 
 
-def best_reference(results: Results) -> StageResult | None:
-    """The fastest reference in any precision, on the GPU if one ran there."""
-    timed = [stage for stage in references(results) if epoch_s(stage) is not None]
-    on_gpu = [stage for stage in timed if stage.device == "gpu"]
-    return min(on_gpu or timed, key=lambda stage: epoch_s(stage) or math.inf, default=None)
-
-
 def ladder(results: Results) -> str:
     """The picture as SVG text; at least one stage must have a time."""
     shown = dots(results)
@@ -77,9 +70,9 @@ def ladder(results: Results) -> str:
         canvas.line([(place(value), TOP - 6), (place(value), bottom)], "grid")
         canvas.text(place(value), bottom + 16, f"{value:,g}", "faint", anchor="middle", look="small")
     canvas.line([(LEFT, bottom), (RIGHT, bottom)], "faint")
-    reference = best_reference(results) if shown[0].regime else None
-    if reference is not None:
-        _reference_line(canvas, reference, place, bottom)
+    winner = overall_winner(results)
+    if winner is not None:
+        _reference_line(canvas, winner, place, bottom)
     top = float(TOP)
     for name, members in groups:
         canvas.text(LEFT, top + 19, HEADINGS[name] if name else "References", COLOURS[name], look="bold halo")
@@ -109,8 +102,8 @@ def headline(shown: Sequence[Dot]) -> str:
 def _description(results: Results, shown: Sequence[Dot]) -> str:
     """The picture in a sentence, for a reader who cannot see it."""
     times = [f"{dot.stage.name} {numbers.microseconds(dot.step_us.median)}" for dot in shown]
-    reference = best_reference(results)
-    line = f" Fastest reference: {reference.name} {_time(reference)}." if reference else ""
+    winner = overall_winner(results)
+    line = f" Fastest reference: {winner.reference.name} {_reference_time(winner)}." if winner else ""
     return f"Microseconds a training step: {', '.join(times)}.{line}"
 
 
@@ -132,12 +125,10 @@ def _ticks(place: Callable[[float], float]) -> list[float]:
     return found
 
 
-def _reference_line(canvas: Canvas, reference: StageResult, place: Callable[[float], float], bottom: float) -> None:
-    step = step_us(reference)
-    if step is None:
-        return
-    at = place(step.median)
-    words = f"fastest reference: {reference.name}, {numbers.precision(reference.precision)}, {_time(reference)} us"
+def _reference_line(canvas: Canvas, winner: Lead, place: Callable[[float], float], bottom: float) -> None:
+    """A line at the time of the reference that the fastest rung's lead is taken over."""
+    at, precision = place(winner.reference_us), numbers.precision(winner.reference.precision)
+    words = f"fastest reference: {winner.reference.name}, {precision}, {_reference_time(winner)}"
     if not LEFT <= at <= RIGHT:
         side = "left" if at < LEFT else "right"
         canvas.text((LEFT + RIGHT) / 2, TOP - 14, f"{words} ({side} of the axis)", "reference", anchor="middle")
@@ -192,5 +183,5 @@ def _caption(results: Results, shown: Sequence[Dot]) -> Iterator[str]:
         yield f"{numbers.count(more, 'more rung')} in the report."
 
 
-def _time(stage: StageResult) -> str:
-    return numbers.microseconds(stage.timing.step_us if stage.timing else None)
+def _reference_time(winner: Lead) -> str:
+    return f"{numbers.microseconds(winner.reference_us)} us{' of GPU time' if winner.on_gpu_time else ''}"

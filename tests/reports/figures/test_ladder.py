@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ladder.records.run import Results, load
-from reports.figures.ladder import best_reference, dots, headline, ladder
+from reports.figures.ladder import dots, headline, ladder
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -56,11 +56,12 @@ def test_the_headline_names_both_ends_and_the_precision_of_the_fastest() -> None
     assert "in bf16" in headline(dots(sample.replace_stage(RUN, "bf16-gemm", timing=half)))
 
 
-def test_the_line_is_the_fastest_reference_in_any_precision() -> None:
-    reference = best_reference(RUN)
-    assert reference is not None
-    assert reference.name == "jax-scan"
+def test_the_line_is_the_reference_of_the_fastest_rung_s_lead() -> None:
     assert "fastest reference: jax-scan, float32, 53.4 us" in words(ladder(RUN))
+    # A bfloat16 reference does not count for the fastest rung, which is float32.
+    run = sample.replace_stage(RUN, "jax-scan", status="failed", reason="loss curve")
+    assert dots(run)
+    assert "fastest reference: torch-eager, float32, 427 us (right of the axis)" in words(ladder(run))
 
 
 def test_without_a_timed_rung_the_references_are_the_dots() -> None:
@@ -72,7 +73,7 @@ def test_without_a_timed_rung_the_references_are_the_dots() -> None:
 
 def test_the_description_tells_every_time() -> None:
     description = parse(ladder(RUN)).findtext(f"{SVG}desc") or ""
-    assert "naive 85.5, async 42.7, cublas 36.8, bf16-gemm 45.9. Fastest reference: jax-scan 53.4." in description
+    assert "naive 85.5, async 42.7, cublas 36.8, bf16-gemm 45.9. Fastest reference: jax-scan 53.4 us." in description
 
 
 @pytest.mark.parametrize("run", [RUN, NO_RUNG, sample.long_names(), sample.deeper_results()])

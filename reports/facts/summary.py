@@ -24,17 +24,14 @@ BLOCKS: dict[Group, str] = {
 ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 
 X_OF_FROM = (
-    "x of from: how many times as fast as the rung that it climbs from, with the spread over processes, or over the "
-    "runs of a single one; below 1x it is slower. Within noise: two recordings of one stage may differ as much."
+    "x of from: how many times as fast as the rung that it climbs from, with the spread over processes in brackets; "
+    "below 1x it is slower. Within noise: two recordings of one stage may differ as much."
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches a step."
 FASTEST_REFERENCE = (
     "the run's fastest reference that is at least as exact (float32 before tf32, tf32 before bf16 and fp16)"
 )
-ON_GPU_TIME = (
-    "GPU time: that reference may wait for the GPU in every epoch, so the time in which the GPU is busy is compared; "
-    "the host's times would give a larger lead."
-)
+ON_GPU_TIME = "GPU time: how long the GPU was busy, as that reference may wait for it in every epoch."
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
 BOUNDS = (
     "x floor: the time as a multiple of the floor of this design, the least that its own launches, kernels, exchanges "

@@ -205,10 +205,13 @@ def _ratio(factor: Ratio | None) -> str:
 
 def _references(results: Results, shown: Sequence[StageResult]) -> str:
     """A sentence with the fastest reference for each class of precision among the rungs shown; empty without one."""
-    found = {one.precision: one for rung in shown if (one := lead(rung, results))}
-    fastest = [f"{_reference(one)} for {name} rungs" for name, one in found.items()]
-    waits = f" {ON_GPU_TIME}" if any(one.on_gpu_time for one in found.values()) else ""
-    return f" The fastest references that are at least as exact: {numbers.listing(fastest)}.{waits}" if fastest else ""
+    leads = {one.precision: one for rung in shown if (one := lead(rung, results))}
+    classes: dict[str, list[str]] = {}
+    for precision, one in leads.items():
+        classes.setdefault(_reference(one), []).append(precision)
+    fastest = [f"{reference} for {numbers.listing(names)} rungs" for reference, names in classes.items()]
+    waits = f" {ON_GPU_TIME}" if any(one.on_gpu_time for one in leads.values()) else ""
+    return f" The fastest reference at least as exact: {numbers.listing(fastest)}.{waits}" if fastest else ""
 
 
 def _reference(one: Lead) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ladder.records.run import Group, Results, Spread
 from reports.facts import numbers
 from reports.facts.ablations import ablation, calls_in_words, hidden_share, uploads
-from reports.facts.study import step_us
+from reports.facts.study import is_disturbed, step_us
 from reports.facts.time_breakdown import PARTS, Profiled
 from reports.figures.canvas import Canvas
 from reports.figures.style import PART_COLOURS, PIXELS, subject
@@ -43,7 +43,8 @@ def ablation_figure(results: Results, group: Group) -> str:
         for end in (low, high):
             canvas.line([(end, top + 5), (end, top + 13)], "ink", width=1.5)
         canvas.text(max(begin, high) + 6, top + 13, numbers.microseconds(one.step_us), look="bold")
-        canvas.text(LEFT, top + 32, _counted(one, group), "faint", look="small")
+        disturbed = "; measured while disturbed" if is_disturbed(one.stage) else ""
+        canvas.text(LEFT, top + 32, f"{_counted(one, group)}{disturbed}", "faint", look="small")
     foot = (
         "us/step: the number is timed; the parts are from the profile, fitted to it; whiskers: fastest to slowest run"
     )

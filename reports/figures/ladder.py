@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ladder.records.run import Results, Spread, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import Lead, epoch_s, overall_winner, ratio, references
+from reports.facts.baselines import Lead, epoch_s, host_times, overall_winner, ratio, references
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.regimes import HEADINGS, MOST_LETTERS, Regime, change_in_words, regime
 from reports.facts.study import step_us
@@ -184,4 +184,8 @@ def _caption(results: Results, shown: Sequence[Dot]) -> Iterator[str]:
 
 
 def _reference_time(winner: Lead) -> str:
-    return f"{numbers.microseconds(winner.reference_us)} us{' of GPU time' if winner.on_gpu_time else ''}"
+    reference_us = numbers.microseconds(winner.reference_us)
+    if not winner.on_gpu_time:
+        return f"{reference_us} us"
+    timed_us = numbers.microseconds(host_times(winner.reference).median_us)
+    return f"{reference_us} us of GPU time ({timed_us} with its waits)"

@@ -56,7 +56,9 @@ def loss_distance(results: Results) -> str:
     canvas.text(place(found[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
     for index, one in enumerate(found):
         _row(canvas, one, TOP + ROW * (index + 0.5), place)
-    foot = "largest distance of an epoch's training loss from the oracle's, as a share of the oracle's first; log scale"
+    foot = (
+        "largest distance of a judged epoch's loss from the oracle's, by the oracle's first; limits differ by precision"
+    )
     canvas.text(12, bottom + 36, foot, "faint", look="small")
     return canvas.svg()
 
@@ -64,7 +66,7 @@ def loss_distance(results: Results) -> str:
 def _verdict(found: Sequence[Distance]) -> str:
     outside = sum(not one.passed for one in found)
     if not outside:
-        return f"Every loss curve follows the float64 oracle's within its limit ({len(found)} of {len(found)})"
+        return f"Every judged loss is within its limit of float64's ({len(found)} of {len(found)} stages)"
     return f"{outside} of {numbers.count(len(found), 'loss curve')} left the float64 oracle's by more than the limit"
 
 

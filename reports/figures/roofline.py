@@ -59,6 +59,11 @@ class Roof:
         """TFLOP/s of the highest roof at this intensity."""
         return min(max(self.units.values()), intensity * max(self.paths.values()))
 
+    def name_at(self, intensity: float) -> str:
+        """That roof: a path such as L2, or the fastest unit."""
+        path, unit = max(self.paths, key=self.paths.__getitem__), max(self.units, key=self.units.__getitem__)
+        return path if intensity * self.paths[path] < self.units[unit] else unit
+
 
 @dataclass
 class Plot:
@@ -131,10 +136,11 @@ def roofline(results: Results) -> str:
 
 
 def headline(found: Sequence[Point], roof: Roof) -> str:
-    """The fastest rung's rate, and its share of the roof above it."""
+    """The fastest rung's rate, and its share of the highest roof there, by name."""
     fastest = max(found, key=lambda point: point.rate)
     share = 100 * fastest.rate / roof.at(fastest.intensity)
-    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {share:.2g}% of the roof above it"
+    name = roof.name_at(fastest.intensity)
+    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {share:.2g}% of what {name} allows there"
 
 
 def _description(found: Sequence[Point], roof: Roof) -> str:

@@ -81,7 +81,8 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         _panel(
             canvas, leads, TOP + upper + GAP, lower, "lead of the fastest rung over the fastest reference", axis, points
         )
-    _bottom(canvas, [*times, *leads], axis, points, bottom)
+    on_gpu_time = any(one.lead.on_gpu_time for one in point_winners(results) if one.point in points)
+    _bottom(canvas, [*times, *leads], axis, points, bottom, on_gpu_time=on_gpu_time)
     return canvas.svg()
 
 
@@ -198,7 +199,9 @@ def _ticks(low: float, high: float) -> list[float]:
     return found
 
 
-def _bottom(canvas: Canvas, lines: Sequence[Line], axis: Axis, points: Sequence[Point], bottom: float) -> None:
+def _bottom(
+    canvas: Canvas, lines: Sequence[Line], axis: Axis, points: Sequence[Point], bottom: float, *, on_gpu_time: bool
+) -> None:
     """The values of the setting, on two lines if they would touch, and how to read the figure."""
     texts = [(axis.place(point), value_text(point.values[axis.key])) for point in points]
     width = max(len(text) for _, text in texts) * 6.6 + 6
@@ -213,12 +216,13 @@ def _bottom(canvas: Canvas, lines: Sequence[Line], axis: Axis, points: Sequence[
         if (colour := COLOURS[regime_name]) in shown:
             canvas.text(at, bottom + 64, text, colour, look="small")
             at += LETTER * len(text) + 16
-    references = "Broken grey line: reference. " if any(line.colour == "reference" for line in lines) else ""
-    rings = "Ring: measured while disturbed; in a lead: a reference is missing. "
+    references = "Broken grey: reference. " if any(line.colour == "reference" for line in lines) else ""
+    rings = "Ring: disturbed; in a lead, a reference is missing. "
+    waits = "Leads use GPU time if a reference waits. " if on_gpu_time else ""
     canvas.text(
         12,
         bottom + 80,
-        f"{references}{rings if any(line.rings for line in lines) else ''}Whiskers: fastest to slowest run.",
+        f"{references}{rings if any(line.rings for line in lines) else ''}{waits}Whiskers: range of runs.",
         "faint",
         look="small",
     )

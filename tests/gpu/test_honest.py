@@ -26,9 +26,9 @@ def test_no_honest_rung_is_flagged(
     judge_in_this_process(monkeypatch)
     source = on_this_machine(entry).source
     flagged = {}
-    for _ in range(RUNS):
+    for number in range(RUNS):
         seed, salt = secrets.randbits(16), secrets.randbits(31)
-        folder = tmp_path / str(seed)
+        folder = tmp_path / str(number)
         folder.mkdir()
         problem = small_problem(hidden=hidden, batch_size=16, seed=seed)
         (stage,) = prepare(folder, source, problem=problem, salt=salt, remeasure=REMEASURE).run(Watcher()).stages

@@ -59,7 +59,7 @@ def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:
     run = with_roofs()
     assert run.limits is not None
     found = [point for point in points(run) if point.stage.name == "async"]
-    assert headline(found, Roof.of(run.limits)) == "async: 10 TFLOP/s, 10% of the roof above it"
+    assert headline(found, Roof.of(run.limits)) == "async: 10 TFLOP/s, 10% of what float32 allows there"
     assert headline(points(run), Roof.of(run.limits)) in words(roofline(run))
 
 

@@ -1,4 +1,4 @@
-"""Cheats that only a GPU makes possible are caught; work on a stream that nobody named is timed all the same."""
+"""Cheats that only a GPU makes possible are caught; work on an undeclared stream is timed too."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def serve(arrays: dict[str, NDArray[np.uint8]]) -> Iterator[Mirrors]:
 
 
 def dead_mirror() -> str:
-    """An address where nobody listens."""
+    """An address without a listener."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{unused.getsockname()[1]}/"

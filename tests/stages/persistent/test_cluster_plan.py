@@ -64,7 +64,7 @@ def test_the_schedule_trains_as_the_oracle_does(hidden: tuple[int, ...], batch: 
     (weights, biases), oracle = train(Plan(problem, split, ways=1), 2, seed=0)
     initial = initial_params(problem, run=1)
     for trained, wanted, begun in zip(weights, oracle.weights, initial.weights, strict=True):
-        rounding = 2.0**-24 * 2 * np.linalg.norm(wanted)  # of the weights themselves, whoever updates them
+        rounding = 2.0**-24 * 2 * np.linalg.norm(wanted)  # of the weights themselves, in either update
         assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted - begun) + rounding
     for trained, wanted in zip(biases, oracle.biases, strict=True):
         assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted)
@@ -73,7 +73,7 @@ def test_the_schedule_trains_as_the_oracle_does(hidden: tuple[int, ...], batch: 
 WIDE = Plan(Problem(inputs=100, classes=10, hidden=(256,), batch_size=128), split=4, ways=1)
 
 
-def test_two_crews_train_as_the_oracle_does_and_the_same_bits_whoever_is_late() -> None:
+def test_two_warp_groups_train_as_the_oracle_does_and_repeat_bit_for_bit_in_any_order() -> None:
     (weights, biases), oracle = train(WIDE, 3, 0, WarpGroups)
     for trained, wanted in zip([*weights, *biases], [*oracle.weights, *oracle.biases], strict=True):
         assert np.linalg.norm(trained - wanted) < 1e-6 * np.linalg.norm(wanted)
@@ -84,7 +84,7 @@ def test_two_crews_train_as_the_oracle_does_and_the_same_bits_whoever_is_late() 
 
 
 @pytest.mark.parametrize("left_out", ["waits_for_update", "last_barrier"])
-def test_two_crews_without_one_of_their_waits_fail(left_out: str) -> None:
+def test_two_warp_groups_without_one_of_their_waits_fail(left_out: str) -> None:
     def train_until_it_fails() -> None:
         for seed in range(10):
             train(WIDE, 5, seed, WarpGroups, **{left_out: False})

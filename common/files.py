@@ -1,10 +1,33 @@
-"""Writing a file so that its readers find it whole."""
+"""Writing a file so that its readers find it whole, and a full disk is told as that."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def explained(error: OSError, way_on: str = "repeat the command") -> str:
+    """An error in one line with its file; on a full disk also with what to do, and the way on after that."""
+    line = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror or error}"
+    if error.errno not in NO_ROOM:
+        return line
+    folder = next(one for one in Path(error.filename or ".").absolute().parents if one.is_mount())
+    return f"{line}; free some below {folder}, then {way_on}"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an OSError inside the context the name of this file; Linux's has none if a write fails, not an open."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def atomic_write(path: Path, content: str | bytes, *, sync: bool = False) -> None:
@@ -16,13 +39,12 @@ def atomic_write(path: Path, content: str | bytes, *, sync: bool = False) -> Non
     raw = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("wb") as file:
-            file.write(raw)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        with naming(path):
+            with temporary.open("wb") as file:
+                file.write(raw)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

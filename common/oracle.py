@@ -7,6 +7,7 @@ formulas are the chain rule for mean cross-entropy over softmax (Bishop, Pattern
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +16,7 @@ from numpy.typing import NDArray
 from common.problem import Params, Problem
 
 Float64Array = NDArray[np.float64]
-
-TIE_MARGIN = 2.0**-20  # relative to the largest logit of a batch: about sixteen float32 roundings
-RELU_MARGINS = (TIE_MARGIN, 2.0**-11, 2.0**-8)  # relative to a layer's largest sum
+FloatArray = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,11 @@ class OracleEpoch:
 class Oracle:
     """Float64 training from given parameters, one epoch a call: stages differ in their number of epochs."""
 
-    def __init__(self, problem: Problem, params: Params) -> None:
+    def __init__(self, problem: Problem, params: Params, dtype: type[np.floating] = np.float64) -> None:
         self.problem = problem
-        self.weights: list[Float64Array] = [weight.astype(np.float64) for weight in params.weights]
-        self.biases: list[Float64Array] = [bias.astype(np.float64) for bias in params.biases]
-        self.near = dict.fromkeys(RELU_MARGINS, 0)
-        """Units within each relative margin of ReLU's corner so far: rounding may flip their sign."""
-        self.undecided = 0
-        """Images whose two largest logits are so close that float32 may choose the other one. Example: every image
-        whose hidden units are all 0, while two labels are equally frequent."""
+        self.weights: list[FloatArray] = [weight.astype(dtype) for weight in params.weights]
+        self.biases: list[FloatArray] = [bias.astype(dtype) for bias in params.biases]
+        self._dtype = dtype
 
     def run_epoch(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
         """Train on every full batch of images (N, I) and labels (N,) once, in order."""
@@ -49,44 +44,65 @@ class Oracle:
         correct = 0
         for step in range(steps):
             batch = slice(step * size, (step + 1) * size)
-            loss, right = self._step(images[batch] / 256.0, labels[batch].astype(np.intp))
+            pixels = images[batch].astype(self._dtype)
+            pixels *= 1 / 256
+            loss, right = self._step(pixels, labels[batch].astype(np.intp))
             loss_sum += loss
             correct += right
         return OracleEpoch(loss_sum / (steps * size), correct / (steps * size))
 
-    def _step(self, images: Float64Array, labels: NDArray[np.intp]) -> tuple[float, int]:
+    def _step(self, images: FloatArray, labels: NDArray[np.intp]) -> tuple[float, int]:
         """Update from one batch; returns the batch's summed loss and correct answers before the update."""
+        weights = [self._factor(weight) for weight in self.weights]
         inputs = [images]
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            sums = inputs[-1] @ weight + bias
-            sizes = np.abs(sums)
-            for corner in self.near:
-                self.near[corner] += int((sizes < corner * sizes.max()).sum())
-            inputs.append(np.maximum(sums, 0.0))
-        logits = inputs[-1] @ self.weights[-1] + self.biases[-1]
+        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
+            inputs.append(self._factor(np.maximum(self._product(inputs[-1], weight) + bias, 0.0)))
+        logits = self._product(inputs[-1], weights[-1]) + self.biases[-1]
 
         rows = np.arange(len(labels))
-        if logits.shape[1] > 1:
-            second, first = np.sort(logits, axis=1)[:, -2:].T
-            self.undecided += int((first - second < TIE_MARGIN * np.abs(logits).max()).sum())
         shifted = logits - logits.max(axis=1, keepdims=True)
-        log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        doutput = np.exp(log_probs)
+        powers = np.exp(shifted)
+        sums = powers.sum(axis=1, keepdims=True)
+        doutput = self._probabilities(powers / sums)
         doutput[rows, labels] -= 1.0
-        doutput /= len(labels)
+        doutput = self._factor(doutput / len(labels))
 
-        for layer in reversed(range(len(self.weights))):
-            dweight = inputs[layer].T @ doutput
-            dbias = doutput.sum(axis=0)
+        for layer in reversed(range(len(weights))):
+            dweight = self._product(inputs[layer].T, doutput)
+            dbias = self._column_sums(doutput)
             if layer > 0:
-                doutput = (doutput @ self.weights[layer].T) * (inputs[layer] > 0.0)
+                doutput = self._factor(self._product(doutput, weights[layer].T) * (inputs[layer] > 0.0))
             dweight *= self.problem.learning_rate
-            self.weights[layer] -= dweight
-            self.biases[layer] -= self.problem.learning_rate * dbias
-        return -float(log_probs[rows, labels].sum()), int((logits.argmax(axis=1) == labels).sum())
+            self._subtract(self.weights[layer], dweight)
+            self._subtract(self.biases[layer], self.problem.learning_rate * dbias)
+        return float(np.log(sums).sum() - shifted[rows, labels].sum()), int((logits.argmax(axis=1) == labels).sum())
+
+    # What rounds in lower precision, for a subclass to replace.
+
+    def _probabilities(self, exact: FloatArray) -> FloatArray:
+        """Exponentials divided by their sums."""
+        return exact
+
+    def _factor(self, exact: FloatArray) -> FloatArray:
+        """A tensor that the step multiplies."""
+        return exact
+
+    def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """The product of (M, K) and (K, N)."""
+        product: FloatArray = left @ right
+        return product
+
+    def _column_sums(self, terms: FloatArray) -> FloatArray:
+        """The sums (N,) of (M, N)."""
+        sums: FloatArray = terms.sum(axis=0)
+        return sums
+
+    def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
+        """Update a tensor in place."""
+        parameters -= update
 
 
-Weights = tuple[NDArray[np.floating], ...] | list[Float64Array]
+Weights = Sequence[FloatArray]
 
 
 def test_accuracy(weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> float:

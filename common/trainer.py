@@ -54,10 +54,16 @@ class Trainer(Protocol):
         """
 
     def last_metrics(self) -> EpochMetrics | None:
-        """Metrics of the last epoch, or None if it computed none. Reads host memory only."""
+        """Metrics of the last epoch, or None if it computed none. Reads host memory only.
+
+        The run takes `float()` of both before its last fence, inside the time.
+        """
 
     def read_params(self) -> Params:
-        """The current parameters, float32, on the host."""
+        """The current parameters as float32 NumPy arrays on the host, with no work left to do.
+
+        Not timed as part of the run, but bounded: the harness copies them at the run's end while a clock runs.
+        """
 
     def close(self) -> None:
         """Release all resources; the trainer is not used again."""

@@ -26,8 +26,10 @@ WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; older chips ne
 CANDIDATES = 24
 ALIGNMENT = 256  # bytes, of CUDA's allocations
 
-Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float, Fusion | None]
-"""Shapes of a and b, trans_a, trans_b, alpha, beta, fusion."""
+Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float, Fusion | None, str]
+"""Shapes of a and b, trans_a, trans_b, alpha, beta, fusion, formats of b, a and out."""
+
+FORMATS = {"f": CudaDataType.CUDA_R_32F, "e": CudaDataType.CUDA_R_16F}  # by NumPy's character
 
 COMPUTE = {
     "float32": cublas.ComputeType.COMPUTE_32F,
@@ -62,8 +64,9 @@ class Plan:
 class Matmul:
     """out (m, n) = alpha * op(a) @ op(b) + beta * out, then the fusion, if any.
 
-    All matrices are float32. cuBLASLt may round factors to the precision `factors`; sums are float32. All algorithms
-    are deterministic: none adds in the order of arrival.
+    Matrices are float32, or factors float16; three-dimensional arrays are as many products as their first dimension.
+    cuBLASLt may round float32 factors to the precision `factors`; sums are float32. All algorithms are deterministic:
+    none adds in the order of arrival.
     """
 
     def __init__(self, gpu: Gpu, factors: str = "float32") -> None:
@@ -88,7 +91,7 @@ class Matmul:
         fusion: Fusion | None = None,
     ) -> None:
         """Enqueue the product; the first call with a shape times the algorithms."""
-        key = (a.shape, b.shape, trans_a, trans_b, alpha, beta, fusion)
+        key = (a.shape, b.shape, trans_a, trans_b, alpha, beta, fusion, b.dtype.char + a.dtype.char + out.dtype.char)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._choose(a, b, out, key)
@@ -126,7 +129,7 @@ class Matmul:
         To column-major cuBLASLt a row-major matrix is its transpose: it computes out.T = op(b).T @ op(a).T. Its bias
         runs along a column, which is our row.
         """
-        _, _, trans_a, trans_b, alpha, beta, fusion = key
+        _, _, trans_a, trans_b, alpha, beta, fusion, formats = key
         operation = cublasLt.matmul_desc_create(self._compute, CudaDataType.CUDA_R_32F)
         attributes = cublasLt.MatmulDescAttribute
         settings = [
@@ -141,8 +144,8 @@ class Matmul:
             kept = (np.array(alpha, np.float32), np.array(beta, np.float32), algorithm)
             alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
-        purpose = repr(key[:-1]) + (f" {fusion.kind}" if fusion else "")
-        scratch = cupy.zeros(out.shape, np.float32)  # with beta, a trial would change out
+        purpose = repr(key[:-2]) + (f" {fusion.kind}" if fusion else "") + (f" {formats}" if formats != "fff" else "")
+        scratch = cupy.zeros(out.shape, out.dtype)  # with beta, a trial would change out
         return plans[self._trials.fastest(purpose, [partial(self._launch, plan, a, b, scratch) for plan in plans])]
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:
@@ -188,15 +191,23 @@ def _epilogue(fusion: Fusion | None) -> list[tuple[Any, Any]]:
 
 
 def _layout(matrix: Any) -> int:
-    """Layout of a row-major (rows, cols) matrix: cols by rows in cuBLASLt, columns dense."""
-    rows, cols = matrix.shape
-    layout: int = cublasLt.matrix_layout_create(CudaDataType.CUDA_R_32F, cols, rows, cols)
+    """Layout of a row-major (rows, cols) matrix, or of several: cols by rows in cuBLASLt, columns dense."""
+    *several, rows, cols = matrix.shape
+    layout: int = cublasLt.matrix_layout_create(FORMATS[matrix.dtype.char], cols, rows, cols)
+    names = cublasLt.MatrixLayoutAttribute
+    for count in several:
+        for name, value in (
+            (names.BATCH_COUNT, np.array(count, np.int32)),
+            (names.STRIDED_BATCH_OFFSET, np.array(rows * cols, np.int64)),
+        ):
+            cublasLt.matrix_layout_set_attribute(layout, name, value.ctypes.data, value.nbytes)
     return layout
 
 
 def _alignment(matrix: Any) -> Any:
     """The largest power of two in bytes that divides the address of every batch of an epoch.
 
-    Batches are contiguous, so their size decides.
+    Batches are contiguous, and so are the matrices of several products, so their size decides.
     """
-    return np.array(min(ALIGNMENT, matrix.nbytes & -matrix.nbytes), np.uint32)
+    size = matrix.nbytes // (len(matrix) if matrix.ndim == 3 else 1)
+    return np.array(min(ALIGNMENT, size & -size), np.uint32)

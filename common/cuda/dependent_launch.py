@@ -7,9 +7,12 @@ then seen its predecessor complete, and so on back to the first. If one kernel d
 predecessor still ran; the next kernel would read or overwrite memory too early. A kernel may let the next one start
 at any time, best at once: the next one only takes its place and waits.
 
-An edge is programmatic only between two such kernels on one stream, where the second depends on the first alone.
-Edges from or to library kernels, memsets, copies and joins of branches are ordinary: they wait for the whole kernel,
-and a wait behind them returns at once.
+In a `Chain` an edge is programmatic only between two such kernels on one stream, where the second depends on the first
+alone. Edges from or to library kernels, memsets, copies and joins of branches are ordinary: they wait for the whole
+kernel, and a wait behind them returns at once.
+
+`Kernel.dependent` makes the edge from a library kernel programmatic too. Our kernel waits until that one is complete.
+The library's kernel began behind an ordinary edge, or waited by itself, so all before it is complete as well.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cupy
 import numpy as np
@@ -62,6 +62,12 @@ class Kernel:
         """The same kernel, launched before its predecessor ends; the kernel itself must wait."""
         return Kernel(self._code, self._gpu, **self._shape, programmatic_stream_serialization=True)
 
+    def dependent(self) -> Kernel:
+        """The same kernel launched early behind any kernel, the library's too; ValueError if it does not wait."""
+        if self._dependent is None:
+            raise ValueError("the kernel's file does not include dependent.cuh")
+        return self._dependent(True)
+
     def clusters_at_once(self, block: Grid) -> int:
         """Number of its clusters, with `block` threads a block, that fit on the GPU at once; 0 if none does."""
         config = LaunchConfig(grid=1, block=block, **self._shape)
@@ -75,6 +81,10 @@ class Kernel:
 
 class Gpu:
     """The first visible GPU, with one stream for all work; `beside` opens parallel streams."""
+
+    kind: Literal["cpu", "gpu"] = "gpu"
+    detail = ""
+    keeps_columns = False
 
     def __init__(self) -> None:
         self._device = Device(0)

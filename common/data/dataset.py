@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import write_arrays
 from common.cache import at_home, cache_folder
 from common.data.idx_folder import (
     RANKS,
@@ -29,6 +30,7 @@ from common.data.idx_folder import (
 )
 from common.data.synthetic import synthetic_digits
 from common.errors import UsageError
+from common.files import atomic_write
 
 if TYPE_CHECKING:
     from common.data.download import Progress
@@ -74,13 +76,44 @@ class Dataset:
         return replace(self, train=self.train.first(train), test=self.test.first(test))
 
     def save(self, folder: Path) -> None:
-        """Write the data set to a folder, from which other processes map it with `load_saved`."""
+        """Write the data set to a folder, read-only, from which other processes map it with `load_saved`.
+
+        Raises OSError, which names the file.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        for name, split in (("train", self.train), ("test", self.test)):
-            np.save(folder / f"{name}_images.npy", split.images)
-            np.save(folder / f"{name}_labels.npy", split.labels)
-        about = {key: getattr(self, key) for key in ("name", "is_mnist", "source", "sha256", "image_shape", "classes")}
-        (folder / "dataset.json").write_text(json.dumps(about), encoding="utf-8")
+        for name, array in self._arrays().items():
+            file = folder / f"{name}.npy"
+            file.unlink(missing_ok=True)
+            write_arrays(file, array)
+            file.chmod(0o444)  # it is shared: a process that writes to it would change the data of all
+        atomic_write(folder / "dataset.json", self._about())
+
+    def is_saved(self, folder: Path) -> bool:
+        """Whether the folder holds exactly these data."""
+        try:
+            same = (np.array_equal(np.load(folder / f"{name}.npy", "r"), held) for name, held in self._arrays().items())
+            return all(same) and (folder / "dataset.json").read_text(encoding="utf-8") == self._about()
+        except (OSError, ValueError):
+            return False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all images and labels."""
+        return sum(array.nbytes for array in self._arrays().values())
+
+    def _arrays(self) -> dict[str, NDArray[np.uint8]]:
+        train, test = self.train, self.test
+        return {
+            "train_images": train.images,
+            "train_labels": train.labels,
+            "test_images": test.images,
+            "test_labels": test.labels,
+        }
+
+    def _about(self) -> str:
+        return json.dumps(
+            {key: getattr(self, key) for key in ("name", "is_mnist", "source", "sha256", "image_shape", "classes")}
+        )
 
     @classmethod
     def load_saved(cls, folder: Path) -> Dataset:

@@ -38,6 +38,10 @@ class Idx:
 def read_idx(path: Path, rank: int) -> Idx:
     """Read an IDX file, gzipped or plain; UsageError with the reason if it is invalid."""
     try:
+        if path.exists() and not (
+            path.is_file() or path.is_dir()
+        ):  # reading a pipe would wait for ever, a device may have no end
+            raise UsageError(f"{path}: not a regular file; put the IDX file itself there, plain or .gz")
         raw = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error

@@ -92,6 +92,14 @@ def _check_labels(train: Idx, test: Idx) -> None:
     taught = np.unique(train.array)
     if len(taught) < 2:
         raise UsageError(f"{train.name}: every label is {taught[0]}; there must be 2 classes or more")
+    gap = int(np.argmax(np.diff(taught.astype(int)) > 1))
+    before, after = int(taught[gap]), int(taught[gap + 1])
+    if after > before + 1:  # each label below the highest is a class: one damaged byte would make 256 of them
+        image = int(np.argmax(train.array == after))
+        raise UsageError(
+            f"{train.name}: label {after} (first at image {image}), but none from {before + 1} to {after - 1}; "
+            "number the classes without gaps"
+        )
     unseen = np.setdiff1d(test.array, taught)
     if len(unseen):
         raise UsageError(f"{test.name}: label {unseen[0]} out of range: absent from {train.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +113,26 @@ def test_a_single_class(tmp_path: Path) -> None:
     assert reason(write_files(tmp_path, arrays)) == (
         "train-labels-idx1-ubyte.gz: every label is 3; there must be 2 classes or more"
     )
+
+
+def test_a_damaged_label_makes_no_classes(tmp_path: Path) -> None:
+    arrays = quartet_arrays(classes=5)
+    arrays[TRAIN_LABELS][12] = 255
+    assert reason(write_files(tmp_path, arrays)) == (
+        "train-labels-idx1-ubyte.gz: label 255 (first at image 12), but none from 5 to 254; "
+        "number the classes without gaps"
+    )
+
+
+def test_labels_may_begin_at_1(tmp_path: Path) -> None:  # as EMNIST's letters do
+    arrays = quartet_arrays(classes=5)
+    for labels in (TRAIN_LABELS, TEST_LABELS):
+        arrays[labels] += 1
+    assert read_idx_folder(write_files(tmp_path, arrays)).train_labels.max() == 5
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    write_files(tmp_path, quartet_arrays(), gz=False)
+    (tmp_path / TEST_LABELS).unlink()
+    os.mkfifo(tmp_path / TEST_LABELS)
+    assert reason(tmp_path) == (f"{TEST_LABELS}: not a regular file; put the IDX file itself there, plain or .gz")

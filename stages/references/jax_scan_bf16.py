@@ -9,6 +9,8 @@ bfloat16, where they are exact.
 
 Expect: as long as `jax-scan` in small networks, where launches take the time, and less in wide ones, where tensor
 cores and half the bytes of factors count. How much less is not estimated: every step reads all weights as float32.
+
+Predict: on H200: 784-10, batch 128: 1 x of jax-scan.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ Preparation tries several numbers of threads and keeps the fastest.
 Expect: 100 us a step for softmax regression, where BLAS multiplies 10 columns and threads do not help. In wide hidden
 layers the products dominate, and cores begin to count.
 
+Predict: on H200: 784-10, batch 128: 100 us.
+
 Found: recorded on the host of an H200: 135 us for 784-10, 837 for 784-256-10, 481 for 784-128x3-10 in batches of 32.
 The best number of threads depends on the network. On two cores a trial took 58 us for softmax regression with both
 threads and 81 with one, but 365 with both and 245 with one for 784-128x3-10.
@@ -15,8 +17,6 @@ threads and 81 with one, but 365 with both and 245 with one for 784-128x3-10.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 from functools import cache
 from typing import Literal
@@ -24,14 +24,14 @@ from typing import Literal
 import numpy as np
 
 from common.blas import blas_description, blas_threads, limit_blas_threads
+from common.cpu.cores import usable_cores
 from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem, initial_params
 from common.trainer import EpochMetrics
 from stages.engine.stage import Stage
+from stages.references.thread_trials import epoch_steps_s, fastest_count, random_split, thread_counts
 
 Labels = np.ndarray[tuple[int], np.dtype[np.intp]]
-TRIAL_S, TRIAL_TURNS = 0.05, 4  # for each number of threads; turns spread a disturbance over all of them
-TIE_TOLERANCE = 0.05  # relative to the fastest step; a tie takes more threads, so that all processes agree
 
 
 class NumpyTrainer:
@@ -157,33 +157,17 @@ def build(problem: Problem, train: Split) -> NumpyTrainer:
 
 @cache
 def _quickest(problem: Problem) -> int | None:
-    """The number of threads, of 1, 2, 4, ... and all, with the fastest median step; None without threadpoolctl."""
-    if (most := blas_threads()) is None:
+    """The number of threads, of 1, 2, 4, ... and all usable, with the fastest step; None without threadpoolctl."""
+    if (loaded := blas_threads()) is None:
         return None
-    random, size = np.random.default_rng(0), problem.batch_size
-    images = random.integers(0, 256, (size, problem.inputs), np.uint8)
-    trainer = NumpyTrainer(problem, Split(images, random.integers(0, problem.classes, size, np.uint8)))
+    trainer = NumpyTrainer(problem, random_split(problem, 1))
     trainer.load_params(initial_params(problem, 0))
-    counts = [*(1 << power for power in range(most.bit_length()) if 1 << power < most), most]
-    steps_s: dict[int, list[float]] = {count: [] for count in counts}
-    for _ in range(TRIAL_TURNS):
-        for count in counts:
-            if sum(steps_s[count]) < TRIAL_S:  # one step of a wide network exceeds it
-                limit_blas_threads(count)
-                steps_s[count] += _steps_s(trainer)
-    medians_s = {count: statistics.median(steps_s[count]) for count in counts}
-    return max(count for count in counts if medians_s[count] <= min(medians_s.values()) * (1 + TIE_TOLERANCE))
 
+    def steps_s(count: int) -> list[float]:
+        limit_blas_threads(count)
+        return epoch_steps_s(trainer, 1)
 
-def _steps_s(trainer: NumpyTrainer) -> list[float]:
-    """Seconds of single steps, after one that wakes the threads."""
-    trainer.run_epoch(0)
-    took, begin = list[float](), time.perf_counter()
-    while not took or time.perf_counter() - begin < TRIAL_S / TRIAL_TURNS:
-        before = time.perf_counter()
-        trainer.run_epoch(0)
-        took.append(time.perf_counter() - before)
-    return took
+    return fastest_count(thread_counts(min(loaded, usable_cores())), steps_s)
 
 
 STAGE = Stage("numpy", "NumPy", "reference", "float32", (), build)

@@ -108,6 +108,10 @@ def _row_slices(weight: NDArray[np.float32]) -> Iterator[slice]:
         yield slice(begin, begin + TRANSPOSED_ROWS)
 
 
+def _threads(count: int) -> str:
+    return f"{count} thread{'' if count == 1 else 's'}"
+
+
 class TorchTrainer:
     """Trains and validates by the functions from `prepare` and `prepare_evaluation`; on the CPU without a GPU."""
 
@@ -123,7 +127,7 @@ class TorchTrainer:
         self._setup = TorchSetup(problem, train)
         on_gpu = self._setup.on_gpu
         self.device: Literal["cpu", "gpu"] = "gpu" if on_gpu else "cpu"
-        self.detail = "" if on_gpu else f"CPU, {torch.get_num_threads()} threads"
+        self.detail = "" if on_gpu else f"CPU, {_threads(torch.get_num_threads())}"
         self.cuda_stream: int | None = torch.cuda.current_stream().cuda_stream if on_gpu else None
         self._run_epoch = prepare(self._setup)
         self._prepare_evaluation = prepare_evaluation

@@ -8,6 +8,8 @@ on a GPU), TF32 is off. Loss and accuracy are added up on the device, in every t
 Expect: 230 us a step for softmax regression on an H200 and twice that with a hidden layer: the host dispatches some
 thirty operators a step while the GPU waits.
 
+Predict: on H200: 784-10, batch 128: 230 us; 784-256-10, batch 128: 460 us.
+
 Found: recorded on an H200: 397 us for 784-10 and 703 for 784-256-10. In 784-10 the GPU runs kernels for 46 us; the
 rest is the host. Why the host took longer than expected is not explained.
 """
@@ -19,6 +21,7 @@ from common.problem import Problem
 from common.trainer import Trainer
 from stages.engine.stage import Stage
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
+from stages.references.torch_threads import use_fastest_threads
 
 
 def prepare(setup: TorchSetup) -> RunEpoch:
@@ -43,6 +46,7 @@ def prepare(setup: TorchSetup) -> RunEpoch:
 
 def build(problem: Problem, train: Split) -> Trainer:
     """A trainer with the data on the device."""
+    use_fastest_threads(problem, prepare)
     return TorchTrainer(problem, train, prepare)
 
 

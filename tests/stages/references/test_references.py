@@ -18,7 +18,8 @@ from common.errors import UsageError
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.records.run import Precision
-from ladder.verify.gates import FirstBatches, verify_first_update
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from stages.engine.stage import Stage
 from stages.references import choices, jax_scan, jax_scan_bf16, torch_dataloader, torch_eager, torch_graph
 from stages.references.choices import Choice
@@ -49,7 +50,7 @@ def assert_trains(build: Callable[..., Trainer], problem: Problem, precision: Pr
         trainer.run_epoch(problem.metrics_every - 1)
         checks = verify_first_update(
             precision,
-            FirstBatches.of(problem, STEPS, initial, seen.images, seen.labels),
+            ShortRun(problem, STEPS, initial, seen.images, seen.labels),
             trainer.read_params(),
             trainer.last_metrics(),
         )
@@ -161,7 +162,8 @@ def test_jax_on_a_cpu_says_so() -> None:
 
     trainer = jax_scan.STAGE.build(problem_of((), 4), random_split(8, 49, 10))
     on_cpu = jax.default_backend() == "cpu"
-    assert (trainer.device, trainer.detail) == (("cpu", "CPU") if on_cpu else ("gpu", ""))
+    assert trainer.device == ("cpu" if on_cpu else "gpu")
+    assert trainer.detail.startswith("CPU") == on_cpu
 
 
 def in_groups(setup: TorchSetup, *, amp: bool, compiled: bool) -> RunEpoch:
@@ -247,7 +249,7 @@ def test_the_compiler_knows_the_options_of_every_variant(name: str) -> None:
 
     compiler = (torch_graph.BOTH | torch_graph.FUSED)[name].compiler
     torch.compile(lambda: None, **compiler)
-    with pytest.raises(RuntimeError, match="Unexpected optimization option"):
+    with pytest.raises(RuntimeError, match=r"Unexpected optimi.ation option"):
         torch.compile(lambda: None, options={"pointwise_max_autotune": True})
 
 

@@ -1,0 +1,22 @@
+"""CPU fused update: the product of the weight gradient subtracts it from the weights at once.
+
+Why: the gradient goes to memory and comes back to be subtracted; nothing else needs it.
+
+Change: update, by the same part as `fused-update`: BLAS's alpha and beta.
+
+Expect: 31 KB less to write and to read, all in L1 or L2: 3 us of 784-10. With a hidden layer of 256, 0.8 MB pass
+through L2 twice: 40 us.
+
+Predict: on CPU: 784-10, batch 128: 3 us less than cpu-fused-head; 784-256-10, batch 128: 40 us less than
+cpu-fused-head.
+
+Found: on two cores of an AMD EPYC, 784-10 on MNIST in two processes: 119 us with and without; 1.01 times as fast is
+within the noise.
+"""
+
+from __future__ import annotations
+
+from stages.cpu import r4_fused_head
+from stages.fusion.r2_fused_update import FusedUpdate
+
+STAGE = r4_fused_head.STAGE.climb("cpu-fused-update", "Fused update", update=FusedUpdate)

@@ -1,0 +1,22 @@
+"""CPU tiles: products with ten columns by kernels of our own.
+
+Why: BLAS packs both factors before it multiplies, and its tiles are 12 or more columns wide. With ten columns the
+packing costs as much as the product, and lanes stay empty.
+
+Change: gemm. Weights lie by class, so that vectors run over pixels and ten classes fill five registers twice: no lane
+is empty and nothing is packed. Wide layers still use BLAS. `skinny-gemm` is its cousin.
+
+Expect: the images are read from memory once forward and once for the update, 401 KB each: 60 us instead of 100 for
+784-10. Nothing for hidden layers but the last.
+
+Predict: on CPU: 784-10, batch 128: 1.7 x of cpu-one-call.
+
+Found: on two cores of an AMD EPYC, 784-10 on MNIST in two processes: 58.7 us instead of 108.
+"""
+
+from __future__ import annotations
+
+from stages.cpu import r6_one_call
+from stages.cpu.products import TileGemm
+
+STAGE = r6_one_call.STAGE.climb("cpu-tiles", "Tiles for ten columns", gemm=TileGemm)

@@ -1,0 +1,72 @@
+"""How many threads a reference on the CPU gets: the number with which a step is fastest, tried while it is prepared."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from common.cpu.cores import usable_cores
+from common.data.dataset import Split
+from common.problem import Problem
+from common.run_choices import shared_choice
+from common.trainer import Trainer, wait_of
+
+TRIAL_S, TRIAL_TURNS = 0.1, 8  # for each number of threads; turns spread a disturbance over all of them
+TIE_TOLERANCE = 0.03  # relative to the fastest step; a smaller gain is noise
+HOPELESS = 2.0  # times the fastest step: with so slow a number, still more threads would hinder one another more
+TRIAL_STEPS = 8  # an epoch of a trial
+
+
+def thread_counts(most: int | None = None) -> tuple[int, ...]:
+    """1, 2, 4, ... and as many as this process may use, or `most`."""
+    most = most or usable_cores()
+    return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
+
+
+def fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]]) -> int:
+    """The fewest threads with the fastest median step; `steps_s` takes a number and returns seconds of some steps.
+
+    Numbers come in rising order. Those above the first that is hopelessly slow are not tried. All processes of a stage
+    take what the first of the run chose.
+    """
+    if len(counts) == 1:
+        return counts[0]
+    return shared_choice("threads", lambda: _fastest_count(counts, steps_s))
+
+
+def _fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]]) -> int:
+    took_s: dict[int, list[float]] = {}
+    for count in counts:
+        took_s[count] = steps_s(count)
+        if min(took_s[count]) > HOPELESS * min(map(min, took_s.values())):
+            break
+    for _ in range(TRIAL_TURNS - 1):
+        for count, took in took_s.items():
+            if sum(took) < TRIAL_S:  # one step of a wide network exceeds it
+                took += steps_s(count)
+    medians_s = {count: statistics.median(took) for count, took in took_s.items()}
+    return min(count for count in took_s if medians_s[count] <= min(medians_s.values()) * (1 + TIE_TOLERANCE))
+
+
+def random_split(problem: Problem, steps: int = TRIAL_STEPS) -> Split:
+    """Images and labels for an epoch of some steps: the speed of a step does not depend on them."""
+    random, size = np.random.default_rng(0), steps * problem.batch_size
+    images = random.integers(0, 256, (size, problem.inputs), np.uint8)
+    return Split(images, random.integers(0, problem.classes, size, np.uint8))
+
+
+def epoch_steps_s(trainer: Trainer, steps: int = TRIAL_STEPS) -> list[float]:
+    """Seconds of a step by epochs of some steps, after one epoch that wakes the threads; sparse metrics are not due."""
+    wait = wait_of(trainer)
+    trainer.run_epoch(0)
+    wait()
+    took, begin = list[float](), time.perf_counter()
+    while not took or time.perf_counter() - begin < TRIAL_S / TRIAL_TURNS:
+        before = time.perf_counter()
+        trainer.run_epoch(0)
+        wait()
+        took.append((time.perf_counter() - before) / steps)
+    return took

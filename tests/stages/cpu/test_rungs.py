@@ -1,0 +1,130 @@
+"""The CPU rungs against the float64 oracle, and their threads at work."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="Numba is not installed")
+pytest.importorskip("scipy", reason="SciPy is not installed")
+
+from common.cpu import host
+from common.data.dataset import Split
+from common.oracle import Oracle
+from common.problem import Params, Problem, initial_params
+from stages.cpu import r9_cores, r10_resident
+from stages.registry import load_all
+
+RUNGS = {name: entry.stage for name, entry in load_all().items() if entry.stage.group == "cpu"}
+NETWORKS = [
+    Problem(784, 10, metrics_every=1),
+    Problem(784, 10, (20,), batch_size=31, metrics_every=1),
+    Problem(30, 3, (40, 7), batch_size=1, metrics_every=1),
+    Problem(49, 16, batch_size=9, metrics_every=1),
+    Problem(50, 17, (5,), batch_size=12, metrics_every=1),
+]
+THREADED = ["cpu-cores", "cpu-resident", "cpu-wide-tiles"]
+NUMBERS_OF_THREADS = [1, 2, 5]  # five share 31 images, nine, and one unevenly
+LATE_EPOCHS = 10_000  # some 7 s for a rung on two busy cores, most of it waiting
+
+
+def split(problem: Problem, steps: int = 5) -> Split:
+    rng = np.random.default_rng(1)
+    count = (steps + 1) * problem.batch_size - 1  # some are left over
+    pixels = rng.integers(0, 256, (count, problem.inputs)) * (rng.random((count, problem.inputs)) < 0.3)
+    return Split(pixels.astype(np.uint8), rng.integers(0, problem.classes, count, dtype=np.uint8))
+
+
+def start_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rungs start this many, whatever the cores here."""
+    for module in (r9_cores, r10_resident):
+        monkeypatch.setattr(module, "usable_cores", lambda: threads)
+
+
+def trained(name: str, problem: Problem, epochs: int = 2) -> tuple[Params, list[tuple[float, float]]]:
+    trainer = RUNGS[name].build(problem, split(problem))
+    trainer.load_params(initial_params(problem, 0))
+    metrics = []
+    for epoch in range(epochs):
+        trainer.run_epoch(epoch)
+        seen = trainer.last_metrics()
+        assert seen is not None
+        metrics.append((seen.mean_loss, seen.accuracy))
+    params = trainer.read_params()
+    trainer.close()
+    return params, metrics
+
+
+@pytest.mark.parametrize("problem", NETWORKS, ids=lambda p: f"{p.inputs}-{p.hidden}-{p.classes}x{p.batch_size}")
+@pytest.mark.parametrize(
+    ("name", "threads"),
+    [(name, threads) for name in RUNGS for threads in (NUMBERS_OF_THREADS if name in THREADED else [1])],
+)
+def test_two_epochs_agree_with_float64(
+    name: str, threads: int, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_threads(threads, monkeypatch)
+    if RUNGS[name].misfit(problem, 5):
+        pytest.skip(RUNGS[name].misfit(problem, 5) or "")
+    images = split(problem).first(5 * problem.batch_size)
+    oracle = Oracle(problem, initial_params(problem, 0))
+    epochs = [oracle.run_epoch(images.images, images.labels) for _ in range(2)]
+    params, metrics = trained(name, problem)
+    for own, true in zip((*params.weights, *params.biases), (*oracle.weights, *oracle.biases), strict=True):
+        np.testing.assert_allclose(own, true, rtol=0, atol=3e-6 * max(1.0, float(np.abs(true).max())))
+    for (loss, accuracy), epoch in zip(metrics, epochs, strict=True):
+        assert loss == pytest.approx(epoch.mean_loss, rel=3e-6)
+        assert accuracy == pytest.approx(epoch.accuracy, abs=1e-9)
+
+
+@pytest.mark.parametrize("threads", NUMBERS_OF_THREADS)
+@pytest.mark.parametrize("name", THREADED)
+def test_any_number_of_threads_repeats_bit_for_bit(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_threads(threads, monkeypatch)
+    problem = next(network for network in NETWORKS if not RUNGS[name].misfit(network, 5))
+    first, second = (trained(name, problem)[0] for _ in range(2))
+    for one, other in zip((*first.weights, *first.biases), (*second.weights, *second.biases), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("name", "hidden"), [("cpu-resident", ()), ("cpu-wide-tiles", (17,))])
+def test_a_step_needs_no_thread_to_be_on_time(
+    name: str, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that begin late, more of them than two cores: no epoch of many short ones waits for ever."""
+    late = random.Random(3)
+    begin: Callable[[host.Replay], None] = host.Replay.__call__
+
+    def delayed(self: host.Replay) -> None:
+        if late.random() < 0.02:
+            time.sleep(late.random() / 1000)
+        begin(self)
+
+    monkeypatch.setattr(host.Replay, "__call__", delayed)
+    start_threads(3, monkeypatch)
+    problem = Problem(49, 10, hidden, batch_size=4, metrics_every=1000)
+    trainer = RUNGS[name].build(problem, split(problem, 3))
+    trainer.load_params(initial_params(problem, 0))
+    for epoch in range(LATE_EPOCHS):
+        trainer.run_epoch(epoch)
+    assert np.isfinite(trainer.read_params().weights[0]).all()
+    trainer.close()
+
+
+def test_no_kernel_leaves_its_arrays() -> None:
+    """Numba checks every index when it is asked to; a kernel's error shows on stderr."""
+    code = (
+        "from tests.stages.cpu.test_rungs import NETWORKS, RUNGS, trained\n"
+        "for name in RUNGS:\n"
+        "    for problem in NETWORKS:\n"
+        "        if not RUNGS[name].misfit(problem, 5): trained(name, problem)\n"
+    )
+    environment = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_DISABLE_JIT": "0", "PATH": "", "NUMBA_CACHE_DIR": "/dev/null"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert (run.returncode, run.stderr) == (0, "")

@@ -1,0 +1,117 @@
+"""The number of threads of PyTorch and JAX where there is no GPU: the faster of one and all usable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from common.problem import Problem
+from stages.references import jax_threads, thread_trials, torch_compile_cpu, torch_eager, torch_threads
+from tests.stages.engine.test_step import random_split
+
+PROBLEM = Problem(inputs=49, classes=10, batch_size=4)
+
+
+@pytest.fixture
+def torch_as_before() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch_threads._fastest.cache_clear()
+    yield
+    torch_threads._fastest.cache_clear()
+    torch.set_num_threads(before)
+
+
+def test_the_number_with_the_fastest_median_wins_and_a_tie_takes_more() -> None:
+    def chosen(seconds: dict[int, float]) -> int:
+        return thread_trials.fastest_count([*seconds], lambda count: [9.0, seconds[count], seconds[count]])
+
+    assert chosen({1: 1.0, 2: 1.2}) == 1
+    assert chosen({1: 1.0, 2: 0.8}) == 2
+    assert chosen({1: 1.0, 2: 1.04}) == 2
+    assert chosen({1: 1.0, 2: 0.5, 4: 0.6}) == 2
+
+
+def test_one_thread_needs_no_trial() -> None:
+    assert thread_trials.fastest_count([1], lambda count: pytest.fail("tried")) == 1
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("fastest", [1, 2])
+def test_pytorch_trains_with_the_faster_number(
+    fastest: int, torch_as_before: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("on a GPU the number of threads stays as it is")
+    tried: list[int] = []
+
+    def steps_s(trainer: object) -> list[float]:
+        tried.append(torch.get_num_threads())
+        return [1.0 if tried[-1] == fastest else 2.0]
+
+    monkeypatch.setattr(torch_threads, "one_or_all", lambda: (1, 2))
+    monkeypatch.setattr(torch_threads, "epoch_steps_s", steps_s)
+    for _ in range(2):
+        trainer = torch_eager.STAGE.build(PROBLEM, random_split(8, 49, 10))
+        assert torch.get_num_threads() == fastest
+        assert trainer.detail == f"CPU, {fastest} thread{'s' if fastest > 1 else ''}"
+    assert tried == [1, 2]  # once a process, and a step as slow as this once for each number
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_the_step_compiled_for_the_cpu_trains(torch_as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from ladder.machine.environment import missing
+    from tests.stages.references.test_references import assert_trains, problem_of
+
+    if reason := missing(torch_compile_cpu.STAGE.needs):
+        pytest.skip(reason)
+    torch.compiler.reset()
+    monkeypatch.setattr(torch_threads, "one_or_all", lambda: (1,))
+    assert_trains(torch_compile_cpu.STAGE.build, problem_of((17,), 16))
+    torch.compiler.reset()
+
+
+def test_without_a_compiler_the_compiled_step_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ladder.machine import environment
+
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert environment.missing(["c++"]) == "needs a C++ compiler: no-such-compiler is not on the PATH"
+
+
+JAX = """
+import pathlib
+from common.problem import Problem
+from stages.references import jax_scan, jax_threads
+from tests.stages.engine.test_step import random_split
+jax_threads.one_or_all = lambda: (1, 2)
+jax_threads.fastest_count = lambda counts, steps_s: [steps_s(count) for count in counts] and FASTEST
+for _ in range(2):
+    print(jax_scan.STAGE.build(Problem(49, 10, batch_size=4), random_split(8, 49, 10)).detail)
+names = [(task / "comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
+print(sum("XLAEigen" in name for name in names))
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("fastest", [1, 2])
+def test_jax_gets_the_faster_number_before_its_threads_exist(fastest: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != jax_threads.VARIABLE}
+    environment["JAX_PLATFORMS"] = "cpu"
+    code = JAX.replace("FASTEST", str(fastest))
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=300
+    )
+    said = f"CPU, {fastest} thread{'s' if fastest > 1 else ''}"
+    first, second, threads = run.stdout.splitlines()
+    assert (first, second) == (said, said)
+    assert int(threads) == fastest

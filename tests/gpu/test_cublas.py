@@ -52,6 +52,29 @@ def test_a_product_is_right_though_algorithms_were_tried_for_it(
 
 
 @pytest.mark.usefixtures("tuning")
+@pytest.mark.parametrize("out", [np.float32, np.float16])
+@pytest.mark.parametrize(("count", "m", "n", "k"), [(None, 64, 32, 48), (1, 784, 256, 64), (4, 48, 64, 16)])
+def test_factors_and_results_may_be_float16_and_products_several(
+    count: int | None, m: int, n: int, k: int, out: type[np.floating[Any]]
+) -> None:
+    from common.cuda.cublas import Matmul
+    from common.cuda.gpu import Gpu
+
+    gpu = Gpu()
+    random = np.random.default_rng()
+    several = () if count is None else (count,)
+    a, b = (random.standard_normal((*several, k, width)).astype(np.float16) for width in (m, n))
+    on_device = gpu.upload(np.full((*several, m, n), np.nan, out))
+    multiply = Matmul(gpu)
+    left, right = np.swapaxes(a, -1, -2).astype(np.float64), b.astype(np.float64)
+    rounding = UNIT if out == np.float32 else 2.0**-11
+    bound = 0.5 * ((k + 4) * UNIT * np.abs(left) @ np.abs(right) + 2 * rounding * np.abs(left @ right)) + 2.0**-25
+    for _ in range(2):  # the second without trying
+        multiply(gpu.upload(a), gpu.upload(b), on_device, True, False, 0.5, 0.0)
+        assert (np.abs(gpu.download(on_device) - 0.5 * left @ right) <= bound).all()
+
+
+@pytest.mark.usefixtures("tuning")
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 256, 784), (128, 10, 784), (7, 33, 49), (1, 64, 49), (32, 129, 2)])
 def test_bias_and_relu_are_fused_and_the_mask_of_the_relu_serves_the_way_back(m: int, n: int, k: int) -> None:
     from common.cuda.cublas import Matmul

@@ -15,7 +15,8 @@ from common.problem import Params, Problem, initial_params
 from common.trainer import Trainer
 from ladder.machine.environment import missing
 from ladder.measure.timing import timed_run
-from ladder.verify.gates import FirstBatches, verify_first_update
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from stages.registry import Entry, load_all
 from tests.stages.engine.test_step import random_split
 
@@ -59,7 +60,7 @@ def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], b
         seen = split.first(3 * batch)
         checks = verify_first_update(
             stage.precision,
-            FirstBatches.of(problem, 3, params, seen.images, seen.labels),
+            ShortRun(problem, 3, params, seen.images, seen.labels),
             trainer.read_params(),
             trainer.last_metrics(),
         )
@@ -86,7 +87,7 @@ def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry, hidden: tuple
     trainer.run_epoch(0)
     checks = verify_first_update(
         stage.precision,
-        FirstBatches.of(problem, 3, params, split.images, split.labels),
+        ShortRun(problem, 3, params, split.images, split.labels),
         trainer.read_params(),
         trainer.last_metrics(),
     )

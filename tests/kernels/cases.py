@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
 from stages.engine.workspace import ParameterMemory
+from stages.large_batch.layout import CLASSES, EDGE, HEAD_THREADS, UPDATE_THREADS, WEIGHT_SCALE, Layout
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.grid_plan import ALL_PARTS, make_plan
@@ -36,6 +37,7 @@ from stages.streamed.last_layer_head import shared_bytes
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
+from tests.kernels.halves import halves_of, scaled_down, sum_of_halves
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent import cluster_model
 
@@ -68,6 +70,7 @@ class Case:
     cooperative: bool = False
     macros: tuple[tuple[str, str], ...] = ()  # for the compiler
     besides: dict[str, Any] = field(default_factory=dict)  # the double's; the kernel is compiled for them
+    readings: dict[str, Callable[[Array], Array]] = field(default_factory=dict)  # of outputs that are bits
 
     @property
     def how(self) -> dict[str, Any]:
@@ -90,7 +93,8 @@ class Case:
         double: Callable[..., doubles.Outputs] = getattr(doubles, self.kernel)
         expected = double(**{name: _widened(arg) for name, arg in self.args.items()}, **self.besides)
         for name, want in expected.items():
-            got = np.asarray(launched[name], np.float64)
+            written = np.asarray(launched[name])
+            got = self.readings.get(name, np.asarray)(written).astype(np.float64)
             wrong = ~np.isclose(got, want, rtol=0, atol=self.bounds[name], equal_nan=True)
             if wrong.any():
                 index = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -441,6 +445,117 @@ def expand_pixels(random: Generator) -> Iterator[Case]:
         pixels[0], pixels[-1] = 255, 255
         args: Args = {"pixels": pixels, "images": _poison((count,)), "count": count}
         yield _one_dimensional("expand_pixels", count, args, {"images": 0.0})
+
+
+def hidden_head(random: Generator) -> Iterator[Case]:
+    # Inputs do not matter; units, classes, batch, blocks.
+    sizes = [(1, 1, 1, 1), (32, 2, 16, 1), (33, 10, 40, 2), (256, 10, 33, 3), (130, 16, 70, 2), (290, 9, 129, 4)]
+    for (i, (units, classes, batch, blocks)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
+        layout = Layout(Problem(1, classes, (units,), batch), halves)
+        sums = np.zeros((batch, layout.wide), np.float32 if halves == EXACT else np.float16)
+        sums.reshape(batch, halves, -1)[:, :, :units] = random.normal(0, 0.2, (batch, halves, units))
+        # Units that are on or off for all images: rounding would decide about one at its ReLU's corner.
+        hidden_bias = random.choice(np.array([2, -2], np.float32), units)
+        weights = np.zeros((layout.width, CLASSES))
+        weights[:units, :classes] = _normal(random, (units, classes)) / np.float32(np.sqrt(units))
+        bias, labels = _normal(random, (classes,)), _labels(random, batch, classes)
+        if classes > 2:  # the second row ties: its label's class with one before it
+            weights[:, 1], bias[:2] = weights[:, 0], bias.max()
+            sums[1], labels[1] = -60, 1
+        by_unit = halves_of(weights * WEIGHT_SCALE, halves)
+        scale = layout.gradient_scale
+        args: Args = {"sums": sums.view(np.uint16), "hidden_bias": hidden_bias}
+        args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit, "bias": bias}
+        args |= {"labels": labels, "dsums": np.full((batch, layout.wide), 0x7E00, np.uint16)}
+        args |= {"partials": _poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
+        args |= {"batch": batch, "units": units, "classes": classes, "gradient_scale": scale, "with_totals": i % 2}
+
+        rounding, single = _half_rounding(halves), halves == EXACT
+        weights = scaled_down(by_unit)[:units, :classes]
+        outputs = np.maximum(sum_of_halves(sums.view(np.uint16), halves, single)[:, :units] + hidden_bias, 0)
+        w = np.abs(weights)
+        logits = outputs @ weights + bias
+        off_powers = _exp_error(logits.astype(np.float32))
+        off = (2 * rounding + (2 * units + 8) * UNIT) * (outputs @ w + np.abs(bias))
+        probs = doubles.softmax(logits, logits, batch, classes)["probs"]
+        moved = 2 * (2 * off.max(axis=1, keepdims=True) + off_powers)
+        dlogits = np.abs(probs - np.eye(classes)[labels]) / batch
+        error = moved * probs / batch + (5 * UNIT + rounding) * dlogits + 2.0**-24 / scale
+        back = error @ w.T + (3 * rounding + 40 * UNIT) * dlogits @ w.T
+        below = logits.max(axis=1, keepdims=True) - logits  # exact ties stay ties: their weights are the same
+        near = ((below > 0) & (below < 4 * off.max())).any(axis=1).sum()
+        shares = np.zeros((blocks, layout.share))
+        for block in range(blocks):
+            own = np.arange(batch) // EDGE % blocks == block
+            noise = (2 * rounding + (2 * own.sum() + 8) * UNIT) * dlogits[own] + error[own]
+            hidden = back[own] + (2 * own.sum() + 8) * UNIT * (dlogits[own] @ w.T)
+            shares[block] = [*(outputs[own].T @ noise).ravel(), *noise.sum(axis=0), *hidden.sum(axis=0)]
+        wide = np.zeros((batch, layout.width))
+        wide[:, :units] = scale * back
+        loss = -(-batch // blocks // EDGE) * EDGE * (4 * off.max() + 2 * off_powers)
+        bounds: dict[str, Array | float] = {"dsums": wide + 2.0**-24, "partials": shares + TINY}
+        bounds["block_totals"] = np.array([loss, float(near)])
+        how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros}
+        case = Case("hidden_head", (blocks,), (HEAD_THREADS,), args, bounds, **how)
+        yield _on_halves(case, layout, ("dsums",))
+
+
+def update_all(random: Generator) -> Iterator[Case]:
+    # Inputs, units, classes; splits, shares.
+    sizes = [(1, 1, 1, 1, 1), (16, 32, 10, 4, 9), (33, 66, 10, 3, 40), (112, 36, 16, 16, 17), (17, 7, 3, 0, 0)]
+    rate = float(np.float32(2.0**-4))
+    for (i, (inputs, units, classes, splits, shares)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
+        layout = Layout(Problem(inputs, classes, (units,)), halves)
+        gradients = _normal(random, (max(splits, 1), layout.features, layout.wide))
+        weights, bias, hidden_bias = (_normal(random, shape) for shape in ((inputs, units), (classes,), (units,)))
+        last_weights, partials = _normal(random, (units, classes)), _normal(random, (max(shares, 1), layout.share))
+        by_unit = np.full((halves, layout.width, CLASSES), 0x7E00, np.uint16)
+        args: Args = {"gradients": gradients, "weights": weights}
+        args |= {"halves": np.full((layout.features, layout.wide), 0x7E00, np.uint16), "partials": partials}
+        args |= {"last_weights": last_weights, "last_bias": bias, "hidden_bias": hidden_bias}
+        args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit}
+        args |= {"block_totals": random.random((max(shares, 1), 2)), "totals": np.array([12.5, 3.0])}
+        args |= {"splits": splits, "features": layout.features, "width": layout.width, "inputs": inputs}
+        args |= {"units": units, "classes": classes, "shares": shares, "rate": rate, "with_totals": i % 2}
+
+        rounding = _half_rounding(halves)
+        magnitude = np.abs(gradients[:splits]).sum(axis=0).reshape(layout.features, halves, -1).sum(axis=1)
+        moved = rate * (splits + 4) * UNIT * magnitude[:inputs, :units] + 4 * UNIT * np.abs(weights)
+        new = np.full((layout.features, layout.width), 2.0**-24)
+        new[:inputs, :units] += WEIGHT_SCALE * (
+            moved + 2 * rounding * (np.abs(weights) + rate * magnitude[:inputs, :units])
+        )
+        share = rate * np.abs(partials[:shares]).sum(axis=0)
+        of_weights, of_bias, of_hidden = np.split(share, [units * classes, (units + 1) * classes])
+        accumulated, of_weights = (shares + 4) * UNIT, of_weights.reshape(units, classes)
+        last = accumulated * of_weights + 4 * UNIT * np.abs(last_weights)
+        of_units = np.full((layout.width, CLASSES), 2.0**-24)
+        of_units[:units, :classes] += WEIGHT_SCALE * (last + 2 * rounding * (np.abs(last_weights) + of_weights))
+        bounds: dict[str, Array | float] = {"weights": moved, "halves": new, "last_weights": last}
+        bounds["last_bias"] = accumulated * of_bias + 4 * UNIT * np.abs(bias)
+        bounds["hidden_bias"] = accumulated * of_hidden + 4 * UNIT * np.abs(hidden_bias)
+        bounds |= {"by_class": of_units.T, "by_unit": of_units, "totals": 1e-12 * shares}
+        case = Case("update_all", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds, macros=layout.macros)
+        yield _on_halves(case, layout, ("halves", "by_class", "by_unit"))
+
+
+def _on_halves(case: Case, layout: Layout, outputs: tuple[str, ...]) -> Case:
+    """The case with outputs of halves read as their sums."""
+
+    def reading(bits: Array) -> Array:
+        found: Array
+        if bits.ndim == 3:
+            found = bits.view(np.float16).astype(np.float64).sum(axis=0)
+        else:
+            found = sum_of_halves(bits, layout.halves)
+        return found
+
+    return replace(case, besides={"layout": layout}, readings=dict.fromkeys(outputs, reading))
+
+
+def _half_rounding(halves: int) -> float:
+    """Relative rounding error of a number as the sum of so many float16."""
+    return 2.0 ** (-11 * halves)
 
 
 def neighbour_grams(random: Generator) -> Iterator[Case]:

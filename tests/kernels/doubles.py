@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.large_batch.layout import CLASSES, EDGE, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
+from tests.kernels.halves import scaled_down, sum_of_halves
 from tests.kernels.networks import network, network_step
 from tests.stages.persistent import cluster_model
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int32]
 Halves = NDArray[np.float16]
+Bits = NDArray[np.uint16]  # of float16
 Outputs = dict[str, NDArray[Any]]
 
 
@@ -278,3 +281,81 @@ def persistent_grid(
     barriers = steps * plan.barriers + with_totals  # a single block counts none
     came = np.array([blocks * barriers if blocks > 1 else 0], np.uint32)
     return {"parameters": parameters, "totals": totals, "arrived": came}
+
+
+def hidden_head(
+    layout: Layout,
+    sums: Bits,
+    hidden_bias: Array,
+    by_class: Bits,
+    by_unit: Bits,
+    bias: Array,
+    labels: Labels,
+    dsums: Bits,
+    partials: Array,
+    block_totals: Array,
+    batch: int,
+    units: int,
+    classes: int,
+    gradient_scale: float,
+    with_totals: int,
+) -> Outputs:
+    weights = scaled_down(by_unit)[:units, :classes]
+    outputs = np.maximum(sum_of_halves(sums, layout.halves, single=layout.halves == 2)[:, :units] + hidden_bias, 0)
+    logits = outputs @ weights + bias
+    dlogits = (softmax(logits, logits, batch, classes)["probs"] - np.eye(classes)[labels]) / batch
+    gradient = np.where(outputs > 0, dlogits @ weights.T, 0)
+    wide = np.zeros((batch, layout.width))
+    wide[:, :units] = gradient * gradient_scale
+    found = {"dsums": wide, "partials": partials.copy(), "block_totals": block_totals.copy()}
+    tile = np.arange(batch) // EDGE
+    for block in range(len(partials)):
+        own = tile % len(partials) == block
+        parts = outputs[own].T @ dlogits[own], dlogits[own].sum(axis=0), gradient[own].sum(axis=0)
+        found["partials"][block] = np.concatenate([part.ravel() for part in parts])
+        if with_totals:
+            some, wanted = logits[own], labels[own]
+            found["block_totals"][block] = softmax_xent_totals(some, wanted, np.zeros(2), len(some), classes)["totals"]
+    return found
+
+
+def update_all(
+    layout: Layout,
+    gradients: Array,
+    weights: Array,
+    halves: Bits,
+    partials: Array,
+    last_weights: Array,
+    last_bias: Array,
+    hidden_bias: Array,
+    by_class: Bits,
+    by_unit: Bits,
+    block_totals: Array,
+    totals: Array,
+    splits: int,
+    features: int,
+    width: int,
+    inputs: int,
+    units: int,
+    classes: int,
+    shares: int,
+    rate: float,
+    with_totals: int,
+) -> Outputs:
+    gradient = gradients[:splits].sum(axis=0).reshape(features, layout.halves, width).sum(axis=1)
+    updated = weights - rate * gradient[:inputs, :units]
+    share = partials[:shares].sum(axis=0)
+    of_weights, of_bias, of_hidden = np.split(share, [units * classes, (units + 1) * classes])
+    last = last_weights - rate * of_weights.reshape(units, classes)
+    new, of_units = np.full((features, width), np.nan), np.full((width, CLASSES), np.nan)
+    new[:inputs, :units], of_units[:units, :classes] = updated * WEIGHT_SCALE, last * WEIGHT_SCALE
+    return {
+        "weights": updated,
+        "halves": new,
+        "last_weights": last,
+        "last_bias": last_bias - rate * of_bias,
+        "hidden_bias": hidden_bias - rate * of_hidden,
+        "by_class": of_units.T,
+        "by_unit": of_units,
+        "totals": totals + with_totals * block_totals[:shares].sum(axis=0),
+    }

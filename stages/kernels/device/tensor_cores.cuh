@@ -39,6 +39,15 @@ __device__ inline unsigned float16_pair(float first, float second) {
     return pair;
 }
 
+// The two numbers of float16_pair.
+__device__ inline float2 of_float16_pair(unsigned pair) {
+    float2 two;
+    asm("{\n.reg .f16 first, second;\nmov.b32 {first, second}, %2;\ncvt.f32.f16 %0, first;\ncvt.f32.f16 %1, second;\n}"
+        : "=f"(two.x), "=f"(two.y)
+        : "r"(pair));
+    return two;
+}
+
 // c (16, 8) += a (16, 8) b (8, 8): a holds rows g, g+8, g, g+8 in columns t, t, t+4, t+4; b column g in rows t, t+4.
 __device__ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm volatile(

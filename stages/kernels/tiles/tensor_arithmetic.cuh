@@ -1,4 +1,4 @@
-// Tensor-core arithmetics for output_tiles.cuh: the numbers that a lane has loaded are its share of a fragment. Include that
+// Tensor-core arithmetic for output_tiles.cuh: the numbers that a lane has loaded are its share of a fragment. Include that
 // file and tensor_cores.cuh first.
 #pragma once
 

@@ -1,0 +1,1 @@
+"""Large batches: float16 halves in memory, and few kernels a step."""

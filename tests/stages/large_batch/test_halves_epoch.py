@@ -1,0 +1,125 @@
+"""Epochs of large batches on the CPU: the kernels by the shim, the library's product by NumPy, against the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.problem import Problem, initial_params
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
+from stages.engine.step import RecipeTrainer
+from stages.large_batch.halves_epoch import HalvesEpoch, Product
+from stages.large_batch.layout import EXACT, Layout
+from stages.large_batch.r2_large_batch_fp16 import Float16Epoch
+from stages.large_batch.r3_large_batch_dependent import DependentFloat16Epoch
+from tests.cpu_cuda.shim import Shim, requires_compiler
+from tests.stages.engine.test_parts_on_cpu import ShimDevice
+from tests.stages.engine.test_step import random_split
+from tests.stages.numpy_parts import RECIPE
+
+
+def multiply(a: Any, b: Any, out: Any, trans_a: bool, alpha: float) -> None:
+    """The library's product: sums in float32."""
+    left = a.swapaxes(-1, -2) if trans_a else a
+    out[...] = np.float32(alpha) * (left.astype(np.float32) @ b.astype(np.float32))
+
+
+class LastWay(HalvesEpoch):
+    """Chooses the most parts of a batch."""
+
+    def product(self, setup: Any) -> Product:
+        return multiply
+
+    def fastest(self, setup: Any, ways: list[Callable[[], None]]) -> int:
+        for way in ways:
+            way()
+        return len(ways) - 1
+
+
+class ByNumpy(LastWay):
+    pass
+
+
+class ByNumpyInFloat16(LastWay, Float16Epoch):
+    pass
+
+
+class ByNumpyDependent(LastWay, DependentFloat16Epoch):
+    pass
+
+
+class BitsDevice(ShimDevice):
+    """float16 tensors are bits to the shim. A dependent launch may touch no tensor before it has waited."""
+
+    dependents: int = 0
+
+    def kernel(self, source: Path, name: str, *args: Any, **how: Any) -> Callable[..., None]:
+        kernel = super().kernel(source, name, *args, **how)
+        kernel.dependent = lambda: partial(kernel.func, name, {**kernel.args[1], "dependent": True})  # type: ignore[attr-defined]
+        return kernel
+
+    def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
+        seen = [arg.view(np.uint16) if isinstance(arg, np.ndarray) and arg.dtype == np.float16 else arg for arg in args]
+        if name == "hidden_head":
+            seen[0] = seen[0].view(np.uint16)
+        self.dependents += how.get("dependent", False)
+        super()._launch(name, how, grid, block, *seen)
+
+
+@requires_compiler
+@pytest.mark.parametrize(("hidden", "batch"), [(35, 64), (16, 40), (1, 1), (300, 33)])
+@pytest.mark.parametrize("epoch", [ByNumpy, ByNumpyInFloat16, ByNumpyDependent])
+def test_first_updates_are_the_oracle_s(epoch: type[HalvesEpoch], hidden: int, batch: int, shim: Shim) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=(hidden,), batch_size=batch, metrics_every=2)
+    split = random_split(3 * batch + batch // 2, problem.inputs, problem.classes)
+    seen = split.first(3 * batch)
+    device = BitsDevice(shim)
+    device.multiprocessors, device.block_shared_bytes = 1, 99 << 10
+    recipe = replace(RECIPE, launch=epoch)
+    trainer = RecipeTrainer(recipe, problem, split, device)
+    device.dependents = 0
+    for run, number in ((0, 1), (1, 0)):  # with totals and without, the second from other parameters
+        params = initial_params(problem, run)
+        trainer.load_params(params)
+        trainer.run_epoch(number)
+        first = ShortRun(problem, 3, params, seen.images, seen.labels)
+        checks = verify_first_update(recipe.precision, first, trainer.read_params(), trainer.last_metrics())
+        assert [check for check in checks if not check.passed] == []
+        assert (trainer.last_metrics() is not None) == (number == 1)
+    assert device.dependents == (2 * (1 + 3 * 2) if epoch is ByNumpyDependent else 0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (Problem(784, 10), "Needs exactly one hidden layer, not 0."),
+        (Problem(784, 10, (8, 8)), "Needs exactly one hidden layer, not 2."),
+        (Problem(784, 10, (513,)), "513 hidden units exceed the limit of 512."),
+        (Problem(784, 17, (512,)), "17 classes exceed the limit of 16."),
+        (Problem(784, 16, (512,)), ""),
+    ],
+)
+def test_what_fits(problem: Problem, reason: str) -> None:
+    told = f"{reason} Closest rung here: `cuda-graph`." if reason else ""
+    assert HalvesEpoch.misfit(problem, 7) == told
+
+
+@pytest.mark.parametrize(("batch", "blocks"), [(1, 1), (128, 8), (512, 32), (2048, 128), (8192, 128), (20_000, 125)])
+def test_the_head_has_a_block_a_multiprocessor_and_few_tiles_a_block(batch: int, blocks: int) -> None:
+    assert Layout(Problem(784, 10, (256,), batch), EXACT, 132).head_blocks == blocks
+
+
+@pytest.mark.parametrize(("batch", "splits"), [(7, [1]), (16, [1]), (64, [1, 2, 4]), (96, [1, 2]), (8192, [1, 2, 4])])
+def test_parts_of_a_batch_are_whole_tiles(batch: int, splits: list[int]) -> None:
+    assert Layout(Problem(784, 10, (256,), batch)).splits == splits
+
+
+def test_the_largest_network_fits_the_smallest_gpu() -> None:
+    assert Layout(Problem(784, 16, (512,), 20_000), EXACT, 132).head_bytes <= 99 << 10

@@ -9,20 +9,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from common.cache import at_home
 from common.errors import UsageError
 from stages.engine.stage import Doc, Group, Stage
-from stages.engine.user_stage import ATTRIBUTE, load_file
+from stages.engine.user_stage import load_file
 
 SOURCES = (
     "stages.references.numpy_cpu:STAGE",
     "stages.references.torch_dataloader:STAGE",
     "stages.references.torch_eager:STAGE",
     "stages.references.torch_compile:STAGE",
+    "stages.references.torch_compile_cpu:STAGE",
     "stages.references.torch_graph:FLOAT32",
     "stages.references.torch_graph:AMP",
     "stages.references.jax_scan:STAGE",
     "stages.references.jax_scan_bf16:STAGE",
+    "stages.cpu.r1_loops:STAGE",
+    "stages.cpu.r2_blas:STAGE",
+    "stages.cpu.r3_sparse_metrics:STAGE",
+    "stages.cpu.r4_fused_head:STAGE",
+    "stages.cpu.r5_fused_update:STAGE",
+    "stages.cpu.r6_one_call:STAGE",
+    "stages.cpu.r7_tiles:STAGE",
+    "stages.cpu.r8_bytes:STAGE",
+    "stages.cpu.r9_cores:STAGE",
+    "stages.cpu.r10_resident:STAGE",
+    "stages.cpu.r10_wide_tiles:STAGE",
     "stages.classic.r1_naive:STAGE",
     "stages.classic.r2_async_metrics:STAGE",
     "stages.classic.r3_cublas:STAGE",
@@ -44,6 +55,9 @@ SOURCES = (
     "stages.streamed.r2_last_layer:STAGE",
     "stages.streamed.r1_streamed_bf16:STAGE",
     "stages.streamed.r2_last_layer_bf16:STAGE",
+    "stages.large_batch.r1_large_batch:STAGE",
+    "stages.large_batch.r2_large_batch_fp16:STAGE",
+    "stages.large_batch.r3_large_batch_dependent:STAGE",
     "stages.persistent.r1_persistent_grid:STAGE",
     "stages.persistent.r2_grid_bf16:STAGE",
     "stages.persistent.r1_persistent_cluster:STAGE",
@@ -60,12 +74,15 @@ SOURCES = (
     "stages.shapes.r1_tuned:STAGE",
 )
 
+TIE = 0.1  # of likeness, from 0 to 1
+
 # Ablations vary a choice that the ladder holds fixed; `all` does not include them.
 ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 GROUPS: dict[str, tuple[Group, ...]] = {
     "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
     "ladder": ("ladder",),
     "references": ("reference",),
+    "cpu": ("cpu",),
     "memory": ("memory",),
     "data": ("data",),
     "shapes": ("shapes",),
@@ -114,19 +131,6 @@ def rung(name: str) -> Stage:
     return find(name).stage
 
 
-def load_own(paths: Iterable[Path], ours: dict[str, Entry]) -> dict[str, Entry]:
-    """The stages in a user's files by their ids; raises UsageError if a file has no valid stage or its id is taken."""
-    own: dict[str, Entry] = {}
-    for path in dict.fromkeys(at_home(path, "--stage-file").resolve() for path in paths):
-        entry = load_entry(f"{path}:{ATTRIBUTE}")
-        name = entry.stage.name
-        if name in ours or name in own:
-            other = own[name].source.rpartition(":")[0] if name in own else "the ladder"
-            raise UsageError(f"--stage-file {path}: its stage is called {name}, as one of {other}; choose another name")
-        own[name] = entry
-    return own
-
-
 def select(words: Iterable[str], entries: dict[str, Entry]) -> list[Entry]:
     """The stages that the words of `--stages` select, in ladder order.
 
@@ -152,6 +156,13 @@ def select(words: Iterable[str], entries: dict[str, Entry]) -> list[Entry]:
 def _known(name: str, entries: dict[str, Entry]) -> str:
     if name in entries:
         return name
-    near = difflib.get_close_matches(name, [*entries, *GROUPS], n=3, cutoff=0.5)
+    near = _nearest(name, [*entries, *GROUPS])
     hint = f"did you mean {' or '.join(near)}?" if near else "see `run_ladder.py list`"
     raise UsageError(f"stage {name!r}: unknown; {hint}")
+
+
+def _nearest(name: str, known: list[str]) -> list[str]:
+    """The known words most like this one: the nearest, and up to two that are nearly as near."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    likeness = [difflib.SequenceMatcher(None, word, name).ratio() for word in near]
+    return [word for word, ratio in zip(near, likeness, strict=True) if ratio > likeness[0] - TIE]

@@ -1,1 +1,1 @@
-"""The classic ladder: from hand-written kernels to a captured CUDA graph."""
+"""The six classic rungs: from hand-written kernels to a captured CUDA graph."""

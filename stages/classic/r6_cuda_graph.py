@@ -1,19 +1,22 @@
 """CUDA Graph capture: the host launches a whole epoch at once, as a recorded graph.
 
-Why: eight launches of 4 us keep the host busy for 35 us a step, and the GPU idle for most of them. A graph is
+Why: in 784-10 eight launches of 4 us keep the host busy for 35 us a step, and the GPU idle for most of them. A graph is
 recorded once. Its replay costs the host one launch, and the GPU about 1 us from node to node.
 
 Change: launch. During preparation the same code that launched steps one by one runs under capture, once for epochs
 without metrics and once for epochs with them.
 
-Expect: the GPU is the bottleneck. Eight dependent nodes of about 1 us, and two products of 5 to 8 us that leave most
-of the chip idle, make 15 to 20 us a step for softmax regression, two to three times faster than the rung below.
+Expect: in 784-10 the GPU is the bottleneck. Eight dependent nodes of about 1 us, and two products of 5 to 8 us that
+leave most of the chip idle, make 15 to 20 us a step, two to three times faster than the rung below.
+
+Predict: on H200: 784-10, batch 128: 15 to 20 us.
 
 Found: recorded on an H200: 17.6 us instead of 52.2 for 784-10, 3.0 times faster, 36.7 instead of 96.8 for 784-256-10,
 and 62.9 instead of 209 for 784-128x3-10 in batches of 32. It was also meant to be twice as fast as PyTorch in a graph
 of its own, and is not: `torch-graph` takes 10.6 us for 784-10, since it compiles the last layer as a sum and fuses it
-with the rest. `cuda-graph` leads by 4 % in 784-256-10 (38.3) and 5 % in 784-128x3-10 (66.4), and is 3 to 7 % slower
-in the three wider networks: 48.7 against 45.9 us for 784-1024-10, 131 against 122 for 784-784x4-10, 453 against 442
+with the rest. `cuda-graph` leads by 4 % in 784-256-10 (38.3) and 5 % in 784-128x3-10 (66.4). Another recording has it
+the other way round in 784-256-10: `torch-graph` 32.9, `cuda-graph` 37.9 (study `batch-size`). In the three wider
+networks it is 3 to 7 % slower: 48.7 against 45.9 us for 784-1024-10, 131 against 122 for 784-784x4-10, 453 against 442
 for 784-4096x3-10.
 """
 

@@ -10,6 +10,8 @@ profile shows most of a copy beside kernels. No gain for softmax regression, whe
 more records and two waits, of 1 us each, make it 3 to 5 us slower. Its kernels fill less than half of the time, so
 less than half of a copy runs beside one.
 
+Predict: on H200: 784-10, batch 128: 3 to 5 us more than pinned.
+
 Found: 4 us slower for softmax regression in a trial, as expected, but 0.4 % of the copy is hidden, not half: the copy
 is enqueued first and takes 9.9 us, before the host has launched the step's first kernel. Recorded on an H200 (commit
 bc78d4e967, before a race in this rung was repaired): with batches of 2,048, 790 us instead of 910 for 784-4096-10,

@@ -168,7 +168,7 @@ class SeparateUpdate(Update):
         self._gemm = gemm
         self._doutputs = setup.tensors.doutputs
         self._parameters = setup.tensors.parameters.flat
-        self._gradients = ParameterMemory(setup.tensors.memory.empty, setup.problem)
+        self._gradients = ParameterMemory(setup.tensors.memory.empty, setup.problem, setup.device.keeps_columns)
         setup.tensors.memory.zero(self._gradients.flat)
         self._learning_rate = float32(setup.problem.learning_rate)
         self._bias_gradient = setup.kernel("plain/layer.cu", "bias_gradient")

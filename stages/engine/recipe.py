@@ -65,6 +65,9 @@ class Memory(Part, ABC):
 class Data(Part, ABC):
     """The batches of an epoch, and their way to the device. Its length is the number of steps."""
 
+    pixel_bytes: ClassVar[int] = 4
+    """Of an image in memory, each; part of the floor on a CPU."""
+
     def __init__(self, device: Device, problem: Problem, train: Split) -> None: ...
 
     @abstractmethod
@@ -216,6 +219,9 @@ class Launch(Part, ABC):
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = ()
     """How products are computed if the launch multiplies by itself; else empty. Part of the floor."""
 
+    weights: ClassVar[Weights | None] = None
+    """How the weights travel if the launch multiplies by itself in several kernels; else None."""
+
     are_dependents: ClassVar[bool] = False
     """Whether its kernels start before the previous kernel has ended."""
 
@@ -247,6 +253,16 @@ class Choice(TypedDict, total=False):
     update: type[Update]
     metrics: type[Metrics]
     launch: type[Launch]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The properties of a recipe that no profile shows; they are part of the stage's floor."""
+
+    are_dependents: bool  # whether kernels start before the last one has ended
+    arithmetic: tuple[Arithmetic, ...]
+    last_layer: Arithmetic | None  # None: as the other layers
+    weights: Weights
 
 
 @dataclass(frozen=True)
@@ -284,9 +300,16 @@ class Recipe:
     @property
     def weights(self) -> Weights:
         """How the weights travel in a step of several kernels."""
+        if self.launch.weights is not None:
+            return self.launch.weights
         if self.update.stores_gradients:
             return "gradients"
         return "streamed" if self.gemm.shares_backward_pass else "updated"
+
+    @property
+    def traits(self) -> Traits:
+        """The properties that no profile shows."""
+        return Traits(self.launch.are_dependents, self.arithmetic, self.last_layer, self.weights)
 
     @property
     def needs(self) -> tuple[str, ...]:

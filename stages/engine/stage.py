@@ -15,8 +15,9 @@ from common.problem import Problem
 from common.trainer import Trainer
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision
-from stages.engine.recipe import Choice, Part, Recipe, changes
+from stages.engine.recipe import Choice, Part, Recipe, Traits, changes
 from stages.engine.step import RecipeTrainer
+from stages.engine.workspace import Device
 
 Build = Callable[[Problem, Split], Trainer]
 
@@ -27,6 +28,24 @@ class SelectiveBuild(Protocol):
 
     def misfit(self, problem: Problem, steps: int) -> str | None:
         """Why it cannot train this problem with this many steps an epoch, and what to try; None if it can."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a recipe trains."""
+
+    device: Callable[[], Device]
+    needs: tuple[str, ...]
+    """In the words of `ladder.machine.environment.missing`."""
+
+
+def _gpu() -> Device:
+    from common.cuda.gpu import Gpu  # here, so that a machine without CuPy can list the rungs
+
+    return cast(Device, Gpu())
+
+
+GPU = Place(_gpu, ("cuda",))
 
 
 @dataclass(frozen=True)
@@ -53,8 +72,14 @@ class Stage:
     below: str | None = None
     changed: str | None = None
     recipe: Recipe | None = None
+    place: Place = GPU
     compiles_within: Callable[[], AbstractContextManager[None]] | None = None
     first_updates_within: Callable[[], AbstractContextManager[None]] | None = None
+
+    @property
+    def traits(self) -> Traits | None:
+        """The properties of its recipe that no profile shows; None without a recipe."""
+        return self.recipe.traits if self.recipe is not None else None
 
     def misfit(self, problem: Problem, steps: int) -> str | None:
         """Why the stage cannot train this problem with this many steps an epoch, and what to try; None if it can."""
@@ -81,7 +106,9 @@ class Stage:
             raise TypeError(f"{name}: a rung changes exactly one choice, not {sorted(choice) or 'none'}")
         ((chosen, part),) = changed.items()
         changed_to = f"{chosen}: {part.__name__}"
-        return Stage.from_recipe(name, title, recipe, group=group or self.group, below=self.name, changed=changed_to)
+        return Stage.from_recipe(
+            name, title, recipe, group=group or self.group, below=self.name, changed=changed_to, place=self.place
+        )
 
     @classmethod
     def from_recipe(
@@ -93,15 +120,15 @@ class Stage:
         group: Group = "ladder",
         below: str | None = None,
         changed: str | None = None,
+        place: Place = GPU,
     ) -> Stage:
-        """A stage that trains by a recipe on the GPU."""
+        """A stage that trains by a recipe, on the GPU unless another place is given."""
 
         def build(problem: Problem, train: Split) -> Trainer:
-            from common.cuda.gpu import Gpu  # here, so that a machine without CuPy can list the rungs
+            return RecipeTrainer(recipe, problem, train, place.device())
 
-            return RecipeTrainer(recipe, problem, train, Gpu())
-
-        return cls(name, title, group, recipe.precision, recipe.needs, build, below, changed, recipe)
+        needs = recipe.needs if place is GPU else place.needs
+        return cls(name, title, group, recipe.precision, needs, build, below, changed, recipe, place)
 
 
 _BASES: dict[str, type[Part]] = {name: get_args(hint)[0] for name, hint in get_type_hints(Recipe).items()}
@@ -130,6 +157,7 @@ class Doc:
     change: str
     expect: str  # written before the code
     found: str = ""  # written after the measurement
+    predict: str = ""  # the numbers of `expect` in the form that `reports.facts.predictions` reads
 
     @classmethod
     def parse(cls, docstring: str) -> Doc:
@@ -142,10 +170,10 @@ class Doc:
 
     @classmethod
     def of_any(cls, docstring: str) -> Doc:
-        """The `Why:`, `Change:`, `Expect:` and `Found:` paragraphs of any docstring; empty if missing."""
+        """The `Why:`, `Change:`, `Expect:`, `Predict:` and `Found:` paragraphs of any docstring; empty if missing."""
         found = dict.fromkeys(("why", "change", "expect"), "")
         for paragraph in re.split(r"\n\s*\n", docstring):
             word, colon, text = paragraph.strip().partition(":")
-            if colon and word in ("Why", "Change", "Expect", "Found"):
+            if colon and word in ("Why", "Change", "Expect", "Predict", "Found"):
                 found[word.lower()] = " ".join(text.split())
         return cls(**found)

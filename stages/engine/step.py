@@ -27,7 +27,7 @@ def set_up(
 ) -> Setup:
     """The setup that a recipe's parts are made from, with new parameters unless some are given.
 
-    Raises ValueError if a tensor is too large for the kernels' indices.
+    Raises MisfitError if a tensor is too large for the kernels' indices.
     """
     check_sizes(problem, problem.steps(len(split.images)))
     memory, batches = recipe.memory(device), recipe.data(device, problem, split)
@@ -122,8 +122,8 @@ class RecipeTrainer:
         self._step(images, labels, with_totals=True)  # loads and tunes now, not in the timed run
         self._launch = recipe.launch(self._setup, self._step, self._metrics)
         self._last: EpochMetrics | None = None
-        self.detail = ""
-        self.device: Literal["cpu", "gpu"] = "gpu"
+        self.detail = device.detail
+        self.device: Literal["cpu", "gpu"] = device.kind
         self.cuda_stream: int | None = device.stream_handle
 
     def load_params(self, params: Params) -> None:

@@ -17,6 +17,7 @@ from stages.engine.stage import Doc, Group, Stage
 ATTRIBUTE = "STAGE"
 ENDINGS = "STAGE = Stage(...) or STAGE = rung(...).climb(...)"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")  # names folders and logs, and stands in lists with commas and dots
+LONGEST_TITLE = 120  # characters of a title, which stands in tables
 TAKEN = ("all", "ladder", "references")  # words that `--stages` reads as groups
 
 
@@ -41,7 +42,7 @@ def load_file(path: Path) -> tuple[Stage, Doc]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        where = _where_and_what(error, path)
+        where = describe_error(error, path)
         raise UsageError(f"--stage-file {path}: cannot be imported: {where}; correct it") from error
     stage = getattr(module, ATTRIBUTE, None)
     if not isinstance(stage, Stage):
@@ -49,21 +50,32 @@ def load_file(path: Path) -> tuple[Stage, Doc]:
         raise UsageError(
             f"--stage-file {path}: has {has}; end it in STAGE = Stage(...) or STAGE = rung(...).climb(...)"
         )
-    if wrong := _wrong(stage):
+    doc = Doc.of_any(module.__doc__ or "")
+    check_described(path, stage, doc)
+    return stage, doc
+
+
+def check_described(path: Path, stage: Stage, doc: Doc) -> None:
+    """Raise UsageError if tables, results or folders cannot hold the stage's description."""
+    if wrong := _wrong(stage, doc):
         raise UsageError(f"--stage-file {path}: {wrong}")
-    return stage, Doc.of_any(module.__doc__ or "")
 
 
-def _where_and_what(error: BaseException, path: Path) -> str:
+def printable(text: str) -> str:
+    """Text for one line of a terminal: an escape sequence and whatever else cannot be printed stands as its code."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def describe_error(error: BaseException, path: Path) -> str:
     """The file's line that raised the exception, its type and its text, in one line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else lines[-1:] and lines[-1]
-    text = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    text = printable(error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split()))
     return f"{f'line {line}: ' if line else ''}{type(error).__name__}{f': {text}' if text else ''}"
 
 
-def _wrong(stage: Stage) -> str:
-    """Why tables, results or folders cannot hold the stage; empty if they can."""
+def _wrong(stage: Stage, doc: Doc) -> str:
+    """What tables, results or folders cannot hold of the stage; empty if they can."""
     name = stage.name
     if not isinstance(name, str) or not NAME.fullmatch(name):
         return f"stage name {name!r}: use small letters, digits and hyphens, such as my-stage"
@@ -73,6 +85,11 @@ def _wrong(stage: Stage) -> str:
         return f"stage {name}: needs a title and a class or function that builds its trainer"
     if not isinstance(stage.needs, tuple) or not all(isinstance(need, str) for need in stage.needs):
         return f"stage {name}: needs {stage.needs!r}; write a tuple such as ('torch',), or () for nothing"
+    if len(stage.title) > LONGEST_TITLE:
+        return f"stage {name}: a title of {len(stage.title):,} characters; use {LONGEST_TITLE} or fewer"
+    for what, text in (("title", stage.title), ("below", stage.below), ("changed", stage.changed), *vars(doc).items()):
+        if text is not None and not (isinstance(text, str) and text.isprintable()):
+            return f"stage {name}: {what} {printable(repr(text)[:80])}: use printable text in one line"
     for what, value, known in (
         ("group", stage.group, get_args(Group)),
         ("precision", stage.precision, get_args(Precision)),

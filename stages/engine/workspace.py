@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from common.errors import MisfitError
 from common.problem import Params, Problem
 
 KERNELS = Path(__file__).parents[1] / "kernels"
@@ -27,12 +28,24 @@ class Device(Protocol):
     """The machine that a trainer runs on."""
 
     @property
+    def kind(self) -> Literal["cpu", "gpu"]:
+        """Which of the two."""
+
+    @property
+    def detail(self) -> str:
+        """Text beside a stage's title in reports; may be empty."""
+
+    @property
     def stream_handle(self) -> int | None:
         """The handle of the CUDA stream that work is enqueued on; None without CUDA."""
 
     @property
     def has_clusters(self) -> bool:
         """Whether blocks can form thread-block clusters."""
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether a weight (I, O) lies in memory column by column, so that each unit has its inputs in a row."""
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Uninitialised memory."""
@@ -57,17 +70,21 @@ ALIGNMENT = 64  # elements, or 256 bytes, which the fastest library kernels need
 class ParameterMemory:
     """Weights (I, O) and biases (O,) of all layers, or their gradients, float32: views into one flat array.
 
-    One kernel can pass over all parameters, gaps for alignment included.
+    One kernel can pass over all parameters, gaps for alignment included. With `columns` a weight is stored (O, I).
     """
 
-    def __init__(self, empty: Callable[[tuple[int, ...], DTypeLike], Array], problem: Problem) -> None:
+    def __init__(
+        self, empty: Callable[[tuple[int, ...], DTypeLike], Array], problem: Problem, columns: bool = False
+    ) -> None:
         shapes: list[tuple[int, ...]] = [(layer.fan_in, layer.fan_out) for layer in problem.layers]
         shapes += [(layer.fan_out,) for layer in problem.layers]
         sizes = [math.prod(shape) for shape in shapes]
         begins = [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
         self.flat = empty((begins[-1],), np.float32)
         views = [
-            self.flat[begin : begin + size].reshape(shape)
+            self.flat[begin : begin + size].reshape(shape[::-1]).T
+            if columns
+            else self.flat[begin : begin + size].reshape(shape)
             for begin, size, shape in zip(begins, sizes, shapes, strict=False)
         ]
         count = len(problem.layers)
@@ -76,13 +93,17 @@ class ParameterMemory:
 
 
 def check_sizes(problem: Problem, steps: int) -> None:
-    """Raise ValueError if a tensor of an epoch of this many steps exceeds the kernels' indices."""
+    """Raise MisfitError if a tensor of an epoch of this many steps exceeds the kernels' indices."""
     batch = problem.batch_size
     sizes = [(la.fan_in * la.fan_out, f"layer {la.fan_in}x{la.fan_out}") for la in problem.layers]
     sizes += [(batch * la.fan_out, f"batch of {batch}x{la.fan_out}") for la in problem.layers]
     elements, what = max([*sizes, (steps * batch * problem.inputs, f"images {steps * batch}x{problem.inputs}")])
     if elements > MOST_ELEMENTS:
-        raise ValueError(f"{what}: {elements:,} numbers, the kernels' indices reach {MOST_ELEMENTS:,}")
+        ways = {"images": "--max-steps", "batch": "--batch-size or --hidden", "layer": "--hidden"}
+        raise MisfitError(
+            f"{what}: {elements:,} numbers exceed the limit of {MOST_ELEMENTS:,} in the kernels' indices; choose a "
+            f"smaller {ways[what.split()[0]]}"
+        )
 
 
 class Workspace:
@@ -99,7 +120,7 @@ class Workspace:
         self.memory = memory
         self.batches = batches  # (B, I) f32 and (B,) i32 for each step
         if parameters is None:
-            parameters = ParameterMemory(device.empty, problem)
+            parameters = ParameterMemory(device.empty, problem, device.keeps_columns)
             device.zero(parameters.flat)
         self.parameters = parameters
         self.weights, self.biases = self.parameters.weights, self.parameters.biases

@@ -8,6 +8,8 @@ frees. After the first step every request is a look into a list of free blocks o
 Expect: no call to CUDA after the first step. The pool's own work in the host's program remains, about 0.5 us a
 tensor: 47 us for softmax regression, where the host is the bottleneck, and no difference where the kernels are.
 
+Predict: on H200: 784-10, batch 128: 47 us.
+
 Found: no call to CUDA after preparation, but not cheap: 62 us for softmax regression in one run of a trial, and under
 CUPTI 78.9 us a step, against 78.2 in stream order and 71.6 without allocation. The pool's own code costs about as
 much for a tensor as two calls into the driver. Recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048

@@ -1,1 +1,4 @@
-"""One kernel for a whole epoch, on all multiprocessors or on one cluster."""
+"""One kernel for a whole epoch, on all multiprocessors or on one cluster.
+
+Only the launch changes, but its kernel takes over gemm, epilogue, head and update as well: a gain has several causes.
+"""

@@ -93,6 +93,18 @@ class GridPlan:
         return 4 * self.sizes.wide - 2
 
     @property
+    def small_layers(self) -> tuple[LayerPlan, ...]:
+        """The last layers, through which a block takes a row of the batch."""
+        return self.layers[self.sizes.wide :]
+
+    def product_cycles(self, blocks: int) -> float:
+        """Approximate cycles of the wide layers' products in a step, in `blocks` blocks."""
+        return sum(
+            _tile_cycles(layer, self.sizes.rows, blocks, self.parts, is_first=index == 0)
+            for index, layer in enumerate(self.layers[: self.sizes.wide])
+        )
+
+    @property
     def images_shape(self) -> tuple[int, int, int, int]:
         """(steps, slices, rows, tile_k): the images in the order of the first layer's tiles."""
         first = self.layers[0]

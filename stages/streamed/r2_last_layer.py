@@ -11,6 +11,8 @@ multiprocessor's memory limits batch and width.
 Expect: 784-4096x3-10, batch 32: one kernel of 4.5 us where four take 12.5 to 14, with 1.5 between them: 191 us a step
 instead of 201. The same gain at any streamed width, so relatively less in wider layers.
 
+Predict: on H200: 784-4096x3-10, batch 32: 191 us.
+
 Found: recorded on an H200: 194 us instead of 201 for 784-4096x3-10, since the kernel takes 8.7 us and not 4.5. Marks
 in a trial show 1.3 us for loading, 1.4 forward, 2.0 for two cluster barriers and the softmax between them, 2.0 back,
 1.4 for the update. In a first version all blocks took every softmax; it needed 13 us and gained nothing

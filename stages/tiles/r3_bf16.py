@@ -8,6 +8,9 @@ bfloat16. So no copy of the weights has to be kept up to date, but no memory tra
 Expect: tf32's times within 5 %: latency and loads limit products of this size. A tenth less in 784-784x4-10 with
 batches of 64, where they do not.
 
+Predict: on H200: 784-10, 784-256-10 and 784-1024-10, batch 128: 0.95 to 1.05 x of tf32; 784-128x3-10 and 784-4096x3-10,
+batch 32: 0.95 to 1.05 x of tf32; 784-784x4-10, batch 64: 1.1 x of tf32.
+
 Found: recorded on an H200: 8.30 us for 784-10, 20.1 for 784-256-10, 25.7 for 784-1024-10, 28.3 for 784-128x3-10, 68.5
 for 784-784x4-10 and 235 for 784-4096x3-10: 1 to 3 % less than tf32. 784-784x4-10 gains no tenth; why is not
 explained.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,8 +20,11 @@ from stages.engine.workspace import Array, Setup
 class HostDevice:
     """NumPy's memory, poisoned until it is written; what is enqueued has happened."""
 
+    kind: Literal["cpu", "gpu"] = "gpu"
+    detail = ""
     stream_handle: int | None = None
     has_clusters = False
+    keeps_columns = False
 
     def __init__(self) -> None:
         self.stream = HostStream()

@@ -13,7 +13,8 @@ import pytest
 
 from common.cuda.epilogue import Fusion
 from common.problem import Problem, initial_params
-from ladder.verify.gates import FirstBatches, verify_first_update
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from stages.classic.r1_naive import STAGE as NAIVE
 from stages.engine.recipe import FusingGemm, Precision, Recipe
 from stages.engine.step import RecipeTrainer
@@ -144,7 +145,7 @@ def test_first_updates_are_the_oracle_s(
         trainer.run_epoch(epoch)
         checks = verify_first_update(
             "float32",
-            FirstBatches.of(problem, STEPS, params, seen.images, seen.labels),
+            ShortRun(problem, STEPS, params, seen.images, seen.labels),
             trainer.read_params(),
             trainer.last_metrics(),
         )

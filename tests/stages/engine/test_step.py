@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from common.data.dataset import Split
+from common.errors import MisfitError
 from common.oracle import Oracle, evaluate
 from common.problem import Problem, initial_params
 from common.trainer import Trainer, ValidatingTrainer
@@ -200,3 +201,18 @@ def test_runs_start_from_the_parameters_they_are_given() -> None:
         results.append(trainer.read_params().weights[0])
     np.testing.assert_array_equal(results[0], results[2])
     assert not np.array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"hidden": (1 << 16, 1 << 15)}, "layer 65536x32768: 2,147,483,648 numbers exceed the limit of 1,073,741,824"),
+        ({"hidden": (1 << 26,), "batch_size": 32}, "batch of 32x67108864: 2,147,483,648 numbers"),
+    ],
+)
+def test_a_problem_beyond_the_kernels_indices_is_no_crash(changes: dict[str, Any], told: str) -> None:
+    problem = Problem(9, 3, **{"batch_size": 2, **changes})
+    with pytest.raises(MisfitError) as misfit:
+        RecipeTrainer(RECIPE, problem, random_split(16, 9, 3), HostDevice())
+    assert str(misfit.value).startswith(told)
+    assert "in the kernels' indices; choose a smaller --" in str(misfit.value)

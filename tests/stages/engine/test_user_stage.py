@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from ladder.run.entries import all_entries
-from stages.registry import load_all, load_entry, load_own
+from ladder.run.entries import all_entries, own_entries
+from stages.registry import load_all, load_entry
 
 GOOD = """
 from stages.references.numpy_cpu import NumpyTrainer
@@ -35,7 +35,7 @@ def refusal(*paths: Path) -> str:
 
 
 def test_a_stage_is_found_by_its_file_and_again_by_its_source(tmp_path: Path) -> None:
-    ((name, entry),) = load_own([written(tmp_path)], load_all()).items()
+    ((name, entry),) = own_entries([written(tmp_path)], load_all()).items()
     assert name == entry.stage.name == "mine"
     assert entry.source == f"{tmp_path}/my_stage.py:STAGE"
     assert load_entry(entry.source).stage.title == "Mine"
@@ -43,7 +43,7 @@ def test_a_stage_is_found_by_its_file_and_again_by_its_source(tmp_path: Path) ->
 
 
 def test_the_paragraphs_that_its_docstring_has_are_kept(tmp_path: Path) -> None:
-    entry = load_own([written(tmp_path, '"""Mine.\n\nWhy: to see."""' + GOOD.format(
+    entry = own_entries([written(tmp_path, '"""Mine.\n\nWhy: to see."""' + GOOD.format(
         name='"mine"', title='"M"', group='"reference"', precision='"float32"', needs="()", build="NumpyTrainer"
     ))], load_all())["mine"]  # fmt: skip
     assert (entry.doc.why, entry.doc.change) == ("to see.", "")
@@ -51,7 +51,7 @@ def test_the_paragraphs_that_its_docstring_has_are_kept(tmp_path: Path) -> None:
 
 def test_one_file_twice_is_one_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert list(load_own([written(tmp_path), Path("my_stage.py")], {})) == ["mine"]
+    assert list(own_entries([written(tmp_path), Path("my_stage.py")], {})) == ["mine"]
 
 
 def test_a_stage_may_import_what_lies_beside_it_but_hides_nothing_of_ours(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_stage_may_import_what_lies_beside_it_but_hides_nothing_of_ours(tmp_pa
     path = written(tmp_path, "from beside_it import NAME\nfrom common.problem import Problem" + GOOD.format(
         name="NAME", title='"M"', group='"reference"', precision='"float32"', needs="()", build="NumpyTrainer"
     ))  # fmt: skip
-    assert list(load_own([path], {})) == ["beside"]
+    assert list(own_entries([path], {})) == ["beside"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_file_that_is_no_stage_is_refused(tmp_path: Path, text: str, said: str
         ({"name": '"torch-mine"'}, "stage name 'torch-mine': has another meaning"),
         ({"title": '""'}, "needs a title"),
         ({"build": "None"}, "needs a title and a class or function that builds its trainer"),
-        ({"group": '"mine"'}, "group 'mine'; choose from reference, ladder, "),
+        ({"group": '"mine"'}, "group 'mine'; choose from reference, cpu, ladder, "),
         ({"precision": '"fp32"'}, "precision 'fp32'; choose from float32, tf32, "),
         ({"needs": '"torch"'}, "needs 'torch'; write a tuple such as ('torch',)"),
         ({"needs": '("pytorch",)'}, "need 'pytorch': unknown; choose from cuda, "),

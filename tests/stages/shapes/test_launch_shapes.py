@@ -16,7 +16,8 @@ import pytest
 
 from common.cuda.compile import compile_cubin
 from common.problem import Problem, initial_params
-from ladder.verify.gates import FirstBatches, verify_first_update
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from stages.classic import r1_naive
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Setup
@@ -247,7 +248,7 @@ def test_the_tuned_step_is_the_oracle_s_and_tunes_once(hidden: tuple[int, ...], 
     seen = split.first(10)
     checks = verify_first_update(
         "float32",
-        FirstBatches.of(problem, 2, params, seen.images, seen.labels),
+        ShortRun(problem, 2, params, seen.images, seen.labels),
         trainer.read_params(),
         trainer.last_metrics(),
     )

@@ -11,7 +11,8 @@ import pytest
 
 from common.cuda.epilogue import Fusion
 from common.problem import Problem, initial_params
-from ladder.verify.gates import FirstBatches, verify_first_update
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from stages.engine.step import RecipeTrainer, Step, set_up
 from stages.engine.workspace import Array
 from stages.fusion.r1_fused_head import FusedHead
@@ -147,7 +148,7 @@ def test_the_rung_s_kernels_all_wait_and_train_as_the_oracle_does(
     assert device.launched == 2 * kernels
     checks = verify_first_update(
         "float32",
-        FirstBatches.of(problem, 2, params, split.images, split.labels),
+        ShortRun(problem, 2, params, split.images, split.labels),
         trainer.read_params(),
         trainer.last_metrics(),
     )

@@ -15,7 +15,8 @@ import pytest
 
 from common.cuda.epilogue import Fusion
 from common.problem import Problem, initial_params
-from ladder.verify.gates import FirstBatches, verify_first_update
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from stages.classic.r1_naive import STAGE as NAIVE
 from stages.engine.step import RecipeTrainer, set_up
 from stages.fusion.r3_fused_epilogue import FusedEpilogue
@@ -162,7 +163,7 @@ def test_it_trains_as_the_oracle_does(gemm: type[TileGemm], shim: Shim, monkeypa
     trainer.run_epoch(0)
     checks = verify_first_update(
         gemm.precision,
-        FirstBatches.of(problem, 2, params, split.images, split.labels),
+        ShortRun(problem, 2, params, split.images, split.labels),
         trainer.read_params(),
         trainer.last_metrics(),
     )

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from common.data.dataset import load_dataset
 from ladder.records.run import load
 from ladder.records.study import load_study
 from ladder.run import runner
+from ladder.run.data import load_dataset
 from ladder.run.lock import alone_in
 from run_ladder import main
 from stages.registry import load_all
@@ -68,7 +69,8 @@ def test_two_runs_in_one_folder_are_refused_before_anything_is_measured(
     with alone_in(here / "run"):
         assert main(["--resume=run"]) == 2
     assert line in capsys.readouterr().err
-    assert sorted(path.name for path in (here / "run").iterdir()) == ["figures", "logs", "report.md", "results.json"]
+    files = ["figures", "logs", "report.html", "report.md", "results.json", "sources.json.gz"]
+    assert sorted(path.name for path in (here / "run").iterdir()) == files
 
 
 def test_a_point_is_not_resumed_while_its_study_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +128,8 @@ def test_a_full_disk_keeps_saved_results_and_the_run_can_be_resumed(
         disk.setattr(os, "fsync", full)
         assert main(SMALL) == 2
     results = here / "run" / "results.json"
-    assert capsys.readouterr().err.splitlines() == [f"run_ladder.py: {results}: No space left on device"]
+    said = rf"run_ladder\.py: {results}: No space left on device; free some below /\S*, then continue with: "
+    assert re.fullmatch(rf"{said}\S+ run_ladder\.py --resume run\n", capsys.readouterr().err)
     if not saves:
         assert not (here / "run" / "results.json").exists()
         return
@@ -162,7 +165,8 @@ def test_a_full_disk_at_the_report_costs_only_the_report(
         assert main(SMALL) == 2
     said = capsys.readouterr().err
     assert said.startswith("run_ladder.py: ")
-    assert said.endswith(f"{name}: No space left on device\n")
+    assert f"{name}: No space left on device; free some below /" in said
+    assert said.endswith(" run_ladder.py --resume run\n")
     assert [stage.status for stage in load(here / "run").stages] == ["passed", "passed"]
     assert not list((here / "run").rglob("*.part"))
     assert main(["report", "run"]) == 0
@@ -177,7 +181,9 @@ def test_a_full_disk_at_a_study_s_index_loses_no_point(
     with monkeypatch.context() as disk:
         no_space(saves, "study.json", disk)
         assert main(["study", "plan.toml", "--out=run"]) == 2
-    assert capsys.readouterr().err == "run_ladder.py: run/study.json: No space left on device\n"
+    said = capsys.readouterr().err
+    assert said.startswith("run_ladder.py: run/study.json: No space left on device; free some below /")
+    assert said.endswith(" run_ladder.py study --resume run\n")
     assert not list((here / "run").rglob("*.part"))
     if not saves:
         assert list((here / "run").iterdir()) == []
@@ -193,8 +199,10 @@ def test_a_worker_that_crashes_in_c_leaves_a_row_and_the_next_one_runs(tmp_path:
     segfault, full, numpy = prepare(
         tmp_path, "tests.planted:SEGFAULT", "tests.planted:DISK_FULL", NUMPY
     ).run(Watcher()).stages  # fmt: skip
-    assert (segfault.status, segfault.reason) == ("crashed", "killed by SIGSEGV")
-    assert (full.status, full.reason) == ("crashed", "OSError: [Errno 28] No space left on device")
+    assert (segfault.status, segfault.reason) == ("crashed", "killed by SIGSEGV; see logs/segfault.1.log")
+    assert full.status == "crashed"
+    assert str(full.reason).startswith("OSError: [Errno 28] No space left on device (planted.py, line ")
+    assert str(full.reason).endswith("; see logs/disk-full.1.log")
     assert numpy.status == "passed"
 
 

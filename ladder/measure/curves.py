@@ -18,6 +18,7 @@ from common.data.dataset import Dataset, Split
 from common.oracle import evaluate
 from common.problem import Params, Problem
 from common.trainer import Trainer
+from ladder.measure.fetched import fetched_params
 from ladder.measure.timing import Fence, timed_run
 from ladder.records.run import Curve, CurvePoint
 
@@ -36,7 +37,7 @@ def record_curve(
     for epoch in range(problem.epochs):
         for part, trainer in zip(parts, trainers, strict=True):
             seen = timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter).metrics[0]
-            params = trainer.read_params()
+            params = fetched_params(trainer)
             curve.training.append(point(epoch * steps + part.stop, seen.mean_loss, seen.accuracy))
         tested = evaluate(params.weights, params.biases, data.test.images, data.test.labels)
         curve.validation.append(point((epoch + 1) * steps, tested.mean_loss, tested.accuracy))

@@ -22,39 +22,43 @@ from common.cuda.driver import multiprocessor
 from common.data.dataset import Dataset, Split
 from common.errors import MisfitError
 from common.problem import Params, Problem, initial_params, zero_params
-from common.trainer import Trainer, ValidatingTrainer, wait_of
-from ladder.machine.cpu_speed import CpuSpeedProbe
+from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, wait_of
+from ladder.machine.cpu_speed import CpuSpeedProbe, pace_of
 from ladder.machine.environment import cores_usable, import_packages
 from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
-from ladder.measure import protocol, timing
+from ladder.measure import fetched, protocol, seeds, timing
 from ladder.measure.curves import record_curve
-from ladder.measure.displacement import Displacement
+from ladder.measure.fetched import fetched_params
 from ladder.measure.profiled import Profiled, sample_of
 from ladder.measure.protocol import (
     COLD_RUN,
     FIRST_UPDATE_RUN,
     PROFILING,
+    REPEATED_EPOCHS,
+    REPEATED_RUN,
     RESULT,
     TRACE,
     FirstUpdate,
     Job,
     JobResult,
-    drawn,
+    load_params,
     one_line,
+    run_file,
     run_number,
     save_params,
     write_result,
 )
+from ladder.measure.seeds import RunSeeds
 from ladder.measure.tampering import Originals
 from ladder.measure.timing import (
     Clock,
+    LateRead,
     Run,
     Validation,
     measure,
     plan_within,
     read_late,
-    run_numbers,
     share_outside,
     timed_run,
 )
@@ -67,23 +71,28 @@ from ladder.records.run import Curve, GpuState, HostState, Process
 from stages.engine.stage import Stage
 from stages.registry import load_entry
 
+PROFILED_ON_CPU_S = 1.0  # of epochs; if two take longer, one is profiled
+WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its time stamps
+
 
 class Measurement:
     """A stage's measurement in this process; one method a phase, which `run` calls in order.
 
-    It keeps the clock and the fence that were there before the stage was imported. After every timed run it checks the
-    functions of its own modules, and of `also`: a stage that replaced one of them gets no result.
+    It keeps the clock and the fence that were there before the stage was imported. After every timed run it checks
+    its own modules, and `also`: a stage that replaced something there gets no result.
     """
 
-    def __init__(self, job: Job, folder: Path, also: Iterable[ModuleType] = ()) -> None:
-        self._originals = Originals((time, cuda_clock, timing, protocol, sys.modules[__name__], *also))
+    def __init__(self, job: Job, folder: Path, run_seeds: RunSeeds, also: Iterable[ModuleType] = ()) -> None:
+        own = (timing, fetched, protocol, seeds, sys.modules[__name__], *also)
+        self._originals = Originals((time, statistics, msgspec.msgpack, cuda_clock, *own))
         self._fence, self._clock = fence, time.perf_counter
         self._job, self._folder = job, folder
         self._laps = Laps(self._clock)
         self._gpu_states: list[GpuState] = []
         self._host_states: list[HostState] = []
-        self._displacements: dict[int, Displacement] = {}
-        self._late_s: list[float] = []
+        self._seeds = run_seeds
+        self._timed_seeds: list[int] = []
+        self._reads: list[LateRead] = []
         self._plan = job.wanted
 
     def run(self) -> JobResult:
@@ -94,8 +103,9 @@ class Measurement:
         self._timed_runs()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
-        wants_profile = self._job.profile is not None and self._trainer.device == "gpu"
-        has_profiler = wants_profile and cupti.available()
+        self._originals.check()
+        wants_profile = self._job.profile == ("cupti" if self._trainer.device == "gpu" else "stamps")
+        has_profiler = wants_profile and (self._job.profile == "stamps" or cupti.available())
         result = msgspec.structs.replace(
             self._result(),
             first_updates=first_updates,
@@ -114,8 +124,9 @@ class Measurement:
                 return msgspec.structs.replace(result, unprofiled=one_line(error))
             (self._folder / RESULT).unlink()
             result = msgspec.structs.replace(result, profile=profile)
-        self._trainer.close()
+        self._close(self._trainer)
         self._laps.end(PROFILING)
+        self._originals.check()
         return result
 
     def _load(self) -> None:
@@ -127,7 +138,7 @@ class Measurement:
         # runs: BLAS threads stay awake for a moment. It is not read beside other stages, nor for stages on a GPU.
         on_cpu_alone = job.blas_threads is None and not any("cuda" in need for need in self._stage.needs)
         self._cpu_speed = CpuSpeedProbe(cores_usable()) if on_cpu_alone else None
-        self._cpu_speeds_s = [self._cpu_speed.read()] if self._cpu_speed else []
+        self._cpu_speeds = [self._cpu_speed.read()] if self._cpu_speed else []
         self._host = HostMonitor()  # before a library can bind this thread to a core
         self._gpu = GpuMonitor()  # the end of the process closes it
         self._memory = GpuMemory(self._gpu)
@@ -153,50 +164,48 @@ class Measurement:
         validation, problem = self._validation, self._job.problem
         with self._memory.sampled():
             at_once = replace(validation, due=lambda _: True) if validation is not None else None
-            self._train_one_epoch(self._params_of(COLD_RUN), at_once)
+            self._train_one_epoch(self._params_from(self._seeds.untimed()), at_once)
         self._from_zero = self._train_one_epoch(zero_params(problem), validation)
-        save_params(self._folder / "from-zero.npy", self._trainer.read_params())
+        save_params(self._folder / "from-zero.npy", fetched_params(self._trainer))
         if self._job.budget_s is not None:
             whole = math.lcm(problem.metrics_every, problem.validate_every or 1)
             self._plan = plan_within(self._job.budget_s, self._from_zero.seconds, self._job.wanted, whole)
-        self._numbers = run_numbers(self._plan)
         self._laps.end("first epochs")
 
     def _timed_runs(self) -> None:
-        """Warm up, then take the times; the verifier gets the parameters of run 0."""
+        """Warm up, then take the times; the verifier gets the parameters of the runs that the runner names."""
         trainer = self._trainer
         self._host.read()
         self._warmups, self._runs = measure(
             trainer,
-            self._params_of,
+            self._next_params,
             self._plan,
             metrics_every=self._job.problem.metrics_every,
             fence=self._fence,
             clock=self._clock,
             events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
-            numbers=self._numbers,
             after_run=self._after_run,
             validation=self._validation,
+            stamp=self._seeds.stamp,
         )
+        self._originals.check()
         if self._cpu_speed and trainer.device == "cpu":
-            self._cpu_speeds_s.append(self._cpu_speed.read())
+            self._cpu_speeds.append(self._cpu_speed.read())
         self._memory_mib = self._memory.taken_mib()
-        save_params(self._folder / "final.npy", self._judged)
+        kept = self._seeds.finished()
+        self._judged = kept[0]
+        for run in kept:
+            save_params(self._folder / run_file(run), self._reads[run].params)
         self._laps.end("measure")
 
-    def _after_run(self, number: int) -> None:
-        """Read the machine's state, check for tampering, and read the parameters of a warm-up or timed run."""
+    def _after_run(self, number: int, run: Run) -> None:
+        """Read the parameters of a warm-up or timed run at once, then the machine's state; check for tampering."""
+        read = read_late(self._trainer, self._clock, run.ended)
         self._host_states.extend(self._host.read())
         self._gpu_states.extend(self._gpu.read())
         self._originals.check()
-        final, late_s = read_late(self._trainer, self._clock)
-        self._late_s.append(late_s)
-        if number < self._plan.repeats:
-            self._displacements[number] = Displacement.of(self._params_of(number), final.weights, final.biases)
-        if number == 0:
-            self._judged = Params(
-                tuple(weight.copy() for weight in final.weights), tuple(bias.copy() for bias in final.biases)
-            )
+        if number >= self._plan.warmups:
+            self._reads.append(read)
 
     def _first_updates(self) -> list[FirstUpdate]:
         """Train new trainers on the first batches alone; after the timed runs, whose times they would change."""
@@ -206,14 +215,27 @@ class Measurement:
         return first_updates
 
     def _first_update(self, batches: int) -> FirstUpdate:
-        """One epoch of a new trainer on a split of this many batches."""
+        """Short runs of a new trainer on a split of this many batches, each from parameters of its own."""
         job = self._job
         trainer = self._stage.build(job.problem, self._data.train.first(batches * job.problem.batch_size))
-        params = self._params_of(FIRST_UPDATE_RUN + batches)
-        run = timed_run(trainer, params, 1, fence=self._fence, clock=self._clock)
-        save_params(self._folder / f"first-{batches}.npy", trainer.read_params())
-        trainer.close()
-        return FirstUpdate(batches, run.metrics.get(0))
+
+        def shared(number: int) -> Params:
+            return self._params_from(self._seeds.shared(number + batches))
+
+        def trained(name: str, params: Params, epochs: int, first_epoch: int = 0) -> EpochMetrics | None:
+            run = timed_run(trainer, params, epochs, fence=self._fence, clock=self._clock, first_epoch=first_epoch)
+            save_params(self._folder / f"{name}-{batches}.npy", fetched_params(trainer))
+            return run.metrics.get(first_epoch + epochs - 1)
+
+        seen = FirstUpdate(batches, trained("first", shared(FIRST_UPDATE_RUN), 1))
+        if batches in job.repeated:
+            again = trained("repeated", shared(REPEATED_RUN), REPEATED_EPOCHS)
+            seen = msgspec.structs.replace(seen, repeated=again)
+        if job.trained and batches == job.repeated[0]:
+            start, due = load_params(Path(job.trained), job.problem), job.problem.metrics_every - 1
+            seen = msgspec.structs.replace(seen, trained=trained("trained", start, 1, first_epoch=due))
+        self._close(trainer)
+        return seen
 
     def _curve(self) -> tuple[Curve | None, str]:
         """The stage's curves, or why there are none: a failure here must not cost the row."""
@@ -221,7 +243,7 @@ class Measurement:
         if self._job.curve_steps:
             try:
                 data = Dataset.load_saved(Path(self._job.dataset))
-                params = self._params_of(0)
+                params = self._params_from(self._timed_seeds[self._judged])
                 curve = record_curve(
                     self._stage.build, self._job.problem, data, params, self._job.curve_steps, self._fence
                 )
@@ -233,7 +255,8 @@ class Measurement:
 
     def _result(self) -> JobResult:
         """The measured times and everything read beside them."""
-        judged = self._runs[self._numbers.index(0) - len(self._warmups)]
+        judged = self._runs[self._judged]
+        pace_s, pace_cores = pace_of(self._cpu_speeds, self._host_states, cores_usable())
         return JobResult(
             detail=self._trainer.detail,
             device=self._trainer.device,
@@ -249,36 +272,64 @@ class Measurement:
                 gpu_memory_mib=self._memory_mib if self._trainer.device == "gpu" else None,
                 host_states=self._host_states,
                 took_s=self._laps.seconds,
-                # The faster reading: other work on the cores can only slow one down.
-                pace_s=min(self._cpu_speeds_s) if len(self._cpu_speeds_s) > 1 else None,
+                pace_s=pace_s,
+                pace_cores=pace_cores,
             ),
             from_zero=self._from_zero.metrics.get(0),
             metrics=judged.metrics,
             validations=judged.validations,
-            share_outside=share_outside(self._runs, self._late_s[len(self._warmups) :], self._judged.nbytes),
-            displacements=self._displacements,
+            share_outside=share_outside(self._runs, self._reads),
         )
 
     def _profile(self) -> Profile:
-        """The profile of some epochs, by CUPTI; raises whatever CUPTI raises."""
+        """The profile of some epochs, by CUPTI or by time stamps; raises whatever CUPTI raises."""
         job, stage = self._job, self._stage
         steps = job.problem.steps(len(self._data.train.images))
-        step_us = statistics.median(run.seconds for run in self._runs) / self._plan.epochs / steps * 1e6
-        profiled = Profiled(self._trainer, sample_of(job.problem, self._plan.epochs), self._fence, self._validation)
-        trace = profiled.record()
+        epoch_s = statistics.median(run.seconds for run in self._runs) / self._plan.epochs
+        sample, on_cpu = sample_of(job.problem, self._plan.epochs), self._trainer.device == "cpu"
+        if on_cpu:
+            sample = sample.within(PROFILED_ON_CPU_S, epoch_s)
+        profiled = Profiled(self._trainer, sample, self._fence, self._validation)
+        trace = profiled.record_on_cpu(warm_up=epoch_s < WARM_UP_S) if on_cpu else profiled.record()
         if job.round == 0:
             chrome.write(self._folder / TRACE, trace, stage.name, steps)
-        profile = summarise(trace, profiled.sample.weights, steps, "cupti", step_us, multiprocessor())
+        step_us, shape = epoch_s / steps * 1e6, None if on_cpu else multiprocessor()
+        profile = summarise(trace, sample.weights, steps, "stamps" if on_cpu else "cupti", step_us, shape)
         if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
             profile = msgspec.structs.replace(profile, first_calls=first_calls(stage, job, self._data.train))
         return with_bytes(profile, job.problem) if stage.recipe else profile
 
-    def _params_of(self, run: int) -> Params:
-        """The initial parameters of a run of this round, which the stage cannot foresee."""
-        return initial_params(drawn(self._job.problem, self._job.salt), run_number(self._job.round, run))
+    def _close(self, trainer: Trainer) -> None:
+        """Close a trainer. If that ends the process, the result in the folder says so."""
+        write_result(self._folder, JobResult(closing=True))
+        close(trainer)
+        (self._folder / RESULT).unlink()
+
+    def _next_params(self, number: int) -> Params:
+        """The initial parameters of a warm-up or timed run, which the stage cannot foresee."""
+        plan = self._plan
+        if number < plan.warmups:
+            return self._params_from(self._seeds.untimed())
+        self._timed_seeds.append(self._seeds.timed(number - plan.warmups, plan.repeats))
+        return self._params_from(self._timed_seeds[-1])
+
+    def _params_from(self, seed: int) -> Params:
+        return initial_params(self._job.problem, seed)
 
     def _train_one_epoch(self, params: Params, validation: Validation | None) -> Run:
         return timed_run(self._trainer, params, 1, fence=self._fence, clock=self._clock, validation=validation)
+
+
+class ClosingError(Exception):
+    """A trainer failed to close; the cause is its own exception."""
+
+
+def close(trainer: Trainer) -> None:
+    """Close a trainer; raises ClosingError from whatever it raises."""
+    try:
+        trainer.close()
+    except Exception as error:
+        raise ClosingError from error
 
 
 class Laps:

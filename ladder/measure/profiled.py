@@ -10,7 +10,7 @@ from common.cuda import nvtx
 from common.problem import Problem
 from common.trainer import Trainer, wait_of
 from ladder.measure.timing import Validation
-from ladder.profile import cupti
+from ladder.profile import cupti, stamps
 from ladder.profile.trace import Trace
 
 
@@ -20,6 +20,13 @@ class Sample:
 
     epochs: tuple[int, ...]
     weights: tuple[float, ...]
+
+    def within(self, seconds: float, epoch_s: float) -> Sample:
+        """The most frequent epoch alone, if all of them take longer than this; an epoch takes `epoch_s`."""
+        if epoch_s * len(self.epochs) <= seconds:
+            return self
+        most = max(range(len(self.epochs)), key=self.weights.__getitem__)
+        return Sample(self.epochs[most : most + 1], (1.0,))
 
 
 def sample_of(problem: Problem, epochs: int) -> Sample:
@@ -57,6 +64,10 @@ class Profiled:
     def record(self) -> Trace:
         """Run the epochs under CUPTI."""
         return cupti.record(self.sample.epochs, self._run)
+
+    def record_on_cpu(self, *, warm_up: bool) -> Trace:
+        """Run the epochs with time stamps around each kernel."""
+        return stamps.record(self.sample.epochs, self._run, warm_up=warm_up)
 
     def show(self, stage: str) -> None:
         """The epochs, for a profiler that watches from outside."""

@@ -6,26 +6,29 @@ Files, not pipes: a stage may print freely, and a file that a killed process lef
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from common.files import atomic_write
+from common.arrays import write_arrays
+from common.files import atomic_write, explained
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
-from ladder.measure.displacement import Displacement
 from ladder.measure.timing import Plan
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Curve, Process
 
-JOB, RESULT, TRACE = "job.json", "result.msgpack", "trace.json.gz"
+JOB, RESULT, TRACE, ENDING = "job.json", "result.msgpack", "trace.json.gz", "ending.json"
+NO_ROOM_CODE = os.EX_IOERR  # the exit code of a process whose result finds no room on the disk
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches
+REPEATED_RUN, REPEATED_EPOCHS = 920, 3  # + the number of batches
 COLD_RUN = 999
-PROFILING = "profile and close"  # the phase that CUPTI takes part in
+PROFILING = "profile and close"  # the phase that CUPTI and time stamps take part in
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -37,9 +40,12 @@ class Job(msgspec.Struct, frozen=True):
     round: int
     first_updates: list[int]  # numbers of batches; the parameters after each are checked, each by a new trainer
     wanted: Plan
-    profile: Tool | None  # cupti: after the timed runs; nsys: around the process, which then times and judges nothing
+    # cupti, stamps: after the timed runs; nsys: around the process, which then times and judges nothing
+    profile: Tool | None
     budget_s: float | None  # seconds; null if `wanted` is already what an earlier round could afford
-    salt: int = 0  # see `drawn`
+    repeated: list[int] = []  # those of `first_updates` whose trainer makes a run of REPEATED_EPOCHS epochs as well
+    trained: str = ""  # a file of parameters, from which the trainer of `repeated[0]` makes an epoch with metrics
+    seeds: str = ""  # where to ask for the runs' seeds, see `ladder.measure.seeds`; no salt, which would tell them all
     curve_steps: int = 0  # steps between two points of the curves; 0 for no curves
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
@@ -50,6 +56,8 @@ class FirstUpdate(msgspec.Struct, frozen=True):
 
     batches: int
     metrics: EpochMetrics | None
+    repeated: EpochMetrics | None = None  # of the last epoch of the repeated run
+    trained: EpochMetrics | None = None  # of the epoch from trained parameters, in which metrics are due
 
 
 class JobResult(msgspec.Struct, frozen=True):
@@ -63,21 +71,30 @@ class JobResult(msgspec.Struct, frozen=True):
     process: Process | None = None
     first_updates: list[FirstUpdate] = []
     from_zero: EpochMetrics | None = None  # of the epoch from zeros; its parameters lie beside the result
-    profile: Profile | None = None  # by CUPTI; the trace lies beside the result
+    profile: Profile | None = None  # by CUPTI or time stamps; the trace lies beside the result
     unprofiled: str = ""  # why a requested profile is missing
     profiling: bool = False  # complete but for the profile, which is being taken
     metrics: dict[int, EpochMetrics] = {}  # of the judged run, by epoch from 0
     validations: dict[int, EpochMetrics] = {}  # of the judged run on the test images, by epoch from 0
     share_outside: float = math.nan  # work outside of the timed runs; see `ladder.measure.timing.share_outside`
-    displacements: dict[int, Displacement] = {}  # of the timed runs, by number
     curve: Curve | None = None
     no_curve: str = ""  # why a requested curve is missing
     compiled_s: float | None = None  # seconds of preparing, for a job that only compiles
+    closing: bool = False  # no result: a trainer is being closed
+    left: list[str] = []  # processes and files that the process left behind
+    stopped_s: float = 0.0  # for which a signal had stopped the process
+    hung: bool = False  # ended by the time limit
+    retried: str = ""  # why an earlier attempt at the job failed; this is the second
 
 
 def write_result(folder: Path, result: JobResult) -> None:
     """Leave the result in the folder."""
     atomic_write(folder / RESULT, encoded(result))
+
+
+def no_room(error: OSError) -> str:
+    """The reason in the row of a stage whose parameters or result find no room on the disk."""
+    return explained(error, "continue with --resume; TMPDIR names another folder")
 
 
 def encoded(result: JobResult) -> bytes:
@@ -105,12 +122,9 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def drawn(problem: Problem, salt: int) -> Problem:
-    """The problem with a salted seed for `initial_params`, which no stage is told.
-
-    A stage knows the problem before it is timed. From the plain seed it could compute the parameters to come.
-    """
-    return replace(problem, seed=problem.seed + (salt << 64))
+def run_file(run: int) -> str:
+    """The name of the file with the parameters after a timed run, counted from 0."""
+    return f"timed-{run}.npy"
 
 
 def run_number(round_: int, run: int) -> int:
@@ -118,11 +132,17 @@ def run_number(round_: int, run: int) -> int:
     return round_ * RUNS_PER_ROUND + run
 
 
+def salted_number(salt: int, number: int) -> int:
+    """The number of a judged run for `common.problem.initial_params`: it tells nothing about salt and other runs.
+
+    A stage knows the problem, with its seed, before it is timed, and could compute the parameters of a plain number.
+    """
+    return int.from_bytes(sha256(f"{salt} {number}".encode()).digest()[:16])
+
+
 def save_params(path: Path, params: Params) -> None:
-    """Write parameters to an .npy file, one tensor after the other; an .npz takes longer."""
-    with path.open("wb") as file:
-        for tensor in (*params.weights, *params.biases):
-            np.save(file, tensor, allow_pickle=False)
+    """Write parameters to an .npy file, one tensor after the other; an .npz takes longer. OSError names the file."""
+    write_arrays(path, *params.weights, *params.biases)
 
 
 def load_params(path: Path, problem: Problem) -> Params:

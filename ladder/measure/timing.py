@@ -6,20 +6,23 @@ this ladder's subject. CUDA events around the same run give the device's own tim
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from random import SystemRandom
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from common.problem import Params
 from common.trainer import EpochMetrics, Trainer, wait_of
+from ladder.measure.fetched import fetched_metrics, fetched_params
 
 Fence = Callable[[], None]
 Clock = Callable[[], float]
+Stamp = Callable[[Literal["begin", "end"]], None]
 SCHEDULER_DELAY_S = 0.002  # by which the operating system may delay a process at any point
 COPY_S_PER_BYTE = 2e-9  # to the device and back at 1 GB/s, slower than any bus; not counted as untimed work
+READING_SHARE = 0.5  # of a run, which reading its parameters may take beside copying and a delay
 
 
 class Events(Protocol):
@@ -60,6 +63,15 @@ class Run:
     metrics: dict[int, EpochMetrics]  # of the epochs that computed them
     loading_s: float  # time of `load_params` before the run, the device's part included
     validations: dict[int, EpochMetrics] = field(default_factory=dict)  # on the test images, after these epochs
+    ended: float = 0.0  # by the clock
+
+
+class LateRead(NamedTuple):
+    """The parameters after a run, and the seconds of reading them."""
+
+    params: Params
+    first_s: float  # from the run's end until they were there
+    again_s: float  # a second time, when no work can be left
 
 
 def timed_run(
@@ -71,64 +83,66 @@ def timed_run(
     clock: Clock,
     events: Events | None = None,
     validation: Validation | None = None,
+    first_epoch: int = 0,
+    stamp: Stamp = lambda mark: None,  # noqa: ARG005
 ) -> Run:
-    """Train from `params` for `epochs` epochs; the trained parameters stay in the trainer."""
+    """Train from `params` for `epochs` epochs; the trained parameters stay in the trainer.
+
+    `stamp` is called just before the time begins and just after it ends, for a second clock.
+    """
     loading = clock()
     trainer.load_params(params)
     metrics, validations = {}, {}
     wait = wait_of(trainer)
     fence()
+    stamp("begin")
     begin = clock()
     if events is not None:
         events.begin()
-    for epoch in range(epochs):
+    for epoch in range(first_epoch, first_epoch + epochs):
         trainer.run_epoch(epoch)
         seen = trainer.last_metrics()
         if seen is not None:
             metrics[epoch] = seen
         if validation is not None and validation.due(epoch):
-            validations[epoch] = validation.validate()
+            validations[epoch] = fetched_metrics(validation.validate())
     wait()
     if events is not None:
         events.end()
+    # Now, as a library's number may be computed only when it is asked for; a GPU still works meanwhile.
+    metrics = {epoch: fetched_metrics(seen) for epoch, seen in metrics.items()}
     fence()
-    seconds = clock() - begin
-    return Run(seconds, events.seconds() if events is not None else None, metrics, begin - loading, validations)
+    ended = clock()
+    stamp("end")
+    on_gpu_s = events.seconds() if events is not None else None
+    return Run(ended - begin, on_gpu_s, metrics, begin - loading, validations, ended)
 
 
-def read_late(trainer: Trainer, clock: Clock) -> tuple[Params, float]:
-    """The parameters after a run, and the seconds by which reading them first takes longer than again.
+def read_late(trainer: Trainer, clock: Clock, ended: float) -> LateRead:
+    """Fetch the parameters after a run that `ended` just now, and once more.
 
-    A trainer that defers work until its parameters are read spends that time outside of the timer.
+    A trainer that defers work until its parameters are read, or works on after the run, spends that time outside of the
+    timer.
     """
-    begin = clock()
-    params = trainer.read_params()
+    params = fetched_params(trainer)
     between = clock()
-    trainer.read_params()
-    return params, max(0.0, (between - begin) - (clock() - between))
+    fetched_params(trainer)
+    return LateRead(params, between - ended, clock() - between)
 
 
-def share_outside(runs: Sequence[Run], late_s: Sequence[float], parameter_bytes: int) -> float:
-    """The time for loading parameters and for deferred work (`late_s`), relative to the run between; the least share.
+def share_outside(runs: Sequence[Run], reads: Sequence[LateRead]) -> float:
+    """The time for loading parameters and for work left when they were first read, relative to the run between.
 
-    The time of copying is subtracted. `SCHEDULER_DELAY_S` is added to each run, which matters only to very short ones.
+    The median over the runs. The time of copying is subtracted, and the second reading from the first; of that only as
+    much as reading may take, since a stage can also wait there. `SCHEDULER_DELAY_S` matters only to very short runs.
     """
-    copying = parameter_bytes * COPY_S_PER_BYTE
-    return min(
-        max(0.0, run.loading_s + late - copying) / (run.seconds + SCHEDULER_DELAY_S)
-        for run, late in zip(runs, late_s, strict=True)
-    )
-
-
-def run_numbers(plan: Plan) -> list[int]:
-    """A number for each run, warm-ups first; the timed runs count from 0, in random order.
-
-    The gates verify number 0, which every stage has, however many runs it makes. No stage can tell which run it is.
-    """
-    return [
-        *range(plan.repeats, plan.repeats + plan.warmups),
-        *SystemRandom().sample(range(plan.repeats), plan.repeats),
-    ]
+    shares = []
+    for run, read in zip(runs, reads, strict=True):
+        copying = read.params.nbytes * COPY_S_PER_BYTE
+        reading = min(read.again_s, copying + SCHEDULER_DELAY_S + READING_SHARE * run.seconds)
+        outside = run.loading_s + read.first_s - reading - copying
+        shares.append(max(0.0, outside) / (run.seconds + SCHEDULER_DELAY_S))
+    return statistics.median(shares)
 
 
 def plan_within(budget_s: float, epoch_s: float, wanted: Plan, metrics_every: int) -> Plan:
@@ -164,18 +178,18 @@ def measure(
     fence: Fence,
     clock: Clock,
     events: Events | None = None,
-    numbers: Sequence[int],
-    after_run: Callable[[int], None] = lambda number: None,  # noqa: ARG005
+    after_run: Callable[[int, Run], None] = lambda number, run: None,  # noqa: ARG005
     validation: Validation | None = None,
+    stamp: Stamp = lambda mark: None,  # noqa: ARG005
 ) -> tuple[list[Run], list[Run]]:
-    """Run the warm-ups and the timed runs of one process; each starts from the parameters of its own number."""
+    """Run the warm-ups and the timed runs of one process, numbered from 0; each starts from parameters of its own."""
     runs = []
-    for number in numbers:
-        epochs = plan.epochs if number < plan.repeats else warmup_epochs(plan.epochs, metrics_every)
-        runs.append(
-            timed_run(
-                trainer, params_of(number), epochs, fence=fence, clock=clock, events=events, validation=validation
-            )
+    for number in range(plan.warmups + plan.repeats):
+        epochs = plan.epochs if number >= plan.warmups else warmup_epochs(plan.epochs, metrics_every)
+        params = params_of(number)
+        run = timed_run(
+            trainer, params, epochs, fence=fence, clock=clock, events=events, validation=validation, stamp=stamp
         )
-        after_run(number)
+        after_run(number, run)
+        runs.append(run)
     return runs[: plan.warmups], runs[plan.warmups :]

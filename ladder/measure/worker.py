@@ -10,22 +10,28 @@ import os
 import sys
 import time
 import traceback
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
+from common import run_choices
 from common.cuda import nvtx
 from common.cuda.clock import fence
 from common.data.dataset import Dataset
 from common.errors import MisfitError
+from common.files import NO_ROOM
 from common.problem import initial_params
 from common.process_group import die_with_parent
 from common.trainer import wait_of
 from ladder.machine.environment import import_packages
-from ladder.measure.measurement import Measurement, prepared_validation
+from ladder.measure import shared_memory
+from ladder.measure.crash_reason import crash_reason
+from ladder.measure.measurement import ClosingError, Measurement, close, prepared_validation
 from ladder.measure.profiled import Profiled, sample_of
-from ladder.measure.protocol import COLD_RUN, JOB, Job, JobResult, one_line, run_number, write_result
+from ladder.measure.protocol import COLD_RUN, JOB, NO_ROOM_CODE, Job, JobResult, no_room, run_number, write_result
+from ladder.measure.seeds import RunSeeds
 from stages.engine.stage import Stage
 from stages.registry import load_entry
 
@@ -33,8 +39,11 @@ from stages.registry import load_entry
 def main(folder: Path) -> int:
     """Do the job in the folder, leave its result there, and return the exit code."""
     die_with_parent()
+    files = shared_memory.present()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
+        if not job.compiles:  # beside other processes, choices by timing would be poor
+            os.environ[run_choices.VARIABLE] = str(choices_folder(job))
         if job.compiles:
             result = warm_compile_cache(job)
         elif job.profile == "nsys":
@@ -43,16 +52,33 @@ def main(folder: Path) -> int:
             result = measure(job, folder)
     except MisfitError as error:
         result = JobResult(misfit=str(error))
+    except ClosingError as error:
+        traceback.print_exc()
+        result = JobResult(error=f"{crash_reason(error.__cause__ or error)} while closing")
     except Exception as error:  # the stage's own error is the reason in its row
         traceback.print_exc()
-        result = JobResult(error=one_line(error))
-    write_result(folder, result)
+        if isinstance(error, OSError) and error.errno in NO_ROOM and str(error.filename).startswith(f"{folder}/"):
+            result = JobResult(error=no_room(error))  # the harness's own files
+        else:
+            result = JobResult(error=crash_reason(error))
+    left = [f"file {file}" for file in shared_memory.remove_new(files)]
+    try:
+        write_result(folder, msgspec.structs.replace(result, left=left))
+    except OSError as error:
+        traceback.print_exc()
+        return NO_ROOM_CODE if error.errno in NO_ROOM else 1
     return 0 if result.error is None else 1
+
+
+def choices_folder(job: Job) -> Path:
+    """Where this stage's processes of the run share what they choose by timing: beside the data set, gone with it."""
+    return Path(job.dataset).parent / "choices" / sha256(job.source.encode()).hexdigest()
 
 
 def measure(job: Job, folder: Path) -> JobResult:
     """Measure the stage; leave the parameters to verify, and a trace, in the folder."""
-    return Measurement(job, folder, also=(sys.modules[__name__],)).run()
+    with closing(RunSeeds(job.seeds)) as seeds:
+        return Measurement(job, folder, seeds, also=(sys.modules[__name__],)).run()
 
 
 def run_under_nsys(job: Job) -> JobResult:
@@ -67,7 +93,7 @@ def run_under_nsys(job: Job) -> JobResult:
     profiled = Profiled(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
     profiled.warm_up()
     profiled.show(stage.name)
-    trainer.close()
+    close(trainer)
     return JobResult(device=trainer.device)
 
 
@@ -85,7 +111,7 @@ def warm_compile_cache(job: Job) -> JobResult:
                 trainer.run_epoch(0)
                 wait_of(trainer)()
                 fence()
-                trainer.close()
+                close(trainer)
     return JobResult(compiled_s=compiled_s)
 
 
@@ -98,7 +124,7 @@ def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:
     compiled_s = time.perf_counter() - begin
     trainer.load_params(initial_params(job.problem, COLD_RUN))
     Profiled(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
-    trainer.close()
+    close(trainer)
     return compiled_s
 
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
 from common.cuda import driver
-from common.process_group import die_with_parent
+from common.process_group import adopt_orphans, die_with_parent
 from ladder.machine.environment import import_packages
 from ladder.measure import worker
+from ladder.measure.protocol import ENDING
+from ladder.processes.supervised import Supervised
 
 
 class ForkRequest(msgspec.Struct, frozen=True):
@@ -30,9 +31,10 @@ class ForkRequest(msgspec.Struct, frozen=True):
     log: str
 
 
-def main(needs: list[str]) -> None:
+def main(parent: int, needs: list[str]) -> None:
     """Import the libraries of these needs, answer 0, then answer each request with the worker's id and exit code."""
-    die_with_parent()
+    die_with_parent(parent)
+    adopt_orphans()
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps the output of libraries out of the answers
     import_packages(needs)
@@ -42,32 +44,18 @@ def main(needs: list[str]) -> None:
     gc.freeze()  # a worker's garbage collection must not copy every shared page
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line, type=ForkRequest)
-        child = os.fork()
-        if child == 0:
-            os.close(answers)
-            _run_worker(request)
-        os.write(answers, b"%d\n" % child)
-        _, status = os.waitpid(child, 0)
-        os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
+        with Path(request.log).open("wb") as log:
+            child = Supervised(partial(_run_worker, Path(request.folder), answers), log.fileno())
+            os.write(answers, b"%d\n" % child.id)
+            code = child.wait(Path(request.folder) / ENDING)
+        os.write(answers, b"%d\n" % code)
 
 
-def _run_worker(request: ForkRequest) -> NoReturn:
-    """Run the job in this forked process, in its own session, and exit with the worker's code."""
-    code = 1
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        for file, descriptor in ((null, 0), (log, 1), (log, 2)):
-            os.dup2(file, descriptor)
-        code = worker.main(Path(request.folder))
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)  # skips the libraries' teardown, which may crash and change the code
+def _run_worker(folder: Path, answers: int) -> int:
+    """Run the job in this forked process."""
+    os.close(answers)
+    return worker.main(folder)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(int(sys.argv[1]), sys.argv[2:])

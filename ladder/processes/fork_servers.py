@@ -38,7 +38,7 @@ class ForkServer:
         log.parent.mkdir(exist_ok=True)
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ladder.processes.fork_server", *needs],
+                [sys.executable, "-m", "ladder.processes.fork_server", str(os.getpid()), *needs],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -10,7 +10,8 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from ladder.measure.protocol import JOB, Job, JobResult
+from common.files import atomic_write
+from ladder.measure.protocol import ENDING, JOB, Job, JobResult
 from ladder.processes.worker_process import kill, result_of, start, worker_command
 
 POLL_S = 0.02
@@ -23,13 +24,13 @@ class FinishedJob(NamedTuple):
     folder: Path
     result: JobResult
     seconds: float
+    beside: frozenset[str] = frozenset()  # the jobs whose workers still ran
 
 
 class _Running(NamedTuple):
     name: str
     process: subprocess.Popen[bytes]
     folder: Path
-    log: Path
     started: float
 
 
@@ -80,13 +81,14 @@ class WorkerPool:
         for name in list(self._waiting)[: self._at_once - len(self._running)]:
             folder, log = self._folder / name, self._logs / f"{name}.log"
             folder.mkdir()
-            (folder / JOB).write_bytes(msgspec.json.encode(self._waiting.pop(name)))
-            process = start(worker_command(folder), log)
-            self._running.append(_Running(name, process, folder, log, time.monotonic()))
+            atomic_write(folder / JOB, msgspec.json.encode(self._waiting.pop(name)))
+            process = start(worker_command(folder), folder / ENDING, log)
+            self._running.append(_Running(name, process, folder, time.monotonic()))
 
     def _finish(self, running: _Running) -> FinishedJob:
-        result = result_of(lambda: running.process.wait(0), running.folder, running.log, self._timeout_s)
+        result = result_of(lambda: running.process.wait(0), running.folder, self._timeout_s)
         assert result is not None
         kill(running.process)
         self._running.remove(running)
-        return FinishedJob(running.name, running.folder, result, time.monotonic() - running.started)
+        beside = frozenset(one.name for one in self._running)
+        return FinishedJob(running.name, running.folder, result, time.monotonic() - running.started, beside)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from common.files import atomic_write
 from common.process_group import kill_group
-from ladder.measure.protocol import JOB, RESULT, Job, JobResult, decoded
+from ladder.measure.protocol import ENDING, JOB, NO_ROOM_CODE, RESULT, Job, JobResult, decoded, no_room
 from ladder.processes.fork_servers import ForkServer
+from ladder.processes.supervised import read_ending
 from ladder.profile import cupti
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits import CpuLimits, LimitsRecord
 
 ROOT = Path(__file__).parents[2]
+END_LIMIT_S = 10.0  # for a keeper to end what its command left behind
+Record = TypeVar("Record")
 Wrap = Callable[[Sequence[str]], list[str]]
 """Turns a worker's command into the command that runs it under a profiler."""
 
@@ -27,21 +34,35 @@ def run_job(
     """Run a job in this folder in a worker, wait for it, and return its result; the worker's output goes to the log.
 
     The worker is forked from the fork server, if there is one. If it fails, the state inherited from the fork server
-    may be the cause: the fork server is closed, and a newly started worker repeats the job. A failure of that worker
-    becomes the result's `error`.
+    may be the cause: the fork server is closed, and a newly started worker repeats the job, with the first one's log
+    beside its own. A failure of that worker becomes the result's `error`. A job that hangs is not repeated: that would
+    take the time limit once more.
     """
-    (folder / JOB).write_bytes(msgspec.json.encode(job))
-    (folder / RESULT).unlink(missing_ok=True)  # an earlier worker's result must not pass for this one's
+    atomic_write(folder / JOB, msgspec.json.encode(job))
+    _forget(folder)
+    retried = ""
     if fork_server is not None:
-        result = result_of(lambda: fork_server.run(folder, log, timeout_s), folder, log, timeout_s)
-        if result is not None and result.error is None and not (result.unprofiled and cupti.available()):
+        result = result_of(lambda: fork_server.run(folder, log, timeout_s), folder, timeout_s)
+        failure = result and (result.error or (result.unprofiled if cupti.available() else ""))
+        if result is not None and not failure:
             return result
         fork_server.close()
-        (folder / RESULT).unlink(missing_ok=True)
+        if result is not None and result.hung:
+            return result
+        if failure:
+            retried = failure
+            log.replace(log.with_suffix(".first.log"))
+        _forget(folder)
     command = wrap(worker_command(folder))
-    result = result_of(lambda: _run(command, log, timeout_s), folder, log, timeout_s)
+    result = result_of(lambda: _run(command, folder / ENDING, log, timeout_s), folder, timeout_s)
     assert result is not None
-    return result
+    return msgspec.structs.replace(result, retried=retried)
+
+
+def _forget(folder: Path) -> None:
+    """Remove an earlier worker's result: it must not pass for the next one's."""
+    for name in (RESULT, ENDING):
+        (folder / name).unlink(missing_ok=True)
 
 
 def worker_command(folder: Path) -> list[str]:
@@ -49,12 +70,12 @@ def worker_command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "ladder.measure.worker", str(folder)]
 
 
-def result_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s: float) -> JobResult | None:
+def result_of(run: Callable[[], int | None], folder: Path, timeout_s: float) -> JobResult | None:
     """The result that a worker left in the folder, or one whose `error` says how the worker ended.
 
     `run` returns the worker's exit code, or None if no worker could be started; then there is no result.
     """
-    failure, code = None, None
+    failure, code, hung = None, None, False
     try:
         code = run()
         if code is None:
@@ -62,46 +83,71 @@ def result_of(run: Callable[[], int | None], folder: Path, log: Path, timeout_s:
         if code < 0:
             failure = f"killed by {signal.Signals(-code).name}"
     except subprocess.TimeoutExpired:
-        failure = f"no answer within {timeout_s:g} s (--timeout)"
+        failure, hung = f"no answer within {timeout_s:g} s (--timeout)", True
+    result, ending = _left_in(folder, failure, code), read_ending(folder / ENDING)
+    left = [*result.left, *ending.left]
+    return msgspec.structs.replace(result, left=left, stopped_s=ending.stopped_s, hung=hung)
+
+
+def _left_in(folder: Path, failure: str | None, code: int | None) -> JobResult:
+    """The result in the folder; one with an `error` if there is none, or if its worker failed after writing it."""
     try:
         result = decoded((folder / RESULT).read_bytes())
     except OSError:
-        return JobResult(error=failure or f"exit code {code} and no result; see logs/{log.name}")
+        if code == NO_ROOM_CODE:
+            return JobResult(error=no_room(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / RESULT))))
+        return JobResult(error=failure or f"exit code {code} and no result")
     except (ValueError, msgspec.DecodeError) as error:
-        return JobResult(error=failure or f"an unreadable result ({error})")
+        return JobResult(error=failure or f"its result cannot be read: {error}")
     if result.profiling:  # the timed runs were complete: only the profiler failed
         return msgspec.structs.replace(result, unprofiled=f"CUPTI: {failure or f'exit code {code}'}")
+    if result.closing:
+        return JobResult(error=f"{failure or f'exit code {code}'} while closing")
     if not failure and code and result.error is None:
-        failure = f"exit code {code} after its result; see logs/{log.name}"
+        failure = f"exit code {code} after its result"
     return JobResult(error=failure) if failure else result
 
 
 def measure_gpu_limits(record: Path, log: Path, timeout_s: float) -> LimitsRecord | None:
     """The GPU's limits, measured by a process of its own; None if it fails, for the reason in the log."""
+    return _measured("ladder.machine.limits", LimitsRecord, record, log, timeout_s)
+
+
+def measure_cpu_limits(record: Path, log: Path, timeout_s: float) -> CpuLimits | None:
+    """The CPU's limits, likewise."""
+    return _measured("ladder.machine.cpu_limits", CpuLimits, record, log, timeout_s)
+
+
+def _measured(module: str, kind: type[Record], record: Path, log: Path, timeout_s: float) -> Record | None:
     try:
-        _run([sys.executable, "-m", "ladder.machine.limits", str(record)], log, timeout_s)
-        return msgspec.json.decode(record.read_bytes(), type=LimitsRecord)
+        _run([sys.executable, "-m", module, str(record)], record.with_suffix(".ending"), log, timeout_s)
+        return msgspec.json.decode(record.read_bytes(), type=kind)
     except (subprocess.TimeoutExpired, OSError, ValueError, msgspec.DecodeError):
         return None
 
 
-def _run(command: Sequence[str], log: Path, timeout_s: float) -> int:
+def _run(command: Sequence[str], ending: Path, log: Path, timeout_s: float) -> int:
     """The exit code of a command that writes to the log; raises subprocess.TimeoutExpired."""
-    process = start(command, log)
+    process = start(command, ending, log)
     try:
         return process.wait(timeout_s)
     finally:
         kill(process)
 
 
-def start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a process in its own session, writing to the log."""
+def start(command: Sequence[str], ending: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a command that writes to the log, below a keeper, which writes to `ending` what the command left behind."""
     log.parent.mkdir(exist_ok=True)
+    keeper = [sys.executable, "-m", "ladder.processes.keeper", str(os.getpid()), str(ending)]
     with log.open("wb") as file:
-        return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
+        return subprocess.Popen([*keeper, *command], cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and all that it started: it has ended, is late, or the user has interrupted the run."""
-    kill_group(process.pid)
-    process.wait()
+    """End a keeper with all that its command started: it has ended, is late, or the user interrupts the run."""
+    process.terminate()
+    try:
+        process.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        kill_group(process.pid)
+        process.wait()

@@ -1,60 +1,45 @@
 """The gates: compare what a stage computed with the float64 oracle, and turn each error into a check.
 
 A gradient that is 1 % wrong does not show in the accuracy. In an MLP it does not show in the final parameters either:
-two correct runs of a ReLU network diverge over thousands of steps. It does show in the first update, which is therefore
-checked for every stage after one batch and after several. An epoch from zeros checks every step, since training is not
-chaotic there. The limits are about ten times the errors of correct runs; docs/method.md lists the measurements.
+two correct runs of a ReLU network diverge over thousands of steps. It does show in the first updates, in three epochs
+on a few batches, and in updates of trained parameters. An epoch from zeros checks every step, since training is not
+chaotic there. Limits are multiples of what the controls show on the same problem; docs/statistics.md derives them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from common.oracle import RELU_MARGINS, Float64Array, Oracle, OracleEpoch, evaluate
-from common.problem import Params, Problem
+from common.oracle import OracleEpoch, evaluate
+from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
-from ladder.measure.chunks import in_chunks
 from ladder.measure.displacement import UNKNOWN, Displacement
 from ladder.measure.timing import Plan
-from ladder.records.run import Check, Precision
+from ladder.records.run import CANNOT_DECIDE, Check, Precision
+from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS
+from ladder.verify.distances import apart, params_error
 from ladder.verify.oracle_runs import OracleRun
+from ladder.verify.short_runs import Errors, ShortRun, largest
 
-FLOAT32_ROUNDING = 2.0**-24  # half a unit in the last place, relative
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of the relative errors of one precision; pairs are (softmax regression, MLP)."""
-
-    first_update: tuple[float, float]
-    update_scale: tuple[float, float]  # along the reference's update: noise averages out, so 1 % shows in float32
-    from_zero: tuple[float, float]
-    final_params: float  # softmax regression only
-    loss_curve: tuple[float, float]  # relative to the loss of the oracle's first epoch
-
-
-LIMITS: dict[Precision, Limits] = {
-    "float32": Limits((3.4e-6, 2.9e-5), (1e-5, 1e-5), (4e-6, 6e-6), 2e-5, (1e-5, 2e-2)),
-    "tf32": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-3), 9e-4, (1e-3, 2e-2)),
-    "bfloat16": Limits((1.2e-2, 3e-1), (5e-3, 8e-3), (4e-3, 2.5e-2), 3e-3, (5e-3, 3e-2)),
-    "float16": Limits((1.3e-3, 6e-2), (2e-3, 2e-3), (4e-4, 4e-3), 9e-4, (1e-3, 2e-2)),
-}
-RELU_MARGIN: dict[Precision, float] = {
-    "float32": RELU_MARGINS[0],
-    "tf32": RELU_MARGINS[1],
-    "bfloat16": RELU_MARGINS[2],
-    "float16": RELU_MARGINS[1],
-}
-TENSOR_CHECK_BATCHES = 3  # after more batches only the update's scale is checked, in which the grown noise averages out
-LARGE_BATCH = 128  # images
-# Units near their ReLU's corner add to the limits; by less than a whole update, so that a missing update still fails.
-CORNER_ALLOWANCE_LIMIT = 0.5  # as a share of the update
-CORNER_UNITS_LIMIT = 4  # in low precision, whose limits already cover larger numbers of such units
+SAFETY = 4.0  # times the largest error of the controls
+FROM_ZERO_SAFETY = 2.0  # where rounding alone differs: a control repeats the errors of a GPU's rungs to two digits
+# Of a lower precision's error in the update: 1 where it was used, and nearly 0 by chance, among enough weights.
+LOWER_SHARE, MOST_CHANCE = 0.75, 0.4
+SCALE_SAFETY = 8.0  # of the update's scale: one number, of which a few draws say less than of thousands
+ROUNDING_FLOOR = 2.0**-20  # sixteen roundings of float32: rate, 1 / batch and their product are rounded for all images
+UNDECIDABLE = 0.9  # a limit beyond this share of an update: a missing update has an error of 1
+# A single control of a long run may miss the unit at its ReLU's corner that the stage meets.
+MLP_APART_FLOOR = 0.02
+MLP_LOSS_FLOOR = 2e-3  # relative to the loss of the first epoch
+MLP_LOSS_LIMIT = 0.02  # likewise, unless the controls differ by more than half of it
+MLP_APART_LIMIT = 0.6  # runs of other data, order or steps are further apart, unless the controls are, too
+CHAOS_SAFETY = 1.5  # of controls that far apart: chaos does not grow with rounding
 # Relative to the oracle's displacement; a run that does not move, or starts from other parameters, has 1.
 DISPLACEMENT_DIFFERENCE = 0.5
 # Between correct runs: with few units, most may be dead in one run, and another then moves a hundred times as far.
@@ -63,7 +48,6 @@ TIMER_CHECK = "work outside of the timer, as a share of the run"
 SPEED_CHECK = "cheat limit, as a share of the step's time"
 UNTIMED_SHARE = 0.5  # relative to a timed run: copying parameters takes far less than twenty epochs
 TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at different networks
-TRAINING_ACCURACY = 0.003  # absolute
 # A deep network may stand still for some epochs, and rounding then decides when it starts to learn.
 LATE_START_LAYERS = 4  # hidden layers, at least
 LATE_START_ALLOWANCE = 0.4  # added to its limits, as a share of the remaining loss and of the images still wrong
@@ -71,108 +55,142 @@ SETTLED_ACCURACY = 0.9  # on the test images; below it, such a network's test ac
 VALIDATION_LOSS_LIMIT = (
     0.2  # of an MLP, by the first epoch's loss; wider than in training, whose loss is an epoch's mean
 )
-# The share of images whose prediction rounding may change in the first batches.
+# The share of test images whose prediction rounding may change in the same network.
 FLIPPED_IMAGES: dict[Precision, float] = {"float32": 0.0, "tf32": 0.005, "bfloat16": 0.03, "float16": 0.005}
+FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
+NO_METRICS_DUE = "no epoch of a timed run has metrics; those of one untimed epoch are judged"
 
 
 def check(what: str, error: float, limit: float) -> Check:
     """A check of this name; passes if `error <= limit`. NaN fails, and so does a limit that is not finite."""
+    error, limit = float(error), float(limit)  # JSON has no numbers of NumPy's
     if not math.isfinite(limit):
         return Check(what, None, 0.0, passed=False)
-    return Check(what, error if math.isfinite(error) else None, limit, bool(error <= limit))
+    return Check(what, float(error) if math.isfinite(error) else None, float(limit), bool(error <= limit))
 
 
-@dataclass(frozen=True)
-class FirstBatches:
-    """The oracle after the first batches from given parameters: the reference of every stage's first update."""
+def within(
+    what: str,
+    precision: Precision,
+    error: float,
+    spread: float,
+    *,
+    safety: float = SAFETY,
+    floor: float = ROUNDING_FLOOR,
+) -> Check:
+    """A check against the controls' error. It is not judged if they are so far apart that no run could fail.
 
-    batches: int
-    initial: Params
-    oracle: Oracle
-    """Trained on these batches."""
-    reference: OracleEpoch
-    """Loss and accuracy over these batches."""
-
-    @classmethod
-    def of(
-        cls, problem: Problem, batches: int, initial: Params, images: NDArray[np.uint8], labels: NDArray[np.uint8]
-    ) -> FirstBatches:
-        """Train on the first `batches` batches of images (N, I) and labels (N,)."""
-        oracle, seen = Oracle(problem, initial), batches * problem.batch_size
-        return cls(batches, initial, oracle, oracle.run_epoch(images[:seen], labels[:seen]))
-
-
-@np.errstate(invalid="ignore", over="ignore")  # infinities and NaN fail their checks, without a warning
-def verify_first_update(
-    precision: Precision, first: FirstBatches, updated: Params, metrics: EpochMetrics | None
-) -> list[Check]:
-    """Check the parameters after the first batches, and the stage's own metrics of them.
-
-    With dW the update of a tensor: ||dW - dW_ref|| / ||dW_ref|| for each tensor, and the length of all dW along dW_ref.
+    NaN fails even so.
     """
-    oracle, batches, reference = first.oracle, first.batches, first.reference
-    problem, images = oracle.problem, batches * oracle.problem.batch_size
-    limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
-    named = f"first {batches} updates" if batches > 1 else "first update"
-    expected = {f"weight[{i}]": w for i, w in enumerate(oracle.weights)}
-    expected |= {f"bias[{i}]": b for i, b in enumerate(oracle.biases)}
-    before, after = first.initial.tensors(), updated.tensors()
-
-    # Rounding decides whether a unit near its ReLU's corner is active for an image, which adds or removes one of
-    # `terms` terms of unequal size. The tensors' limits in low precision include most such units, the scale's limit
-    # none. A changed unit changes others in later batches, so that more batches do not average the effect out.
-    terms = images * min((layer.fan_out for layer in problem.layers[:-1]), default=1)
-    near = oracle.near[RELU_MARGIN[precision]]
-    flipped = min(
-        CORNER_ALLOWANCE_LIMIT,
-        4.0 * math.sqrt((near if precision == "float32" else min(near, CORNER_UNITS_LIMIT)) / terms),
-    )
-    shifted = min(CORNER_ALLOWANCE_LIMIT, 6.0 * math.sqrt(near * batches) / terms)
-
-    checks = []
-    along = length = rounding = 0.0  # <dW, dW_ref>, ||dW_ref||^2, and the largest share of float32 rounding
-    for name, target in expected.items():
-        distance = size = reached = 0.0  # squared norms: of dW - dW_ref, of dW_ref, of the parameter
-        for start, end, aim in in_chunks(before[name], after[name], target):
-            update, wanted = end - start, aim - start
-            rest = update - wanted
-            distance += float(rest @ rest)
-            size += float(wanted @ wanted)
-            reached += float(aim @ aim)
-            along += float(update @ wanted)
-        # Every implementation rounds the sum of parameter and update to float32, once per batch.
-        floor = FLOAT32_ROUNDING * batches * math.sqrt(reached / size) if size > 0 else 0.0
-        limit = limits.first_update[kind] + floor + flipped
-        if batches <= TENSOR_CHECK_BATCHES:
-            checks.append(check(f"{named}, {name}", math.sqrt(distance / size if size > 0 else distance), limit))
-        length += size
-        rounding = max(rounding, floor)
-    scale = abs(along / length - 1.0) if length > 0 else abs(along)
-    checks.append(check(f"{named}, scale", scale, limits.update_scale[kind] + rounding + shifted))
-    if metrics is not None:
-        loss_error = abs(metrics.mean_loss - reference.mean_loss) / abs(reference.mean_loss)
-        checks.append(check(f"{named}, loss", loss_error, limits.first_update[0]))
-        # One image more may be a tie; `undecided` counts those that the oracle itself cannot decide.
-        accuracy_limit = FLIPPED_IMAGES[precision] + (1.001 + oracle.undecided) / images
-        checks.append(check(f"{named}, accuracy", abs(metrics.accuracy - reference.accuracy), accuracy_limit))
-    return checks
+    limit = safety * spread + floor
+    if limit < UNDECIDABLE or not math.isfinite(error):
+        return check(what, error, limit if limit < UNDECIDABLE else UNDECIDABLE)
+    return Check(what, error, UNDECIDABLE, passed=True, judged=False, note=undecided(precision))
 
 
-def verify_from_zero(
-    problem: Problem, precision: Precision, updated: Params, metrics: EpochMetrics | None, oracle: OracleRun
+def undecided(precision: Precision) -> str:
+    """What a check says whose controls in this precision are too far apart."""
+    return f"{precision} {CANNOT_DECIDE}"
+
+
+def left_out(what: str, why: str) -> Check:
+    """A check that this run gives no occasion for."""
+    return Check(what, None, 0.0, passed=True, judged=False, note=why)
+
+
+def verify_first_update(
+    precision: Precision, first: ShortRun, updated: Params, metrics: EpochMetrics | None
 ) -> list[Check]:
-    """Check the parameters after one epoch from zeros: every step contributes, and training is not chaotic there."""
-    limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
-    reference = oracle.params[0]
-    assert reference is not None
-    error = _max_relative_error(updated, *reference, least=problem.learning_rate)
+    """Check the parameters after the first batches, and the stage's own metrics of them."""
+    named = f"first {first.batches} updates" if first.batches > 1 else "first update"
+    found = first.errors(updated, metrics, ROUNDINGS[precision].bits)
+    spread = first.spread(precision)
     checks = [
-        check("epoch from zeros, parameters", error, _from_zero_factor(problem, precision) * limits.from_zero[kind])
+        within(f"{named}, {name}", precision, error, spread.tensors[name]) for name, error in found.tensors.items()
     ]
+    if first.batches == 1:
+        shares = [share for bits, share in found.lower.items() if not spread.lower[bits] > MOST_CHANCE]
+        if shares:
+            checks.append(check(f"{named}, precision", largest(shares), LOWER_SHARE))
+        elif found.lower:
+            checks.append(left_out(f"{named}, precision", undecided(precision)))
+    return checks + _of_scale_and_metrics(named, precision, first, found, spread, metrics)
+
+
+def verify_short_run(
+    named: str, precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None
+) -> list[Check]:
+    """Check the parameters after any short run, in one check of all tensors, and the metrics of its last epoch."""
+    found, spread = run.errors(updated, metrics), run.spread(precision)
+    return [
+        _tensors(named, precision, found, spread),
+        *_of_scale_and_metrics(named, precision, run, found, spread, metrics),
+    ]
+
+
+def verify_from_zero(precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None) -> list[Check]:
+    """Check the parameters after one epoch from zeros: every step contributes, and training is not chaotic there.
+
+    `run` is of softmax regression even for an MLP, whose last bias alone learns; see `from_zero_run`.
+    """
+    still = updated.weights if len(updated.weights) > 1 else ()
+    if any(tensor.any() for tensor in (*still, *updated.biases[:-1])):
+        return [check("epoch from zeros, parameters", math.inf, 0.0)]
+    moved = Params(run.initial.weights if still else updated.weights, updated.biases[-1:])
+    found, spread = run.errors(moved, metrics), run.spread(precision)
+    checks = [_tensors("epoch from zeros", precision, found, spread, "parameters", FROM_ZERO_SAFETY)]
     if metrics is not None:
-        loss_error = abs(metrics.mean_loss / oracle.epochs[0].mean_loss - 1.0)
-        checks.append(check("epoch from zeros, loss", loss_error, limits.loss_curve[0]))
+        checks.append(_loss("epoch from zeros", precision, run, found, spread))
     return checks
+
+
+def from_zero_run(problem: Problem, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> ShortRun:
+    """The epoch from zeros on images (N, I) and labels (N,).
+
+    Hidden layers of zeros pass nothing on in either direction: what is left of an MLP is softmax regression on images
+    without pixels.
+    """
+    steps = problem.steps(len(images))
+    if not problem.is_logistic:
+        problem, images = replace(problem, inputs=1, hidden=()), np.zeros((len(images), 1), np.uint8)
+    return ShortRun(problem, steps, zero_params(problem), images, labels, draws=FROM_ZERO_STEPS // steps)
+
+
+def _tensors(
+    named: str, precision: Precision, found: Errors, spread: Errors, what: str = "tensors", safety: float = SAFETY
+) -> Check:
+    """One check of all tensors: the one nearest to its limit, and the names of those that cannot be judged."""
+    checks = {
+        name: within(f"{named}, {what}", precision, error, spread.tensors[name], safety=safety)
+        for name, error in found.tensors.items()
+    }
+    judged = {name: one for name, one in checks.items() if one.judged}
+    if not judged:
+        return next(iter(checks.values()))
+    nearest = _nearest_to_limit(list(judged.values()))
+    others = ", ".join(name for name, one in checks.items() if not one.judged)
+    name = next(name for name, one in judged.items() if one is nearest)
+    return msgspec.structs.replace(nearest, note=f"{name}; {undecided(precision)}: {others}" if others else name)
+
+
+def _of_scale_and_metrics(
+    named: str, precision: Precision, run: ShortRun, found: Errors, spread: Errors, metrics: EpochMetrics | None
+) -> list[Check]:
+    checks = [within(f"{named}, scale", precision, found.scale, spread.scale, safety=SCALE_SAFETY)]
+    if metrics is not None:
+        checks.append(_loss(named, precision, run, found, spread))
+        checks.append(check(f"{named}, accuracy", found.accuracy, SAFETY * spread.accuracy + 2.001 / run.images))
+    return checks
+
+
+def _loss(named: str, precision: Precision, run: ShortRun, found: Errors, spread: Errors) -> Check:
+    return within(f"{named}, loss", precision, found.loss, spread.loss, floor=loss_floor(run.images))
+
+
+def loss_floor(images: int) -> float:
+    """The relative error of a sum of this many losses in one float32, added up one after the other."""
+    rounding = float(FLOAT32_ROUNDING)
+    return ROUNDING_FLOOR + SAFETY * ROUNDING_OF_EQUAL_SIGNS * rounding * math.sqrt(images)
 
 
 def verify_final(
@@ -191,28 +209,26 @@ def verify_final(
     `metrics` are the stage's own, by epoch from 0; `accuracy` comes from the harness's forward pass over `final`. If
     the oracle did not reach the last epoch, the stage must not be worse than the oracle's last one.
     """
-    limits, kind = LIMITS[precision], 0 if problem.is_logistic else 1
     reached = oracle.epochs[: min(epochs, len(oracle.epochs))]
     numbers = [*final.tensors().values(), *(np.array([m.mean_loss, m.accuracy]) for m in metrics.values())]
     finite = all(np.isfinite(number).all() for number in numbers)
     checks = [check("finite parameters and metrics", 0.0 if finite else math.nan, 0.0)]
     reference_accuracy = oracle.tested[len(reached) - 1].accuracy
-    test_limit = _test_accuracy_limit(problem, oracle, len(reached) - 1, test_images)
+    spread = oracle.spread(precision, len(reached) - 1)
+    test_limit = _test_accuracy_limit(problem, precision, oracle, len(reached) - 1, test_images)
     if epochs <= len(oracle.epochs):
         reference = oracle.params[epochs - 1]
         if problem.is_logistic and reference is not None:
-            error = _max_relative_error(final, *reference, least=problem.learning_rate)
-            # The limits assume large batches, over whose images low-precision rounding averages out.
-            wider = 1.0 if precision == "float32" else math.sqrt(max(1.0, LARGE_BATCH / problem.batch_size))
-            checks.append(check("final parameters", error, wider * limits.final_params))
+            error = params_error((final.weights, final.biases), reference, least=problem.learning_rate)
+            checks.append(within("final parameters", precision, error, spread.params))
         checks.append(check("test accuracy", abs(accuracy - reference_accuracy), test_limit))
     else:
         lost = max(0.0, reference_accuracy - accuracy) if math.isfinite(accuracy) else math.nan
         checks.append(check(f"test accuracy, not below epoch {len(reached)}'s", lost, test_limit))
     due = [epoch for epoch in range(epochs) if problem.metrics_due(epoch)]
     if due:
-        left_out = sum(epoch not in metrics for epoch in due) / len(due)
-        checks.append(check("metrics left out, of those that are due", left_out, 0.0))
+        missing = sum(epoch not in metrics for epoch in due) / len(due)
+        checks.append(check("metrics left out, of those that are due", missing, 0.0))
     judged = [epoch for epoch in metrics if 0 <= epoch < len(reached)]
     if judged:
         # Relative to the first epoch's loss: at the end of training the loss may be almost zero.
@@ -220,13 +236,18 @@ def verify_final(
         late = LATE_START_ALLOWANCE if _starts_late(problem, reached) else 0.0
         losses, accuracies = [], []
         for e in judged:
+            apart_by = oracle.spread(precision, e)
             loss_error = abs(metrics[e].mean_loss - reached[e].mean_loss) / first_loss
-            loss_limit = limits.loss_curve[kind] + late * reached[e].mean_loss / first_loss
-            losses.append(check("loss curve", loss_error, loss_limit))
+            floor = loss_floor(train_images) + (0.0 if problem.is_logistic else MLP_LOSS_FLOOR)
+            floor += late * reached[e].mean_loss / first_loss
+            losses.append(within("loss curve", precision, loss_error, _chaotic(problem, apart_by.loss), floor=floor))
             accuracy_error = abs(metrics[e].accuracy - reached[e].accuracy)
-            accuracy_limit = TRAINING_ACCURACY + late * (1.0 - reached[e].accuracy) + 2.0 / train_images
+            accuracy_limit = SAFETY * apart_by.accuracy + late * (1.0 - reached[e].accuracy) + 2.0 / train_images
             accuracies.append(check("training accuracy", accuracy_error, accuracy_limit))
         checks += [_nearest_to_limit(losses), _nearest_to_limit(accuracies)]
+    else:
+        short = f"epochs {len(reached) + 1} to {epochs} are beyond the oracle's time" if metrics else NO_METRICS_DUE
+        checks += [left_out("loss curve", short), left_out("training accuracy", short)]
     return checks
 
 
@@ -247,14 +268,13 @@ def verify_validation(
     due = [epoch for epoch in range(epochs) if problem.validation_due(epoch)]
     if not due:
         return []
-    limits = LIMITS[precision]
-    left_out = sum(epoch not in validations for epoch in due) / len(due)
-    checks = [check("validations left out, of those that are due", left_out, 0.0)]
+    missing = sum(epoch not in validations for epoch in due) / len(due)
+    checks = [check("validations left out, of those that are due", missing, 0.0)]
     first_loss = oracle.epochs[0].mean_loss  # as for the loss curve
     last = validations.get(epochs - 1)
     if last is not None:
         loss_error = abs(last.mean_loss - final.mean_loss) / first_loss
-        checks.append(check("validation of the final parameters, loss", loss_error, limits.loss_curve[0]))
+        checks.append(check("validation of the final parameters, loss", loss_error, forward_limit(problem, precision)))
         accuracy_error, limit = abs(last.accuracy - final.accuracy), FLIPPED_IMAGES[precision] + 2.0 / test_images
         checks.append(check("validation of the final parameters, accuracy", accuracy_error, limit))
     judged = [e for e in due if e in validations and e < len(oracle.tested)]
@@ -264,11 +284,14 @@ def verify_validation(
         for e in judged:
             own, reference = validations[e], oracle.tested[e]
             loss_error = abs(own.mean_loss - reference.mean_loss) / first_loss
-            allowance = late * reference.mean_loss / first_loss
-            loss_limit = limits.loss_curve[0] if problem.is_logistic else VALIDATION_LOSS_LIMIT + allowance
-            losses.append(check("validation curve, loss", loss_error, loss_limit))
+            floor = forward_limit(problem, precision)
+            if not problem.is_logistic:
+                floor += MLP_LOSS_FLOOR + late * reference.mean_loss / first_loss
+            apart_by = oracle.spread(precision, e)
+            tested_apart = _chaotic(problem, apart_by.tested_loss)
+            losses.append(within("validation curve, loss", precision, loss_error, tested_apart, floor=floor))
             accuracy_error = abs(own.accuracy - reference.accuracy)
-            accuracy_limit = _test_accuracy_limit(problem, oracle, e, test_images)
+            accuracy_limit = _test_accuracy_limit(problem, precision, oracle, e, test_images)
             accuracies.append(check("validation curve, accuracy", accuracy_error, accuracy_limit))
         checks += [_nearest_to_limit(losses), _nearest_to_limit(accuracies)]
     return checks
@@ -291,6 +314,24 @@ def verify_displacements(displacements: Mapping[int, Displacement], plan: Plan, 
             )
         )
     return checks
+
+
+def verify_path(
+    problem: Problem, precision: Precision, epochs: int, initial: Params, final: Params, oracle: OracleRun
+) -> list[Check]:
+    """Check how far an MLP's timed run ended from the oracle's, by the way that the oracle went; empty if unknown."""
+    reference = oracle.params[epochs - 1] if epochs <= len(oracle.params) else None
+    if problem.is_logistic:
+        return []
+    what = "distance from the oracle's parameters, by its way"
+    if reference is None:
+        reached = f"the oracle's time ended after epoch {len(oracle.epochs)} of {epochs}"
+        return [left_out(what, reached if epochs > len(oracle.epochs) else "its parameters take too much memory")]
+    error = apart(initial, (final.weights, final.biases), reference)
+    spread = oracle.spread(precision, epochs - 1).apart
+    narrow = SAFETY * spread + MLP_APART_FLOOR
+    limit = max(min(narrow, MLP_APART_LIMIT), CHAOS_SAFETY * spread)
+    return [within(what, precision, error, 0.0, floor=limit)]
 
 
 def verify_timer(share_outside: float) -> Check:
@@ -321,22 +362,23 @@ def worst_of(checks: Iterable[Check]) -> list[Check]:
     return list(worst.values())
 
 
-def _from_zero_factor(problem: Problem, precision: Precision) -> float:
-    """The factor on the limit of the epoch from zeros, which holds for batches of 128 images.
+def _chaotic(problem: Problem, apart_by: float) -> float:
+    """The controls' difference in loss; at most so much of an MLP's that four times it are twice the difference."""
+    return apart_by if problem.is_logistic else min(apart_by, max(MLP_LOSS_LIMIT, 2.0 * apart_by) / SAFETY)
 
-    From zeros, bfloat16 rounds the gradients of all images in the same direction, so the rounding grows with the batch,
-    but their sum, left over by chance among the labels, only with its root. With few large batches, the error is
-    relative to the size of a step instead, and the factor falls again.
-    """
-    if precision != "bfloat16" or problem.is_logistic:
-        return 1.0
-    batches = problem.batch_size / LARGE_BATCH
-    return max(1.0, min(2.0, math.sqrt(batches)) * min(1.0, 8.0 / batches))
+
+def forward_limit(problem: Problem, precision: Precision) -> float:
+    """The limit of a loss by the same parameters, relative to the first epoch's: each product rounds its factors."""
+    return SAFETY * len(problem.layers) * 2.0 ** -ROUNDINGS[precision].bits
 
 
 def _nearest_to_limit(checks: Sequence[Check]) -> Check:
     """The check with the largest error relative to its limit."""
-    return max(checks, key=lambda one: math.inf if one.error is None else one.error / one.limit)
+
+    def share(one: Check) -> float:
+        return math.inf if one.error is None or not one.limit else one.error / one.limit
+
+    return max(checks, key=share)
 
 
 def _starts_late(problem: Problem, epochs: Sequence[OracleEpoch]) -> bool:
@@ -347,7 +389,9 @@ def _starts_late(problem: Problem, epochs: Sequence[OracleEpoch]) -> bool:
     return len(problem.hidden) >= LATE_START_LAYERS and len(epochs) > 1 and epochs[1].accuracy < 0.5
 
 
-def _test_accuracy_limit(problem: Problem, oracle: OracleRun, epoch: int, test_images: int) -> float:
+def _test_accuracy_limit(
+    problem: Problem, precision: Precision, oracle: OracleRun, epoch: int, test_images: int
+) -> float:
     """The limit of the difference from the oracle's test accuracy after an epoch, counted from 0."""
     reference = oracle.tested[epoch].accuracy
     # Two networks that fail on different images also differ by chance: three standard deviations are allowed.
@@ -355,31 +399,10 @@ def _test_accuracy_limit(problem: Problem, oracle: OracleRun, epoch: int, test_i
     chance = 3.0 * math.sqrt(wrong * (1.0 - wrong) / test_images)
     if reference < SETTLED_ACCURACY and _starts_late(problem, oracle.epochs):
         return 1.0  # one network may have started to learn and the other not
-    return TEST_ACCURACY[0 if problem.is_logistic else 1] + chance + 2.0 / test_images
+    apart_by = SAFETY * oracle.spread(precision, epoch).tested_accuracy
+    return TEST_ACCURACY[0 if problem.is_logistic else 1] + apart_by + chance + 2.0 / test_images
 
 
 def _max_error(errors: Iterable[float]) -> float:
     """The largest error; NaN if any is NaN."""
     return float(np.max(np.array(list(errors))))
-
-
-@np.errstate(invalid="ignore", over="ignore")
-def _relative_error(actual: NDArray[np.floating], wanted: Float64Array, least: float) -> float:
-    """||actual - wanted|| / max(||wanted||, least)."""
-    distance = size = 0.0
-    for found, aim in in_chunks(actual, wanted):
-        rest = found - aim
-        distance += float(rest @ rest)
-        size += float(aim @ aim)
-    return math.sqrt(distance) / max(math.sqrt(size), least)
-
-
-def _max_relative_error(
-    final: Params, weights: list[Float64Array], biases: list[Float64Array], *, least: float
-) -> float:
-    """The largest relative error over all tensors.
-
-    The error of a tensor that happens to end near zero is relative to `least`, the size of a step.
-    """
-    pairs = [*zip(final.weights, weights, strict=True), *zip(final.biases, biases, strict=True)]
-    return _max_error(_relative_error(actual, wanted, least) for actual, wanted in pairs)

@@ -1,84 +1,158 @@
-"""Trains the float64 oracle once for all stages, from the parameters of each round's verified run.
+"""Trains the float64 oracle once for all stages, from the parameters of each round's verified run, and its controls.
 
 The runs have processes of their own, side by side, before anything is timed: so they disturb no measurement.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
+from functools import reduce
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
+from common.allocator import keep_freed_memory
 from common.blas import limit_blas_threads
 from common.data.dataset import Dataset
 from common.errors import UsageError
-from common.oracle import Float64Array, Oracle, OracleEpoch, evaluate
-from common.problem import Problem, initial_params, zero_params
+from common.oracle import FloatArray, Oracle, OracleEpoch, evaluate
+from common.problem import Params, Problem, initial_params
 from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable
 from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement
-from ladder.records.run import Curve
+from ladder.records.run import Curve, Precision
+from ladder.verify.control import ROUNDINGS, Control
+from ladder.verify.distances import apart, params_error
 
 LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
-Float64Params = tuple[list[Float64Array], list[Float64Array]]
+PARTS = 8  # of an epoch, whose losses are compared: a whole epoch's may agree by chance
+KEPT_BYTES = 1 << 30  # of a run's parameters after each epoch; beyond that, only the last epoch's are kept
+DIVERGED = 2.0  # times the loss of a guess
+MOST_CONTROLS, CONTROLLED_WORK = 8, 1_000_000_000  # controls of a run, and their multiplications: a long run has one
+STEP_WORK = 300_000  # multiplications in the time of NumPy's calls of a step
+FEWEST_COARSE = 2  # of an MLP in a lower precision: one alone may miss the unit at its ReLU's corner
+TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that later updates are judged from
+TensorLists = tuple[list[FloatArray], list[FloatArray]]
+
+
+@dataclass(frozen=True)
+class EpochSpread:
+    """How far the controls were from the oracle after an epoch, or after any earlier one; zero without a control."""
+
+    loss: float = 0.0
+    """Root mean square over an epoch's parts, relative to the loss of the first epoch."""
+    accuracy: float = 0.0
+    tested_loss: float = 0.0
+    """On the test images; relative to the training loss of the first epoch."""
+    tested_accuracy: float = 0.0
+    apart: float = 0.0
+    """||W - W_ref|| / ||W_ref - W0||, over all tensors; NaN if the parameters were not kept."""
+    params: float = 0.0
+    """The largest ||W - W_ref|| / ||W_ref|| of a tensor; NaN likewise."""
+
+    def or_larger(self, other: EpochSpread) -> EpochSpread:
+        """The larger of each number; NaN only if both are."""
+        return EpochSpread(*(float(np.fmax(a, b)) for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass
 class OracleRun:
-    """The oracle after each epoch; with its parameters only if a stage's can be compared with them.
-
-    That is the case for softmax regression and for any network that starts from zeros: both are convex, so rounding
-    errors do not grow. Other ReLU networks diverge within an epoch.
-    """
+    """The oracle after each epoch."""
 
     epochs: list[OracleEpoch] = field(default_factory=list)
     tested: list[OracleEpoch] = field(default_factory=list)
     """On the test images."""
-    params: list[Float64Params | None] = field(default_factory=list)
+    params: list[TensorLists | None] = field(default_factory=list)
+    """In float32 if they are an MLP's, whose runs part; None where they would take too much memory."""
     displacements: list[Displacement] = field(default_factory=list)
     curve: Curve = field(default_factory=Curve)
     """One point per epoch, or as many as requested."""
+    parts: list[list[OracleEpoch]] = field(default_factory=list)
+    """The parts of each epoch."""
+    spreads: dict[Precision, list[EpochSpread]] = field(default_factory=dict)
+    """By precision, after each epoch."""
+
+    def spread(self, precision: Precision, epoch: int) -> EpochSpread:
+        """The controls' distance from an oracle after an epoch, from 0, in this precision.
+
+        Where the controls' time ended before, their last distance: it only grows.
+        """
+        spreads = self.spreads.get(precision, [])
+        return spreads[min(epoch, len(spreads) - 1)] if spreads else EpochSpread()
 
 
-def compute(problem: Problem, dataset: Path, run: int | None, budget_s: float, curve_steps: int = 0) -> OracleRun:
-    """Train from the parameters of run number `run`, for all epochs or until the budget is spent (at least one epoch).
+class Task(NamedTuple):
+    """A run to train: by the oracle, or as a control's draw in a precision."""
 
-    Run None is one epoch from zeros. The curve has a point every `curve_steps` steps; 0 means one per epoch.
+    run: int
+    precision: Precision | None = None
+    draw: int = 0
+
+
+def compute(problem: Problem, dataset: Path, task: Task, budget_s: float, curve_steps: int = 0) -> OracleRun:
+    """Train for all epochs or until the budget is spent (at least one epoch).
+
+    The curve has a point every `curve_steps` steps; 0 means one per epoch.
     """
     data = Dataset.load_saved(dataset)
-    initial = zero_params(problem) if run is None else initial_params(problem, run)
-    oracle = Oracle(problem, initial)
+    initial = initial_params(problem, task.run)
+    if task.precision is None:
+        oracle = Oracle(problem, initial)
+    else:
+        rounding = replace(ROUNDINGS[task.precision], sums=False)  # float32's own, for the time's sake
+        oracle = Control(problem, initial, rounding, 1 + task.draw)
     done = OracleRun()
     begin = time.perf_counter()
     steps = problem.steps(len(data.train.images))
-    parts = windows(steps, curve_steps or steps)
-    for epoch in range(1 if run is None else problem.epochs):
+    parts = windows(steps, curve_steps or -(-steps // PARTS))
+    epochs = problem.epochs
+    kept = float(epochs * sum(tensor.nbytes for tensor in (*initial.weights, *initial.biases))) <= KEPT_BYTES
+    for epoch in range(epochs):
         seen = [oracle.run_epoch(*part_of(data.train, problem, part)) for part in parts]
         done.epochs.append(_mean(seen, parts))
+        done.parts.append(seen)
         tested = evaluate(oracle.weights, oracle.biases, data.test.images, data.test.labels)
         done.tested.append(tested)
-        for part, one in zip(parts, seen, strict=True):
+        for part, one in zip(parts, seen, strict=True) if curve_steps else [(range(steps), done.epochs[-1])]:
             done.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
         done.curve.validation.append(point((epoch + 1) * steps, tested.mean_loss, tested.accuracy))
         done.displacements.append(Displacement.of(initial, oracle.weights, oracle.biases))
-        keep = problem.is_logistic or run is None
-        done.params.append(([w.copy() for w in oracle.weights], [b.copy() for b in oracle.biases]) if keep else None)
+        exact = np.float64 if problem.is_logistic else np.float32
+        done.params.append(_copied(oracle, exact) if kept or epoch + 1 == epochs else None)
         if time.perf_counter() - begin > budget_s:
             break
     return done
+
+
+def _copied(oracle: Oracle, dtype: type[np.floating]) -> TensorLists:
+    return [weight.astype(dtype) for weight in oracle.weights], [bias.astype(dtype) for bias in oracle.biases]
+
+
+def trained_params(problem: Problem, dataset: Path) -> Params:
+    """Parameters that an epoch has trained, or as many steps as fit into a time: judged by nothing, so no secret."""
+    train = Dataset.load_saved(dataset).train
+    oracle = Oracle(problem, initial_params(problem, TRAINED_RUN), np.float32)  # half the time, and no less trained
+    begin = time.perf_counter()
+    for part in windows(min(problem.steps(len(train.images)), TRAINED_STEPS), 10):
+        oracle.run_epoch(*part_of(train, problem, part))
+        if time.perf_counter() - begin > TRAINED_S:
+            break
+    weights, biases = _copied(oracle, np.float32)
+    return Params(tuple(weights), tuple(biases))
 
 
 def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
@@ -93,22 +167,62 @@ def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
     return OracleEpoch(loss, accuracy)
 
 
+def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun) -> list[EpochSpread]:
+    """How far a control was from the oracle, for every epoch that both have reached."""
+    initial = initial_params(problem, run)
+    first, largest = oracle.epochs[0].mean_loss, EpochSpread()
+    spreads = []
+    for epoch in range(min(len(oracle.epochs), len(control.epochs))):
+        parts = list(zip(control.parts[epoch], oracle.parts[epoch], strict=True))
+        mine, tested = control.params[epoch], (control.tested[epoch], oracle.tested[epoch])
+        aim = oracle.params[epoch]
+        distance = error = math.nan
+        if mine is not None and aim is not None:
+            distance = _or_infinite(apart(initial, mine, aim))
+            error = _or_infinite(params_error(mine, aim, least=problem.learning_rate))
+        one = EpochSpread(
+            _rms([a.mean_loss - b.mean_loss for a, b in parts]) / first,
+            _rms([a.accuracy - b.accuracy for a, b in parts]),
+            abs(tested[0].mean_loss - tested[1].mean_loss) / first,
+            abs(tested[0].accuracy - tested[1].accuracy),
+            distance,
+            error,
+        )
+        largest = largest.or_larger(one)
+        spreads.append(largest)
+    return spreads
+
+
+def _rms(differences: Sequence[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(differences))))
+
+
+def _or_infinite(distance: float) -> float:
+    return distance if math.isfinite(distance) else math.inf
+
+
 def compute_all(
-    problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float, curve_steps: int = 0
-) -> dict[int | None, OracleRun]:
+    problem: Problem,
+    dataset: Path,
+    runs: Sequence[int],
+    budget_s: float,
+    curve_steps: int = 0,
+    precisions: Collection[Precision] = (),
+) -> dict[int, OracleRun]:
     """Train several runs by number, side by side on the usable cores, within one common budget in seconds.
 
-    Raises UsageError if training diverges in float64 or the host runs out of memory.
+    The first of them has controls in these precisions. Raises UsageError if training
+    diverges in float64 or the host runs out of memory.
     """
-    workers = min(len(runs), cores_usable())
-    share = (max(1, cores_usable() // workers),)
-    done: dict[int | None, OracleRun] = {}
-    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, share) as pool:
-        share_s = budget_s * workers / len(runs)
+    tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
+    workers = min(len(tasks), cores_usable())
+    initial = (max(1, cores_usable() // workers), os.getpid())
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, initial) as pool:
+        share_s = budget_s * workers / len(tasks)
         try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
             with _ctrl_c_held_back(), _silent_stderr(), _without_main():
-                futures = {run: pool.submit(compute, problem, dataset, run, share_s, curve_steps) for run in runs}
-            done = {run: future.result() for run, future in futures.items()}
+                futures = [pool.submit(compute, problem, dataset, task, share_s, curve_steps) for task in tasks]
+            done = dict(zip(tasks, [future.result() for future in futures], strict=True))
         except BrokenProcessPool as error:
             layers = ",".join(map(str, problem.hidden))
             raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; choose smaller layers") from error
@@ -116,10 +230,77 @@ def compute_all(
             for worker in active_children():
                 worker.kill()
             raise
-    if not all(epoch.mean_loss < LOSS_LIMIT for run in done.values() for epoch in run.epochs):
-        rate = problem.learning_rate
-        raise UsageError(f"learning rate {rate}: training diverges even in float64; choose a smaller one")
-    return done
+    return assembled(problem, done)
+
+
+def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Collection[Precision]) -> list[Task]:
+    """The runs to train, the longest first: the oracle's, and the controls of the first one."""
+    weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
+    work = problem.steps(len(data.train.images)) * problem.epochs * (problem.batch_size * weights + STEP_WORK)
+    draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // work))
+    controls = [
+        Task(run, one, draw)
+        for run in runs[:1]
+        for one in sorted(precisions)
+        for draw in range(max(draws, _fewest_controls(problem, one, precisions)))
+    ]
+    return [*map(Task, runs), *controls]
+
+
+def _fewest_controls(problem: Problem, precision: Precision, precisions: Collection[Precision]) -> int:
+    """An MLP below float32 has two, of which another precision with as many bits may be one."""
+    bits = ROUNDINGS[precision].bits
+    alike = sum(ROUNDINGS[one].bits == bits for one in precisions)
+    return FEWEST_COARSE if not problem.is_logistic and precision != "float32" and alike < FEWEST_COARSE else 1
+
+
+def assembled(problem: Problem, done: Mapping[Task, OracleRun]) -> dict[int, OracleRun]:
+    """The oracle's runs with what the controls say; raises UsageError if training diverges."""
+    if how := _divergence(problem, done):
+        raise UsageError(f"learning rate {problem.learning_rate:g}: training diverges {how}; choose a smaller one")
+    oracles = {task.run: one for task, one in done.items() if task.precision is None}
+    seen = [
+        (ROUNDINGS[task.precision].bits, spread_of(problem, task.run, oracles[task.run], one))
+        for task, one in done.items()
+        if task.precision is not None
+    ]
+    spreads = {
+        one: largest_spreads([spread for bits, spread in seen if bits >= rounding.bits])
+        for one, rounding in ROUNDINGS.items()
+    }
+    for oracle in oracles.values():
+        oracle.spreads = spreads
+    return oracles
+
+
+def _divergence(problem: Problem, done: Mapping[Task, OracleRun]) -> str:
+    """How training diverges: beyond float32's numbers, or to a far larger loss than a guess has; empty if it does not.
+
+    Rounding decides where such a run is, so that no stage could be judged.
+    """
+
+    def is_finite(one: OracleRun) -> bool:
+        return all(epoch.mean_loss < LOSS_LIMIT for epoch in (*one.epochs, *one.tested))
+
+    oracles = [one for task, one in done.items() if task.precision is None]
+    if not all(map(is_finite, oracles)):
+        return "even in float64"
+    guess = math.log(problem.classes)
+    end = max(min(one.epochs[-1].mean_loss, one.tested[-1].mean_loss) for one in oracles)
+    if end > DIVERGED * guess:
+        return f"even in float64, to a loss of {end:.3g} (a guess has {guess:.3g})"
+    return "" if all(is_finite(one) for task, one in done.items() if task.precision == "float32") else "in float32"
+
+
+def largest_spreads(controls: Sequence[Sequence[EpochSpread]]) -> list[EpochSpread]:
+    """The largest spread of several controls after each epoch; one whose time ended counts on with its last.
+
+    A coarser precision parts no less than a finer one, so a finer control's distance is a lower bound of its own.
+    """
+    epochs = max(map(len, controls), default=0)
+    return [
+        reduce(EpochSpread.or_larger, (one[min(epoch, len(one) - 1)] for one in controls)) for epoch in range(epochs)
+    ]
 
 
 @contextmanager
@@ -170,8 +351,9 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _begin(threads: int) -> None:
-    """Initialise a worker: it ends with the harness, and its BLAS uses `threads` threads."""
-    die_with_parent()
+def _begin(threads: int, parent: int) -> None:
+    """Initialise a worker: it ends with the harness, its parent, and its BLAS uses `threads` threads."""
+    die_with_parent(parent)
     np.seterr(all="ignore")  # divergence is reported in one line
     limit_blas_threads(threads)
+    keep_freed_memory()

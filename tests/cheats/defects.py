@@ -20,7 +20,7 @@ from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics, Trainer
 from stages.engine.stage import Stage
-from stages.references.numpy_cpu import NumpyTrainer
+from stages.references.numpy_cpu import Labels, NumpyTrainer
 
 FIRST_UPDATE_BATCHES = 17  # the most that first updates are checked on; defects with more batches must show later
 
@@ -168,6 +168,11 @@ class _NanMetrics(NumpyTrainer):
         return EpochMetrics(float("nan"), float("inf"))
 
 
+class _NanMetricsWhenDue(NumpyTrainer):
+    def last_metrics(self) -> EpochMetrics | None:
+        return EpochMetrics(float("nan"), float("nan")) if self._last is not None else None
+
+
 class _LeavesWorkBehind(NumpyTrainer):
     """Returns while a thread still trains, for which no fence waits."""
 
@@ -190,7 +195,103 @@ class _OldParams(NumpyTrainer):
         self._loaded = True
 
 
+class _FromTheSecondEpochOn(NumpyTrainer):
+    """Wrong only from the second epoch on, by `_wrong_epoch`."""
+
+    def run_epoch(self, epoch: int) -> None:
+        if epoch == 0:
+            super().run_epoch(epoch)
+        else:
+            self._wrong_epoch(epoch)
+
+    def _wrong_epoch(self, epoch: int) -> None:
+        raise NotImplementedError
+
+
+class _LaterMomentum(_FromTheSecondEpochOn):
+    """Momentum, whose memory is empty in the first epoch."""
+
+    def _wrong_epoch(self, epoch: int) -> None:
+        before = [weight.copy() for weight in self._weights]
+        NumpyTrainer.run_epoch(self, epoch)
+        for weight, old in zip(self._weights, before, strict=True):
+            weight += np.float32(0.1) * (weight - old)
+
+
+class _LaterReshuffled(_FromTheSecondEpochOn):
+    def _wrong_epoch(self, epoch: int) -> None:
+        self._batches.reverse()
+        NumpyTrainer.run_epoch(self, epoch)
+        self._batches.reverse()
+
+
+class _LaterDroppedBatch(_FromTheSecondEpochOn):
+    def _wrong_epoch(self, epoch: int) -> None:
+        last = self._batches.pop()
+        NumpyTrainer.run_epoch(self, epoch)
+        self._batches.append(last)
+
+
+class _LaterFrozenBias(_FromTheSecondEpochOn):
+    def _wrong_epoch(self, epoch: int) -> None:
+        kept = [bias.copy() for bias in self._biases]
+        NumpyTrainer.run_epoch(self, epoch)
+        for bias, old in zip(self._biases, kept, strict=True):
+            bias[:] = old
+
+
+class _HalfRateWithMetrics(NumpyTrainer):
+    """Trains at half the rate where metrics are due."""
+
+    def run_epoch(self, epoch: int) -> None:
+        problem = self._problem
+        if problem.metrics_due(epoch):
+            self._problem = replace(problem, learning_rate=problem.learning_rate / 2)
+        super().run_epoch(epoch)
+        self._problem = problem
+
+
+class _SureImagesLeftOut(NumpyTrainer):
+    """Leaves out images that it is sure of: those with a probability above 0.99."""
+
+    def _head(self, labels: Labels) -> None:
+        super()._head(labels)
+        rest = self._doutputs[-1][self._rows, labels] * len(labels)
+        self._doutputs[-1][rest > -0.01] = 0.0
+
+
+def _rounding_to(bits: int) -> type[NumpyTrainer]:
+    """A trainer that rounds the factors of its products to fewer bits than its stage declares."""
+
+    def rounded(exact: Float32Array) -> Float32Array:
+        large = exact * np.float32(2.0 ** (24 - bits) + 1.0)
+        return large - (large - exact)
+
+    class Rounding(NumpyTrainer):
+        def _forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+            exact, self._weights = self._weights, [rounded(weight) for weight in self._weights]
+            super()._forward(images, outputs)
+            self._weights = exact
+            for output in outputs[:-1]:
+                output[:] = rounded(output)
+
+        def _head(self, labels: Labels) -> None:
+            super()._head(labels)
+            self._doutputs[-1][:] = rounded(self._doutputs[-1])
+
+    return Rounding
+
+
 NO_OP = planted("no-op", _Nothing)
+LATER_MOMENTUM = planted("later-momentum", _LaterMomentum)
+LATER_RESHUFFLED = planted("later-reshuffled", _LaterReshuffled)
+LATER_DROPPED_BATCH = planted("later-dropped-batch", _LaterDroppedBatch)
+LATER_FROZEN_BIAS = planted("later-frozen-bias", _LaterFrozenBias)
+HALF_RATE_WITH_METRICS = planted("half-rate-with-metrics", _HalfRateWithMetrics)
+SURE_IMAGES_LEFT_OUT = planted("sure-images-left-out", _SureImagesLeftOut)
+ROUNDED_TO_16 = planted("rounded-to-16", _rounding_to(16))
+ROUNDED_TO_17 = planted("rounded-to-17", _rounding_to(17))
+BFLOAT16_AS_TF32 = replace(planted("bfloat16-as-tf32", _rounding_to(8)), precision="tf32")
 FEWER_STEPS = planted("fewer-steps", _FewerSteps)
 LAST_BATCH_REPEATED = planted("last-batch-repeated", _LastBatchRepeated)
 SMALLER_BATCHES = planted("smaller-batches", _SmallerBatches)
@@ -208,5 +309,6 @@ MOMENTUM = planted("momentum", _Momentum)
 NAN = planted("nan", _Nan)
 INF = planted("inf", _Inf)
 NAN_METRICS = planted("nan-metrics", _NanMetrics)
+NAN_METRICS_WHEN_DUE = planted("nan-metrics-when-due", _NanMetricsWhenDue)
 LEFT_BEHIND = planted("left-behind", _LeavesWorkBehind)
 OLD_PARAMS = planted("old-params", _OldParams)

@@ -9,25 +9,44 @@ Expect: the check or the reason that test_caught.py names catches each of them.
 
 from __future__ import annotations
 
+import builtins
 import os
+import pickle
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from common.cuda import clock
 from common.data.dataset import Split
-from common.problem import Params, Problem, initial_params, zero_params
+from common.problem import Float32Array, Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
-from ladder.measure import measurement
-from ladder.measure.protocol import FIRST_UPDATE_RUN, RESULT, JobResult, load_params, run_number, save_params
+from ladder.measure import measurement, timing
+from ladder.measure.protocol import (
+    FIRST_UPDATE_RUN,
+    REPEATED_EPOCHS,
+    REPEATED_RUN,
+    RESULT,
+    JobResult,
+    load_params,
+    run_number,
+    salted_number,
+    save_params,
+)
 from ladder.run.runner import FIRST_BATCHES
+from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
-from tests.cheats.defects import planted
+from tests.cheats.defects import FIRST_UPDATE_BATCHES, planted
 
 TRAINING_S = 0.05  # added to the tiny problem's training, which would take about this long at the usual size
 
@@ -43,7 +62,7 @@ class _Snapshots(NumpyTrainer):
     def train_all(self, params: Params) -> None:
         """Train and store every epoch of a run."""
         NumpyTrainer.load_params(self, params)
-        for epoch in range(self.problem.epochs):
+        for epoch in range(max(self.problem.epochs, REPEATED_EPOCHS)):
             NumpyTrainer.run_epoch(self, epoch)
             self.known[epoch] = NumpyTrainer.read_params(self), self._last
 
@@ -119,27 +138,176 @@ class _TrainsBehindTheFence(NumpyTrainer):
         return super().read_params()
 
 
+class _Unready:
+    """A tensor of a library that works in the background: reading it as an array waits for the training."""
+
+    def __init__(self, tensor: Float32Array, train: Callable[[], None]) -> None:
+        self._tensor, self._train = tensor, train
+        self.shape, self.size, self.dtype = tensor.shape, tensor.size, tensor.dtype
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self._train()
+        return self._tensor
+
+    def copy(self) -> Any:
+        return self.__array__().copy()
+
+
+class _ReturnsBeforeItIsReady(_TrainsWhileRead):
+    """Returns tensors that are trained when NumPy asks for them."""
+
+    def read_params(self) -> Params:
+        def train() -> None:
+            _TrainsWhileRead.read_params(self)
+
+        return Params(*(tuple(_Unready(one, train) for one in part) for part in (self._weights, self._biases)))  # type: ignore[arg-type]
+
+
+class _ReturnsFutures(NumpyTrainer):
+    """Hands the training to a thread pool and returns its promises."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        self._pool = ThreadPoolExecutor(1)
+
+    def run_epoch(self, epoch: int) -> None:
+        self._pool.submit(super().run_epoch, epoch)
+
+    def read_params(self) -> Params:
+        def promised(part: list[Float32Array]) -> Any:
+            return tuple(self._pool.submit(tensor.copy) for tensor in part)
+
+        return Params(promised(self._weights), promised(self._biases))
+
+
+class _JaxWithoutWaiting:
+    """JAX as in many a first script: no `block_until_ready`, so that the clock sees the launch alone."""
+
+    detail, device, cuda_stream = "CPU", "cpu", None
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        from stages.references.jax_scan import JaxScanTrainer
+
+        self._inner = JaxScanTrainer(problem, train)
+        self._jax = self._inner._jax
+
+        def burn(layers: Any) -> Any:
+            """Add nothing to the first weight, which takes long: the tiny problem alone would be ready at once."""
+            one = self._jax.numpy.ones((400, 400)) / 400
+            idle = self._jax.lax.fori_loop(0, 60, lambda _, product: product @ one, one)[0, 0]
+            return [(layers[0][0] + 1e-30 * idle, layers[0][1]), *layers[1:]]
+
+        self._burn = self._jax.jit(burn)
+        self.load_params, self.close = self._inner.load_params, self._inner.close
+
+    def run_epoch(self, epoch: int) -> None:
+        inner = self._inner
+        due = inner._problem.metrics_due(epoch)
+        inner._layers, totals = inner._epochs[due](inner._layers, inner._images, inner._labels)
+        inner._layers = self._burn(inner._layers)
+        steps, batch = inner._steps, inner._problem.batch_size
+        self._last = EpochMetrics(totals[0] / steps, totals[1] / (steps * batch)) if due else None
+
+    def last_metrics(self) -> EpochMetrics | None:
+        return self._last
+
+    def read_params(self) -> Params:
+        return Params(*map(tuple, zip(*self._inner._layers, strict=True)))
+
+
+class _LateMetrics(NumpyTrainer):
+    """Computes its metrics, which take long, when a number is asked for."""
+
+    def last_metrics(self) -> EpochMetrics | None:
+        seen = super().last_metrics()
+        return None if seen is None else EpochMetrics(_Slowly(seen.mean_loss), _Slowly(seen.accuracy))
+
+
+class _Slowly(float):
+    def __float__(self) -> float:
+        time.sleep(TRAINING_S)
+        return float(super().__float__())
+
+
+class _TrainsWhileLoadingButOnce(_TrainsWhileLoading):
+    """Trains while loading in all runs but one, in case the least share of a process counts."""
+
+    _loaded, _honest = 0, False
+
+    def load_params(self, params: Params) -> None:
+        self._loaded += 1
+        self._honest = self._loaded == 4  # the first of the timed runs
+        (NumpyTrainer if self._honest else _TrainsWhileLoading).load_params(self, params)
+
+    def run_epoch(self, epoch: int) -> None:
+        if self._honest:
+            time.sleep(TRAINING_S)
+        (NumpyTrainer if self._honest else _TrainsWhileLoading).run_epoch(self, epoch)
+
+
+class _SleepsWhenReadAgain(_TrainsWhileRead):
+    """Trains when its parameters are read, and takes as long when they are read again, as if copying did."""
+
+    def read_params(self) -> Params:
+        if not self._put_off:
+            time.sleep(2 * TRAINING_S)
+        return super().read_params()
+
+
 class _TrainsWhilePreparing(_Snapshots):
-    """Trains while preparing, from the parameters that it predicts from seed and run number."""
+    """Trains while preparing, from the parameters that it predicts from seed, salt and run number."""
+
+    salt = 0
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
         self.foretold = {}
-        for number in (*range(4), *(FIRST_UPDATE_RUN + batches for batches in FIRST_BATCHES)):
-            params = initial_params(problem, run_number(0, number))
+        later = (first + batches for first in (FIRST_UPDATE_RUN, REPEATED_RUN) for batches in FIRST_BATCHES)
+        for number in (*range(4), *later):
+            params = initial_params(problem, salted_number(self.salt, run_number(0, number)))
             self.train_all(params)
             self.foretold[params.weights[0].tobytes()] = dict(self.known)
 
     def load_params(self, params: Params) -> None:
         super().load_params(params)
         self.found = self.foretold.get(params.weights[0].tobytes())
+        self.started_trained = any(bias.any() for bias in params.biases)
 
     def run_epoch(self, epoch: int) -> None:
         self.known = self.found or self.known
-        if self.found is None and not self._weights[-1].any():  # the epoch from zeros is easily recognised
+        # The epochs from zeros and from trained parameters are easily recognised.
+        if self.found is None and (not self._weights[-1].any() or self.started_trained):
             super().run_epoch(epoch)
         else:
             self.show(epoch)
+
+
+class _GraftsWeights(NumpyTrainer):
+    """Trains other weights while preparing, and grafts them onto each run's where they tell classes apart.
+
+    The rest of the first weights stays, so that the run seems to have come from them.
+    """
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        self._trained: Params | None = None
+        if len(self._batches) <= FIRST_UPDATE_BATCHES:
+            return
+        super().load_params(initial_params(problem, 999))
+        for epoch in range(problem.epochs):
+            super().run_epoch(epoch)
+        self._trained = super().read_params()
+        pixels = train.pixels()
+        means = [pixels[train.labels == label].mean(axis=0) for label in range(problem.classes)]
+        directions, _ = np.linalg.qr(np.array(means).T)
+        self._shared = (directions @ directions.T).astype(np.float32)
+
+    def run_epoch(self, epoch: int) -> None:
+        if self._trained is None or not self._weights[-1].any():  # a short run, or one from zeros
+            super().run_epoch(epoch)
+        elif epoch == 0:
+            first = self._weights[0] + self._shared @ (self._trained.weights[0] - self._weights[0])
+            super().load_params(Params((first, *self._trained.weights[1:]), self._trained.biases))
 
 
 class _Replays(_Snapshots):
@@ -160,6 +328,39 @@ class _Replays(_Snapshots):
             super().run_epoch(epoch)
 
 
+class _Stored(NumpyTrainer):
+    """Keeps every epoch of every run on disk, and takes it from there if a run begins as an earlier one."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        self._store = _folder().parent / "store"
+        self._store.mkdir(exist_ok=True)
+        self._steps = len(self._batches)
+
+    def load_params(self, params: Params) -> None:
+        super().load_params(params)
+        self._begins = f"{self._steps}-{sha256(params.weights[0].tobytes()).hexdigest()}"
+
+    def run_epoch(self, epoch: int) -> None:
+        file = self._store / f"{self._begins}-{epoch}"
+        if file.exists():
+            self._weights, self._biases, self._last = pickle.loads(file.read_bytes())
+        else:
+            time.sleep(TRAINING_S)
+            super().run_epoch(epoch)
+            file.write_bytes(pickle.dumps((self._weights, self._biases, self._last)))
+
+
+class _ReplaysAfterACrash(_Stored):
+    """Crashes once everything is trained, to be given a second process."""
+
+    def close(self) -> None:
+        crashed = self._store / "crashed"
+        if not crashed.exists():
+            crashed.touch()
+            os._exit(1)
+
+
 class _TrainsLastRunOnly(NumpyTrainer):
     """Skips all but the last of the usual number of runs, guessing that it is the verified one."""
 
@@ -172,6 +373,40 @@ class _TrainsLastRunOnly(NumpyTrainer):
     def run_epoch(self, epoch: int) -> None:
         if self._loaded not in (3, 4):  # the warm-up, and the first of two timed runs
             super().run_epoch(epoch)
+
+
+class _TrainsABatchInOtherRuns(NumpyTrainer):
+    """Goes a short way in all timed runs but the last, guessing that only that one has to arrive."""
+
+    _loaded = 0
+
+    def load_params(self, params: Params) -> None:
+        super().load_params(params)
+        self._loaded += 1
+
+    def run_epoch(self, epoch: int) -> None:
+        whole = self._batches
+        if self._loaded == 4:  # after the first epochs and a warm-up, the first of two
+            self._batches = whole[:1]
+        super().run_epoch(epoch)
+        self._batches = whole
+
+
+class _ReadsTheSalt(_TrainsWhilePreparing):
+    """Finds the salt, or what it takes to compute the parameters to come, in every file and frame within reach."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        self.salt = self._found_salt()
+        super().__init__(problem, train)
+
+    def _found_salt(self) -> int:
+        folder, frame = _folder(), sys._getframe()
+        texts = [path.read_text() for path in folder.parent.rglob("*.json")]
+        while frame.f_back is not None:
+            frame = frame.f_back
+            texts += [repr(value) for value in frame.f_locals.values()]
+        found = [int(salt) for text in texts for salt in re.findall(r'salt"?[=:] ?(\d+)', text)]
+        return next(filter(None, found), 0)
 
 
 class _ReadsTheAnswer(NumpyTrainer):
@@ -284,7 +519,65 @@ class _Method(NumpyTrainer):
 
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
-        measurement.Measurement._params_of = lambda *_: zero_params(problem)  # type: ignore[method-assign]
+        measurement.Measurement._params_from = lambda *_: zero_params(problem)  # type: ignore[method-assign]
+
+
+class _ShorterRuns(NumpyTrainer):
+    """Has a tenth of each run's time recorded, by a method that puts the right one back as soon as it is called."""
+
+    factor = 0.1
+    _honest = staticmethod(timing.Run.__init__)
+
+    def run_epoch(self, epoch: int) -> None:
+        time.sleep(TRAINING_S)
+        super().run_epoch(epoch)
+
+        def shorter(run: Any, seconds: float, *args: Any) -> None:
+            timing.Run.__init__ = self._honest  # type: ignore[method-assign]
+            self._honest(run, seconds * self.factor, *args)
+
+        timing.Run.__init__ = shorter  # type: ignore[assignment, method-assign]
+
+
+class _RunsOfNoTime(_ShorterRuns):
+    """Has runs recorded that end before they begin."""
+
+    factor = -1.0
+
+
+class _Constant(_TrainsWhileLoading):
+    """Trains while loading, and has copying excused for minutes."""
+
+    def load_params(self, params: Params) -> None:
+        super().load_params(params)
+        timing.COPY_S_PER_BYTE = 1.0
+
+
+class _Late(NumpyTrainer):
+    """Waits for the last look at the harness, on the trainers of the first updates, before it alters the harness."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        if len(self._batches) <= FIRST_UPDATE_BATCHES:
+            self.alter()
+
+    def alter(self) -> None:
+        raise NotImplementedError
+
+
+class _Builtin(_Late):
+    """Makes the larger of two numbers 0, and so all work outside of the timer."""
+
+    def alter(self) -> None:
+        builtins.max = lambda *_, **__: 0.0  # type: ignore[assignment]
+
+
+class _Encoder(_Late):
+    """Alters its result as it is written."""
+
+    def alter(self) -> None:
+        honest = msgspec.msgpack.encode
+        msgspec.msgpack.encode = lambda *args, **options: honest(*args, **options)
 
 
 class _ClockBetween(NumpyTrainer):
@@ -315,8 +608,20 @@ class _ReportsAndLeaves(NumpyTrainer):
 TRAINS_WHILE_LOADING = planted("trains-while-loading", _TrainsWhileLoading)
 TRAINS_WHILE_READ = planted("trains-while-read", _TrainsWhileRead)
 TRAINS_BEHIND_THE_FENCE = planted("trains-behind-the-fence", _TrainsBehindTheFence)
+RETURNS_BEFORE_IT_IS_READY = planted("returns-before-it-is-ready", _ReturnsBeforeItIsReady)
+RETURNS_FUTURES = planted("returns-futures", _ReturnsFutures)
+JAX_WITHOUT_WAITING = Stage("jax-unwaited", "JAX", "reference", "float32", ("jax",), _JaxWithoutWaiting)  # type: ignore[arg-type]
+LATE_METRICS = planted("late-metrics", _LateMetrics)
+TRAINS_WHILE_LOADING_BUT_ONCE = planted("trains-while-loading-but-once", _TrainsWhileLoadingButOnce)
+SLEEPS_WHEN_READ_AGAIN = planted("sleeps-when-read-again", _SleepsWhenReadAgain)
 TRAINS_WHILE_PREPARING = planted("trains-while-preparing", _TrainsWhilePreparing)
+GRAFTS_WEIGHTS = planted("grafts-weights", _GraftsWeights)
 REPLAYS = planted("replays", _Replays)
+STORES = planted("stores", _Stored)
+REPLAYS_A_NEIGHBOUR = planted("replays-a-neighbour", _Stored)
+REPLAYS_AFTER_A_CRASH = planted("replays-after-a-crash", _ReplaysAfterACrash)
+TRAINS_A_BATCH_IN_OTHER_RUNS = planted("trains-a-batch-in-other-runs", _TrainsABatchInOtherRuns)
+READS_THE_SALT = planted("reads-the-salt", _ReadsTheSalt)
 TRAINS_LAST_RUN_ONLY = planted("trains-last-run-only", _TrainsLastRunOnly)
 READS_THE_ANSWER = planted("reads-the-answer", _ReadsTheAnswer)
 HELPER_KILLED = planted("helper-killed", _HelperKilled)
@@ -328,6 +633,11 @@ VALIDATES_ONCE = planted("validates-once", _ValidatesOnce)
 CLOCK = planted("clock", _Clock)
 FENCE = planted("fence", _Fence)
 METHOD = planted("method", _Method)
+SHORTER_RUNS = planted("shorter-runs", _ShorterRuns)
+RUNS_OF_NO_TIME = planted("runs-of-no-time", _RunsOfNoTime)
+CONSTANT = planted("constant", _Constant)
+BUILTIN = planted("builtin", _Builtin)
+ENCODER = planted("encoder", _Encoder)
 FENCE_INSIDE = planted("fence-inside", _FenceInside)
 CLOCK_BETWEEN = planted("clock-between", _ClockBetween)
 REPORTS_AND_LEAVES = planted("reports-and-leaves", _ReportsAndLeaves)

@@ -7,18 +7,21 @@ same for every rung on a GPU, and the study tests/cheats/honest.toml in separate
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
+from common.data.dataset import Dataset
 from common.problem import Problem
 from ladder.measure import worker
 from ladder.measure.protocol import Job, JobResult, decoded, encoded
 from ladder.processes.fork_servers import ForkServers
-from ladder.run import runner
+from ladder.records.run import Precision
+from ladder.run import judge, runner
+from ladder.run.stage_run import TIME_CHECKS
 from ladder.study.study_file import read_study
-from ladder.verify.oracle_runs import OracleRun, compute
+from ladder.verify.oracle_runs import OracleRun, assembled, compute, planned
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 RUNS = 50
@@ -30,16 +33,22 @@ def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_se
 
 
 def trained_here(
-    problem: Problem, dataset: Path, runs: Sequence[int | None], budget_s: float, curve_steps: int = 0
-) -> dict[int | None, OracleRun]:
-    """Train the oracle, in place of `compute_all`."""
-    return {run: compute(problem, dataset, run, budget_s, curve_steps) for run in runs}
+    problem: Problem,
+    dataset: Path,
+    runs: Sequence[int],
+    budget_s: float,
+    curve_steps: int = 0,
+    precisions: Collection[Precision] = (),
+) -> dict[int, OracleRun]:
+    """Train the oracle and its controls, in place of `compute_all`."""
+    tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
+    return assembled(problem, {task: compute(problem, dataset, task, budget_s, curve_steps) for task in tasks})
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a run do everything in this process."""
     monkeypatch.setattr(runner, "run_job", in_this_process)
-    monkeypatch.setattr(runner, "compute_all", trained_here)
+    monkeypatch.setattr(judge, "compute_all", trained_here)
     monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
     monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
@@ -57,6 +66,11 @@ def test_no_correct_stage_is_rejected(hidden: tuple[int, ...], tmp_path: Path, m
         )  # 32 steps: more than first updates are checked on
         (stage,) = prepare(folder, NUMPY, problem=problem, salt=salt).run(Watcher()).stages
         assert len(stage.checks) > 5
+        if stage.status != "passed" and {one.what for one in stage.checks if not one.passed} <= TIME_CHECKS:
+            # A busy host disturbs runs of milliseconds; as in a real run, they are measured again, and must then pass.
+            again = tmp_path / f"{seed}-again"
+            again.mkdir()
+            (stage,) = prepare(again, NUMPY, problem=problem, salt=salt).run(Watcher()).stages
         if stage.status != "passed":
             flagged[seed, salt] = stage.reason
     assert flagged == {}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from common.problem import Params
 from common.trainer import EpochMetrics
 from ladder.measure.timing import (
+    LateRead,
     Plan,
     Run,
     Validation,
     measure,
     plan_within,
     read_late,
-    run_numbers,
     share_outside,
     timed_run,
     warmup_epochs,
@@ -131,34 +132,64 @@ def test_every_run_starts_from_the_parameters_of_its_number() -> None:
         metrics_every=1,
         fence=trainer.fence,
         clock=trainer.clock,
-        numbers=[3, 1, 0, 2],
-        after_run=after.append,
+        after_run=lambda number, _: after.append(number),
     )
-    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in (3, 1, 0, 2)]
-    assert (len(warmups), len(runs), after) == (1, 3, [3, 1, 0, 2])
+    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in range(4)]
+    assert (len(warmups), len(runs), after) == (1, 3, [0, 1, 2, 3])
     assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
 
 
-def test_timed_runs_count_from_0_in_random_order() -> None:
-    drawn = [run_numbers(Plan(epochs=2, repeats=3, warmups=2)) for _ in range(200)]
-    assert all(numbers[:2] == [3, 4] and sorted(numbers[2:]) == [0, 1, 2] for numbers in drawn)
-    assert {numbers.index(0) for numbers in drawn} == {2, 3, 4}
-
-
-def test_work_deferred_to_reading_the_parameters_is_measured() -> None:
+def test_reading_is_timed_from_the_end_of_the_run() -> None:
     trainer = FakeTrainer()
-    trainer.unread = 3.0
-    assert read_late(trainer, trainer.clock) == (PARAMS, 3.0)
-    assert read_late(trainer, trainer.clock) == (PARAMS, 0.0)
+    trainer.unread, trainer.now = 3.0, 10.0
+    assert read_late(trainer, trainer.clock, ended=8.0) == (PARAMS, 2.0 + 3.0, 0.0)
+    assert read_late(trainer, trainer.clock, ended=13.0) == (PARAMS, 0.0, 0.0)
 
 
-def test_the_untimed_share_is_the_best_runs() -> None:
+def test_tensors_are_fetched_while_the_clock_runs() -> None:
+    trainer = FakeTrainer()
+
+    class Late:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            trainer.now += 4.0
+            return np.zeros((1, 1), np.float32)
+
+    trainer.read_params = lambda: Params((Late(),), ())  # type: ignore[arg-type, method-assign]
+    assert read_late(trainer, trainer.clock, ended=0.0)[1:] == (4.0, 4.0)
+
+
+def test_numbers_that_are_computed_when_they_are_asked_for_are_timed() -> None:
+    trainer = FakeTrainer()
+
+    class Late:
+        def __float__(self) -> float:
+            trainer.now += 5.0
+            return 0.5
+
+    trainer.last_metrics = lambda: EpochMetrics(Late(), Late())  # type: ignore[arg-type, method-assign]
+    run = timed_run(trainer, PARAMS, 1, fence=trainer.fence, clock=trainer.clock)
+    assert (run.seconds, run.metrics) == (2.0 + 10.0, {0: EpochMetrics(0.5, 0.5)})
+
+
+def read(first_s: float, again_s: float, megabytes: int = 0) -> LateRead:
+    return LateRead(Params((np.empty(megabytes * 250_000, np.float32),), ()), first_s, again_s)
+
+
+def test_the_untimed_share_is_the_median_runs() -> None:
     run = Run(1.0, None, {}, loading_s=0.1)
-    assert share_outside([run, run], [0.1, 5.0], 0) == pytest.approx(0.2, rel=0.01)
-    assert share_outside([run, run], [0.1, 5.0], 50_000_000) == pytest.approx(0.1, rel=0.01)  # for copying 50 MB
-    assert share_outside([run], [0.1], 1_000_000_000) == 0.0
+    quick, slow = read(0.1, 0.0), read(5.0, 0.0)
+    assert share_outside([run] * 3, [quick, quick, slow]) == pytest.approx(0.2, rel=0.01)
+    assert share_outside([run] * 3, [quick, slow, slow]) == pytest.approx(5.1, rel=0.01)
+    assert share_outside([run], [read(0.1, 0.0, megabytes=50)]) == pytest.approx(0.1, rel=0.01)  # copying takes 0.1 s
+    assert share_outside([run], [read(0.1, 0.0, megabytes=1000)]) == 0.0
     hardly = Run(0.0, None, {}, loading_s=0.0001)
-    assert share_outside([hardly], [0.0], 0) < 0.1
+    assert share_outside([hardly], [read(0.0, 0.0)]) < 0.1
+
+
+def test_reading_twice_equally_long_excuses_half_a_run_at_most() -> None:
+    run = Run(1.0, None, {}, loading_s=0.0)
+    assert share_outside([run], [read(0.4, 0.4)]) == 0.0
+    assert share_outside([run], [read(9.0, 9.0)]) == pytest.approx(8.5, rel=0.01)
 
 
 @pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])

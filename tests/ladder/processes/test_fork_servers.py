@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,8 +125,8 @@ def test_after_a_failure_in_a_fork_that_stage_and_later_ones_run_in_started_proc
     )
     assert [stage.status for stage in results.stages] == ["passed"] * 3
     first, forked, after = ((tmp_path / "logs" / f"{stage.name}.1.log").read_text().split() for stage in results.stages)
-    assert str(os.getpid()) not in first
-    assert set(forked) == set(after) == {str(os.getpid())}
+    assert len(set(first) | set(forked) | set(after)) == 3  # the fork server, and a keeper for each started process
+    assert len(set(forked)) == len(set(after)) == 1
 
 
 def test_a_hanging_stage_does_not_stop_the_run(tmp_path: Path) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from ladder.verify.oracle_runs import compute_all
+from common.errors import UsageError
+from common.oracle import OracleEpoch
+from ladder.records.run import Precision
+from ladder.verify.oracle_runs import EpochSpread, Task, assembled, compute, compute_all, largest_spreads, planned
 from tests.ladder.harness import small_dataset, small_problem
+
+LONG = 1_000_000  # epochs, so that a precision has no more controls than it needs
 
 
 def test_workers_do_not_import_the_main_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +26,57 @@ def test_workers_do_not_import_the_main_program(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(main, "__file__", str(program), raising=False)
     monkeypatch.setattr(main, "__spec__", None)
     small_dataset().save(tmp_path / "data")
-    done = compute_all(small_problem(epochs=1), tmp_path / "data", [None, 0], 60.0)
+    done = compute_all(small_problem(epochs=1), tmp_path / "data", [0, 1], 60.0)
     assert [len(run.epochs) for run in done.values()] == [1, 1]
     assert sys.modules["__main__"] is main
     assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "controls"),
+    [
+        ((16,), {"float32": 1, "float16": 2}),
+        ((16,), {"float32": 1, "tf32": 1, "float16": 1, "bfloat16": 2}),
+        ((), {"float32": 1, "float16": 1}),
+    ],
+)
+def test_an_mlp_below_float32_has_two_controls_that_round_alike(
+    hidden: tuple[int, ...], controls: Mapping[Precision, int]
+) -> None:
+    problem = small_problem(hidden=hidden, epochs=LONG)
+    tasks = Counter(one.precision for one in planned(problem, small_dataset(), [0, 1], set(controls)))
+    assert tasks.pop(None) == 2
+    assert dict(tasks) == controls
+
+
+def test_a_precision_parts_no_less_than_a_finer_one(tmp_path: Path) -> None:
+    problem = small_problem(hidden=(16,), epochs=1)
+    small_dataset().save(tmp_path / "data")
+    tasks = [Task(0), Task(0, "float32"), Task(0, "tf32"), Task(0, "float16"), Task(0, "bfloat16")]
+    done = {task: compute(problem, tmp_path / "data", task, 60.0) for task in tasks}
+    # This control meets a unit at its corner; the others happen to miss it.
+    (kept,) = done[tasks[2]].params
+    assert kept is not None
+    for weight in kept[0]:
+        weight += 1.0
+    oracle = assembled(problem, done)[0]
+    met = oracle.spread("tf32", 0).apart
+    assert met > 1.0
+    assert oracle.spread("float16", 0).apart == oracle.spread("bfloat16", 0).apart == met
+    assert oracle.spread("float32", 0).apart < 0.01
+
+
+def test_a_control_whose_time_ended_counts_on_with_its_last_distance() -> None:
+    early, late = [EpochSpread(apart=0.3)], [EpochSpread(apart=0.1), EpochSpread(apart=0.2), EpochSpread(apart=0.5)]
+    assert [one.apart for one in largest_spreads([early, late])] == [0.3, 0.3, 0.5]
+
+
+def test_training_that_exceeds_float32_alone_is_refused_as_that(tmp_path: Path) -> None:
+    problem, tasks = small_problem(epochs=1), [Task(0), Task(0, "float32"), Task(0, "bfloat16")]
+    small_dataset().save(tmp_path / "data")
+    done = {task: compute(problem, tmp_path / "data", task, 60.0) for task in tasks}
+    done[tasks[2]].epochs = [OracleEpoch(math.nan, 0.1)]  # a bfloat16 stage may still fail where float32 can train
+    assert assembled(problem, done)
+    done[tasks[1]].epochs = [OracleEpoch(math.nan, 0.1)]
+    with pytest.raises(UsageError, match=r"learning rate 0\.1: training diverges in float32; choose a smaller one"):
+        assembled(problem, done)

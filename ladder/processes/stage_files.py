@@ -1,0 +1,179 @@
+"""The stages in users' files, as a process of its own describes them: the harness never imports such a file."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NoReturn, cast
+
+import msgspec
+
+from common.cost import Exchanges
+from common.errors import UsageError
+from common.problem import Problem
+from common.process_group import kill_group
+from common.trainer import Trainer
+from common.vocabulary import Group, Precision
+from ladder.processes.stage_reader import Answer, Question
+from stages.engine.recipe import Traits
+from stages.engine.stage import Stage
+from stages.engine.user_stage import ATTRIBUTE, check_described, printable
+from stages.registry import Entry
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60.0  # for one file
+DRAIN_S = 1.0  # for what an ended process has printed
+ANSWER_LIMIT = 1 << 20  # bytes of all answers; a longer one is no description
+OUTPUT_KEPT = 4096  # bytes of what the files print last: the reason may be there if the process ends
+
+
+@dataclass(frozen=True)
+class OwnStage(Stage):
+    """A stage in a user's file, known by its description. Processes of its own build and ask it."""
+
+    file: Path = Path()
+    described_traits: Traits | None = None
+
+    @property
+    def traits(self) -> Traits | None:
+        """The properties of its recipe that no profile shows; None without a recipe."""
+        return self.described_traits
+
+    def misfit(self, problem: Problem, steps: int) -> str | None:
+        """Why the stage cannot train this problem; UsageError if its file cannot say."""
+        return _about(self.file, problem, steps, 0, 0).misfit
+
+    def exchanges(self, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
+        """How often a step waits for other blocks inside a kernel; UsageError if its file cannot say."""
+        return _about(self.file, problem, steps, multiprocessors, block_shared_bytes).exchanges
+
+
+def described(files: Sequence[Path]) -> list[Entry]:
+    """The stages of these files, in their order; UsageError for the first file without a valid stage."""
+    answers = _ask(Question([str(file) for file in files])) if files else []
+    return [_entry(file, answer) for file, answer in zip(files, answers, strict=True)]
+
+
+def _entry(file: Path, answer: Answer) -> Entry:
+    """The stage that an answer describes. The answer comes from the user's code: all of it is checked again."""
+    assert answer.stage is not None
+    for text in answer.warnings:
+        warnings.warn(printable(text), FutureWarning, stacklevel=2)
+    told = answer.stage
+    stage = OwnStage(
+        name=told.name,
+        title=told.title,
+        group=cast(Group, told.group),
+        precision=cast(Precision, told.precision),
+        needs=told.needs,
+        build=_built_elsewhere,
+        below=told.below,
+        changed=told.changed,
+        compiles_within=nullcontext if told.compiles else None,
+        first_updates_within=nullcontext if told.compiles_first_updates else None,
+        file=file,
+        described_traits=told.traits,
+    )
+    check_described(file, stage, told.doc)
+    return Entry(f"{file}:{ATTRIBUTE}", stage, told.doc)
+
+
+def _built_elsewhere(*_: object) -> Trainer:
+    raise TypeError("a user's stage is built in processes of its own alone")
+
+
+@cache
+def _about(file: Path, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Answer:
+    """The answer of one file about a problem."""
+    (answer,) = _ask(Question([str(file)], problem, steps, multiprocessors, block_shared_bytes))
+    return msgspec.structs.replace(answer, misfit=printable(answer.misfit) if answer.misfit else None)
+
+
+def _ask(question: Question) -> list[Answer]:
+    """The answers of one process, a file each; UsageError for the first file that fails."""
+    answers: list[Answer] = []
+    for line in _lines(question):
+        try:
+            answer = msgspec.json.decode(line, type=Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = Answer()
+        if answer.error:
+            raise UsageError(printable(answer.error))
+        if answer.stage is None:
+            _refuse(question, len(answers), "wrote to a pipe that is not its own; leave descriptors above 2 alone")
+        answers.append(answer)
+    return answers
+
+
+def _refuse(question: Question, index: int, what: str) -> NoReturn:
+    raise UsageError(f"--stage-file {question.files[index]}: its import {what}")
+
+
+def _lines(question: Question) -> list[bytes]:
+    """One line for each file; UsageError for the first file that takes too long, exits, or answers too much."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ladder.processes.stage_reader", str(os.getpid())],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        with suppress(BrokenPipeError):  # it has ended already; reading says how
+            process.stdin.write(msgspec.json.encode(question))
+            process.stdin.close()
+        return _read(process, process.stdout.fileno(), process.stderr.fileno(), question)
+    finally:
+        kill_group(process.pid)
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def _read(process: subprocess.Popen[bytes], answers: int, output: int, question: Question) -> list[bytes]:
+    """Read answers, and what the files print, so that they never wait for a full pipe."""
+    wanted, raw, printed, listening = len(question.files), b"", b"", [answers, output]
+    deadline = time.monotonic() + TIMEOUT_S
+    while (done := raw.count(b"\n")) < wanted:
+        ready, _, _ = select.select(listening, [], [], max(deadline - time.monotonic(), 0.0))
+        if time.monotonic() >= deadline:
+            _refuse(question, done, f"did not end within {TIMEOUT_S:g} s; move slow work into the trainer")
+        for pipe in ready:
+            chunk = os.read(pipe, 1 << 16)
+            if pipe == output:
+                printed = (printed + chunk)[-OUTPUT_KEPT:]
+                listening = listening if chunk else [answers]
+                continue
+            raw += chunk
+            if raw.count(b"\n") > done:  # each file has the whole time
+                deadline = time.monotonic() + TIMEOUT_S
+            if len(raw) > ANSWER_LIMIT:
+                _refuse(question, done, f"describes its stage in more than {ANSWER_LIMIT:,} bytes; shorten its texts")
+            if not chunk:
+                _refuse(question, done, _how_it_ended(process, printed, output))
+    return raw.splitlines()[:wanted]
+
+
+def _how_it_ended(process: subprocess.Popen[bytes], printed: bytes, output: int) -> str:
+    code = process.wait(TIMEOUT_S)
+    kill_group(process.pid)  # any other process of it could print
+    while select.select([output], [], [], DRAIN_S)[0] and (chunk := os.read(output, 1 << 16)):
+        printed = (printed + chunk)[-OUTPUT_KEPT:]
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended Python with exit code {code}"
+    lines = printed.decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"{how}{f' ({printable(last[:200])})' if last else ''}; correct it"

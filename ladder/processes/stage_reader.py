@@ -1,0 +1,111 @@
+"""The process that imports users' stage files: `python -m ladder.processes.stage_reader PARENT`.
+
+It answers one question, which comes by standard input: what the stages are, and what they say to a problem. Whatever a
+file does when imported, such as changing the environment, hanging, exiting or printing, stays in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import msgspec
+
+from common.cost import Exchanges
+from common.errors import UsageError
+from common.problem import Problem
+from common.process_group import die_with_parent
+from stages.engine.recipe import Traits
+from stages.engine.stage import Doc, Stage
+from stages.engine.user_stage import describe_error, load_file
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Asks for the stages of some files; with a problem, also for their misfits; with a GPU's size, for exchanges."""
+
+    files: list[str]
+    problem: Problem | None = None
+    steps: int = 0  # an epoch
+    multiprocessors: int = 0  # of the GPU; 0: not asked
+    block_shared_bytes: int = 0
+
+
+class Description(msgspec.Struct, frozen=True):
+    """A stage without its code; the fields are those of `stages.engine.stage.Stage`."""
+
+    name: str
+    title: str
+    group: str
+    precision: str
+    needs: tuple[str, ...]
+    below: str | None
+    changed: str | None
+    compiles: bool
+    compiles_first_updates: bool
+    traits: Traits | None
+    doc: Doc
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer for one file: its stage, or the error that its user is to read."""
+
+    error: str = ""
+    stage: Description | None = None
+    warnings: list[str] = []
+    misfit: str | None = None
+    exchanges: Exchanges = Exchanges()
+
+
+def main(parent: int) -> None:
+    """Answer the question, one line a file."""
+    die_with_parent(parent)
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps what the files print out of the answers
+        question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+        for file in question.files:
+            answers.write(msgspec.json.encode(_answer(Path(file), question)) + b"\n")
+            answers.flush()
+
+
+def _answer(path: Path, question: Question) -> Answer:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FutureWarning)
+        try:
+            stage, doc = load_file(path)
+        except UsageError as error:
+            return Answer(error=str(error))
+    try:
+        misfit, exchanges = None, Exchanges()
+        if (problem := question.problem) is not None:
+            misfit = stage.misfit(problem, question.steps)
+        if problem is not None and question.multiprocessors:
+            size = question.multiprocessors, question.block_shared_bytes
+            exchanges = stage.exchanges(problem, question.steps, *size)
+    except Exception as error:
+        return Answer(error=f"--stage-file {path}: cannot judge the problem: {describe_error(error, path)}; correct it")
+    texts = [str(one.message) for one in told if issubclass(one.category, FutureWarning)]
+    return Answer("", _described(stage, doc), texts, misfit, exchanges)
+
+
+def _described(stage: Stage, doc: Doc) -> Description:
+    return Description(
+        name=stage.name,
+        title=stage.title,
+        group=stage.group,
+        precision=stage.precision,
+        needs=stage.needs,
+        below=stage.below,
+        changed=stage.changed,
+        compiles=stage.compiles_within is not None,
+        compiles_first_updates=stage.first_updates_within is not None,
+        traits=stage.traits,
+        doc=doc,
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)  # without the files' threads and exit functions

@@ -1,0 +1,88 @@
+"""Checks that hold for all timed runs of a process, of which the oracle repeats only one: their results and times."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from common.data.dataset import Split
+from common.oracle import evaluate
+from common.problem import Params, Problem
+from ladder.measure.displacement import Displacement
+from ladder.measure.timing import SCHEDULER_DELAY_S
+from ladder.records.run import Check, Process
+from ladder.verify.gates import LATE_START_LAYERS, check
+
+LOSS_CHECK = "timed runs, loss won by the judged one's"
+CLOCK_CHECK = "timed runs, difference from Linux's clock"
+JUDGED_CHECK = "judged run, shorter than any other by"
+LOSS_IMAGES = 1000  # of the test images
+LOSS_SHORTFALL = 0.5
+LEAST_WON = 0.3  # by the judged run, of its loss; correct runs that win less differ by chance
+NARROW_LAYER = 32  # units; below, chance decides how many of them die, and with them what a run wins
+CLOCK_DIFFERENCE = 0.25  # of a run, beside delays
+DELAYS_S = 2 * SCHEDULER_DELAY_S  # at the begin and at the end of a run
+JUDGED_SHORTFALL = 0.5  # of the shortest other run: warm-ups may have half as many epochs
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """A timed run's way from its first parameters, and the loss on some test images that it won on it."""
+
+    displacement: Displacement
+    before: float
+    after: float
+
+    @classmethod
+    def of(cls, initial: Params, final: Params, test: Split) -> Self:
+        """From a run's first and last parameters, by the harness's own float64 forward pass."""
+        some = test.first(min(LOSS_IMAGES, len(test.images)))
+        before, after = (
+            evaluate(params.weights, params.biases, some.images, some.labels).mean_loss for params in (initial, final)
+        )
+        return cls(Displacement.of(initial, final.weights, final.biases), before, after)
+
+    @property
+    def won(self) -> float:
+        """The loss before, less the loss after."""
+        return self.before - self.after
+
+
+def verify_losses(problem: Problem, judged: RunEnd, others: Sequence[RunEnd]) -> list[Check]:
+    """Check that the median of the other runs wins as much loss as the judged one, where correct stages do."""
+    narrow = min(problem.hidden, default=NARROW_LAYER) < NARROW_LAYER
+    if not others or narrow or len(problem.hidden) >= LATE_START_LAYERS:
+        return []
+    if not judged.won > LEAST_WON * judged.before:
+        return []
+    won = statistics.median(one.won / judged.won if math.isfinite(one.won) else 0.0 for one in others)
+    return [check(LOSS_CHECK, max(0.0, 1.0 - won), LOSS_SHORTFALL)]
+
+
+def verify_clock(process: Process, stamped_s: Sequence[float | None]) -> Check:
+    """Check the process's times by the kernel's: `stamped_s` are the seconds of all warm-ups and timed runs.
+
+    The median difference counts. A time that is not positive fails, and so does a run that was not stamped, unless the
+    kernel stamps nothing.
+    """
+    told = [*process.warmups_s, *process.runs_s]
+    if len(told) != len(stamped_s) or not all(0.0 < one < math.inf for one in (*told, *(process.gpu_runs_s or ()))):
+        return check(CLOCK_CHECK, math.nan, CLOCK_DIFFERENCE)
+    differences = [
+        max(0.0, abs(one - seen) - DELAYS_S) / seen
+        for one, seen in zip(process.runs_s, stamped_s[len(process.warmups_s) :], strict=True)
+        if seen is not None
+    ]
+    return check(CLOCK_CHECK, statistics.median(differences or [0.0]), CLOCK_DIFFERENCE)
+
+
+def verify_judged_time(process: Process, judged: int) -> list[Check]:
+    """Check that the judged run is not the only short one: all stages of a round start it from the same parameters."""
+    others = [*process.warmups_s, *process.runs_s[:judged], *process.runs_s[judged + 1 :]]
+    if not others:
+        return []
+    took = process.runs_s[judged] + DELAYS_S
+    return [check(JUDGED_CHECK, max(0.0, 1.0 - took / min(others)), JUDGED_SHORTFALL)]

@@ -1,0 +1,158 @@
+"""Short runs that the oracle repeats: a stage's errors there, and those of the controls on the same images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.oracle import FloatArray, Oracle, OracleEpoch
+from common.problem import Params, Problem
+from common.trainer import EpochMetrics
+from ladder.measure.chunks import in_chunks
+from ladder.records.run import Precision
+from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Rounding
+
+MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
+DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
+DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The relative errors of an update, and of the metrics of its last epoch."""
+
+    tensors: dict[str, float]
+    """||dW - dW_ref|| / ||dW_ref|| by tensor."""
+    scale: float
+    """|<dW, dW_ref> / ||dW_ref||^2 - 1| over all tensors."""
+    loss: float = 0.0
+    accuracy: float = 0.0
+    """Absolute."""
+    lower: dict[int, float] = field(default_factory=dict)
+    """The shares of lower precisions' errors in the last weights, by bits."""
+
+
+class ShortRun:
+    """Some epochs on the first batches from given parameters: by the oracle, and by controls when they are needed."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        batches: int,
+        initial: Params,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.uint8],
+        *,
+        epochs: int = 1,
+        draws: int = MOST_DRAWS,
+    ) -> None:
+        """Train on the first `batches` batches of images (N, I) and labels (N,); `draws` is the most that are made."""
+        seen = batches * problem.batch_size
+        self.problem, self.batches, self.epochs, self.initial = problem, batches, epochs, initial
+        self._draws = min(draws, MOST_DRAWS)
+        self._images, self._labels = images[:seen], labels[:seen]
+        self.oracle = Oracle(problem, initial)
+        self.reference = self._trained(self.oracle)
+        """Loss and accuracy of the last epoch."""
+        self._lower: dict[int, FloatArray] = {}
+        self._spreads: dict[Precision, Errors] = {}
+
+    @property
+    def images(self) -> int:
+        """Images of an epoch."""
+        return self.batches * self.problem.batch_size
+
+    @np.errstate(all="ignore")  # what is not finite fails its checks
+    def _trained(self, oracle: Oracle) -> OracleEpoch:
+        return [oracle.run_epoch(self._images, self._labels) for _ in range(self.epochs)][-1]
+
+    @np.errstate(all="ignore")
+    def errors(self, updated: Params | Oracle, metrics: EpochMetrics | OracleEpoch | None, below: int = 0) -> Errors:
+        """The errors of these parameters and metrics; infinite where an update is not zero and the oracle's is.
+
+        With `below`, the bits of a precision, includes the share of the errors of all lower ones.
+        """
+        along = length = noise = 0.0
+        tensors = {}
+        for name, tensor in self._tensors(updated):
+            distance = size = 0.0
+            for start, end, aim in in_chunks(*tensor):
+                update, wanted = end - start, aim - start
+                rest = update - wanted
+                distance += float(rest @ rest)
+                size += float(wanted @ wanted)
+                along += float(rest @ wanted)
+                noise += float(rest @ wanted) ** 2
+            tensors[name] = _ratio(math.sqrt(distance), math.sqrt(size))
+            length += size
+        scale = _ratio(abs(along), length)
+        if isinstance(updated, Control):  # a few draws may cancel by chance; the many parts of a large network do not
+            scale = max(scale, _ratio(math.sqrt(noise), length))
+        lower = self._shares_of_lower(updated.weights[-1], below)
+        if metrics is None:
+            return Errors(tensors, scale, lower=lower)
+        loss = _ratio(abs(metrics.mean_loss - self.reference.mean_loss), abs(self.reference.mean_loss))
+        return Errors(tensors, scale, loss, abs(metrics.accuracy - self.reference.accuracy), lower)
+
+    def _shares_of_lower(self, weights: FloatArray, below: int) -> dict[int, float]:
+        """How much of a lower precision's error the last weights show; only after one step, which no ReLU disturbs.
+
+        Rounding is no chance: a stage that rounds factors to so many bits has the error of the control that does.
+        Other errors have no part of it, however large they are.
+        """
+        if self.batches * self.epochs > 1:
+            return {}
+        error = (weights.astype(np.float64) - self.oracle.weights[-1]).ravel()
+        shares = {}
+        for bits in (bits for bits in LOWER_BITS if bits < below):
+            if bits not in self._lower:
+                control = Control(self.problem, self.initial, Rounding(bits, products=False), 0)
+                self._trained(control)
+                self._lower[bits] = (control.weights[-1] - self.oracle.weights[-1]).ravel()
+            known = self._lower[bits]
+            shares[bits] = abs(_ratio(float(error @ known), float(known @ known)))
+        return shares
+
+    def spread(self, precision: Precision) -> Errors:
+        """The largest errors of the controls in a precision."""
+        if precision not in self._spreads:
+            parameters = sum(layer.fan_in * layer.fan_out for layer in self.problem.layers)
+            draws = self._draws // (1 if self.batches * self.epochs <= LONG_STEPS else 2)
+            work = parameters * self.images * self.epochs
+            draws = max(FEWEST_DRAWS, min(draws, DRAWN_PARAMETERS // parameters, DRAWN_WORK // work))
+            controls = (Control(self.problem, self.initial, ROUNDINGS[precision], draw) for draw in range(draws))
+            bits = ROUNDINGS[precision].bits
+            seen = [self.errors(control, self._trained(control), bits) for control in controls]
+            self._spreads[precision] = Errors(
+                {name: largest(one.tensors[name] for one in seen) for name in seen[0].tensors},
+                largest(one.scale for one in seen),
+                largest(one.loss for one in seen),
+                largest(one.accuracy for one in seen),
+                {bits: largest(one.lower[bits] for one in seen) for bits in seen[0].lower},
+            )
+        return self._spreads[precision]
+
+    def _tensors(self, updated: Params | Oracle) -> Iterator[tuple[str, tuple[FloatArray, FloatArray, FloatArray]]]:
+        """Every tensor's name, and its values before, after, and after the oracle's training."""
+        for index in range(len(self.problem.layers)):
+            for kind, *tensors in (
+                ("weight", self.initial.weights, updated.weights, self.oracle.weights),
+                ("bias", self.initial.biases, updated.biases, self.oracle.biases),
+            ):
+                before, after, target = (tensor[index] for tensor in tensors)
+                yield f"{kind}[{index}]", (before, after, target)
+
+
+def largest(errors: Iterable[float]) -> float:
+    """The largest error; NaN if any is NaN."""
+    return float(np.max(np.array(list(errors))))
+
+
+def _ratio(error: float, size: float) -> float:
+    if size > 0 or math.isnan(error):
+        return error / size if size > 0 else math.nan
+    return 0.0 if error == 0 else math.inf if error > 0 else math.nan

@@ -1,0 +1,130 @@
+"""Judge correct stages over a grid of problems: `python -m tests.cheats.honest_grid COUNT --data-dir FOLDER`.
+
+Prints every false failure with its problem and check, then their rate. Everything runs in this process, by the gates of
+a real run, with as many images and steps as a second or two of training allow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from common.blas import limit_blas_threads
+from common.data.dataset import Dataset, load_dataset
+from common.errors import UsageError
+from common.problem import Problem
+from ladder.measure.protocol import Job, JobResult
+from ladder.records.run import Results, Settings, StageResult
+from ladder.run import runner
+from ladder.run.preflight import describe_problem
+from ladder.verify.gates import TIMER_CHECK
+from stages.registry import load_entry
+from tests.cheats.test_honest import in_this_process, judge_in_this_process
+from tests.ladder.harness import NUMPY, Watcher
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+VALIDATING = (NUMPY, "stages.references.torch_eager:STAGE", f"{EXAMPLES}/torch_by_hand.py:STAGE")
+ALWAYS = (*VALIDATING, "stages.cpu.r1_loops:STAGE", "stages.cpu.r10_resident:STAGE")
+SOFTMAX_ONLY = (f"{EXAMPLES}/cpp_step.py:STAGE",)
+JAX, JAX_SHARE = ("stages.references.jax_scan:STAGE", "stages.references.jax_scan_bf16:STAGE"), 0.1  # compiling is slow
+MOST_WORK, FULL_WORK, FULL_SHARE = 3e7, 5e9, 0.01  # multiplications of a pass over the data, all epochs together
+MOST_STEPS = 400
+
+
+def drawn_problem(random: np.random.Generator) -> tuple[Problem, int]:
+    """A problem and its number of images: 1 to 60,000 a batch, 1 to 300 units, depth 0 to 8, rates of 1e-6 to 0.5."""
+
+    def log_uniform(low: float, high: float) -> float:
+        return float(np.exp(random.uniform(np.log(low), np.log(high))))
+
+    most = FULL_WORK if random.random() < FULL_SHARE else MOST_WORK
+    while True:
+        hidden = tuple(round(log_uniform(1, 300)) for _ in range(random.integers(0, 9)))
+        sizes = (784, *hidden, 10)
+        parameters = sum(a * b for a, b in pairwise(sizes))
+        batch, epochs = round(log_uniform(1, 60_000)), int(random.integers(1, 21))
+        steps = min(60_000 // batch, MOST_STEPS // epochs, int(most / (parameters * batch * epochs)))
+        if steps >= 1:
+            problem = Problem(
+                784, 10, hidden, batch, log_uniform(1e-6, 0.5), epochs, int(random.integers(1 << 31)),
+                metrics_every=int(random.choice([1, 2, 10])), validate_every=int(random.choice([0, 1])),
+            )  # fmt: skip
+            return problem, int(random.integers(batch * steps, min(60_000, batch * (steps + 1) - 1) + 1))
+
+
+def judged(problem: Problem, data: Dataset, sources: list[str]) -> list[StageResult]:
+    """The stages' results on this problem; raises UsageError if float64 diverges."""
+    settings = Settings(1, 1, 0, budget_s=600.0, timeout_s=600.0, salt=problem.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        results = Results("2026-01-01T00:00:00+00:00", "grid", {}, describe_problem(problem, data), settings, [])
+        entries = [load_entry(source) for source in sources]
+        return runner.Runner(results, entries, data, problem, Path(folder)).run(Watcher()).stages
+
+
+def _on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
+    """A job that reads no pace of the host."""
+    return in_this_process(msgspec.structs.replace(job, blas_threads=1), *rest, **more)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Judge stages until there are as many runs as asked for; 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data-dir", type=Path)
+    options = parser.parse_args(arguments)
+    random, data = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
+    judge_in_this_process(SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
+    vars(runner)["run_job"] = _on_one_core
+    limit_blas_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores
+    runs, failed, not_judged = Counter[str](), Counter[str](), Counter[str]()
+    begin = time.monotonic()
+    while runs.total() < options.count:
+        problem, images = drawn_problem(random)
+        sources = [
+            *(VALIDATING if problem.validate_every else ALWAYS),
+            *(SOFTMAX_ONLY if not problem.hidden and not problem.validate_every else ()),
+            *(JAX if random.random() < JAX_SHARE else ()),
+        ]
+        try:
+            stages = judged(problem, data.first(images, 2000), sources)
+        except UsageError as error:
+            runs["refused: float64 diverges"] += 1
+            _tell(f"refused: {error}")
+            continue
+        for stage in stages:
+            if stage.status == "skipped":
+                continue
+            runs[stage.name] += 1
+            not_judged.update({one.what for one in stage.checks if one.is_undecided})
+            wrong = [one for one in stage.checks if not one.passed and one.what != TIMER_CHECK]  # the host was busy
+            if wrong or stage.status == "crashed":
+                failed[wrong[0].what if wrong else "crashed"] += 1
+                told = ", ".join(f"{one.what}: {one.error} of {one.limit:.2e} {one.note}" for one in wrong[:3])
+                _tell(f"FAILED {stage.name}: {problem} {images} images: {told or stage.reason}")
+        if runs.total() % 20 < len(stages):
+            _tell(f"{runs.total()} runs, {failed.total()} failed, {time.monotonic() - begin:.0f} s")
+    _tell(f"\n{runs.total()} runs: {dict(runs)}\nfailed: {failed.total()} {dict(failed)}")
+    _tell(f"cannot decide: {dict(not_judged.most_common())}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,189 @@
+"""A user's file is imported in processes of its own alone: whatever it does there, the harness keeps its state."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.cost import Exchanges
+from common.errors import UsageError
+from ladder.processes import stage_files
+from ladder.run.entries import all_entries
+from ladder.verify import gates
+from run_ladder import main
+from stages.registry import load_all
+from tests.ladder.harness import Watcher, prepare, small_problem
+
+STAGE = """
+from stages import Stage
+from stages.references.numpy_cpu import NumpyTrainer
+STAGE = Stage("mine", "Mine", "reference", "float32", (), NumpyTrainer)
+"""
+
+
+def written(folder: Path, first: str, then: str = STAGE, file: str = "mine.py") -> Path:
+    """A file that does something before it has its stage."""
+    path = folder / file
+    path.write_text(f"{first}\n{then}")
+    return path
+
+
+def state() -> tuple[object, ...]:
+    """What a file could change in the process that imports it."""
+    return (
+        dict(os.environ),
+        Path.cwd(),
+        signal.getsignal(signal.SIGINT),
+        {name: getattr(gates, name) for name in dir(gates) if name.isupper()},
+        time.perf_counter,
+        sys.stdout,
+        "stage_file_mine" in sys.modules,
+    )
+
+
+@pytest.mark.parametrize(
+    "accident",
+    [
+        "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'",
+        "import os; os.chdir('/')",
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
+        "from ladder.verify import gates; gates.LIMITS = {}; gates.FIRST_UPDATE_LIMITS = {}",
+        "import time; time.perf_counter = time.time",
+        "import sys; sys.stdout = None",
+        "pass",
+    ],
+)
+def test_a_file_changes_nothing_in_the_harness(tmp_path: Path, accident: str) -> None:
+    before = state()
+    entries, own = all_entries([written(tmp_path, accident)])
+    assert own == ("mine",)
+    assert entries["mine"].stage.title == "Mine"
+    assert state() == before
+
+
+def refusal(*paths: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        all_entries(paths)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("accident", "said"),
+    [
+        ("import os; os._exit(3)", "its import ended Python with exit code 3; correct it"),
+        ("import os; print('x', 'why\\033[2J', flush=True); os._exit(0)",
+         r"its import ended Python with exit code 0 (x why\x1b[2J); correct it"),
+        ("import ctypes; ctypes.string_at(0)", "its import was killed by SIGSEGV"),
+        ("import os; os.write(3, b'{}\\n')", "its import wrote to a pipe that is not its own"),
+        ("import os; os.write(3, b'rubbish\\n')", "its import wrote to a pipe that is not its own"),
+        ("raise ValueError('red \\033[31m')", r"line 1: ValueError: red \x1b[31m; correct it"),
+    ],
+)  # fmt: skip
+def test_a_file_that_ends_its_process_is_named(tmp_path: Path, accident: str, said: str) -> None:
+    path = written(tmp_path, accident)
+    line = refusal(path)
+    assert line.startswith(f"--stage-file {path}: ")
+    assert said in line
+
+
+def test_a_file_that_hangs_is_named_after_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_files, "TIMEOUT_S", 2.0)
+    fine, hangs = written(tmp_path, "", file="fine.py"), written(tmp_path, "import time; time.sleep(1000)")
+    line = f"--stage-file {hangs}: its import did not end within 2 s; move slow work into the trainer"
+    assert refusal(fine, hangs) == line
+
+
+def test_a_wall_of_prints_does_not_reach_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "for _ in range(100_000): print('wall')")
+    assert main(["list", "--stage-file", str(path)]) == 0
+    out, err = capfd.readouterr()
+    assert "wall" not in out + err
+    assert "mine" in out
+
+
+def test_prints_without_an_end_stop_at_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_files, "TIMEOUT_S", 2.0)
+    assert "did not end within 2 s" in refusal(written(tmp_path, "while True: print('wall')"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        (STAGE.replace('"Mine"', '"M\\033[2J"'), r"title 'M\x1b[2J': use printable text in one line"),
+        (STAGE.replace('"Mine"', '"M\\u202e"'), "title 'M\\u202e': use printable text in one line"),
+        (STAGE.replace('"Mine"', '"M" * 200'), "a title of 200 characters; use 120 or fewer"),
+        (STAGE.replace("NumpyTrainer)", "NumpyTrainer, changed='a\\nb')"), "changed 'a\\nb'"),
+        ('"""Why: red\\033[31m."""' + STAGE, "why 'red\\x1b[31m.'"),
+        ('__doc__ = "Why: " + "long " * 300_000' + STAGE, "in more than 1,048,576 bytes; shorten its texts"),
+    ],
+)
+def test_text_that_would_change_a_terminal_is_refused(tmp_path: Path, stage: str, said: str) -> None:
+    assert said in refusal(written(tmp_path, "", stage))
+
+
+def test_the_answer_of_a_file_is_checked_again_by_the_harness(tmp_path: Path) -> None:
+    lie = "from ladder.processes import stage_reader\n"
+    lie += "from stages.engine import user_stage\nuser_stage._wrong = lambda *_: ''"
+    line = refusal(written(tmp_path, lie, STAGE.replace('"float32"', '"fp32"')))
+    assert "precision 'fp32'; choose from float32" in line
+
+
+def test_a_rung_keeps_what_its_recipe_says(tmp_path: Path) -> None:
+    rung = 'from stages import rung\nSTAGE = rung("persistent-grid").climb("mine", "M", launch=L)'
+    part = "from stages.persistent.r1_persistent_grid import GridEpoch\nclass L(GridEpoch): pass"
+    path = written(tmp_path, part, rung)
+    mine, ours = all_entries([path])[0]["mine"].stage, load_all()["persistent-grid"].stage
+    assert (mine.below, mine.changed, mine.needs) == ("persistent-grid", "launch: L", ours.needs)
+    assert mine.traits == ours.traits
+    problem = small_problem(hidden=(256,))
+    assert mine.exchanges(problem, 16, 132, 200_000) == ours.exchanges(problem, 16, 132, 200_000) != Exchanges()
+    assert mine.misfit(problem, 16) == ours.misfit(problem, 16)
+
+
+def test_a_misfit_comes_from_the_file_and_one_that_fails_is_refused(tmp_path: Path) -> None:
+    trainer = "from stages.references.numpy_cpu import NumpyTrainer as N\nclass NumpyTrainer(N):\n"
+    trainer += "    @staticmethod\n    def misfit(problem, steps): {}\n"
+    stage = STAGE.replace("from stages.references.numpy_cpu import NumpyTrainer", "")
+    path = written(tmp_path, trainer.format("return f'{steps} steps\\033[2J'"), stage)
+    assert all_entries([path])[0]["mine"].stage.misfit(small_problem(), 3) == r"3 steps\x1b[2J"
+    wrong = written(tmp_path, trainer.format("return 1 / 0"), stage, "wrong.py")
+    with pytest.raises(UsageError, match=r"cannot judge the problem: line 4: ZeroDivisionError: division by zero"):
+        all_entries([wrong])[0]["mine"].stage.misfit(small_problem(), 3)
+
+
+def test_a_warning_of_an_import_is_passed_on(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        all_entries([written(tmp_path, "from common.dataset import Split")])
+    assert [str(one.message) for one in told] == ["common.dataset is common.data.dataset since version 0.2"]
+
+
+def test_several_files_share_one_process_and_none_costs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+
+    class Counted(subprocess.Popen[bytes]):
+        def __init__(self, *words: Any, **more: Any) -> None:
+            begun.append(words)
+            super().__init__(*words, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", Counted)
+    all_entries()
+    assert not begun
+    all_entries([written(tmp_path, ""), written(tmp_path, "", STAGE.replace('"mine"', '"yours"'), "yours.py")])
+    assert len(begun) == 1
+
+
+def test_a_run_measures_a_stage_whose_file_changes_its_process(tmp_path: Path) -> None:
+    path = written(tmp_path, "import os, signal; os.chdir('/'); signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    (tmp_path / "run").mkdir()
+    (stage,) = prepare(tmp_path / "run", all_entries([path])[0]["mine"]).run(Watcher()).stages
+    assert (stage.status, stage.title) == ("passed", "Mine")

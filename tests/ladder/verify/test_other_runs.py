@@ -1,0 +1,95 @@
+"""Every timed run has to arrive, and to take its time by another clock than the stage's process has."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from common.problem import Problem, initial_params
+from ladder.measure.displacement import UNKNOWN
+from ladder.records.run import Process
+from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
+from tests.ladder.harness import small_dataset, small_problem
+
+
+def process(*runs_s: float, warmups_s: tuple[float, ...] = (0.5,), gpu_runs_s: list[float] | None = None) -> Process:
+    return Process(
+        round=0, prepare_s=0.0, warmups_s=list(warmups_s), runs_s=list(runs_s), gpu_runs_s=gpu_runs_s, gpu_states=[]
+    )
+
+
+def arrived(share: float) -> RunEnd:
+    """A run that wins this share of a loss of 2."""
+    return RunEnd(UNKNOWN, 2.3, 2.3 - 2.0 * share)
+
+
+@pytest.mark.parametrize(
+    ("others", "passes"),
+    [
+        ((1.0,), True),
+        ((0.7, 1.1), True),
+        ((0.0, 0.9, 1.0), True),
+        ((0.0,), False),
+        ((0.0, 0.0, 1.0), False),
+        ((0.3, 0.4), False),
+    ],
+)
+def test_the_median_run_wins_as_much_as_the_judged_one(others: tuple[float, ...], passes: bool) -> None:
+    (check,) = verify_losses(Problem(784, 10), arrived(1.0), [arrived(share) for share in others])
+    assert check.passed == passes
+
+
+def test_a_run_that_ends_in_no_number_wins_nothing() -> None:
+    (check,) = verify_losses(Problem(784, 10), arrived(1.0), [arrived(math.nan)] * 2)
+    assert not check.passed
+
+
+def test_where_correct_runs_differ_no_loss_is_judged() -> None:
+    narrow, wide = Problem(784, 10, hidden=(8,)), Problem(784, 10, hidden=(128,))
+    deep = Problem(784, 10, hidden=(128,) * 4)
+    assert verify_losses(deep, arrived(1.0), [arrived(0.0)]) == []
+    assert verify_losses(narrow, arrived(1.0), [arrived(0.0)]) == []
+    assert verify_losses(wide, arrived(0.3), [arrived(0.0)]) == []
+    assert verify_losses(wide, arrived(1.0), []) == []
+    assert len(verify_losses(wide, arrived(1.0), [arrived(0.0)])) == 1
+
+
+def test_the_loss_is_the_harnesss_own() -> None:
+    problem, data = small_problem(), small_dataset()
+    end = RunEnd.of(initial_params(problem, 0), initial_params(problem, 1), data.test)
+    assert 1.0 < end.before < 3.0
+    assert end.won == end.before - end.after != 0.0
+
+
+@pytest.mark.parametrize(
+    ("told", "seen", "passes"),
+    [
+        ((1.0, 1.0, 1.0), (0.5, 1.0, 1.0, 1.0), True),
+        ((1.0, 1.0, 1.0), (0.5, 1.1, 1.0, 9.0), True),  # the host was late once
+        ((0.1, 0.1, 0.1), (0.5, 1.0, 1.0, 1.0), False),
+        ((0.001,) * 3, (0.5, 0.004, 0.004, 0.004), True),  # too short to tell
+        ((1.0, 1.0, 0.0), (0.5, 1.0, 1.0, 1.0), False),
+        ((1.0, 1.0, -1.0), (0.5, 1.0, 1.0, 1.0), False),
+        ((1.0, 1.0, math.nan), (0.5, 1.0, 1.0, 1.0), False),
+        ((1.0, 1.0, 1.0), (0.5, 1.0, 1.0), False),
+        ((1.0, 1.0, 1.0), (None,) * 4, True),  # a kernel without such times
+    ],
+)
+def test_times_are_those_of_linux(told: tuple[float, ...], seen: tuple[float | None, ...], passes: bool) -> None:
+    assert verify_clock(process(*told), seen).passed == passes
+
+
+def test_a_time_of_0_on_the_gpu_is_refused() -> None:
+    assert verify_clock(process(1.0, gpu_runs_s=[0.9]), (0.5, 1.0)).passed
+    assert not verify_clock(process(1.0, gpu_runs_s=[0.0]), (0.5, 1.0)).passed
+
+
+@pytest.mark.parametrize(("judged_s", "passes"), [(1.0, True), (0.3, True), (0.2, False), (5.0, True)])
+def test_the_judged_run_is_not_the_only_short_one(judged_s: float, passes: bool) -> None:
+    (check,) = verify_judged_time(process(1.0, judged_s, 1.0), judged=1)
+    assert check.passed == passes
+
+
+def test_a_run_alone_is_compared_with_none() -> None:
+    assert verify_judged_time(process(1.0, warmups_s=()), judged=0) == []

@@ -14,6 +14,7 @@ from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
 from ladder.machine.environment import ROOT, libraries
+from ladder.machine.gpu_advice import OLDEST_DRIVER, has_nvidia_gpu, how_to_get_gpu
 from ladder.profile import nsys
 
 CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x")
@@ -25,11 +26,12 @@ class Finding(NamedTuple):
     what: str
     found: str
     advice: str = ""
+    optional: bool = False  # nothing is wrong without it
 
 
 def doctor() -> list[Finding]:
     """All findings, from the interpreter to the data and the profiler."""
-    return [
+    found = [
         Finding("Python", platform.python_version()),
         *_gpus(),
         *_packages(),
@@ -37,20 +39,32 @@ def doctor() -> list[Finding]:
         _data(),
         _nsys(),
     ]
+    return [_readiness(found), *found]
+
+
+def _readiness(found: list[Finding]) -> Finding:
+    """What these findings suffice for."""
+    without_gpu = driver.no_device_reason() is not None
+    of_gpu = ("NVIDIA driver", "GPU") if without_gpu else ()  # the CPU ladder runs without them
+    if any(one.advice and not one.optional and one.what not in of_gpu for one in found):
+        return Finding("ladder", "not ready", "mend what is marked with ! below")
+    if without_gpu:
+        return Finding("ladder", "ready for the CPU ladder (`--stages cpu`)")
+    return Finding("ladder", "ready (`--stages all`)")
 
 
 def _gpus() -> list[Finding]:
     """The driver and the GPUs that it shows."""
     version = driver.driver_version()
     if version is None:
-        advice = "stages that need a GPU are skipped; to use a GPU, install NVIDIA's driver 525 or newer"
-        return [Finding("NVIDIA driver", driver.no_device_reason() or "unusable", advice)]
-    old = "too old for CUDA 12: update it to 525 or newer" if version < (12, 0) else ""
+        why = driver.no_device_reason() or "unusable"
+        return [Finding("NVIDIA driver", why, how_to_get_gpu() or "", optional=not has_nvidia_gpu())]
+    old = f"too old for CUDA 12: update it to {OLDEST_DRIVER} or newer" if version < (12, 0) else ""
     rows = [Finding("NVIDIA driver", f"supports CUDA {version[0]}.{version[1]}", old)]
     for index, gpu in enumerate(driver.devices()):
         rows.append(Finding(f"GPU {index}", f"{gpu.name}, {gpu.sm}, {gpu.total_memory >> 20} MiB"))
     if reason := driver.no_device_reason():
-        rows.append(Finding("GPU", f"none: {reason}", "`nvidia-smi` shows what the driver sees"))
+        rows.append(Finding("GPU", f"none: {reason}", how_to_get_gpu() or ""))
     return rows
 
 
@@ -58,18 +72,18 @@ def _packages() -> list[Finding]:
     """The packages that set-up would install on this machine."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
-    wanted = dict.fromkeys(project["dependencies"], "make ladder")
+    wanted = dict.fromkeys(project["dependencies"], ("make ladder", False))
     for extra, command in _extras():
         for requirement in project["optional-dependencies"][extra]:
-            wanted.setdefault(requirement, command)
+            wanted.setdefault(requirement, (command, driver.no_device_reason() is not None))
     rows = []
-    for requirement, command in wanted.items():
+    for requirement, (command, optional) in wanted.items():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         version = libraries([name]).get(name)
         advice = "" if version else f"`{command}`"
         if advice and "TORCH" not in command:  # plain pip would install PyTorch with gigabytes of CUDA
             advice += f", or `python -m pip install '{requirement}'`"
-        rows.append(Finding(name, version or "missing", advice))
+        rows.append(Finding(name, version or "missing", advice, optional and not version))
     return rows
 
 
@@ -77,7 +91,7 @@ def _extras() -> list[tuple[str, str]]:
     """The extras that fit this machine, each with the command that adds it."""
     major = _cuda_major()
     if major is None:
-        return [("torch-cpu", "make ladder TORCH=1"), ("jax-cpu", "make ladder JAX=1"), ("compile", "make test")]
+        return [("torch-cpu", "make ladder TORCH=1"), ("jax-cpu", "make ladder")]
     return [(f"{extra}{major}", f"make ladder CUDA={major}") for extra in ("cuda", "torch-cuda", "jax-cuda")]
 
 
@@ -115,7 +129,7 @@ def _data() -> Finding:
     if len(read_cache(cache)) == len(RANKS):
         return Finding("data", f"MNIST in the cache, {cache}")
     advice = "the first run downloads MNIST; without a network, name a folder with its four files: --data-dir FOLDER"
-    return Finding("data", f"MNIST is not in the cache, {cache}", advice)
+    return Finding("data", f"MNIST is not in the cache, {cache}", advice, optional=True)
 
 
 def _nsys() -> Finding:
@@ -123,7 +137,8 @@ def _nsys() -> Finding:
     try:
         path = nsys.find()
     except UsageError as error:
-        return Finding("nsys", str(error), "only profiling needs it")
+        return Finding("nsys", str(error), "only profiling on a GPU needs it", optional=True)
     if path is None:
-        return Finding("nsys", "not found", f"only profiling needs it; {nsys.WHERE_TO_GET_IT}")
+        advice = f"only profiling on a GPU needs it; {nsys.WHERE_TO_GET_IT}"
+        return Finding("nsys", "not found", advice, optional=True)
     return Finding("nsys", f"{nsys.version(path)}, {path}", "")

@@ -47,8 +47,11 @@ def _found(everyone: Sequence[Process], *, on_gpu: bool) -> list[list[tuple[str,
     """What disturbed each process, compared with a stage's other processes."""
     clocks = [state.sm_mhz for process in everyone for state in process.gpu_states]
     highest = max(clocks, default=0) if on_gpu else None
-    fastest_s = min((process.pace_s for process in everyone if process.pace_s is not None), default=None)
-    return [list(_reasons(process, highest, fastest_s)) for process in everyone]
+    fastest_s: dict[int, float] = {}  # by the number of cores that the pace is of
+    for process in everyone:
+        if process.pace_s is not None:
+            fastest_s[process.pace_cores] = min(process.pace_s, fastest_s.get(process.pace_cores, process.pace_s))
+    return [list(_reasons(process, highest, fastest_s.get(process.pace_cores))) for process in everyone]
 
 
 def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None) -> Iterator[tuple[str, float]]:
@@ -65,20 +68,26 @@ def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None)
         yield f"the GPU's clock fell to {lowest} of {highest_mhz} MHz", (1 - lowest / highest_mhz) / CLOCK_DROP_LIMIT
     if any(state.other_processes for state in timed):
         yield "another process computed on the GPU", 1.0
-    total_s = sum(process.runs_s)
     host = process.host_states[-runs:]
+    # Readings cover more than the runs, and very short runs by far.
+    covered_s = sum(state.over_s for state in host) or sum(process.runs_s)
     waited_s = sum(state.waited_s for state in host if state.idle_cores < IDLE_CORES)
     stolen_s = sum(state.stolen_s for state in host)
-    for lost_s, limit, reason in (
-        (waited_s, WAIT_LIMIT, "waited for a busy core"),
-        (stolen_s, STEAL_LIMIT, "other virtual machines took cores"),
+    own_s = sum(state.own_s for state in host)
+    wanted_s = waited_s + own_s if own_s else covered_s
+    cores_s = sum(state.over_s * state.cores for state in host) or covered_s
+    for lost_s, limit, of_s, reason in (
+        (waited_s, WAIT_LIMIT, wanted_s, "waited for a busy core for {share} of the time that it wanted one"),
+        (stolen_s, STEAL_LIMIT, cores_s, "other virtual machines took {share} of the cores"),
     ):
-        if lost_s > max(limit * total_s, LOST_TIME_FLOOR_S):
-            yield f"{reason} for {lost_s / total_s:.0%} of the time", lost_s / total_s / limit
+        if lost_s > max(limit * covered_s, LOST_TIME_FLOOR_S):
+            yield reason.format(share=f"{min(lost_s / of_s, 1.0):.0%}"), lost_s / covered_s / limit
+    if process.stopped_s > LOST_TIME_FLOOR_S:
+        yield f"a signal stopped the process for {process.stopped_s:.2g} s", process.stopped_s / LOST_TIME_FLOOR_S
     other_load = statistics.mean([state.others for state in host]) if host else 0.0
     if other_load > OTHER_LOAD_LIMIT:
         yield f"other processes kept {other_load:.0%} of the host's cores busy", other_load / OTHER_LOAD_LIMIT
     pace_s = process.pace_s
     if pace_s is not None and fastest_s is not None and pace_s > fastest_s * (1 + SLOWDOWN_LIMIT):
-        slower = pace_s / fastest_s - 1
-        yield f"the host's CPU was {slower:.0%} slower than in the stage's fastest process", slower / SLOWDOWN_LIMIT
+        share = f"{fastest_s / pace_s:.0%} of its speed in the stage's fastest process"
+        yield f"the host's CPU had {share}", (pace_s / fastest_s - 1) / SLOWDOWN_LIMIT

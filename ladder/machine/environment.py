@@ -12,13 +12,16 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
+import sysconfig
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common.blas import blas_library, blas_threads
+from common.cpu.cores import usable_cores
 from common.cuda import driver
 from common.cuda.compile import nvrtc_version
 from ladder.machine.gpu_monitor import GpuMonitor
@@ -28,7 +31,7 @@ UNKNOWN = "unknown"
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
-    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "jax",
+    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "jax", "numba", "scipy",
 )  # fmt: skip
 
 
@@ -54,6 +57,20 @@ def _torch_without_cuda() -> str | None:
     return None if list(folder.glob("lib/*torch_cuda*")) else "PyTorch is installed without CUDA"
 
 
+def _with_gpu() -> str | None:
+    """Why a stage for machines without a GPU does not run; None if it does."""
+    return "for machines without a GPU" if driver.no_device_reason() is None else None
+
+
+def _no_cpp_compiler() -> str | None:
+    """Why PyTorch cannot compile for the CPU; None if it can."""
+    named = os.environ.get("CXX", "g++")
+    if shutil.which(named) is None:
+        return f"needs a C++ compiler: {named} is not on the PATH"
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    return None if header.exists() else "needs Python's C headers (python3-dev)"
+
+
 Check = Callable[[], str | None]
 # The first optimiser imports `torch._dynamo`, even without compiling. Deeper modules of the compiler are left out:
 # they initialise CUDA on import, after which a forked process cannot use the device.
@@ -66,8 +83,14 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     ),
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
     "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
+    "numba": (
+        (partial(_not_installed, "numba", "Numba"), partial(_not_installed, "scipy", "SciPy")),
+        ("numba", "scipy.linalg.cython_blas"),
+    ),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
     "torch-cuda": ((_no_device, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
+    "no-gpu": ((_with_gpu,), ()),
+    "c++": ((_no_cpp_compiler,), ()),
     "jax": ((partial(_not_installed, "jax", "JAX"),), ("jax",)),
 }
 
@@ -161,8 +184,8 @@ def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:
 
 
 def cores_usable() -> int:
-    """The number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of cores that this process may keep busy, by affinity and control groups."""
+    return usable_cores()
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -42,9 +42,11 @@ class HostMonitor:
         passed = _Counters(*(now - then for now, then in zip(self._before, before, strict=True)))
         # Differences may be negative: a thread that ends takes its counters with it, and ticks lag behind.
         others = max(passed.busy - passed.own, 0.0)
-        share = others / (passed.at * (os.cpu_count() or 1)) if passed.at > 0 else 0.0
+        cores = os.cpu_count() or 1
+        share = min(others / (passed.at * cores), 1.0) if passed.at > 0 else 0.0
         idle_cores = passed.idle / passed.at if passed.at > 0 else 0.0
-        return [HostState(max(passed.waited, 0.0), max(passed.stolen, 0.0), share, max(idle_cores, 0.0))]
+        lost = max(passed.waited, 0.0), max(passed.stolen, 0.0)
+        return [HostState(*lost, share, max(idle_cores, 0.0), max(passed.at, 0.0), max(passed.own, 0.0), cores)]
 
     def _now(self) -> _Counters | None:
         waited_ns = 0

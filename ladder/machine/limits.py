@@ -26,7 +26,7 @@ from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.records.limits import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
-from stages.engine.recipe import Recipe
+from stages.engine.recipe import Traits
 from stages.engine.stage import Stage
 
 if TYPE_CHECKING:
@@ -151,19 +151,18 @@ def bounds_of(
 ) -> StepBounds | None:
     """The bounds of a stage, in epochs of `steps` steps; without a recipe or a profile only the cheat limit."""
     design = None
-    if stage.recipe is not None and profile is not None:
+    if stage.traits is not None and profile is not None:
         chip = record.chip
         exchanges = stage.exchanges(problem, steps, chip.multiprocessors, chip.block_shared_bytes)
-        design = design_of(profile, steps, stage.recipe, exchanges)
+        design = design_of(profile, steps, stage.traits, exchanges)
     return bounds(record, problem, stage.precision, design)
 
 
-def design_of(profile: Profile, steps: int, recipe: Recipe, exchanges: Exchanges) -> Design:
+def design_of(profile: Profile, steps: int, traits: Traits, exchanges: Exchanges) -> Design:
     """A stage's design: launches, kernels and waits per step, counted by a profile of epochs of `steps` steps.
 
-    The recipe declares the properties that no profile shows: how the stage multiplies, how its weights travel, and
-    whether its kernels start early. `exchanges` happen inside kernels. A read-back counts as two waiting calls in a
-    profile: the blocking copy and the synchronisation after it.
+    The recipe's traits are properties that no profile shows. `exchanges` happen inside kernels. A read-back counts as
+    two waiting calls in a profile: the blocking copy and the synchronisation after it.
     """
     read_backs = sum(copy.per_epoch for copy in profile.copies if copy.direction == "device to host") / steps
     return Design(
@@ -171,11 +170,11 @@ def design_of(profile: Profile, steps: int, recipe: Recipe, exchanges: Exchanges
         launches=profile.launches_per_step,
         waits=max(profile.syncs_per_epoch / steps - 2 * read_backs, 0.0),
         read_backs=read_backs,
-        are_dependents=recipe.launch.are_dependents,
+        are_dependents=traits.are_dependents,
         exchanges=exchanges,
-        arithmetic=recipe.arithmetic,
-        last_layer=recipe.last_layer,
-        weights="kept" if profile.kernels_per_step < 1 else recipe.weights,
+        arithmetic=traits.arithmetic,
+        last_layer=traits.last_layer,
+        weights="kept" if profile.kernels_per_step < 1 else traits.weights,
     )
 
 

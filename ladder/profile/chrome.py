@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ladder.profile.kernel_kinds import kind_of
-from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
+from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Range, Trace, Window
 
 STEPS_SHOWN = 50  # per epoch, at most: a readable picture, and a file of some ten kilobytes
 GPU, HOST = 1, 2  # ids of the two processes that viewers show
@@ -22,14 +22,15 @@ NS = 1e3  # per microsecond
 
 def write(path: Path, trace: Trace, stage: str, steps: int) -> None:
     """Write the first steps of every epoch to a `.json.gz` file; an epoch has `steps` steps."""
-    events = [*_names(stage), *(event for window in trace.windows for event in _epoch(trace, window, steps))]
+    events = [*_names(stage, trace), *(event for window in trace.windows for event in _epoch(trace, window, steps))]
     with gzip.open(path, "wb") as file:
         file.write(msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ns"}))
 
 
-def _names(stage: str) -> Iterator[dict[str, Any]]:
-    for process, name in ((GPU, f"{stage}: GPU"), (HOST, f"{stage}: host")):
-        yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+def _names(stage: str, trace: Trace) -> Iterator[dict[str, Any]]:
+    on_cpu = any(call.name == FROM_PYTHON for call in trace.calls)
+    for process, name in ((GPU, "kernels" if on_cpu else "GPU"), (HOST, "calls" if on_cpu else "host")):
+        yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{stage}: {name}"}}
 
 
 def _epoch(trace: Trace, window: Window, steps: int) -> Iterator[dict[str, Any]]:
@@ -47,7 +48,7 @@ def _about(one: Kernel | Copy | Call | Range) -> dict[str, Any]:
     match one:
         case Kernel():
             shape = {"blocks": one.blocks, "threads": one.threads, "registers": one.registers}
-            return {"pid": GPU, "tid": 0, "name": one.name, "cat": kind_of(one.name), "args": shape}
+            return {"pid": GPU, "tid": one.thread, "name": one.name, "cat": kind_of(one.name), "args": shape}
         case Copy():
             return {"pid": GPU, "tid": 0, "name": one.direction, "cat": "copy", "args": {"bytes": one.bytes}}
         case Call():

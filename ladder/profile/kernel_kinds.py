@@ -8,13 +8,17 @@ from ladder.records.profile import Kind
 
 # The first match wins: a compiler's fused kernel carries the names of everything that it fuses.
 KINDS: tuple[tuple[str, Kind], ...] = (
-    (r"^(persistent|cluster)_|^last_layer", "fused"),
-    (r"gemm|gemv|splitk|cutlass|cublas|xmma|^nvjet|^triton_(tem|mm)|_product_|_grams$|^streamed_", "gemm"),
+    (r"^(persistent|cluster)_|^last_layer|^hidden_head", "fused"),
+    (
+        r"gemm|gemv|splitk|cutlass|cublas|xmma|^nvjet|^triton_(tem|mm)|_product_|_grams$|^streamed_"
+        r"|product$|^rows_by_columns|^spread$|^add_outer",
+        "gemm",
+    ),
     (r"^triton|fusion", "fused"),
     (r"softmax|nll_loss|cross_entropy|argmax", "softmax"),
     (r"memcpy|memset|copy|fill|^expand_", "copy"),
-    (r"adam|sgd|multi_tensor|foreach|_update$", "update"),
-    (r"relu|threshold|clamp_min|reduce|bias|^globalKernel$", "layer"),
+    (r"adam|sgd|multi_tensor|foreach|_update$|^update_", "update"),
+    (r"relu|threshold|clamp_min|reduce|bias|^globalKernel$|^sum_partials$", "layer"),
 )
 
 

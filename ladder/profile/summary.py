@@ -12,7 +12,7 @@ from ladder.profile.api_names import allocates
 from ladder.profile.kernel_kinds import kind_of
 from ladder.profile.occupancy import occupancy
 from ladder.profile.timeline import excerpt
-from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
+from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, KernelUse, Profile, Split, Tool
 
 NS = 1e3  # per microsecond
@@ -42,8 +42,8 @@ class _Means:
         self._weights = weights
         self._steps = steps
         self._epochs = [_within(trace, window) for window in trace.windows]
-        # Without the last one: the fence by which the harness ends the epoch.
-        self._syncs = [time_split.waiting_calls(epoch)[:-1] for epoch in self._epochs]
+        self._threads = [epoch.by_thread() for epoch in self._epochs]
+        self._syncs = [[_waits(thread) for thread in threads] for threads in self._threads]
 
     def profile(self, tool: Tool, plain_step_us: float, multiprocessor: Multiprocessor | None) -> Profile:
         seen = self._seen()
@@ -57,30 +57,35 @@ class _Means:
             plain_step_us=plain_step_us,
             step_us=seen.total_us,
             seen=seen,
-            split=without_tool(seen, plain_step_us),
+            split=scaled(seen, plain_step_us) if tool == "stamps" else without_tool(seen, plain_step_us),
             kernels_per_step=self._mean(len(epoch.kernels) for epoch in self._epochs) / self._steps,
-            launches_per_step=self._mean(len(_called(epoch, "Launch")) for epoch in self._epochs) / self._steps,
+            launches_per_step=self._mean(map(_launches, self._epochs)) / self._steps,
             graph_launches_per_epoch=self._mean(len(_called(epoch, "GraphLaunch")) for epoch in self._epochs),
-            syncs_per_epoch=self._mean(map(len, self._syncs)),
-            sync_us_per_step=self._mean(map(_host_ns, self._syncs)) / NS / self._steps,
+            syncs_per_epoch=self._mean(statistics.fmean(map(len, threads)) for threads in self._syncs),
+            sync_us_per_step=self._mean(statistics.fmean(map(_host_ns, threads)) for threads in self._syncs)
+            / NS
+            / self._steps,
             allocations_per_epoch=self._allocations(),
             busy_share=self._mean(busy_ns) / self._mean(window_ns),
-            kernels=self._kernels(self._epochs[steady], multiprocessor),
+            kernels=self._kernels(self._threads[steady], multiprocessor),
             copies=self._copies(),
             calls=self._calls(),
             timeline=spans,
             timeline_us=span_us,
-            overlap_us=self._mean(map(_overlap_ns, self._epochs)) / NS / self._steps,
+            overlap_us=self._mean(statistics.fmean(map(_overlap_ns, threads)) for threads in self._threads)
+            / NS
+            / self._steps,
         )
 
     def _mean(self, values: Iterable[float]) -> float:
         return sum(weight * value for weight, value in zip(self._weights, values, strict=True))
 
     def _seen(self) -> Split:
-        parts = [time_split.split(epoch, epoch.windows[0]) for epoch in self._epochs]
+        parts = [[time_split.split(thread, thread.windows[0]) for thread in threads] for threads in self._threads]
 
         def mean(name: str) -> float:
-            return self._mean(getattr(part, name) for part in parts) / NS / self._steps
+            by_epoch = (statistics.fmean(getattr(part, name) for part in threads) for threads in parts)
+            return self._mean(by_epoch) / NS / self._steps
 
         return Split(mean("kernels"), mean("copies"), mean("queued"), mean("launching"), mean("waiting"))
 
@@ -106,29 +111,46 @@ class _Means:
             uses.append(CallUse(name, self._mean(len(calls) for calls in of), host_us))
         return sorted(uses, key=lambda use: (-use.us_per_step, use.name))
 
-    def _kernels(self, epoch: Trace, multiprocessor: Multiprocessor | None) -> list[KernelUse]:
-        """Kernels by place in the step if all steps run the same ones, otherwise by name, the longest first."""
-        per_step, rest = divmod(len(epoch.kernels), self._steps)
+    def _kernels(self, threads: Sequence[Trace], multiprocessor: Multiprocessor | None) -> list[KernelUse]:
+        """Kernels by place in the step if all steps run the same ones, otherwise by name, the longest first.
+
+        Threads of the CPU run the same kernels, though some do not run all of them.
+        """
         groups: dict[object, list[Kernel]] = defaultdict(list)
-        names = [kernel.name for kernel in epoch.kernels]
-        by_place = rest == 0 and all(
-            names[at : at + per_step] == names[:per_step] for at in range(0, len(names), per_step or 1)
-        )
-        for index, kernel in enumerate(epoch.kernels):
-            groups[index % per_step if by_place else kernel.name].append(kernel)
-        uses = [self._kernel(k if isinstance(k, int) else None, runs, multiprocessor) for k, runs in groups.items()]
+        by_place = True
+        for thread in threads:
+            step = self._same_in_every_step(thread.kernels)
+            by_place = by_place and bool(step)
+            for index, kernel in enumerate(thread.kernels):
+                groups[step[index % len(step)] if step else kernel.name].append(kernel)
+        uses = [
+            self._kernel(place if by_place else None, runs, len(threads), multiprocessor)
+            for place, runs in enumerate(groups.values())
+        ]
         return uses if by_place else sorted(uses, key=lambda use: (-use.us_per_step, use.name))
 
-    def _kernel(self, place: int | None, runs: list[Kernel], multiprocessor: Multiprocessor | None) -> KernelUse:
-        """The runs of one kernel, summed up; its shape is the most frequent one."""
-        shapes = Counter((r.registers, r.shared_bytes, r.blocks, r.threads, r.cluster) for r in runs)
+    def _same_in_every_step(self, kernels: Sequence[Kernel]) -> list[tuple[str, int]]:
+        """The kernels of each step by name, with the number of earlier ones of that name; empty if steps differ."""
+        per_step, rest = divmod(len(kernels), self._steps)
+        names = [kernel.name for kernel in kernels]
+        step = names[:per_step]
+        if rest or any(names[at : at + per_step] != step for at in range(0, len(names), per_step or 1)):
+            return []
+        return [(name, step[:place].count(name)) for place, name in enumerate(step)]
+
+    def _kernel(
+        self, place: int | None, runs: list[Kernel], cpu_threads: int, multiprocessor: Multiprocessor | None
+    ) -> KernelUse:
+        """The runs of one kernel on a GPU or on threads of the CPU, summed up; its shape is the most frequent one."""
+        of_cpu = len({run.thread for run in runs}) if cpu_threads > 1 else 0
+        shapes = Counter((r.registers, r.shared_bytes, of_cpu or r.blocks, r.threads, r.cluster) for r in runs)
         registers, shared_bytes, blocks, threads, cluster = shapes.most_common(1)[0][0]
         return KernelUse(
             name=runs[0].name,
             kind=kind_of(runs[0].name),
             place=place,
             per_step=len(runs) / self._steps,
-            us_per_step=sum(run.end - run.start for run in runs) / NS / self._steps,
+            us_per_step=sum(run.end - run.start for run in runs) / NS / self._steps / cpu_threads,
             us_each=statistics.median(run.end - run.start for run in runs) / NS,
             registers=registers,
             shared_bytes=shared_bytes,
@@ -184,6 +206,25 @@ def _overlap_ns(epoch: Trace) -> int:
     window = epoch.windows[0]
     alone = sum(max(0, min(one.end, window.end) - max(one.start, window.start)) for one in epoch.kernels)
     return alone - time_split.length(time_split.union(epoch.kernels, window))
+
+
+def scaled(seen: Split, plain_step_us: float) -> Split:
+    """The split of a step, with every part scaled alike to its time without the tool.
+
+    Time stamps cost the same everywhere, and other work on a CPU slows all parts of a step down.
+    """
+    factor = plain_step_us / seen.total_us
+    return Split(*(getattr(seen, part) * factor for part in Split.__struct_fields__))
+
+
+def _waits(thread: Trace) -> list[Call]:
+    """The host's waits; on a GPU without the last one, the fence by which the harness ends the epoch."""
+    waits = time_split.waiting_calls(thread)
+    return waits if any(call.name == FROM_PYTHON for call in thread.calls) else waits[:-1]
+
+
+def _launches(epoch: Trace) -> int:
+    return sum("Launch" in call.name or call.name == FROM_PYTHON for call in epoch.calls)
 
 
 def _called(epoch: Trace, word: str) -> list[Call]:

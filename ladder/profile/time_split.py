@@ -3,7 +3,7 @@
 The cause of an idle interval is found from the work that ends it. If the host had submitted that work before the device
 became idle, the delay is the device's own (`queued`). Otherwise the host was late: the time that the submitting thread
 spent in calls that wait for the device is `waiting`, and the rest is `launching`, in calls and between them. The time
-from the last work to the end of the epoch is `waiting`.
+from the last work to the end of the epoch is `waiting`, but on the CPU `launching`: it is Python's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
+from ladder.profile.trace import BARRIER, FROM_PYTHON, Call, Copy, Kernel, Trace, Window
 
 Interval = tuple[int, int]
 FREES = ("cudaFree", "cuMemFree")  # not stream-ordered: these may wait for the device
@@ -48,12 +48,15 @@ def split(trace: Trace, window: Window) -> SplitNs:
             work = work_from.get(begin)  # None if it began before the epoch
             _attribute_idle(parts, (idle_from, begin), calls.get(work.correlation) if work else None, waits)
         idle_from = end
-    parts.waiting += window.end - idle_from
+    if any(call.name == FROM_PYTHON for call in trace.calls):  # on the CPU, Python reads the metrics
+        parts.launching += window.end - idle_from
+    else:
+        parts.waiting += window.end - idle_from
     return parts
 
 
 def waiting_calls(trace: Trace) -> list[Call]:
-    """The calls in which the host waits for the device: synchronisations, copies into pageable memory, frees.
+    """The calls in which the host waits: synchronisations, copies into pageable memory, frees, barriers of threads.
 
     A copy call waits if the copy ends before the call does. A free waits if earlier work ends during the call, since
     memory is not released while a kernel may use it.
@@ -64,6 +67,7 @@ def waiting_calls(trace: Trace) -> list[Call]:
         call
         for call in trace.calls
         if "Synchronize" in call.name
+        or call.name == BARRIER
         or arrived.get(call.correlation, call.end + 1) <= call.end
         or (call.name in FREES and call.start < ends(call.start) <= call.end)
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+FROM_PYTHON = "call"  # of compiled code for the CPU, by Python
+BARRIER = "barrier"  # a call in which a thread of the CPU waits for the others
 Direction = Literal["host to device", "device to host", "device to device", "fill", "other"]
 
 
@@ -28,6 +30,7 @@ class Kernel:
     blocks: int = 1
     threads: int = 1  # per block
     cluster: int = 1  # blocks per cluster
+    thread: int = 0  # of the CPU, that ran it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call into the CUDA runtime or driver that submits work, waits or allocates."""
+    """A call into the CUDA runtime or driver that submits work, waits or allocates; on the CPU see the names above."""
 
     name: str  # without a version: `cudaLaunchKernel`
     start: int
@@ -79,3 +82,17 @@ class Trace:
     copies: list[Copy] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
+
+    def by_thread(self) -> list[Trace]:
+        """The same for each thread of the CPU that ran kernels; all in one if there is only one, as for a GPU."""
+        threads = sorted({kernel.thread for kernel in self.kernels})
+        if len(threads) < 2:
+            return [self]
+        return [
+            Trace(
+                windows=self.windows,
+                kernels=[kernel for kernel in self.kernels if kernel.thread == thread],
+                calls=[call for call in self.calls if call.thread == thread],
+            )
+            for thread in threads
+        ]

@@ -7,25 +7,38 @@ from typing import Any
 
 import pytest
 
-from ladder.machine.cpu_speed import CpuSpeedProbe
+from ladder.machine.cpu_speed import CpuSpeedProbe, Paces, pace_of
 from ladder.measure import measurement
+from ladder.records.run import HostState
 from tests.cheats.test_honest import judge_in_this_process
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
 def test_a_reading_is_the_median_of_the_products_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = CpuSpeedProbe(2)
-    assert 0 < probe.read() < 0.1
+    one_s, all_s = probe.read()
+    assert 0 < one_s < 0.1
+    assert 0 < all_s < 0.1
     monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 0.0)
-    took = iter([9.0, 2.0])  # the first of wakes the threads
+    took = iter([9.0, 2.0, 9.0, 1.0])  # the first of each wakes the threads
     monkeypatch.setattr(probe, "_product_s", lambda: next(took))
-    assert probe.read() == 2.0
+    assert probe.read() == (2.0, 1.0)
 
     now = iter(range(10))
     monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 4.5)
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
     took = iter([9.0, 7.0, 1.0, 1.0, 3.0, 3.0])
-    assert probe.read() == 3.0
+    probe.cores = 1
+    assert probe.read() == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(("own_s", "pace"), [(0.99, (1.0, 1)), (1.4, (1.0, 1)), (1.6, (5.0, 4)), (3.9, (5.0, 4))])
+def test_the_pace_is_of_the_cores_that_the_stage_keeps_busy(own_s: float, pace: tuple[float, int]) -> None:
+    readings = [Paces(1.2, 5.0), Paces(1.0, 6.0)]
+    states = [HostState(0.0, 0.0, over_s=2.0, own_s=2 * own_s, cores=4)]
+    assert pace_of(readings, states, 4) == pace
+    assert pace_of(readings, [], 4) == (5.0, 4)  # a system without accounting
+    assert pace_of(readings[:1], states, 4) == (None, 0)
 
 
 @pytest.mark.parametrize("readings", [(2.0, 1.0), (1.0, 2.0)])
@@ -33,9 +46,9 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     readings: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
-    values, order = iter(readings), []
+    values, order = iter(Paces(2 * one_s, one_s) for one_s in readings), []
 
-    def read(self: CpuSpeedProbe) -> float:
+    def read(self: CpuSpeedProbe) -> Paces:
         order.append("probe")
         return next(values)
 
@@ -52,7 +65,8 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     for name in ("import_packages", "timed_run", "measure"):
         noted(name)
     (stage,) = prepare(tmp_path, NUMPY, rounds=1).run(Watcher()).stages
-    assert [process.pace_s for process in stage.processes] == [1.0]
+    (process,) = stage.processes
+    assert process.pace_s == (2.0 if process.pace_cores == 1 else 1.0)
     assert order[:2] == ["probe", "import_packages"]
     assert order[order.index("measure") :][:2] == ["measure", "probe"]
     assert order.count("probe") == 2

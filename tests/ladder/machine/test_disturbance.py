@@ -42,8 +42,8 @@ def test_gpu_conditions_disturb_only_stages_on_the_gpu(gpu: GpuState, reason: st
 @pytest.mark.parametrize(
     ("host", "reason"),
     [
-        (HostState(0.5, 0.0), "waited for a busy core for 25% of the time"),
-        (HostState(0.0, 0.5), "other virtual machines took cores for 25% of the time"),
+        (HostState(0.5, 0.0), "waited for a busy core for 25% of the time that it wanted one"),
+        (HostState(0.0, 0.5), "other virtual machines took 25% of the cores"),
         (HostState(0.0, 0.0, 0.5), "other processes kept 25% of the host's cores busy"),
     ],
 )
@@ -93,7 +93,7 @@ def test_the_clock_is_compared_with_the_highest_of_the_stages_processes() -> Non
 def test_the_cpu_speed_is_compared_with_the_stages_fastest_process() -> None:
     fast, slow = replace(process(round_=1), pace_s=1.0), replace(process(), pace_s=1.3)
     assert reasons(slow, on_gpu=False) == []
-    assert reasons(slow, fast, on_gpu=False) == ["the host's CPU was 30% slower than in the stage's fastest process"]
+    assert reasons(slow, fast, on_gpu=False) == ["the host's CPU had 77% of its speed in the stage's fastest process"]
     assert reasons(slow, process(round_=1), on_gpu=False) == []
     assert reasons(fast, slow, on_gpu=False) == []
     assert reasons(replace(slow, pace_s=1.119), fast, on_gpu=False) == []
@@ -108,3 +108,32 @@ def test_a_slow_process_without_a_reason_is_not_disturbed() -> None:
 def test_without_readings_nothing_counts_as_disturbed() -> None:
     assert reasons(replace(process(), gpu_states=[], host_states=[])) == []
     assert reasons(process(gpu=replace(CALM_GPU, other_processes=None))) == []
+
+
+def test_shares_are_of_what_can_be() -> None:
+    host = HostState(43.0, 43.0, 0.0, over_s=20.0, own_s=1.0, cores=2)  # beside runs of a hundredth of a second
+    waited, stolen = reasons(process(run_s=0.01, host=host))
+    assert waited == "waited for a busy core for 98% of the time that it wanted one"
+    assert stolen == "other virtual machines took 100% of the cores"
+    older = reasons(process(run_s=0.01, host=HostState(43.0, 43.0)))
+    assert older == [
+        "waited for a busy core for 100% of the time that it wanted one",
+        "other virtual machines took 100% of the cores",
+    ]
+    slow, fast = replace(process(), pace_s=2.5), replace(process(round_=1), pace_s=1.0)
+    assert reasons(slow, fast, on_gpu=False) == [
+        "the host's CPU had 40% of its speed in the stage's fastest process"
+    ]  # fmt: skip
+
+
+def test_a_wait_outside_of_a_short_run_does_not_count() -> None:
+    host = HostState(0.008, 0.0, 0.0, over_s=1.0, own_s=0.9, cores=2)
+    assert reasons(process(run_s=0.001, host=host)) == []
+    assert len(reasons(process(run_s=0.001, host=replace(host, waited_s=0.2)))) == 1
+
+
+def test_a_pace_is_compared_with_those_of_as_many_cores() -> None:
+    one, both = (replace(process(round_=cores), pace_s=cores / 10, pace_cores=cores) for cores in (1, 2))
+    assert reasons(both, one, on_gpu=False) == []
+    slow = replace(one, pace_s=0.2)
+    assert reasons(slow, one, both, on_gpu=False) != []

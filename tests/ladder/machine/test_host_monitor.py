@@ -52,7 +52,9 @@ def test_a_reading_covers_the_time_since_the_last_one(host: Host) -> None:
     host.thread("2", 0.5)
     host.now_s, host.own_s = 10.0, 7.0
     host.write(user_s=9.0, system_s=2.0, stolen_s=1.5)
-    assert monitor.read() == [HostState(0.75, 1.5, others=0.1)]  # 11 s, of which 7 were ours, of 40
+    assert monitor.read() == [
+        HostState(0.75, 1.5, others=0.1, over_s=10.0, own_s=7.0, cores=4)
+    ]  # 11 s, of which 7 were ours, of 40
     assert monitor.read()[0].waited_s == 0
     host.thread("2", 0.6)
     assert monitor.read()[0].waited_s == pytest.approx(0.1)
@@ -62,7 +64,7 @@ def test_this_processs_own_work_does_not_count_as_others(host: Host) -> None:
     monitor = host.monitor()
     host.now_s, host.own_s = 10.0, 40.1  # finer than ticks
     host.write(user_s=40.0, system_s=0.0, stolen_s=0.0)
-    assert monitor.read() == [HostState(0.0, 0.0, 0.0)]
+    assert monitor.read()[0].others == 0.0
 
 
 def test_idle_cores_are_counted_among_those_it_may_use(host: Host) -> None:

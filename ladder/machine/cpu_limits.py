@@ -1,0 +1,171 @@
+"""Measures the CPU's limits (`python -m ladder.machine.cpu_limits OUT.json`) and computes the floors that they set.
+
+Measuring has its own process: its threads and memory leave nothing to a stage.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from common.cpu_cost import CpuDesign, CpuRates, cpu_floor
+from common.errors import UsageError
+from common.files import atomic_write
+from common.problem import Problem
+from common.process_group import die_with_parent
+from ladder.machine.environment import missing
+from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, Unit
+from ladder.records.profile import Profile
+from ladder.records.run import Spread
+from stages.engine.stage import Stage
+
+if TYPE_CHECKING:
+    from common.cpu.primitives import CpuPrimitives
+
+BLAS = "blas_product"  # the kernel that calls BLAS
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One row of the table of limits, and how to measure it; `{}` in a title is the number of cores."""
+
+    name: str
+    title: str
+    unit: Unit
+    measure: Callable[[CpuPrimitives], list[float]]
+    least_cores: int = 1
+
+
+PRIMITIVES = (
+    Primitive("call", "call of compiled code from Python", "us", lambda cpu: cpu.call()),
+    Primitive("blas_call", "BLAS call from compiled code, 1 x 1 x 1", "us", lambda cpu: cpu.blas_call()),
+    Primitive("barrier", "barrier of {} threads", "us", lambda cpu: cpu.barrier(), 2),
+    Primitive("l1_read", "reads from L1, one core", "GB/s", lambda cpu: cpu.read("l1")),
+    Primitive("l2_read", "reads from L2, one core", "GB/s", lambda cpu: cpu.read("l2")),
+    Primitive("l3_read", "reads from L3, one core", "GB/s", lambda cpu: cpu.read("l3")),
+    Primitive("memory_read", "reads from memory, one core", "GB/s", lambda cpu: cpu.read("memory")),
+    Primitive("memory_write", "writes to memory, one core", "GB/s", lambda cpu: cpu.write_memory()),
+    Primitive("memory_read_all", "reads from memory, {} cores", "GB/s", lambda cpu: cpu.read_memory_with_all(), 2),
+    Primitive("multiply_add", "float32 multiply-adds, one core", "GFLOP/s", lambda cpu: cpu.multiply_add()),
+    Primitive(
+        "multiply_add_all", "float32 multiply-adds, {} cores", "GFLOP/s", lambda cpu: cpu.multiply_add(cpu.cores), 2
+    ),
+    Primitive("blas_product", "BLAS product, float32, one core", "GFLOP/s", lambda cpu: cpu.product()),
+)
+"""In the order of the table."""
+
+
+def _this_cpu() -> CpuPrimitives:
+    """The primitives of the usable cores; imports Numba, which a machine may lack."""
+    from common.cpu.primitives import CpuPrimitives
+
+    return CpuPrimitives()
+
+
+def measure_cpu_limits(open_cpu: Callable[[], CpuPrimitives] = _this_cpu) -> CpuLimits:
+    """Measure every primitive on the usable cores, in some seconds; raises UsageError without Numba."""
+    if reason := missing(("numba",)):
+        raise UsageError(f"limits: {reason}")
+    begin = time.perf_counter()
+    cpu = open_cpu()
+    limits, skipped = [], {}
+    for primitive in PRIMITIVES:
+        title = primitive.title.format(cpu.cores)
+        if cpu.cores < primitive.least_cores:
+            skipped[title] = "this process may use one core only"
+            continue
+        samples = primitive.measure(cpu)
+        if not all(0 < sample < math.inf for sample in samples):
+            skipped[title] = f"samples from {min(samples):.3g} to {max(samples):.3g} {primitive.unit}"
+            continue
+        spread = Spread.of(samples)
+        limits.append(Limit(primitive.name, title, primitive.unit, spread.median, spread.min, spread.max))
+    return CpuLimits(Cpu(cpu.cores, *cpu.caches), limits, skipped, time.perf_counter() - begin)
+
+
+def rates_of(record: CpuLimits) -> CpuRates | None:
+    """The best sample of each primitive, in the cost model's units; None if one is missing."""
+    best = {limit.name: limit.best for limit in record.limits}
+    try:
+        one = max(best["multiply_add"], best["blas_product"])
+        return CpuRates(
+            call_us=best["call"],
+            blas_us=best["blas_call"],
+            barrier_us=best.get("barrier", 0.0),
+            flops=one * 1e3,
+            all_flops=max(best.get("multiply_add_all", 0.0), record.cpu.cores * one) * 1e3,
+            reads={
+                "L1": best["l1_read"] * 1e3,
+                "L2": best["l2_read"] * 1e3,
+                "L3": best["l3_read"] * 1e3,
+                "memory": best["memory_read"] * 1e3,
+            },
+            all_memory_reads=best.get("memory_read_all", best["memory_read"]) * 1e3,
+            sizes={"L1": record.cpu.l1_bytes, "L2": record.cpu.l2_bytes, "L3": record.cpu.l3_bytes},
+        )
+    except KeyError:
+        return None
+
+
+def design_of(stage: Stage, profile: Profile, steps: int, detail: str) -> CpuDesign | None:
+    """A rung's design on the CPU, counted by its profile of epochs of `steps` steps; None without a recipe.
+
+    `detail` tells its threads, such as `CPU, 2 threads`.
+    """
+    if stage.recipe is None:
+        return None
+    found = re.search(r"(\d+) threads", detail)
+    threads = int(found[1]) if found else 1
+    seen = len({span.thread for span in profile.timeline}) or 1
+    return CpuDesign(
+        calls=profile.launches_per_step,
+        barriers=profile.syncs_per_epoch / steps,
+        blas_calls=sum(kernel.per_step for kernel in profile.kernels if kernel.name == BLAS) / seen,
+        threads=threads,
+        pixel_bytes=stage.recipe.data.pixel_bytes,
+        weights=stage.recipe.weights,
+    )
+
+
+def floor_of(
+    record: CpuLimits, stage: Stage, problem: Problem, steps: int, profile: Profile | None, detail: str
+) -> DesignFloor | None:
+    """The floor of a rung's design on that CPU; None without a recipe, a profile, or one of the limits."""
+    rates = rates_of(record)
+    design = design_of(stage, profile, steps, detail) if profile is not None else None
+    if rates is None or design is None:
+        return None
+    floor = cpu_floor(problem, steps, design, rates)
+    threads = f"{design.threads} thread{'s' if design.threads > 1 else ''}"
+    return DesignFloor(
+        launching_us=floor.calling_us,
+        kernels_us=floor.kernels_us,
+        waiting_us=floor.barriers_us,
+        flops=floor.flops,
+        bytes=floor.bytes,
+        arithmetic=f"float32, {threads}",
+        overlaps=False,
+        bound_by=floor.bound_by,
+    )
+
+
+def main(target: Path) -> None:
+    """Measure and write the record to `target`; a UsageError becomes one line on standard error and exit code 1."""
+    die_with_parent()
+    try:
+        record = measure_cpu_limits()
+    except UsageError as error:
+        sys.exit(str(error))
+    atomic_write(target, msgspec.json.encode(record))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

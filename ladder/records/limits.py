@@ -1,4 +1,4 @@
-"""The measured limits of a GPU, and the bounds that follow for a stage, as `results.json` keeps them."""
+"""The measured limits of a GPU or a CPU, and the bounds that follow for a stage, as `results.json` keeps them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from ladder.records.profile import Positive
 
-Unit = Literal["us", "GB/s", "TFLOP/s"]
+Unit = Literal["us", "GB/s", "TFLOP/s", "GFLOP/s"]
 # The reason that records keep for a skipped primitive: readers compare it, so it must not change.
 SHARED = "another process had the GPU as well; end it, and measure anew"
 
@@ -56,20 +56,46 @@ class LimitsRecord(msgspec.Struct, frozen=True):
         return next((limit for limit in self.limits if limit.name == name), None)
 
 
-class DesignFloor(msgspec.Struct, frozen=True):
+class Cpu(msgspec.Struct, frozen=True):
+    """The cores of the measured CPU that the process may use, and what each level of its caches holds."""
+
+    cores: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+
+class CpuLimits(msgspec.Struct, frozen=True):
+    """All primitives of one CPU, in the order of the table."""
+
+    cpu: Cpu
+    limits: list[Limit]
+    skipped: dict[str, str]  # titles of primitives without a limit, each with the reason
+    seconds: float  # spent measuring
+
+    def get(self, name: str) -> Limit | None:
+        """The primitive of this name; None if it was skipped."""
+        return next((limit for limit in self.limits if limit.name == name), None)
+
+
+class DesignFloor(msgspec.Struct, frozen=True, omit_defaults=True):
     """The floor of one stage's design: the least time of a step with its own kernels, launches and waits; all in us."""
 
-    launching_us: float  # the host's time for the launches
+    launching_us: float  # the host's time for the launches; on a CPU, Python's calls
     kernels_us: float  # the device's time for the kernels; overlaps with launching
-    waiting_us: float  # added to the longest of the others by the host's waits
+    waiting_us: float  # added to the longest of the others by the host's waits; on a CPU, at barriers
     exchanging_us: float = 0.0  # data exchanges within kernels; overlaps with their computing
     flops: float = 0.0  # of the step's matrix products; 0 in older records, here and below
     bytes: float = 0.0  # that the kernels exchange with L2 or memory, at least
     arithmetic: str = ""  # how the products are computed, such as `3 x tf32 (2 with images)`
+    overlaps: bool = True  # launching with kernels; on a CPU they add up
+    bound_by: str = ""  # the longest part in words; empty on a GPU
 
     @property
     def total_us(self) -> float:
         """The sum of the parts, in us."""
+        if not self.overlaps:
+            return self.launching_us + self.kernels_us + self.exchanging_us + self.waiting_us
         return max(self.launching_us, self.kernels_us, self.exchanging_us) + self.waiting_us
 
 

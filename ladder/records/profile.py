@@ -13,13 +13,17 @@ from typing import Annotated, Literal
 import msgspec
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
-Tool = Literal["nsys", "cupti"]
+Tool = Literal["nsys", "cupti", "stamps"]
+Row = Literal["host", "gpu", "cpu"]
 Kind = Literal["gemm", "layer", "softmax", "update", "fused", "copy", "launch", "wait", "other"]
 """The purpose of a kernel or a call, derived from its name; figures use it as the colour."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """The parts of a step's time, in us; they add up to the step."""
+    """The parts of a step's time, in us; they add up to the step.
+
+    On the CPU, means over the threads: in compiled kernels, at barriers (waiting), and in Python (launching).
+    """
 
     kernels_us: float  # the device runs at least one kernel
     copies_us: float  # the device copies or fills memory, and runs no kernel
@@ -44,7 +48,10 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class KernelUse(msgspec.Struct, frozen=True):
-    """One kernel of a step, identified by its place if all steps run the same kernels, otherwise by its name."""
+    """One kernel of a step, identified by its place if all steps run the same kernels, otherwise by its name.
+
+    A kernel on the CPU has a block for each thread, and its time in a step is the mean over the threads.
+    """
 
     name: str  # without template arguments
     kind: Kind
@@ -89,17 +96,19 @@ class FirstCalls(msgspec.Struct, frozen=True):
 class Span(msgspec.Struct, frozen=True):
     """A bar of the timeline."""
 
-    row: Literal["host", "gpu"]
+    row: Row
     name: str
     kind: Kind
     start_us: float  # from the start of the excerpt
     duration_us: float
+    thread: int = 0  # of the CPU, from 0
 
 
 class Profile(msgspec.Struct, frozen=True):
     """The profile that one tool took of a stage, in epochs that were not timed.
 
-    With CUPTI, step times and splits are means over all processes; everything else comes from the first process.
+    With CUPTI and time stamps, step times and splits are means over all processes; everything else comes from the first
+    process.
     """
 
     tool: Tool

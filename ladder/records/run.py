@@ -6,7 +6,9 @@ microseconds. A number that is not finite becomes null, since JSON has no NaN.
 
 from __future__ import annotations
 
+import re
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,16 +18,23 @@ from common.files import atomic_write
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
 from ladder.records.errors import ResultsError as ResultsError
-from ladder.records.limits import LimitsRecord, StepBounds
+from ladder.records.expected import Expected
+from ladder.records.limits import CpuLimits, LimitsRecord, StepBounds
 from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
+LEAST, MOST = 1e-100, 1e100  # of the measurements in a record, but for 0; products and ratios of such stay finite
+JUDGED = ("error", "loss", "final_loss")  # a stage that computes nonsense may have any of these
+EXTREME = re.compile(rb"\de[+-]?\d{3}|\d{100}")  # a text without this has no number beyond them
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Pace = Annotated[float, msgspec.Meta(ge=1e-9)]  # positive, since readers divide by it
-PREFERRED: tuple[Tool, ...] = ("cupti", "nsys")
+# Rows and columns of the product that a pace times. Two cores take 0.15 ms for it; synchronising them is part of it, as
+# in a stage's products.
+PACE_SIZE = 256
+PREFERRED: tuple[Tool, ...] = ("cupti", "nsys", "stamps")
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -41,13 +50,23 @@ class Spread(msgspec.Struct, frozen=True):
         return cls(statistics.median(samples), min(samples), max(samples))
 
 
+CANNOT_DECIDE = "cannot decide here"  # after a precision: its rounding moves a correct stage as far as an error would
+
+
 class Check(msgspec.Struct, frozen=True):
     """One verification: an error, its limit, and whether it passed (`error <= limit`)."""
 
     what: str  # the check's name
     error: float | None  # null: not finite
-    limit: float
+    limit: Amount
     passed: bool
+    judged: bool = True  # false: it cannot fail, for the reason in `note`
+    note: str = ""  # the tensor that was nearest to its limit, or what was not judged and why
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether rounding decides it, or a part of it."""
+        return CANNOT_DECIDE in self.note
 
 
 class GpuState(msgspec.Struct, frozen=True):
@@ -67,6 +86,9 @@ class HostState(msgspec.Struct, frozen=True):
     stolen_s: float  # taken by other virtual machines, all cores together
     others: float = 0.0  # share of the machine's cores that other processes kept busy
     idle_cores: float = 0.0  # idle ones among the cores that this process may use; 0 if the system does not report them
+    over_s: float = 0.0  # that the reading covers: the run, and what came before it since the last reading; 0: unknown
+    own_s: float = 0.0  # the process's CPU time in them, all threads together
+    cores: int = 0  # of the machine; 0: unknown
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -86,8 +108,11 @@ class Process(msgspec.Struct, frozen=True):
     detail: str = ""  # the trainer's description of itself, such as `CPU, 2 threads`; may differ between processes
     epochs: Count | None = None  # per run; null in results older than this field
     pace_s: Pace | None = None  # the faster of two readings of `ladder.machine.cpu_speed`; null for stages on a GPU
+    pace_cores: int = 0  # that this pace is of: one, or all that the process may use; 0 in older results, which had all
     beside: int = 0  # processes of the same run at the same time, at most; if any, the stage gets no time
     took_s: dict[str, float] = {}  # the process's own time by phase; only "measure" is timed
+    stopped_s: Amount = 0.0  # for which a signal had stopped the process
+    left_behind: list[str] = []  # processes and files that it left when it ended
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -173,6 +198,7 @@ class StageDoc(msgspec.Struct, frozen=True):
     change: str
     expect: str
     found: str = ""
+    predict: str = ""  # the numbers of `expect`; `reports.facts.predictions` gives their form
 
 
 class StageCode(msgspec.Struct, frozen=True):
@@ -203,19 +229,26 @@ class StageResult(msgspec.Struct, frozen=True):
     metrics: Metrics | None = None
     profiles: list[Profile] = []  # at most one per tool
     unprofiled: dict[Tool, str] = {}  # why a requested tool produced no profile
-    # What bounds a step's time; null if the GPU's limits were not measured.
+    # What bounds a step's time; null if its device's limits were not measured.
     bounds: StepBounds | None = msgspec.field(name="floor", default=None)
     processes: list[Process] = []  # the processes in `timing`, kept so that a run can be resumed
     set_aside: list[Process] = []  # disturbed processes that were measured again; not in `timing`
     curve: Curve | None = None  # if curves were requested
     no_curve: str = ""  # why a requested curve is missing
     crashed_before: str = ""  # why an earlier attempt crashed, before the run was resumed
+    retries: list[str] = []  # the failure of each process that a second one repeated, with its round
     compiled_s: float | None = None  # preparation time in a process that only compiled; 0: it did not compile the stage
+    expected: Expected | None = None  # a model's estimate of a step, made before the stage was measured
 
     @property
     def profile(self) -> Profile | None:
         """The profile to show, CUPTI's before nsys's: tools differ in cost, so every stage shows the same one."""
-        return min(self.profiles, key=lambda profile: PREFERRED.index(profile.tool), default=None)
+        return preferred(self.profiles)
+
+
+def preferred(profiles: Iterable[Profile]) -> Profile | None:
+    """The profile to show of one stage; None without any."""
+    return min(profiles, key=lambda profile: PREFERRED.index(profile.tool), default=None)
 
 
 class ProblemRecord(msgspec.Struct, frozen=True):
@@ -256,7 +289,7 @@ class Settings(msgspec.Struct, frozen=True):
     remeasure: int = 0  # how many times a disturbed process is measured again, at most
     precision: float | None = None  # add rounds until every stage's interval is within this share of its median
     time_cap_s: float = 600.0  # ... or until this time has passed
-    salt: int = 0  # drawn for each run; seed and salt together determine the initial parameters
+    salt: int = 0  # with the seed, it determines the judged runs' initial parameters; 0 until everything is measured
     curve_steps: int = 0  # steps between points of the curves; 0: none are recorded
     at_once: int = 1  # stages' processes side by side; with more than one, nothing gets a time
     lock_clocks_mhz: Count | None = None  # locked SM clock of the GPU; null: not locked
@@ -282,6 +315,7 @@ class Results(msgspec.Struct, frozen=True):
     stages: list[StageResult]  # in ladder order, never speed order
     oracle: OracleRecord | None = None
     limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without a GPU
+    cpu_limits: CpuLimits | None = None  # of the CPU, if rungs ran on it
     seconds: float = 0.0  # the run's duration, resumptions included
     took_s: dict[str, float] = {}  # the parts of `seconds` by activity
     schema_version: int = SCHEMA_VERSION
@@ -318,17 +352,44 @@ def _load(path: Path) -> Results:
         if version != SCHEMA_VERSION:
             raise ResultsError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
         results = msgspec.json.decode(raw, type=Results)
+        impossible = _impossible_number(raw) or _contradiction(results)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ResultsError(f"{path}: not a results file of this program ({error})") from error
+    if impossible:
+        raise ResultsError(f"{path}: not a results file of this program ({impossible})")
+    return results
+
+
+def _impossible_number(raw: bytes) -> str:
+    """A measurement in a JSON text whose square or inverse no float can hold; empty if there is none."""
+    if not EXTREME.search(raw):
+        return ""
+    waiting = [msgspec.json.decode(raw)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            inner = [one for key, one in value.items() if key not in JUDGED] if isinstance(value, dict) else value
+            waiting += inner
+        elif isinstance(value, int | float) and value and not LEAST <= abs(value) <= MOST:
+            return f"{str(value)[:12]} is no measurement"
+    return ""
+
+
+def _contradiction(results: Results) -> str:
+    """The first contradiction among a run's stages; empty if there is none."""
+    if not results.stages:
+        return "it has no stages"
+    for part in ("gpu", "cpu", "libraries", "code"):
+        if not isinstance(results.environment.get(part), dict | None):
+            return f"environment: {part} is no object"
     for stage in results.stages:
         if (timing := stage.timing) is None:
             continue
         if any(min(process.runs_s, default=0.0) <= 0 for process in stage.processes):
-            raise ResultsError(f"{path}: not a results file of this program ({stage.name}: a process has no time)")
+            return f"{stage.name}: a process has no time"
         if not timing.epoch_s.min <= timing.epoch_s.median <= timing.epoch_s.max:
-            text = f"{stage.name}: its median lies outside its range"
-            raise ResultsError(f"{path}: not a results file of this program ({text})")
-    return results
+            return f"{stage.name}: its median lies outside its range"
+    return ""
 
 
 class _Versioned(msgspec.Struct):

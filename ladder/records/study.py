@@ -42,7 +42,7 @@ class Point(msgspec.Struct, frozen=True):
     values: dict[str, Any]  # of the varied settings, as in the study's file
     settings: dict[str, Any]  # all settings of this run in the study's file, `values` included
     status: PointStatus = "waiting"
-    reason: str | None = None  # why it was skipped
+    reason: str | None = None  # why it was skipped, or why its job stopped
 
 
 class Study(msgspec.Struct, frozen=True):

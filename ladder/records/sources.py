@@ -1,0 +1,96 @@
+"""`sources.json.gz`: the code that a run measured, each file once, beside its `results.json`.
+
+A study's points share one, in the study's folder. A run without one, such as the recorded runs, gets its code from the
+commit that it recorded, if this checkout has it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from common.files import atomic_write
+from ladder.records.run import Results
+from ladder.records.source_walk import climb_of, files_of, registered
+from ladder.records.study import INDEX
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "sources.json.gz"
+FOLDER = "stages"  # of the project: every rung and kernel
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
+MOST_BYTES = 64 << 20  # unpacked; a file with more is not one of ours
+GIT_S = 30.0  # seconds that git may take
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """Texts by their paths in the project, and the files of each stage."""
+
+    files: dict[str, str]
+    stages: dict[str, list[str]]  # a stage's own file, those of the parts that it names, then its CUDA files
+    climbs: dict[str, tuple[str, str]] = {}  # the rung that a stage climbs from, and its choice; both may be empty
+    commit: str = ""  # the commit that they were filled in from; empty: kept by the run
+
+
+def keep(sources: Sources, folder: Path) -> None:
+    """Write the sources of a run in this folder; those of a study's points join the ones that are there."""
+    path = _place(folder)
+    known = _load(path)
+    if known is not None:
+        files, stages = known.files | sources.files, known.stages | sources.stages
+        sources = Sources(files, stages, known.climbs | sources.climbs)
+    atomic_write(path, gzip.compress(msgspec.json.encode(sources, order="sorted"), mtime=0))
+
+
+def sources_of(results: Results, folder: Path) -> Sources | None:
+    """The code that a run in this folder measured: as kept, else filled in from its commit; None without either."""
+    kept = _load(_place(folder))
+    if kept is not None:
+        return kept
+    commit = (results.environment.get("code") or {}).get("git_commit")
+    return filled_in(commit) if isinstance(commit, str) and COMMIT.fullmatch(commit) else None
+
+
+@cache
+def filled_in(commit: str) -> Sources | None:
+    """Every stage of a commit of this checkout; None if it does not have the commit, or there is no git."""
+    command = ["git", "-C", str(ROOT), "archive", "--format=tar", commit, FOLDER]
+    try:
+        packed = subprocess.run(command, capture_output=True, timeout=GIT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        texts = {
+            one.name: file.read().decode(errors="replace")
+            for one in archive
+            if one.isfile() and (file := archive.extractfile(one)) is not None
+        }
+    return msgspec.structs.replace(collected(texts, registered(texts)), commit=commit)
+
+
+def collected(texts: Mapping[str, str], places: Mapping[str, str]) -> Sources:
+    """The sources of stages, from texts by path; `places` has a stage's `path:attribute` by its name."""
+    stages = {name: files_of(place, texts) for name, place in places.items()}
+    climbs = {name: climb_of(place, texts, places) for name, place in places.items()}
+    return Sources({path: texts[path] for found in stages.values() for path in found}, stages, climbs)
+
+
+def _place(folder: Path) -> Path:
+    """Where the sources of a run in this folder are: for a point of a study, in the study's folder."""
+    return (folder.parent if (folder.parent / INDEX).exists() else folder) / NAME
+
+
+def _load(path: Path) -> Sources | None:
+    """The sources in a file; None if it is missing or unusable, since a page can do without."""
+    try:
+        with gzip.open(path) as packed:
+            return msgspec.json.decode(packed.read(MOST_BYTES), type=Sources)
+    except (OSError, EOFError, msgspec.DecodeError, ValueError):
+        return None

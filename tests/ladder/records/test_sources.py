@@ -1,0 +1,121 @@
+"""The code of a run: found among texts, kept beside the results, and filled in from a commit."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records import sources
+from ladder.records.source_walk import climb_of, files_of, registered
+from ladder.records.sources import NAME, Sources, collected, keep, sources_of
+from tests.reports import sample
+
+TEXTS = {
+    "stages/registry.py": 'SOURCES = ("stages.naive:STAGE", "stages.wide.r2_fast:STAGE", "stages.gone:STAGE")\n',
+    "stages/naive.py": '"""Naive."""\nfrom stages.plain import Gemm, Other\nfrom stages.recipe import Recipe\n'
+    'STAGE = rung("naive", "Title", Recipe(gemm=Gemm))\n',
+    "stages/recipe.py": "class Recipe: ...\n",
+    "stages/plain.py": 'class Gemm:\n    kernel = "plain/gemm.cu"\n\n\nclass Other: ...\n',
+    "stages/wide/__init__.py": "",
+    "stages/wide/r2_fast.py": 'import stages.naive\nCUDA = ".cu"\n\n\nclass Fast: ...\n\n\n'
+    'STAGE = stages.naive.STAGE.climb("fast", "Fast", gemm=Fast)\n',
+    "stages/wide/r2_fast.cu": '#include "near.cuh"\n',
+    "stages/wide/near.cuh": '#include "device/far.cuh"\n',
+    "stages/device/far.cuh": "",
+    "stages/kernels/plain/gemm.cu": "__global__ void gemm() {}\n",
+    "stages/unused.py": "",
+}
+
+
+def test_stages_are_found_by_their_names_without_importing_them() -> None:
+    assert registered(TEXTS) == {"naive": "stages/naive.py:STAGE", "fast": "stages/wide/r2_fast.py:STAGE"}
+    assert registered({}) == {}
+
+
+def test_a_stage_has_its_own_file_the_parts_it_names_and_its_kernels_with_their_headers() -> None:
+    assert files_of("stages/naive.py:STAGE", TEXTS) == [
+        "stages/naive.py", "stages/plain.py", "stages/kernels/plain/gemm.cu",
+    ]  # fmt: skip
+    assert files_of("stages/wide/r2_fast.py:STAGE", TEXTS) == [
+        "stages/wide/r2_fast.py", "stages/wide/r2_fast.cu", "stages/wide/near.cuh", "stages/device/far.cuh",
+        "stages/kernels/plain/gemm.cu",
+    ]  # fmt: skip
+
+
+def test_a_rung_knows_the_one_below_and_its_choice() -> None:
+    places = registered(TEXTS)
+    assert climb_of(places["fast"], TEXTS, places) == ("naive", "gemm: Fast")
+    assert climb_of(places["naive"], TEXTS, places) == ("", "")
+    own = TEXTS | {"my.py": 'from stages import rung\nSTAGE = rung("fast").climb("mine", "Mine", head=Mine)\n'}
+    assert climb_of("my.py:STAGE", own, places) == ("fast", "head: Mine")
+
+
+def test_each_file_is_kept_once() -> None:
+    found = collected(TEXTS, registered(TEXTS))
+    assert "stages/unused.py" not in found.files
+    assert list(found.stages) == ["naive", "fast"]
+    assert {path for files in found.stages.values() for path in files} == set(found.files)
+
+
+def test_kept_sources_are_read_again_and_are_the_same_bytes_twice(tmp_path: Path) -> None:
+    found = collected(TEXTS, registered(TEXTS))
+    keep(found, tmp_path)
+    first = (tmp_path / NAME).read_bytes()
+    keep(found, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == first
+    assert sources_of(sample.results(), tmp_path) == found
+
+
+def test_the_points_of_a_study_share_one_file(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text("{}")
+    keep(Sources({"a.py": "1"}, {"a": ["a.py"]}), tmp_path / "one")
+    keep(Sources({"b.py": "2"}, {"b": ["b.py"]}), tmp_path / "two")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()].count(NAME) == 1
+    assert sources_of(sample.results(), tmp_path / "one") == Sources(
+        {"a.py": "1", "b.py": "2"}, {"a": ["a.py"], "b": ["b.py"]}
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no gzip", *map(gzip.compress, (b"no json", b"{}"))], ids=["empty", "text", "no json", "no files"]
+)
+def test_an_unusable_file_counts_as_missing(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / NAME).write_bytes(data)
+    assert sources_of(sample.results(), tmp_path) is None
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A project with one commit, whose files are gone from the working tree since; returns the commit."""
+    for path, text in TEXTS.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    sources.filled_in.cache_clear()
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "stages"], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    for path in TEXTS:
+        (tmp_path / path).unlink()
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def of_commit(commit: object) -> Sources | None:
+    run = msgspec.structs.replace(sample.results(), environment={"code": {"git_commit": commit}})
+    return sources_of(run, Path("/nonexistent"))
+
+
+def test_a_run_without_sources_gets_them_from_its_commit_and_says_so(project: str) -> None:
+    found = of_commit(project)
+    assert found is not None
+    assert found.commit == project
+    assert found.files == collected(TEXTS, registered(TEXTS)).files
+
+
+@pytest.mark.parametrize("commit", [None, "", 7, "0" * 40, "--output=/tmp/x", "HEAD"])
+def test_a_commit_that_is_not_here_or_is_none_fills_nothing_in(project: str, commit: object) -> None:
+    assert of_commit(commit) is None

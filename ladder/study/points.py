@@ -6,10 +6,8 @@ an interrupted study loses no measurement, and continues where it stopped.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -17,7 +15,9 @@ from common.errors import UsageError
 from ladder.options.run_options import RunOptions
 from ladder.processes.compilers import Compilers
 from ladder.records.study import Point, PointStatus, Study, save_study
-from ladder.run.runner import SCRATCH, Observer, Runner
+from ladder.run.observer import Observer
+from ladder.run.runner import Runner
+from ladder.run.scratch import scratch_folder
 from ladder.study.study_file import point_options
 from stages.registry import Entry, select
 
@@ -84,13 +84,10 @@ def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float
 
     The results of each point then hold its compile times, and the point continues from them.
     """
-    for leftover in folder.glob(f"{SCRATCH}*"):  # of a study that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    # Absolute, since workers have another working folder.
-    with TemporaryDirectory(prefix=SCRATCH, dir=folder.resolve()) as name:
-        jobs = {point: runner.compile_jobs(Path(name) / point) for point, runner in runners.items()}
+    with scratch_folder(folder, sum(runner.scratch_bytes for runner in runners.values())) as scratch:
+        jobs = {point: runner.compile_jobs(scratch / point) for point, runner in runners.items()}
         all_jobs = {f"{point}.{stage}": job for point, of in jobs.items() for stage, job in of.items()}
-        with Compilers(all_jobs, Path(name), folder / "logs", timeout_s) as compilers:
+        with Compilers(all_jobs, scratch, folder / "logs", timeout_s) as compilers:
             if compilers.names:
                 observer.step(f"compiling {len(all_jobs)} stages of {sum(map(bool, jobs.values()))} points")
                 took_s = compilers.wait()

@@ -2,77 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from common.data.dataset import load_dataset
 from common.errors import UsageError
 from ladder.machine.clock_lock import locked_clocks
 from ladder.options.commands import Resume, ResumeStudy
 from ladder.options.commands import Study as NewStudy
+from ladder.records.jobs import PointJob
 from ladder.records.limits import LimitsRecord
 from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
-from ladder.run.entries import all_entries
-from ladder.run.lock import alone_in
+from ladder.run.data import load_dataset
 from ladder.run.runner import Runner
 from ladder.run.session import Observer as RunObserver
-from ladder.run.session import begin, check_same_machine, make_folder, resume
+from ladder.run.session import begin, check_same_data, check_same_machine, resume
 from ladder.study.points import compile_points, due, measure_study, options_at
 from ladder.study.study_file import read_study, with_settings
 from stages.registry import Entry
 
 
 class Observer(RunObserver, Protocol):
-    """Watches a study's runs, and hears of each point that begins."""
+    """Watches a study's runs, and hears of each point that begins, or of all that jobs measure."""
 
     def point(self, name: str, jobs: int, jobs_after: int) -> None:
         """A point begins, with its expected jobs and those of all points after it."""
 
-
-@contextmanager
-def opened(asked: NewStudy | ResumeStudy, observer: Observer, command: str) -> Iterator[StudySession]:
-    """A new or a stopped study, which has its folder to itself until the block ends.
-
-    UsageError for a study that cannot be, or cannot go on. `command` is the command line, recorded with every run.
-    """
-    entries, _ = all_entries()
-    plan, folder = _resume(asked) if isinstance(asked, ResumeStudy) else _begin(asked, entries, observer, command)
-    with alone_in(folder):
-        if isinstance(asked, NewStudy):
-            _refuse_begun(folder)  # once more: while the data was downloaded, another study may have begun here
-        yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
+    def jobs(self, jobs: Sequence[PointJob], at_once: int) -> None:
+        """How far each point is now that jobs measure, of which so many run at once."""
 
 
-def _begin(asked: NewStudy, entries: Mapping[str, Entry], observer: Observer, command: str) -> tuple[Study, Path]:
-    """A new study in a folder of its own, checked at every point."""
+def begin_study(
+    asked: NewStudy, entries: Mapping[str, Entry], observer: Observer, command: str
+) -> tuple[Study, list[dict[str, str]]]:
+    """A new study, checked at every point, and its data as `data_of` has it."""
     plan = read_study(asked.file, command, datetime.now(UTC).isoformat(timespec="seconds"))
     due(plan, asked.points)
     plan = with_settings(plan, asked.changes)
     points = [options_at(point, entries, asked.data_dir) for point in plan.points]
-    folder = asked.out or Path("runs") / f"{plan.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
-    _refuse_begun(folder)
-    # Refused now rather than at every point.
-    for data_dir in dict.fromkeys(options.data_dir for options in points):
-        load_dataset(data_dir=data_dir, seed=0, progress=observer.download)
-    for mhz in {options.lock_clocks for options in points}:
+    if asked.out is not None:
+        refuse_begun(asked.out)
+    data = data_of(plan, entries, asked.data_dir, observer)  # refused now rather than at every point
+    for mhz in {options.lock_clocks for options in points if asked.on != "slurm"}:
         with locked_clocks(mhz, observer.note):
             pass
-    make_folder(folder)
-    return plan, folder
+    return plan, data
 
 
-def _resume(asked: ResumeStudy) -> tuple[Study, Path]:
-    """A stopped study, on the machine on which it began."""
+def data_of(
+    plan: Study, entries: Mapping[str, Entry], data_dir: Path | None, observer: Observer
+) -> list[dict[str, str]]:
+    """The SHA-256 of each data set of a study; UsageError for one that cannot be used."""
+    folders = dict.fromkeys(options_at(point, entries, data_dir).data_dir for point in plan.points)
+    return [load_dataset(data_dir=folder, seed=0, observer=observer).sha256 for folder in folders]
+
+
+def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: Observer) -> tuple[Study, Path]:
+    """A stopped study, on the machine and the data with which it began."""
     folder = asked.resume
     plan = as_found(load_study(folder), folder)
-    paths = (folder / point.name / "results.json" for point in plan.points)
-    if (measured := next((path for path in paths if path.exists()), None)) is not None:
-        check_same_machine(load(measured), folder)
+    checked = set[Path | None]()
+    for point in plan.points:
+        if not (folder / point.name / "results.json").exists():
+            continue
+        results, data_dir = load(folder / point.name), options_at(point, entries, asked.data_dir).data_dir
+        if not checked:
+            check_same_machine(results, folder)
+        if data_dir not in checked:  # synthetic digits depend on the seed, so that it must be this point's
+            dataset = load_dataset(data_dir=data_dir, seed=results.problem.seed, observer=observer)
+            check_same_data(results, dataset, folder)
+        checked.add(data_dir)
     return plan, folder
 
 
@@ -88,12 +91,16 @@ class StudySession:
     observer: Observer
     command: str  # recorded with every run
 
-    def measure(self) -> None:
-        """Compile, then measure point by point; KeyboardInterrupt leaves a study that can be resumed."""
+    def measure(self) -> list[Path]:
+        """Compile, then measure point by point; returns the folders of studies to render, here this one.
+
+        KeyboardInterrupt leaves a study that can be resumed.
+        """
         wanted = due(self.plan, self.only)
         save_study(self.plan, self.folder)  # now, since the compilers take minutes and may be interrupted
         self._compile(wanted)
-        measure_study(self.plan, self.folder, self.entries, self._measure_point, self.observer.point, wanted)
+        measure_study(self.plan, self.folder, self.entries, self.measure_point, self.observer.point, wanted)
+        return [self.folder]
 
     def check_measured(self) -> None:
         """Raise UsageError if all wanted points were skipped."""
@@ -117,8 +124,13 @@ class StudySession:
         if len(runners) > 1:
             compile_points(runners, self.folder, max(timeouts), self.observer)
 
-    def _measure_point(self, point: Point, folder: Path) -> str | None:
-        """Run the ladder at a point, or continue it; returns the reason if the point is skipped."""
+    def measure_point(
+        self, point: Point, folder: Path, prepare: Callable[[Runner], None] = lambda _: None
+    ) -> str | None:
+        """Run the ladder at a point, or continue it; returns the reason if the point is skipped.
+
+        UsageError or ResultsError for a run that cannot be continued here.
+        """
         has_begun = (folder / "results.json").exists()
         try:
             runner = self._runner(point)
@@ -127,6 +139,7 @@ class StudySession:
                 raise
             return self._skipped(point, error)
         try:
+            prepare(runner)
             runner.run(self.observer)
         except UsageError as error:
             return self._skipped(point, error)
@@ -143,7 +156,8 @@ class StudySession:
         if (folder / "results.json").exists():
             asked = Resume(resume=folder, data_dir=options.data_dir)
             return resume(asked, self.entries, self.observer, limits)
-        return begin(options, self.entries, folder, self.observer, self.command, limits)
+        runner, _ = begin(options, self.entries, folder, self.observer, self.command, limits)
+        return runner
 
     def _limits(self) -> LimitsRecord | None:
         """The GPU's limits as an earlier point measured them; they hold for all points."""
@@ -151,6 +165,7 @@ class StudySession:
         return next((limits for limits in found if limits is not None), None)
 
 
-def _refuse_begun(folder: Path) -> None:
-    if (folder / INDEX).exists():
+def refuse_begun(folder: Path) -> None:
+    """Raise UsageError for a folder that holds another study."""
+    if (folder / INDEX).exists() or any(folder.glob(f"*/{INDEX}")):
         raise UsageError(f"{folder}: holds a study; continue it with study --resume {folder}, or choose another --out")

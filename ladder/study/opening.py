@@ -1,0 +1,84 @@
+"""Opens a study for measuring: here, point by point; by jobs; or, inside a job, at one point."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from common.errors import UsageError
+from ladder.options.commands import ResumeStudy
+from ladder.options.commands import Study as NewStudy
+from ladder.records.jobs import load_submission
+from ladder.records.study import as_found, load_study
+from ladder.run.entries import all_entries
+from ladder.run.folders import make_folder
+from ladder.run.lock import alone_in
+from ladder.study.point_session import PointSession
+from ladder.study.points import due
+from ladder.study.session import Observer, StudySession, begin_study, data_of, refuse_begun, resume_study
+from ladder.study.spread import Part, SpreadSession, how_to_send, sent_in
+from ladder.study.study_file import with_settings
+from stages.registry import Entry
+
+Session = StudySession | SpreadSession | PointSession
+
+
+@contextmanager
+def opened(asked: NewStudy | ResumeStudy, observer: Observer, command: str) -> Iterator[Session]:
+    """A new or a stopped study, which has its folder to itself until the block ends.
+
+    UsageError for a study that cannot be, or cannot go on. `command` is the command line, recorded with every run.
+    """
+    entries, _ = all_entries()
+    if isinstance(asked, ResumeStudy):
+        if asked.in_job:
+            plan = load_study(asked.resume)
+            study = StudySession(plan, asked.resume, asked.points, asked.data_dir, entries, observer, plan.command)
+            yield PointSession(study, asked.in_job)
+            return
+        with alone_in(asked.resume):
+            if asked.on or sent_in(asked.resume):
+                yield _resumed_jobs(asked, entries, observer)
+            else:
+                plan, folder = resume_study(asked, entries, observer)
+                yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
+        return
+    plan, data = begin_study(asked, entries, observer, command)
+    how = how_to_send(asked, plan, entries, data) if asked.on else None
+    if how and how.on == "local" and how.parallel > 1 and "remeasure" not in asked.changes:
+        plan = with_settings(plan, {"remeasure": 0})  # the others disturb each process, and would the next one
+    folder = make_folder(asked.out, f"{plan.name}-")
+    with alone_in(folder):
+        refuse_begun(folder)  # once more: while the data was downloaded, another study may have begun here
+        if how is None:
+            yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
+        else:
+            parts = [Part(folder, plan, how, asked.points)]
+            if asked.constraint:
+                kinds = [(kind, replace(how, slurm={**how.slurm, "constraint": kind})) for kind in asked.constraint]
+                parts = [Part(folder / re.sub(r"[^\w.+-]", "_", kind), plan, one, asked.points) for kind, one in kinds]
+            yield SpreadSession(folder, parts, _words(asked), observer)
+
+
+def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: Observer) -> SpreadSession:
+    """The jobs of a study, or of one for each constraint, with new options where they are given."""
+    parts = []
+    for folder in sent_in(asked.resume) or [asked.resume]:
+        plan = as_found(load_study(folder), folder)
+        due(plan, asked.points)
+        found = load_submission(folder)
+        how = found or how_to_send(asked, plan, entries, data_of(plan, entries, asked.data_dir, observer))
+        part = Part(folder, plan, how, asked.points)
+        if found is not None and asked.asks_jobs:
+            if part.goes_on():
+                raise UsageError(f"{folder}: its jobs go on; leave out their options, or stop them: `{part.stop}`")
+            part.how = how_to_send(asked, plan, entries, found.data, found)
+        parts.append(part)
+    return SpreadSession(asked.resume, parts, _words(asked), observer)
+
+
+def _words(asked: NewStudy | ResumeStudy) -> list[str]:
+    return [] if asked.data_dir is None else ["--data-dir", str(asked.data_dir.absolute())]

@@ -1,0 +1,216 @@
+"""A study whose points are measured by jobs, on this host or on Slurm: sent, watched, stopped, continued."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from common.errors import UsageError
+from ladder.options.commands import Spread
+from ladder.records.jobs import JOBS, PointJob, Submission, load_job, load_submission, save_job, save_submission
+from ladder.records.study import PointStatus, Study, save_study
+from ladder.run.lock import alone_in
+from ladder.study import engines
+from ladder.study.point_session import MACHINE, differences, machine
+from ladder.study.points import due, options_at
+from ladder.study.session import Observer
+from stages.registry import Entry
+
+POLL_S = {"local": 0.5, "slurm": 2.0}
+GRACE_S = 4.0  # after a job's end, for its last word to arrive from another host
+STATUS: dict[str, PointStatus] = {"measured": "measured", "skipped": "skipped", "stopped": "begun", "running": "begun"}
+
+
+def sent_in(folder: Path) -> list[Path]:
+    """The studies in a folder whose points jobs measure: itself, or one for each constraint."""
+    return [one for one in (folder, *sorted(folder.glob("*/"))) if load_submission(one) is not None]
+
+
+def how_to_send(
+    asked: Spread,
+    plan: Study,
+    entries: Mapping[str, Entry],
+    data: Sequence[dict[str, str]],
+    before: Submission | None = None,
+) -> Submission:
+    """How a study's points are sent, as asked, else as before, else as many at once as GPUs allow.
+
+    UsageError where that cannot be.
+    """
+    on = asked.on or (before.on if before else "local")
+    before = before if before and before.on == on else None
+    engines.check_engine(on)
+    here = len(engines.local_gpus())
+    gpus = asked.gpus if asked.gpus is not None else before.gpus if before else None
+    if gpus is None:
+        gpus = int(_wants_gpu(plan, entries) and (here > 0 or on == "slurm"))
+    parallel = asked.parallel or (before.parallel if before else 0)
+    if not parallel:
+        parallel = len(plan.points) if on == "slurm" else max(here // gpus if gpus else 1, 1)
+    if on == "local":
+        engines.local_slots(parallel, gpus)
+    slurm = {**(before.slurm if before else {}), **asked.slurm}
+    if slurm and on == "local":
+        raise UsageError(f"--slurm {next(iter(slurm))}: needs --on slurm; leave it out on this host")
+    return Submission(on, socket.gethostname(), parallel, gpus, slurm, list(data))
+
+
+def _wants_gpu(plan: Study, entries: Mapping[str, Entry]) -> bool:
+    stages = {name for point in plan.points for name in options_at(point, entries).stages}
+    return any(
+        need in ("cuda", "torch-cuda") or need.startswith("sm_") for one in stages for need in entries[one].stage.needs
+    )
+
+
+@dataclass
+class Part:
+    """A study and its jobs."""
+
+    folder: Path
+    plan: Study
+    how: Submission
+    only: Sequence[str] | None  # the points that are asked for; None: all
+    lost_at: dict[str, float] = field(default_factory=dict)  # when a job was first found to have ended without a word
+
+    def send(self, words: Sequence[str]) -> None:
+        """Send the points that wait; their earlier states are in the index already."""
+        if not (names := due(self.plan, self.only)):
+            return
+        self._check_commit()
+        (self.folder / JOBS).mkdir(parents=True, exist_ok=True)
+        save_study(self.plan, self.folder)
+        for name in names:
+            (self.folder / JOBS / f"{name}.json").unlink(missing_ok=True)
+        self.how = replace(self.how, jobs={})
+        save_submission(self.how, self.folder)  # the first job may begin before its id is known here
+        self.how = replace(self.how, jobs=engines.submit(self.folder, names, self.how, words))
+        save_submission(self.how, self.folder)
+
+    def goes_on(self) -> bool:
+        """Whether a job waits or runs; waits for the last word of those that have ended."""
+        rows = self.rows()
+        while self.lost_at:
+            time.sleep(POLL_S["local"])
+            rows = self.rows()
+        return any(row.is_due for row in rows)
+
+    @property
+    def stop(self) -> str:
+        """The command that ends the jobs."""
+        return shlex.join(engines.stop_command(self.how))
+
+    def rows(self) -> list[PointJob]:
+        """Every point's state now; the index is brought up to it."""
+        states = engines.states(self.folder, self.how) if self.how.jobs else {}
+        rows = [self._row(point.name, states) for point in self.plan.points if point.name in self.how.jobs]
+        found = {row.name: row for row in rows}
+        points = [
+            replace(point, status=STATUS[row.state], reason=row.reason)
+            if (row := found.get(point.name)) and row.state in STATUS
+            else point
+            for point in self.plan.points
+        ]
+        if points != self.plan.points:
+            self.plan = replace(self.plan, points=points)
+            save_study(self.plan, self.folder)
+        return rows
+
+    def _row(self, name: str, states: Mapping[str, str] | None) -> PointJob:
+        row = replace(load_job(name, self.folder), job=self.how.jobs[name])
+        if states is None:  # Slurm does not answer now
+            return row
+        state = states.get(row.job, "")
+        if state in engines.ALIVE:
+            self.lost_at.pop(name, None)
+            if not engines.ALIVE[state]:
+                return PointJob(name, job=row.job)  # Slurm may have put it back into its queue
+            return replace(row, state="running") if row.state == "stopped" and self.how.on == "slurm" else row
+        if not row.is_due:
+            self.lost_at.pop(name, None)
+            return row
+        if time.monotonic() < self.lost_at.setdefault(name, time.monotonic()) + GRACE_S:
+            return row
+        del self.lost_at[name]
+        row = replace(row, state="stopped", reason=self._last_word(row, state), ended=time.time())
+        save_job(row, self.folder)
+        return row
+
+    def _last_word(self, row: PointJob, state: str) -> str:
+        """Why a job ended that wrote no end; UsageError if its node cannot have seen the folder."""
+        reason = engines.ENDINGS.get(state, "its job ended without a word")
+        if row.began or state != "FAILED":
+            return reason
+        said = [path.read_text().split("\n") for path in (self.folder / JOBS).glob(f"{row.job}_*log.err")]
+        if not said:
+            subprocess.run(engines.stop_command(self.how), capture_output=True, check=False)
+            raise UsageError(f"{self.folder}: the nodes do not see it; choose an --out that all nodes share")
+        return f"{reason}: {next((line for line in reversed(said[0]) if line.strip()), 'it printed nothing')}"
+
+    def _check_commit(self) -> None:
+        """Raise UsageError if another commit has measured points; a study without any forgets its machine."""
+        claimed = self.folder / JOBS / MACHINE
+        if not any(self.folder.glob("*/results.json")):
+            claimed.unlink(missing_ok=True)
+        elif claimed.exists():
+            then = msgspec.json.decode(claimed.read_bytes())
+            if other := differences({"code": then["code"]}, {"code": machine()["code"]}):
+                raise UsageError(f"{self.folder}: {other}; check that commit out, or measure anew with --out")
+
+
+@dataclass
+class SpreadSession:
+    """Studies that are ready to be sent or watched: one, or one for each constraint."""
+
+    folder: Path
+    parts: list[Part]
+    words: Sequence[str]  # that each job's command adds
+    observer: Observer
+
+    def measure(self) -> list[Path]:
+        """Send what waits unless jobs go on already, and watch until all have ended; returns the studies' folders.
+
+        KeyboardInterrupt leaves the jobs to themselves.
+        """
+        try:
+            with ExitStack() as locks:
+                for part in self.parts:
+                    if part.folder != self.folder:  # that one is locked already
+                        part.folder.mkdir(exist_ok=True)
+                        locks.enter_context(alone_in(part.folder))
+                    if not part.goes_on():
+                        part.send(self.words)
+                while any(row.is_due for row in self._look()):
+                    time.sleep(max(POLL_S[part.how.on] for part in self.parts))
+        except KeyboardInterrupt:
+            commands = "; ".join(part.stop for part in self.parts if part.how.jobs)
+            self.observer.note(f"detached: the jobs go on, until `{commands}`" if commands else "nothing was sent")
+            raise
+        return [part.folder for part in self.parts]
+
+    def _look(self) -> list[PointJob]:
+        rows = []
+        for part in self.parts:
+            label = f"{part.folder.name}/" if len(self.parts) > 1 else ""
+            rows += [replace(row, name=label + row.name) for row in part.rows()]
+        self.observer.jobs(rows, sum(part.how.parallel for part in self.parts))
+        return rows
+
+    def check_measured(self) -> None:
+        """Raise UsageError if points were stopped, or if all were skipped."""
+        for part in self.parts:
+            points = [point for point in part.plan.points if part.only is None or point.name in part.only]
+            stopped = [f"{point.name} ({point.reason})" for point in points if point.status == "begun"]
+            if stopped:
+                told = ", ".join(stopped)
+                raise UsageError(f"{part.folder}: not measured: {told}; continue with study --resume {self.folder}")
+            if points and all(point.status == "skipped" for point in points):
+                raise UsageError(f"{part.folder}: no point could be measured; study.json has the reasons")

@@ -1,0 +1,141 @@
+"""Records results/reference/<machine>/: networks of tools/networks.toml or studies of experiments/, here or by Slurm.
+
+    python -m tools.record [NAME ...] [OPTION ...]
+
+Without a name, GPU tests and the first three networks; `studies` means every study. Options are those of `study`, such
+as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at once anyway. Run it from a committed tree.
+After the word `cpu`, names are networks of tools/cpu_networks.toml: the CPU rungs and references of this host.
+An interrupted recording continues, and old records stay until all is measured. Then look at the figures, run
+`python run_ladder.py readme`, and commit. Exits with 1 if a stage failed or crashed; the record says so, too.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from common.cuda.driver import devices
+from ladder.records.run import Results, load
+from ladder.records.study import INDEX
+
+ROOT = Path(__file__).parents[1]
+NETWORKS, CPU_NETWORKS = Path("tools/networks.toml"), Path("tools/cpu_networks.toml")
+POINTS = {"logistic": "hidden-none"}  # others are called like their points
+DEFAULT = ("logistic", "hidden-256", "hidden-128-128-128")
+KNOWN = (*DEFAULT, "hidden-1024", "hidden-784-784-784-784", "hidden-4096-4096-4096")
+REFERENCE = Path("results/reference")
+MEASURED = Path("runs/record")  # ignored by git, so that every record says that its tree was clean
+LONGEST = ("hidden-size", "batch-size", "depth", "cpp-mlp", "cutlass-mlp", "loss-curves")  # begun first
+
+
+def main(argv: Sequence[str], root: Path = ROOT) -> int:
+    """Record what the command line names; returns the exit status."""
+    first_option = next((number for number, word in enumerate(argv) if word.startswith("-")), len(argv))
+    on_cpu = list(argv[:1]) == ["cpu"]
+    names, options = list(argv[on_cpu:first_option]) or list(DEFAULT), list(argv[first_option:])
+    every = sorted(path.stem for path in (root / "experiments").glob("*.toml"))
+    every.sort(key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST))
+    names = [one for name in names for one in (every if name == "studies" else [name])]
+    if unknown := [name for name in names if name not in (*KNOWN, *every)]:
+        return _refuse(f"there is no network or study {unknown[0]}")
+    if on_cpu and (unknown := [name for name in names if name not in DEFAULT]):
+        return _refuse(f"there is no network {unknown[0]} for a CPU; choose from {', '.join(DEFAULT)}")
+    if on_cpu and devices():
+        return _refuse("cpu: PyTorch and JAX would use this machine's GPU; set CUDA_VISIBLE_DEVICES=-1")
+    engine = _engine(options)
+    elsewhere = on_cpu or engine == "slurm"
+    if not elsewhere and not devices():
+        return _refuse("no NVIDIA GPU here; `python -m tools.record cpu` records the CPU")
+    if engine is None and len(devices()) > 1:
+        options += ["--on", "local"]
+    networks, studies = ([name for name in names if (name in KNOWN) is which] for which in (True, False))
+    untested = networks and not elsewhere and not (root / MEASURED / "networks").exists()
+    if untested and subprocess.call([str(root / "tools" / "test_gpu.sh"), sys.executable], cwd=root):
+        return 3
+    worst = 0
+    points = ["--points", ",".join(POINTS.get(name, name) for name in networks)]
+    jobs = [("networks", CPU_NETWORKS if on_cpu else NETWORKS, points)] if networks else []
+    for name, file, chosen in [*jobs, *((name, Path("experiments", f"{name}.toml"), []) for name in studies)]:
+        folder = MEASURED / name
+        begun = ["--resume", str(folder)] if (root / folder).exists() else [str(file), "--out", str(folder)]
+        status = _ladder(root, "study", *begun, *chosen, *options)
+        if status > 1:
+            return status
+        worst = max(worst, status)
+    records = [*_runs_of(root, networks), *_studies_of(root, studies)]
+    if twice := _measured_twice(records):
+        one, other = (folder.relative_to(root) for folder in twice)
+        return _refuse(f"{one} and {other}: are of one kind of GPU; delete one of them, then run the same again")
+    for measured, kept in records:
+        _keep(measured, kept)
+        if kept.name in networks:
+            _ladder(root, "report", str(kept))
+    for name in ("networks", *studies):
+        shutil.rmtree(root / MEASURED / name, ignore_errors=True)
+    return worst
+
+
+def _engine(options: Sequence[str]) -> str | None:
+    """The value of `--on VALUE` or `--on=VALUE`."""
+    words = [part for word in options for part in word.split("=", 1)]
+    return dict(pairwise(words)).get("--on")
+
+
+def _runs_of(root: Path, networks: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """The measured run of each network, of each kind of GPU, and the folder that keeps it."""
+    for name in networks:
+        for run in sorted((root / MEASURED / "networks").rglob(f"{POINTS.get(name, name)}/results.json")):
+            yield run.parent, root / REFERENCE / slug(load(run)) / name
+
+
+def _studies_of(root: Path, studies: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """The same of studies."""
+    for name in studies:
+        for index in sorted((root / MEASURED / name).rglob(INDEX)):
+            gpu = slug(load(next(index.parent.glob("*/results.json"))))
+            yield index.parent, root / REFERENCE / gpu / "studies" / name
+
+
+def _measured_twice(records: Sequence[tuple[Path, Path]]) -> tuple[Path, Path] | None:
+    """Two folders, as of two constraints, of which one would replace the other; None if there are none."""
+    found: dict[Path, Path] = {}
+    for measured, kept in records:
+        if (other := found.setdefault(kept, measured)) != measured:
+            return other, measured
+    return None
+
+
+def slug(results: Results) -> str:
+    """The folder of a run's GPU, or of its CPU: `h100-80gb-hbm3`, `amd-epyc-2-cores`."""
+    cpu = results.environment.get("cpu", {})
+    without_gpu = f"{cpu.get('model', 'CPU')} {cpu.get('cores_usable', 0)} cores"
+    name = results.environment["gpu"].get("name", without_gpu).lower()
+    name = re.sub(r"nvidia |geforce |\(r\)|\(tm\)| cpu| @ [\d.]+ghz", "", name)
+    return re.sub("[^a-z0-9]+", "-", name).strip("-")
+
+
+def _keep(measured: Path, kept: Path) -> Path:
+    """Replace a record, without what git does not keep."""
+    for folder in [path for path in measured.rglob("*") if path.name in ("logs", "profiles", "jobs")]:
+        shutil.rmtree(folder)
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.move(measured, kept))
+
+
+def _ladder(root: Path, *words: str) -> int:
+    return subprocess.call([sys.executable, "run_ladder.py", *words], cwd=root)
+
+
+def _refuse(reason: str) -> int:
+    print(f"record: {reason}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,94 +1,95 @@
 """The front door of the optimisation ladder: parse the command line, dispatch, return an exit code.
 
-The only file that knows both the harness and the reports. Commands import late, so that each starts with what it needs.
+The only file that knows both the harness and the reports. Commands import late. Shells ask it: PYTHON_ARGCOMPLETE_OK.
 """
 
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.errors import UsageError
+from common.files import explained
+from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
+from common.streams import accept_any_text, drop_output, printable
 from ladder.records.errors import ResultsError
 from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from ladder.options import commands
-    from reports.terminal.progress import LiveView
 
 if __name__ == "__main__":
-    # Ctrl-C during imports ends the process, since some libraries turn it into other errors; see `_interruptible`.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    end_at_ctrl_c()
 
 ROOT = Path(__file__).parent
 REFERENCE = ROOT / "results" / "reference"
-PYTHON = ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python"  # what to type, as set-up leaves it
 COMMAND_LINE = shlex.join(["python", "run_ladder.py", *sys.argv[1:]])  # recorded with what it measures
-USAGE_ERROR, INTERRUPTED = 2, 130
 
 
 def main(argv: Sequence[str]) -> int:
     """Do a command; returns 0 for success, 1 for a stage that failed or crashed, 2 for a request that cannot be met."""
+    accept_any_text()
     try:
         from ladder.options.parsers import parse
 
-        command = parse(argv)
-        return COMMANDS[command.name](command)
+        return COMMANDS[(command := parse(argv)).name](command)
     except (UsageError, ResultsError, ReportError) as error:
         return _refuse(str(error))
     except ModuleNotFoundError as missing:
         return _refuse(f"{missing.name} is not installed; run `make ladder`, or activate .venv")
+    except BrokenPipeError:  # the reader, such as `head`, has what it wants
+        return drop_output()
     except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror or error}")
+        return _refuse(explained(error))
     except KeyboardInterrupt:
-        print("run_ladder.py: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _refuse("interrupted", INTERRUPTED)
 
 
-def _refuse(reason: str) -> int:
-    print(f"run_ladder.py: {reason}", file=sys.stderr)
-    return USAGE_ERROR
+def _refuse(reason: str, status: int = 2) -> int:
+    print(f"run_ladder.py: {printable(reason)}", file=sys.stderr)
+    return status
 
 
 def run(command: commands.Run | commands.Resume) -> int:
     """Measure stages in a new folder, or continue a stopped run."""
+    from ladder.options.continuation import interrupted, resumable
     from ladder.run.session import opened
     from reports.render import render_all
     from reports.terminal.progress import LiveView
-    from reports.terminal.tables import print_results
+    from reports.terminal.run import print_results
 
-    _interruptible()
-    with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder):
+    interruptible()
+    with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
         try:
             results = runner.run(view)
-            render_all(results, folder)
+            render_all(results, folder, REFERENCE)
         except KeyboardInterrupt:
-            return _say_how_to_continue(view, "", folder)
-    print_results(results, folder)
+            return interrupted(command, folder, view)
+    print_results(results, folder, recorded=REFERENCE)
     return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0
 
 
 def study(command: commands.Study | commands.ResumeStudy) -> int:
     """Measure a study's points, or continue a stopped study."""
-    from ladder.study.session import opened
+    from ladder.options.continuation import interrupted, resumable
+    from ladder.study.opening import opened
     from reports.render import render_study
     from reports.terminal.progress import LiveView
     from reports.terminal.study import print_study
 
-    _interruptible()
-    with LiveView() as view, opened(command, view, COMMAND_LINE) as session:
+    interruptible()
+    with LiveView() as view, opened(command, view, COMMAND_LINE) as session, resumable(command, session.folder):
         try:
-            session.measure()
+            studies = {folder: render_study(folder) for folder in session.measure()}
         except KeyboardInterrupt:
-            return _say_how_to_continue(view, "study ", session.folder)
-    results = render_study(session.folder)
-    print_study(results, session.folder)
+            return interrupted(command, session.folder, view)
+    for folder, results in studies.items():
+        print_study(results, folder)
     session.check_measured()
-    return 1 if results.broken else 0
+    return 1 if any(results.broken for results in studies.values()) else 0
 
 
 def tune(command: commands.Tune) -> int:
@@ -97,7 +98,7 @@ def tune(command: commands.Tune) -> int:
     from reports.terminal.progress import LiveView
     from reports.terminal.tuning import outcome, print_tuning, render_tuning
 
-    _interruptible()
+    interruptible()
     with LiveView() as view:
         try:
             record, folder = tune(command, view, outcome, COMMAND_LINE)
@@ -112,8 +113,16 @@ def report(command: commands.Report) -> int:
     """Render a run, a study or a tuning again."""
     from reports.render import report_again
 
-    _interruptible()
-    report_again(command.path)
+    interruptible()
+    report_again(command.path, REFERENCE, as_json=command.json)
+    return 0
+
+
+def open_page(command: commands.Open) -> int:
+    """Open the page of a run or a study in the browser."""
+    from reports.render import show_page
+
+    show_page(command.run, Path("runs"), REFERENCE)
     return 0
 
 
@@ -129,42 +138,46 @@ def explain(command: commands.Explain) -> int:
     from ladder.records.run import load
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import run_of
-    from reports.facts.summary import heading
+    from reports.terminal.as_json import explanation_facts, print_json
     from reports.terminal.explain import print_explain
 
-    name, run = command.stage, command.run
-    check_name(name, command.stage_file)
-    path, results = (run, load(run)) if run else run_of(name, Path("runs"), REFERENCE)
-    print_explain(results, name, f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}: {heading(results)}")
+    check_name(name := command.stage, command.stage_file)
+    path, results = (command.run, load(command.run)) if command.run else run_of(name, Path("runs"), REFERENCE)
+    if command.json:
+        print_json(explanation_facts(results, name, path))
+    else:
+        print_explain(results, name, path, recorded=REFERENCE)
     return 0
 
 
 def list_stages(command: commands.ListStages) -> int:
     """List every stage, its change, its needs, and whether it runs here."""
+    from ladder.machine.gpu_advice import how_to_get_gpu
     from ladder.run.entries import listed
-    from reports.terminal.tables import print_stage_list
+    from reports.terminal.as_json import show
+    from reports.terminal.stage_list import print_stage_list
 
-    print_stage_list(listed(command.stage_file))
-    return 0
+    stages = listed(command.stage_file, command.hidden, command.batch_size)
+    return show(stages, lambda stages: print_stage_list(stages, how_to_get_gpu()), as_json=command.json)
 
 
-def doctor(_: commands.Doctor) -> int:
+def doctor(command: commands.Doctor) -> int:
     """Show what is installed, what is missing, and how to add it."""
     from ladder.doctor import doctor
-    from reports.terminal.tables import print_doctor
+    from reports.terminal.as_json import show
+    from reports.terminal.doctor import print_doctor
 
-    print_doctor(doctor())
-    return 0
+    return show(doctor(), print_doctor, as_json=command.json)
 
 
-def limits(_: commands.Limits) -> int:
-    """Measure what the GPU's primitives cost."""
-    from ladder.machine.limits import measure_limits
+def limits(command: commands.Limits) -> int:
+    """Measure what the primitives of the GPU cost, or without one those of the CPU."""
+    from ladder.machine.limits_here import measure_limits_here
     from reports.markdown.limits_section import print_limits
+    from reports.terminal.as_json import show
 
-    _interruptible()
-    print_limits(measure_limits())
-    return 0
+    interruptible()
+    return show(measure_limits_here(), print_limits, as_json=command.json)
 
 
 def readme(_: commands.Readme) -> int:
@@ -172,28 +185,15 @@ def readme(_: commands.Readme) -> int:
     from ladder.study.study_file import read_study
     from reports.markdown.documents import update_documents
 
-    _interruptible()
+    interruptible()
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
-    changed = update_documents(ROOT, REFERENCE, plans)
-    print(f"README.md and docs/ {'are now' if changed else 'were'} up to date")
+    print(f"README.md and docs/ {'are now' if update_documents(ROOT, REFERENCE, plans) else 'were'} up to date")
     return 0
 
 
-def _say_how_to_continue(view: LiveView, command: str, folder: Path) -> int:
-    view.note(f"interrupted; continue with: {PYTHON} run_ladder.py {command}--resume {shlex.quote(str(folder))}")
-    return INTERRUPTED
-
-
-def _interruptible() -> None:
-    """From here on, Ctrl-C raises KeyboardInterrupt; so does a batch system's or a closed terminal's signal."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(ending, signal.default_int_handler)
-
-
 COMMANDS: dict[str, Callable[..., int]] = {
-    body.__name__.removesuffix("_stages"): body
-    for body in (run, study, report, compare, explain, list_stages, doctor, tune, limits, readme)
+    body.__name__.partition("_")[0]: body
+    for body in (run, study, report, open_page, compare, explain, list_stages, doctor, tune, limits, readme)
 }
 
 if __name__ == "__main__":

@@ -8,15 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from common.data.dataset import Split, load_dataset
-from common.errors import UsageError
+from common.data.dataset import Split
+from common.errors import MisfitError, UsageError
 from common.problem import Problem
 from ladder.machine.environment import missing
 from ladder.options.commands import Tune
 from ladder.records.run import Spread
 from ladder.records.tuning import TriedShape, TunedKernel, TuningRecord, save_tuning
+from ladder.run.data import load_dataset
+from ladder.run.folders import make_folder
 from ladder.run.preflight import check_fits
-from ladder.run.session import Observer, make_folder
+from ladder.run.session import Observer
 from stages.shapes.launch_shapes import AXES, KERNEL, Product
 from stages.shapes.r1_tuned import products
 from stages.shapes.shape_sweeps import Sweep, Sweeps
@@ -33,11 +35,10 @@ def tune(
     # Checked before the data is looked for, which may take a download; the data's sizes follow.
     problem = Problem(inputs=1, classes=1, hidden=asked.hidden, batch_size=asked.batch_size)
     gpu = open_gpu()
-    dataset = load_dataset(data_dir=asked.data_dir, seed=0, progress=observer.download)
+    dataset = load_dataset(data_dir=asked.data_dir, seed=0, observer=observer)
     problem = replace(problem, inputs=dataset.train.images.shape[1], classes=dataset.classes)
     check_fits(problem, dataset)
-    folder = asked.out or Path("runs") / f"tune-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
-    make_folder(folder)
+    folder = make_folder(asked.out, "tune-")
     tuning = Tuning(problem, dataset.train, gpu)
     if tuning.damaged:
         observer.note(f"{tuning.damaged}: cannot be read; its sweeps are measured again")
@@ -120,6 +121,6 @@ def _described(product: Product, sweep: Sweep, was_kept: bool) -> TunedKernel:
 
 
 def _first_line(error: Exception) -> str:
-    """The error's first line; its kind stands before it unless it is a ValueError of ours."""
+    """The error's first line; its kind stands before it unless it is one of ours."""
     text = (str(error).strip().splitlines() or [""])[0]
-    return text if type(error) is ValueError else f"{type(error).__name__}: {text}"
+    return text if type(error) in (ValueError, MisfitError) else f"{type(error).__name__}: {text}"

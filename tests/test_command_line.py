@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import msgspec
 import pytest
 
 import run_ladder
+from common.data.download import DownloadError
 from common.data.idx_folder import TRAIN_IMAGES
 from ladder.options.command_line import COMMANDS
 from ladder.options.parsers import parse
@@ -92,7 +95,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--hidden 0", "--hidden 0", "a layer's size such as 256"),
         ("--hidden abc", "--hidden abc", "such as 256"),
         ("--hidden 128,,3", "--hidden 128,,3", "a list of sizes such as 128,128,128"),
-        ("--batch-size 0", "--batch-size 0", "1 or more"),
+        ("--batch-size 0", "--batch-size 0", "from 1 to 1,000,"),
         ("--batch-size 70000", "batch size 70000", "choose 400 or fewer"),
         (
             "--at-once 2 --profile nsys",
@@ -107,8 +110,11 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
         ("--stages numpy,xyzzy", "stage 'xyzzy'", "see `run_ladder.py list`"),
         ("--stages cublas..naive", "cublas comes after naive", "write naive..cublas"),
-        ("--epochs 0", "--epochs 0", "1 or more"),
-        ("--epochs 1.5", "--epochs 1.5", "a whole number of 1 or more"),
+        ("--epochs 0", "--epochs 0", "from 1 to 1,000,000"),
+        ("--epochs 1.5", "--epochs 1.5", "a whole number from 1 to 1,000,000"),
+        ("--epochs 99999999999999999999999", "--epochs 99999999999999999999999", "from 1 to 1,000,000"),
+        ("--timeout 1e300", "--timeout 1e300", "10,000,000 at most"),
+        ("--seed 99999999999999999999999", "--seed 9999", "from 0 to 1,000,000,000,000,000"),
         ("--learning-rate nan", "--learning-rate nan", "such as 0.1"),
         ("--learning-rate 0", "--learning-rate 0", "such as 0.1"),
         ("--learning-rate -1", "--learning-rate -1", "such as 0.1"),
@@ -124,18 +130,20 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--time-cap 60", "--time-cap 60", "the rounds that --precision adds; add --precision"),
         ("--precision 1% --time-cap 0", "--time-cap 0", "positive number of seconds"),
         ("--timeout nan", "--timeout nan", "positive number of seconds"),
-        ("--seed -1", "--seed -1", "0 or more"),
+        ("--seed -1", "--seed -1", "from 0 to 1,000,"),
         ("--epochs 2 --validate-every 3", "validate every 3", "from 1 to the 2 epochs of a run, or 0 for never"),
-        ("--metrics-every 0", "--metrics-every 0", "1 or more"),
+        ("--metrics-every 0", "--metrics-every 0", "from 1 to 1,000,"),
+        ("--stages naive", "naive: cannot be measured here: no CUDA device", "`run_ladder.py list` tells which"),
+        ("--stages naive..cublas", "naive and 2 more: cannot be measured here", "`run_ladder.py list` tells which"),
+        ("profile --stages cublas", "cublas: cannot be measured here", "`run_ladder.py list` tells which"),
         ("--epoch 3", "--epoch: there is no such option; did you mean --epochs?", "run_ladder.py run --help"),
         ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
-        ("--profile ncu", "--profile ncu", "must be nsys, cupti, auto or none"),
+        ("--profile ncu", "--profile ncu", "must be nsys, cupti, stamps, auto or none"),
         ("--explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
-        ("limits", "limits: no CUDA device", "on a machine with an NVIDIA GPU"),
         ("tune", "tune: no CUDA device", "on a machine with an NVIDIA GPU"),
         ("tune --hidden 0", "--hidden 0", "such as 256"),
         ("tune --hidden x", "--hidden x", "such as 256"),
-        ("tune --batch-size 0", "--batch-size 0", "1 or more"),
+        ("tune --batch-size 0", "--batch-size 0", "from 1 to 1,000,"),
         ("tune --kernel relu", "--kernel", "see run_ladder.py tune --help"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
         ("--nsys-stages naive", "--nsys-stages naive", "needs --profile nsys; add it"),
@@ -157,6 +165,10 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("compare a b --treshold 2%", "--treshold", "did you mean --threshold?"),
         ("explain", "STAGE", "see run_ladder.py explain --help"),
         ("list now", "now: there is no such argument", "see run_ladder.py list --help"),
+        ("list --hidden 0", "--hidden 0", "a layer's size such as 256"),
+        ("list --batch-size x", "--batch-size x", "from 1 to 1,000,"),
+        ("list --hidden 9999999", "784-9999999-10, batch 128: larger than", "choose a smaller network or batch"),
+        ("list --batch-size 60001", "784-10, batch 60001: larger than", "choose a smaller network or batch"),
         ("report", "PATH", "see run_ladder.py report --help"),
         ("readme now", "now", "see run_ladder.py readme --help"),
     ],
@@ -329,7 +341,9 @@ def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused:
 
 def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--stages", "numpy", *SMALL, "--at-once", "2", "--out", "beside"]) == 0
-    assert "they were checked, but not timed" in " ".join(capsys.readouterr().out.split())
+    assert "1 stage passed all checks; no stage was timed side by side (--at-once)." in " ".join(
+        capsys.readouterr().out.split()
+    )
     results = load(here / "beside")
     assert (results.settings.profile, results.stages[0].timing) == ([], None)
     assert main(["compare", "earlier", "beside"]) == 2
@@ -345,6 +359,10 @@ def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: 
         ("stages.0.processes.0.round", -7),
         ("stages.0.processes.0.runs_s", []),
         ("stages.0.processes.0.runs_s", [-1.0]),
+        ("stages.0.processes.0.runs_s", [1e308, 1e308]),
+        ("stages.0.processes.0.runs_s", [1e-300]),
+        ("stages.0.checks.0.limit", -1.0),
+        ("environment.cpu", 1),
         ("stages.0.timing.epochs", 0),
         ("stages.0.timing.steps_per_epoch", 0),
         ("stages.0.timing.epoch_s.median", -1.0),
@@ -390,8 +408,7 @@ def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
 ) -> None:
     assert main(["--stages", "numpy", *SMALL, "--validate-every", "1", "--out", "validated"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "seed 0, validation after every epoch" in shown
-    assert "The times include validation after every epoch." in shown
+    assert "seed 0, validation after every epoch in the times" in shown
     written = (here / "validated" / "report.md").read_text()
     assert "| Validation | on the test images after every epoch, in the times |" in written
     assert "its own validation after epoch 2: loss " in written
@@ -434,7 +451,9 @@ def test_list_names_every_stage(command: str, capsys: pytest.CaptureFixture[str]
 def test_doctor_looks_at_the_machine_and_the_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--doctor"]) == 0
     found = capsys.readouterr().out
-    assert all(re.search(rf"^{what} ", found, re.MULTILINE) for what in ("Python", "NVIDIA driver", "numpy", "data"))
+    assert all(
+        re.search(rf"^(ok|! |- ) {what} ", found, re.MULTILINE) for what in ("Python", "NVIDIA driver", "numpy", "data")
+    )
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
@@ -502,7 +521,7 @@ def test_earlier_spellings_mean_the_same(earlier: list[str], now: list[str]) -> 
 def test_as_a_program_it_says_one_line_and_exits_with_2(here: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--epochs", "0"], capture_output=True, text=True, cwd=here)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "run_ladder.py: --epochs 0: must be a whole number of 1 or more\n"
+    assert done.stderr == "run_ladder.py: --epochs 0: must be a whole number from 1 to 1,000,000\n"
 
 
 def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -510,12 +529,143 @@ def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys:
     (here / "runs" / "foreign" / "results.json").write_text("{}")
     assert main(["--explain", "cuda-graph"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("results/reference/h200/logistic: 784-10 on MNIST")
+    assert told.startswith("Recorded on another machine: NVIDIA H200.\n")
+    assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in told.replace("\n", " ")
     assert "Next: " in told
 
 
 def test_a_stage_on_the_cpu_is_explained_without_a_profile(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "numpy"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert told.startswith("results/reference/h200/logistic: 784-10 on MNIST")
-    assert "GFLOP/s on 16 threads" in told
+    assert told.startswith("Recorded on another machine: AMD EPYC, 2 cores, no GPU.")
+    assert "results/reference/amd-epyc-2-cores/logistic: 784-10 (softmax regression) on MNIST" in told
+    assert "GFLOP/s on 2 threads" in told
+
+
+def test_a_terminal_that_knows_ascii_alone_shows_everything(here: Path) -> None:
+    ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    for command in (["explain", "cuda-graph"], ["report", "earlier"], ["list"], ["compare", "reference:h200", "a–b"]):
+        done = subprocess.run([sys.executable, str(SCRIPT), *command], capture_output=True, cwd=here, env=ascii_alone)
+        assert done.returncode == (2 if command[0] == "compare" else 0), done.stderr
+        (done.stdout + done.stderr).decode("ascii")
+        assert b"Traceback" not in done.stderr
+        assert command[0] != "explain" or b"####" in done.stdout
+
+
+def test_a_reader_that_goes_away_gets_no_traceback(here: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "report", "earlier"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=here, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_results_without_stages_are_refused(here: Path, refused: Refused) -> None:
+    edit(here / "earlier" / "results.json", "stages", [])
+    for command in (["explain", "numpy", "earlier"], ["report", "earlier"], ["--resume", "earlier"]):
+        assert "earlier/results.json: not a results file of this program (it has no stages)" in refused(*command)
+
+
+def test_limits_without_a_gpu_are_the_cpu_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["limits", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["cpu"]["cores"] >= 1
+    assert {"call", "l1_read", "memory_read", "multiply_add"} <= {limit["name"] for limit in record["limits"]}
+
+
+def test_a_profile_of_a_reference_on_the_cpu_is_noted_as_missing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "--stages", "numpy", *SMALL, "--out", "profiled"]) == 0
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told == "--profile cupti,stamps: none of these stages needs a GPU or is a rung on the CPU; times alone"
+
+
+def test_a_resumed_run_begins_with_what_it_has(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--resume", "earlier"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("continuing: 1 of 1 processes were measured before\n")
+    assert "0 jobs" not in told
+
+
+def test_without_mnist_the_reason_and_the_way_out_are_printed(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_mnist(*_: object) -> None:
+        time.sleep(0.2)
+        raise DownloadError("mirror: Name or service not known")
+
+    monkeypatch.delenv("LADDER_DATA_DIR")
+    monkeypatch.setattr("common.data.dataset._mnist", no_mnist)
+    monkeypatch.setattr("ladder.run.data.PATIENCE_S", 0.05)
+    assert main(["--stages", "numpy", *SMALL, "--max-steps=8", "--out", "drawn"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "waiting for MNIST's mirrors; name a folder with its four files: --data-dir FOLDER",
+        "no MNIST (mirror: Name or service not known): synthetic digits stand in; "
+        "name a folder with its four files: --data-dir FOLDER",
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_report_of_a_read_only_folder_prints_its_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "earlier").chmod(0o500)
+    assert main(["report", "earlier"]) == 2
+    printed, said = capsys.readouterr()
+    assert "\nnumpy " in printed
+    assert said.endswith(": Permission denied\n")
+
+
+def test_report_of_a_folder_that_cannot_be_written_prints_its_table(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "earlier/report.md")
+
+    monkeypatch.setattr("reports.render.render_all", refuse)
+    assert main(["report", "earlier"]) == 2
+    printed, said = capsys.readouterr()
+    assert "\nnumpy " in printed
+    assert said == "run_ladder.py: earlier/report.md: Read-only file system\n"
+
+
+HEAVY = {"matplotlib", "torch", "jax", "cupy", "scipy", "asyncio"}
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["doctor"], ["explain", "cuda-graph"], ["--version"], ["list", "--help"]]
+)
+def test_commands_that_only_tell_start_without_heavy_libraries(command: list[str], here: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(SCRIPT), *command], capture_output=True, text=True, cwd=here
+    )
+    assert done.returncode == 0
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert not imported & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("command", "members"),
+    [
+        ("list", {"name", "needs", "missing"}),
+        ("list --hidden 64 --batch-size 32", {"name", "expected"}),
+        ("doctor", {"what", "found", "advice"}),
+        ("report earlier", {"problem", "stages", "notices"}),
+        ("explain numpy earlier", {"stage", "step_us", "bound", "next"}),
+        ("explain cuda-graph", {"stage", "split", "kernels", "doc"}),
+        ("compare earlier earlier", {"same_run", "stages"}),
+    ],
+)
+def test_tables_can_be_had_as_json(
+    command: str, members: set[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert members <= (found[0] if isinstance(found, list) else found).keys()
+
+
+def test_json_has_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "earlier", "--json"]) == 0
+    (stage,), (row,) = load(here / "earlier").stages, json.loads(capsys.readouterr().out)["stages"]
+    assert stage.timing is not None
+    assert (row["name"], row["status"], row["step_us"]) == ("numpy", "passed", stage.timing.step_us)

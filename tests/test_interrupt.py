@@ -15,11 +15,13 @@ from random import Random
 
 import pytest
 
+from ladder.records.program import PROGRAM as TYPED
 from ladder.records.run import load
-from run_ladder import PYTHON
 from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.streams import read_until
 
 ROOT = Path(__file__).parent.parent
+
 SMALL = ["--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=3", "--budget=1", "--remeasure=0"]
 # The second stage sleeps for a second or more, which leaves time to send a signal.
 PROGRAM = """
@@ -81,15 +83,13 @@ def test_an_interrupted_run_is_whole_and_can_be_resumed(
 ) -> None:
     program = start(*SMALL, "--out", "a run")
     assert program.stdout is not None
-    for line in program.stdout:
-        if line.startswith("[2/2] slow"):
-            break
+    read_until(program.stdout, "[2/2] slow")
     os.killpg(program.pid, sent)  # as Ctrl-C goes to the whole group
     out, err = program.communicate(timeout=60)
     assert program.returncode == code
     assert err == ""
     if sent == signal.SIGINT:
-        assert out.splitlines()[-1] == f"interrupted; continue with: {PYTHON} run_ladder.py --resume 'a run'"
+        assert out.splitlines()[-1] == f"interrupted; continue with: {TYPED} --resume 'a run'"
 
     half = load(tmp_path / "a run")
     assert [stage.status for stage in half.stages] == ["passed", "skipped"]
@@ -135,9 +135,22 @@ def test_ctrl_c_at_any_moment_leaves_whole_results_and_at_most_one_line(tmp_path
             assert load(tmp_path / f"cut-{moment}").stages[0].name == "numpy", told
 
 
+LOADING = """
+import sys
+import run_ladder
+from pathlib import Path
+from ladder.run import session
+
+session.load_dataset = lambda **_: Path("slow").read_bytes()
+if __name__ == "__main__":
+    sys.exit(run_ladder.main(sys.argv[1:]))
+"""
+
+
 def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path: Path) -> None:
-    fifo = tmp_path / "data" / "t10k-labels-idx1-ubyte"
-    os.mkfifo(fifo)  # found before the gzipped file of that name; reading it blocks
+    (tmp_path / "program.py").write_text(LOADING)
+    fifo = tmp_path / "slow"
+    os.mkfifo(fifo)  # reading it blocks
     program = start(*SMALL, "--out", "run")
     writer = open_when_read(fifo)
     ended = threading.Event()

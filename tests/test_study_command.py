@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 import run_ladder
+from common.data.download import DownloadError
 from ladder.processes import compilers
 from ladder.records.run import load
 from ladder.records.study import load_study, save_study
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.streams import read_until
 
 ROOT = Path(run_ladder.__file__).parent
 NUMPY = "stages.references.numpy_cpu:STAGE"
@@ -285,11 +287,7 @@ def test_an_interrupted_study_resumes_and_loses_nothing(
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert begun.stdout is not None
-    seen = ""
-    for line in begun.stdout:
-        seen += line
-        if "hidden-5" in seen and line.startswith("[2/2] slow"):
-            break
+    read_until(begun.stdout, "[2/2] hidden-5, slow")
     os.killpg(begun.pid, sent)
     out, err = begun.communicate(timeout=60)
     assert (begun.returncode, err) == (code, "")
@@ -363,3 +361,31 @@ def test_a_study_without_a_measured_point_exits_with_2(here: Path, capsys: pytes
     one_too_many = TWO.replace("batch_size = ", "batch_size = 9")
     assert main(["study", write(here, one_too_many), "--out", "one", "--points", "hidden-5"]) == 2
     assert capsys.readouterr().err == f"run_ladder.py: one: {said}"
+
+
+def test_a_study_is_not_continued_on_other_data(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_files(tmp_path / "other", quartet_arrays(401, 50, (6, 6), 4))
+    given = ["study", write(here, TWO), "--out", "out", "--points", "hidden-5", "--data-dir", str(other)]
+    assert main(given) == 0
+    capsys.readouterr()
+    assert main(["study", "--resume", "out"]) == 2
+    said = "out: was measured on other, found here is digits; give its --data-dir"
+    assert capsys.readouterr().err == f"run_ladder.py: {said}\n"
+    assert statuses(here / "out") == [("hidden-3", "waiting"), ("hidden-5", "measured")]
+    assert main(["study", "--resume", "out", "--data-dir", str(other)]) == 0
+    assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
+
+
+def test_synthetic_digits_of_another_seed_are_the_same_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LADDER_DATA_DIR")
+    monkeypatch.setattr("common.data.dataset._mnist", no_mnist)
+    seeds = TWO.replace("hidden = [3, 5]", "seed = [3, 5]")
+    assert main(["study", write(here, seeds), "--out", "out", "--points", "seed-5"]) == 0
+    assert main(["study", "--resume", "out"]) == 0
+    assert statuses(here / "out") == [("seed-3", "measured"), ("seed-5", "measured")]
+
+
+def no_mnist(*_: object) -> None:
+    raise DownloadError("no network")

@@ -17,6 +17,7 @@ from ladder.options.commands import (
     Explain,
     Limits,
     ListStages,
+    Open,
     Readme,
     Report,
     Resume,
@@ -25,6 +26,7 @@ from ladder.options.commands import (
     Study,
     Tune,
 )
+from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
 from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
 from ladder.options.toml_file import options_of
 
@@ -70,9 +72,14 @@ NSYS_STAGES: Option = ("--nsys-stages", "STAGES", "the stages that nsys profiles
 CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps; 0: never (0)")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
+JSON: Option = ("--json", None, "print JSON instead of a table")
 # Options of `run` in earlier versions, which are commands now.
 ALIASES: tuple[Option, ...] = (("--list", None, ""), ("--doctor", None, ""), ("--explain", "STAGE", ""))
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
+WORDS = {  # by option: what completes its value; other values are names of files
+    "--stages": stage_words, "--nsys-stages": stage_words, "STAGE": stage_names, "--profile": tool_words,
+    "--tool": tool_words, "--format": format_words, "--on": engine_words,
+}  # fmt: skip
 BRIEFLY = {"rounds": "1", "repeats": "1", "profile": "auto"}  # where `profile` differs from `run`
 
 
@@ -102,18 +109,21 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
     """Add an option; its value stays text, which `converted` reads."""
     text = text.replace("%", "%%")
     if name == "RUN":
-        parser.add_argument("runs", metavar=name, nargs="+", help=text)
+        action = parser.add_argument("runs", metavar=name, nargs="+", help=text)
     elif not name.startswith("-"):
         optional = name.startswith("[")
-        parser.add_argument(
+        action = parser.add_argument(
             name.strip("[]").lower(), metavar=name.strip("[]"), nargs="?" if optional else None, help=text
         )
     elif value is None:
-        parser.add_argument(name, action="store_true", help=text)
+        action = parser.add_argument(name, action="store_true", help=text)
     elif name == "--tool":
-        parser.add_argument(name, dest="profile", metavar=value, help=text)
+        action = parser.add_argument(name, dest="profile", metavar=value, help=text)
     else:
-        parser.add_argument(name, metavar=value, action="append" if name == "--stage-file" else "store", help=text)
+        repeats = "append" if name in ("--stage-file", "--slurm") else "store"
+        action = parser.add_argument(name, metavar=value, action=repeats, help=text)
+    if words := WORDS.get(name):
+        action.completer = words  # for `completion`
 
 
 def _run(given: Given) -> Command:
@@ -154,7 +164,8 @@ def _profile(given: Given) -> Command:
 
 def _study(given: Given) -> Command:
     """A study, or its resumption."""
-    free: Given = {name: given.pop(name) for name in ("points", "data_dir") if name in given}
+    of_jobs = ("on", "parallel", "gpus", "slurm", "in_job")
+    free: Given = {name: given.pop(name) for name in ("points", "data_dir", *of_jobs) if name in given}
     if "resume" in given:
         folder = given.pop("resume")
         for name in given:
@@ -162,7 +173,12 @@ def _study(given: Given) -> Command:
         return _made(ResumeStudy, {"resume": folder, **free})
     if "file" not in given:
         raise UsageError("study: needs a file, such as experiments/hidden-size.toml, or --resume FOLDER")
-    where: Given = {name: given.pop(name) for name in ("file", "out") if name in given}
+    if "on" not in free and (told := [name for name in (*of_jobs, "constraint") if name in free | given]):
+        raise UsageError(f"{_option(told[0])}: needs --on local or --on slurm; add one")
+    free.pop("in_job", None)
+    if "constraint" in given and free["on"] != "slurm":
+        raise UsageError("--constraint: needs --on slurm; leave it out on this host")
+    where: Given = {name: given.pop(name) for name in ("file", "out", "constraint") if name in given}
     return _made(Study, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
 
 
@@ -200,7 +216,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "what to run (defaults in brackets)": (STAGES, STAGE_FILE, RESUME, *TRAINING),
             "how to measure": MEASURING,
             "output": (
-                ("--profile", "TOOL,...", "nsys, cupti, auto or none (cupti)"), NSYS_STAGES, CURVES, OUT,
+                ("--profile", "TOOL,...", "nsys, cupti, stamps, auto, none (cupti,stamps)"), NSYS_STAGES, CURVES, OUT,
             ),
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
@@ -236,17 +252,35 @@ COMMANDS: dict[str, FrontDoor] = {
             "how to measure, for a quick trial": (STAGES, *(
                 (name, value, text.rpartition(" (")[0]) for name, value, text in (ROUNDS, REPEATS, REMEASURE, BUDGET)
             )),
+            "where to measure (point by point, here)": (
+                ("--on", "ENGINE", "local or slurm: a job a point, which goes on after Ctrl-C"),
+                ("--parallel", "N", "jobs at once (as many as GPUs, or all on Slurm)"),
+                ("--gpus", "N", "GPUs of each job (1, or 0 where no stage needs one)"),
+                ("--slurm", "KEY=VALUE", "an option of sbatch, such as partition=gpu; repeat for more"),
+                ("--constraint", "A,B", "the study once for each kind of node, in a folder each"),
+            ),
             "output": (("--out", "FOLDER", "where the results go (runs/<name>-<time>)"),),
         },
         ("study experiments/hidden-size.toml", "study --resume runs/hidden-size-20260101-120000"),
         _study,
+        (("--in-job", "PID", ""),),
     ),
     "report": FrontDoor(
         "render a run, a study or a tuning again; needs no GPU",
         "report PATH",
-        {"what to render": (("PATH", None, "its folder, or the results.json, study.json or tuning.json in it"),)},
+        {
+            "what to render": (("PATH", None, "its folder, or the results.json, study.json or tuning.json in it"),),
+            "output": (JSON,),
+        },
         ("report runs/20260101-120000", "report results/reference/h200/logistic"),
         lambda given: _made(Report, given),
+    ),
+    "open": FrontDoor(
+        "open a run's page in the browser: its rungs, to climb by clicking",
+        "open [RUN]",
+        {"what to open": (("[RUN]", None, "a run's or a study's folder (the newest in runs/, else a recorded one)"),)},
+        ("open", "open results/reference/h200/logistic"),
+        lambda given: _made(Open, given),
     ),
     "compare": FrontDoor(
         "say which stages became faster or slower between two runs",
@@ -259,10 +293,10 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--threshold", "P%", "a regression is slower by more than this (2%)"),
                 ("--strict", None, "exit with 2 unless a regression is ruled out everywhere"),
             ),
-            "output": (("--format", "FORMAT", "text, markdown or json (text)"),),
+            "output": (("--format", "FORMAT", "text, markdown or json (text)"), JSON),
         },
         ("compare runs/before runs/after", "compare reference:h200 runs/mine --threshold 5%"),
-        lambda given: _made(Compare, given),
+        lambda given: _made(Compare, {**given, "format": "json"} if given.pop("json", False) else given),
         (),
         "Each stage is FASTER, SLOWER, the SAME or AMBIGUOUS. Three or more runs are\n"
         "shown side by side. Exit status: 0 no regression, 1 a regression, 2 no verdict.",
@@ -275,7 +309,8 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("STAGE", None, "a stage's name, as in `list`"),
                 ("[RUN]", None, "a run's folder (the newest that has profiled the stage)"),
                 STAGE_FILE,
-            )
+            ),
+            "output": (JSON,),
         },
         ("explain cuda-graph", "explain naive runs/20260101-120000"),
         lambda given: _made(Explain, given),
@@ -283,14 +318,18 @@ COMMANDS: dict[str, FrontDoor] = {
     "list": FrontDoor(
         "list the stages: what each changes and needs, and where it runs",
         "list [OPTIONS]",
-        {"what to list": (STAGE_FILE,)},
-        ("list", "list --stage-file examples/cupy_gemm.py"),
+        {
+            "what to list": (STAGE_FILE,),
+            "the network to expect times for, on an H200": (HIDDEN, BATCH_SIZE),
+            "output": (JSON,),
+        },
+        ("list", "list --hidden 512,512 --batch-size 256"),
         lambda given: _made(ListStages, given),
     ),
     "doctor": FrontDoor(
         "show what is installed, what is missing, and how to add it",
         "doctor",
-        {},
+        {"output": (JSON,)},
         ("doctor", "list"),
         lambda given: _made(Doctor, given),
     ),
@@ -306,9 +345,9 @@ COMMANDS: dict[str, FrontDoor] = {
         lambda given: _made(Tune, given),
     ),
     "limits": FrontDoor(
-        "measure the GPU's launches, barriers and bandwidths",
+        "measure this GPU's launches, barriers and bandwidths, or this CPU's",
         "limits",
-        {},
+        {"output": (JSON,)},
         ("limits", "doctor"),
         lambda given: _made(Limits, given),
     ),

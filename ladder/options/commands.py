@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
-from ladder.options.run_options import FilePath, Layers, Names, RunOptions, Size, Text, Threshold, Tools
+from common.errors import UsageError
+from ladder.options.run_options import FilePath, Layers, Names, RunOptions, Size, Text, Threshold, Tools, Whole
+from ladder.records.jobs import Engine
 
 StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Python file")]
 RunName = Annotated[str, Meta(min_length=1, description="the name of a file or folder")]
@@ -15,6 +18,34 @@ RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file o
 Flag = Annotated[bool, Meta(description="true or false")]
 Format = Annotated[Literal["text", "markdown", "json"], Meta(description="text, markdown or json")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
+
+SLURM = (
+    "account", "partition", "qos", "time", "constraint", "nodelist", "exclude", "reservation", "cpus-per-task", "mem",
+    "mem-per-cpu", "mem-per-gpu", "gres", "exclusive", "licenses", "dependency", "begin", "nice", "comment",
+    "mail-type", "mail-user",
+)  # fmt: skip
+
+
+def _read_slurm(values: list[str]) -> dict[str, str]:
+    """`partition=gpu` and more as options of sbatch, by their names; `exclusive` alone is a switch."""
+    options = {}
+    for text in values:
+        key, _, value = text.partition("=")
+        name = key.strip().removeprefix("--").replace("_", "-")
+        if name not in SLURM:
+            near = difflib.get_close_matches(name, SLURM, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(SLURM)}"
+            raise UsageError(f"--slurm {text}: there is no such option; {hint}")
+        if not value.strip() and name != "exclusive":
+            raise UsageError(f"--slurm {text}: needs a value, such as {name}=VALUE")
+        options[name] = value.strip()
+    return options
+
+
+On = Annotated[Engine, Meta(description="local or slurm")]
+SlurmOptions = Annotated[
+    dict[str, str], Meta(description="KEY=VALUE, such as partition=gpu", extra={"read": _read_slurm})
+]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +74,21 @@ class Resume(Command, frozen=True, kw_only=True):
     nsys_stages: Names | None = None
 
 
-class Study(Command, frozen=True, kw_only=True):
+class Spread(Command, frozen=True, kw_only=True):
+    """What `study` is told of jobs that measure its points."""
+
+    on: On | None = None
+    parallel: Size | None = None
+    gpus: Whole | None = None
+    slurm: SlurmOptions = {}
+
+    @property
+    def asks_jobs(self) -> bool:
+        """Whether anything is told of jobs."""
+        return bool(self.on or self.parallel or self.gpus is not None or self.slurm)
+
+
+class Study(Spread, frozen=True, kw_only=True):
     """`study`: measure the points of a TOML file; `changes` are settings for a quick trial, at every point."""
 
     name: ClassVar[str] = "study"
@@ -51,16 +96,18 @@ class Study(Command, frozen=True, kw_only=True):
     out: FilePath | None = None
     points: Names | None = None
     data_dir: FilePath | None = None
+    constraint: Names | None = None
     changes: dict[str, Any] = {}
 
 
-class ResumeStudy(Command, frozen=True, kw_only=True):
+class ResumeStudy(Spread, frozen=True, kw_only=True):
     """`study --resume`: continue a stopped study."""
 
     name: ClassVar[str] = "study"
     resume: FilePath
     points: Names | None = None
     data_dir: FilePath | None = None
+    in_job: Size | None = None  # the process of the job, which the point's must not outlive
 
 
 class Report(Command, frozen=True, kw_only=True):
@@ -68,6 +115,14 @@ class Report(Command, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "report"
     path: FilePath
+    json: Flag = False
+
+
+class Open(Command, frozen=True, kw_only=True):
+    """`open`: the page of a run, of the newest one unless named."""
+
+    name: ClassVar[str] = "open"
+    run: FilePath | None = None
 
 
 class Compare(Command, frozen=True, kw_only=True):
@@ -87,25 +142,31 @@ class Explain(Command, frozen=True, kw_only=True):
     stage: StageName
     run: FilePath | None = None
     stage_file: StageFiles = ()
+    json: Flag = False
 
 
 class ListStages(Command, frozen=True, kw_only=True):
-    """`list`: every stage and whether it runs here."""
+    """`list`: every stage and whether it runs here; for a network, also what is expected of it."""
 
     name: ClassVar[str] = "list"
+    hidden: Layers | None = None
+    batch_size: Size | None = None
     stage_file: StageFiles = ()
+    json: Flag = False
 
 
 class Doctor(Command, frozen=True, kw_only=True):
     """`doctor`: the installed and missing parts."""
 
     name: ClassVar[str] = "doctor"
+    json: Flag = False
 
 
 class Limits(Command, frozen=True, kw_only=True):
-    """`limits`: the costs of the GPU's primitives."""
+    """`limits`: the costs of the primitives of the GPU, or of the CPU without one."""
 
     name: ClassVar[str] = "limits"
+    json: Flag = False
 
 
 class Readme(Command, frozen=True, kw_only=True):

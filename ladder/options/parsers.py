@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 from common.errors import UsageError
 from ladder.options.command_line import COMMANDS
 from ladder.options.commands import Command
+from ladder.options.completion import complete
 
 PROGRAM = "run_ladder.py"
 TOP_OPTIONS = ("-h", "--help", "--version")
@@ -49,6 +51,8 @@ def parse(argv: Sequence[str]) -> Command:
 
     Raises UsageError for words that are none, with the nearest ones.
     """
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for words, and the process ends here
+        complete(parser)
     first = argv[0] if argv else "--stages"
     if first not in COMMANDS and not first.startswith("-"):
         near = difflib.get_close_matches(first, COMMANDS, n=1)

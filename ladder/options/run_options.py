@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from common.problem import Problem
 
 FINITE = sys.float_info.max
+LARGEST = 10**15  # every JSON reader keeps such a number exactly
+MOST_EPOCHS = 1_000_000
+MOST_SECONDS = 10_000_000  # four months; the system's timers hold little more
 MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
 
 
@@ -50,7 +53,7 @@ def _read_tools(value: Any) -> Any:
     if names == ["auto"]:
         from ladder.profile import nsys  # late, since it is slow to import
 
-        return ["nsys"] if nsys.find() else ["cupti"]
+        names = ["nsys" if nsys.find() else "cupti", "stamps"]
     is_list = isinstance(names, list | tuple) and (names or not isinstance(value, str))
     if not is_list or not all(name in get_args(Tool) for name in names):
         raise ValueError(value)
@@ -59,12 +62,15 @@ def _read_tools(value: Any) -> Any:
 
 Text = Annotated[str, Meta(min_length=1)]
 FilePath = Annotated[Path, Meta(description="the name of a file or folder")]
-Whole = Annotated[int, Meta(ge=0, description="a whole number of 0 or more")]
-Size = Annotated[int, Meta(ge=1, description="a whole number of 1 or more")]
+Whole = Annotated[int, Meta(ge=0, le=LARGEST, description=f"a whole number from 0 to {LARGEST:,}")]
+Size = Annotated[int, Meta(ge=1, le=LARGEST, description=f"a whole number from 1 to {LARGEST:,}")]
+Epochs = Annotated[int, Meta(ge=1, le=MOST_EPOCHS, description=f"a whole number from 1 to {MOST_EPOCHS:,}")]
 Runs = Annotated[int, Meta(ge=1, le=MAX_RUNS, description=f"a whole number from 1 to {MAX_RUNS}")]
 RunsOrNone = Annotated[int, Meta(ge=0, le=MAX_RUNS, description=f"a whole number from 0 to {MAX_RUNS}")]
 Rate = Annotated[float, Meta(gt=0, le=FINITE, description="a positive number, such as 0.1")]
-Seconds = Annotated[float, Meta(gt=0, le=FINITE, description="a positive number of seconds")]
+Seconds = Annotated[
+    float, Meta(gt=0, le=MOST_SECONDS, description=f"a positive number of seconds, {MOST_SECONDS:,} at most")
+]
 Megahertz = Annotated[int, Meta(ge=1, description="a whole number of MHz, such as 1500")]
 Interval = Annotated[
     float,
@@ -103,7 +109,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     hidden: Layers = ()
     batch_size: Size = 128
     learning_rate: Rate = 0.1
-    epochs: Size = 20
+    epochs: Epochs = 20
     seed: Whole = 0
     metrics_every: Size = 10
     validate_every: Whole = 0
@@ -135,10 +141,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def profilers(self) -> tuple[Tool, ...]:
-        """The chosen profilers; by default CUPTI if the run is timed."""
+        """The chosen profilers; by default CUPTI on a GPU and time stamps on the CPU, if the run is timed."""
         if self.profile is not None:
             return self.profile
-        return ("cupti",) if self.at_once == 1 else ()
+        return ("cupti", "stamps") if self.at_once == 1 else ()
 
     def problem(self, inputs: int = 1, classes: int = 1) -> Problem:
         """The training problem for these numbers of pixels and classes; UsageError for an impossible one."""
@@ -156,7 +162,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             validate_every=self.validate_every,
         )
 
-    def settings(self, salt: int, nsys_stages: list[str] | None) -> Settings:
+    def settings(self, nsys_stages: list[str] | None) -> Settings:
         """How to measure, as a results file keeps it."""
         settings = Settings(
             rounds=self.rounds,
@@ -167,7 +173,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             profile=list(self.profilers),
             remeasure=self.remeasure,
             precision=self.precision,
-            salt=salt,
             curve_steps=self.curve_steps,
             at_once=self.at_once,
             lock_clocks_mhz=self.lock_clocks,

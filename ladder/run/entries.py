@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from common.cache import at_home
 from common.errors import UsageError
+from common.problem import Problem
+from common.vocabulary import Group
 from ladder.machine.environment import missing
-from stages.registry import Entry, load_all, load_own, select
+from ladder.processes.stage_files import described
+from ladder.records.expected import Expected
+from ladder.run.expected import expectations
+from stages.registry import Entry, load_all, select
+
+IMAGES, INPUTS, CLASSES = 60_000, 784, 10  # of MNIST
 
 
 def all_entries(stage_files: Sequence[Path] = ()) -> tuple[dict[str, Entry], tuple[str, ...]]:
@@ -16,7 +25,7 @@ def all_entries(stage_files: Sequence[Path] = ()) -> tuple[dict[str, Entry], tup
     Raises UsageError for a file without a stage, and for a stage with an unknown need.
     """
     entries = load_all()
-    own = load_own(stage_files, entries)
+    own = own_entries(stage_files, entries)
     for entry in own.values():
         try:
             missing(entry.stage.needs)
@@ -25,16 +34,60 @@ def all_entries(stage_files: Sequence[Path] = ()) -> tuple[dict[str, Entry], tup
     return entries | own, tuple(own)
 
 
+def own_entries(paths: Iterable[Path], ours: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The stages in a user's files by their ids; raises UsageError if a file has no valid stage or its id is taken."""
+    own: dict[str, Entry] = {}
+    files = list(dict.fromkeys(at_home(path, "--stage-file").resolve() for path in paths))
+    for path, entry in zip(files, described(files), strict=True):
+        name = entry.stage.name
+        if name in ours or name in own:
+            other = own[name].source.rpartition(":")[0] if name in own else "the ladder"
+            raise UsageError(f"--stage-file {path}: its stage is called {name}, as one of {other}; choose another name")
+        own[name] = entry
+    return own
+
+
 def check_name(name: str, stage_files: Sequence[Path]) -> None:
     """Raise UsageError for an unknown name, with the nearest ones."""
     select([name], all_entries(stage_files)[0])
 
 
-def listed(stage_files: Sequence[Path]) -> list[tuple[str, str, str, str]]:
-    """Each stage as (name, its change, its needs, whether it runs here), in words."""
-    rows = []
-    for stage in (entry.stage for entry in all_entries(stage_files)[0].values()):
-        reason = missing(stage.needs)
-        runs_here = "yes" if reason is None else f"no: {reason}"
-        rows.append((stage.name, stage.changed or stage.title, ", ".join(stage.needs) or "nothing", runs_here))
-    return rows
+class Listed(NamedTuple):
+    """A stage as `list` shows it."""
+
+    name: str
+    below: str  # the rung that it climbs from; empty for the first rung and for references
+    group: Group
+    title: str
+    needs: str  # `cuda, cublas, sm_90`
+    missing: str  # why it cannot run here; empty if it can
+    expected: Expected | None = None  # for the network in question
+
+
+def listed(
+    stage_files: Sequence[Path], hidden: tuple[int, ...] | None = None, batch_size: int | None = None
+) -> list[Listed]:
+    """Every stage, with its needs and whether it runs here; with estimates for a network on MNIST, if one is named.
+
+    Raises UsageError for a network without estimates.
+    """
+    entries, expected = all_entries(stage_files)[0], dict[str, Expected]()
+    if hidden is not None or batch_size is not None:
+        problem = Problem(INPUTS, CLASSES, hidden or (), batch_size or 128)
+        expected = expectations(problem, problem.steps(IMAGES))
+        if not expected:
+            network = "-".join(map(str, (INPUTS, *problem.hidden, CLASSES)))
+            why = "larger than every recorded run, so no times are expected"
+            raise UsageError(f"{network}, batch {problem.batch_size}: {why}; choose a smaller network or batch")
+    return [
+        Listed(
+            name=stage.name,
+            below=stage.below or "",
+            group=stage.group,
+            title=stage.title,
+            needs=", ".join(stage.needs),
+            missing=missing(stage.needs) or "",
+            expected=expected.get(stage.name),
+        )
+        for stage in (entry.stage for entry in entries.values())
+    ]

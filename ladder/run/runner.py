@@ -7,79 +7,83 @@ module prints nothing; an `Observer` receives the progress.
 from __future__ import annotations
 
 import math
+import secrets
 import shutil
-import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from common.blas import limit_blas_threads
+from common.cpu.cores import cores_allowed
 from common.data.dataset import Dataset
-from common.problem import Problem, initial_params
+from common.files import naming
+from common.problem import Problem
 from ladder.machine.clock_lock import locked_clocks
+from ladder.machine.cpu_limit import cpu_cheat_limit
+from ladder.machine.cpu_limits import floor_of
 from ladder.machine.environment import cores_usable, missing
 from ladder.machine.limits import bounds_of
-from ladder.measure.protocol import FIRST_UPDATE_RUN, TRACE, Job, JobResult, drawn, load_params, run_number
+from ladder.measure.protocol import (
+    TRACE,
+    Job,
+    JobResult,
+)
 from ladder.measure.timing import Plan
 from ladder.processes.compilers import Compilers
 from ladder.processes.fork_servers import ForkServer, ForkServers
+from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
-from ladder.processes.worker_process import measure_gpu_limits, run_job
+from ladder.processes.worker_process import measure_cpu_limits, measure_gpu_limits, run_job
 from ladder.profile import nsys
 from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.trace import ProfileError
-from ladder.records.run import LossPoint, OracleRecord, Results, StageResult, save
+from ladder.records.limits import StepBounds
+from ladder.records.run import Results, StageResult, save
+from ladder.run.expected import expected_here
+from ladder.run.judge import TRAINED, Judge
+from ladder.run.observer import Observer
 from ladder.run.preflight import gpu_has_no_room
+from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
-from ladder.verify.gates import (
-    FirstBatches,
-    evaluate_final,
-    verify_displacements,
-    verify_final,
-    verify_first_update,
-    verify_from_zero,
-    verify_timer,
-    verify_validation,
-)
-from ladder.verify.oracle_runs import OracleRun, compute_all
 from stages.engine.stage import Stage
 from stages.registry import Entry
 
-SCRATCH = "scratch-"
 PROFILES = "profiles"  # subfolder for traces and nsys reports
-ORACLE_BUDGET_S = 60.0
-PROFILE_LIMIT_S = 3.0  # if CUPTI takes longer in a stage's process, later rounds are not profiled
+PROFILE_LIMIT_S = 3.0  # if profiling takes longer in a stage's process, later rounds are not profiled
 MAX_ROUNDS = 450
 # Rounds whose fork servers import before anything is measured; more of them would fill the memory.
 ROUNDS_IMPORTED_AHEAD = 2
+SALT_BITS = 62  # too many to be tried out
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
+WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
+PATIENCE = 0.2  # of the time limit: a stage that takes longer is said to be late
 
 
-class Observer(Protocol):
-    """Receives the progress of a run."""
+@contextmanager
+def _running(timer: threading.Timer) -> Iterator[None]:
+    """Run a timer inside the context only."""
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
-    def begin(self, total_jobs: int, stages: list[str]) -> None:
-        """`total_jobs` processes will be started for these stages."""
 
-    def start(self, stage: str, round: int, rounds: int) -> None:
-        """A process starts; rounds count from 1."""
+def with_salt(results: Results, salt: int) -> Results:
+    """The results with this salt of the initial parameters."""
+    return msgspec.structs.replace(results, settings=msgspec.structs.replace(results.settings, salt=salt))
 
-    def step(self, what: str) -> None:
-        """The current activity changes."""
 
-    def finish(self, stage: str, status: str, text: str) -> None:
-        """A process has ended and its result is saved."""
-
-    def note(self, text: str) -> None:
-        """A message for the user."""
-
-    def end(self) -> None:
-        """The run is complete."""
+def _names(jobs: Iterable[tuple[int, StageRun]]) -> list[str]:
+    """The names of the stages with a job, each once."""
+    return list(dict.fromkeys(stage_run.name for _, stage_run in jobs))
 
 
 def cannot_run(stage: Stage) -> str | None:
@@ -90,25 +94,43 @@ def cannot_run(stage: Stage) -> str | None:
 
 
 class Runner:
-    """One run of the ladder; its results go to one folder."""
+    """One run of the ladder; its results go to one folder.
 
-    def __init__(self, results: Results, entries: Sequence[Entry], dataset: Dataset, problem: Problem, folder: Path):
-        self._results = results
+    The salt of the initial parameters is drawn here, and is in no file before everything is measured.
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        entries: Sequence[Entry],
+        dataset: Dataset,
+        problem: Problem,
+        folder: Path,
+        salt: int | None = None,
+    ):
+        self._salt = secrets.randbits(SALT_BITS) if salt is None else salt
+        self._known_salt = results.settings.salt
+        self._results = with_salt(results, 0)
         self._settings = results.settings
         self._dataset = dataset
-        self._stage_problem = problem  # the stages must not know the seed of the initial parameters
-        self._problem = drawn(problem, results.settings.salt)  # with that seed, for oracle and verification
+        self._problem = problem
         self._folder = folder.resolve()  # absolute, since workers have another working folder
         self._profile_folder = self._folder / PROFILES
         self._gpu_memory_mib = (results.environment.get("gpu") or {}).get("memory_mib")
+        timed = results.settings.at_once == 1
+        self._judge = Judge(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
         self._requested_plan = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
-        self._oracles: dict[int | None, OracleRun] = {}  # by run number; None is the epoch from zeros
-        self._first_batches: dict[int, FirstBatches] = {}  # by run number
+        self._density = float(np.mean(dataset.train.images > 0))
         known = {stage.name: stage for stage in results.stages}
+        self._suspects: set[str] = set()  # jobs that ran while the shared data changed
         self._began = time.monotonic() - results.seconds
         self._took_s = dict(results.took_s)
-        self._stage_runs = [StageRun(entry, self._steps, known.get(entry.stage.name)) for entry in entries]
+        expected = expected_here(problem, self._steps, (results.environment.get("gpu") or {}).get("name"))
+        self._stage_runs = [
+            StageRun(entry, self._steps, known.get(entry.stage.name), expected.get(entry.stage.name))
+            for entry in entries
+        ]
 
     def run(self, observer: Observer) -> Results:
         """Measure all missing rounds, saving the results after every process.
@@ -123,15 +145,17 @@ class Runner:
         tool = nsys.find() if "nsys" in self._settings.profile else None
         self._skip_unrunnable()
         todo = [(round_, one) for round_ in rounds for one in self._missing_in(round_)]
-        observer.begin(len(todo), [one.name for one in self._stage_runs])
-        for stage_run in self._stage_runs:
-            if stage_run.status == "skipped":
-                observer.note(f"{stage_run.name}: skipped: {stage_run.reason}")
+        if before := sum(len(one.processes) for one in self._stage_runs):
+            observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
+        if skipped := {one.name: one.reason or "" for one in self._stage_runs if one.status == "skipped"}:
+            observer.skip(skipped)
+        for one in dict.fromkeys(one for _, one in todo):
+            if one.expected and one.expected.remark:
+                observer.note(f"{one.name}: {one.expected.remark}")
+        if todo or not before:
+            observer.begin(len(todo), _names(todo))
         self._save()
-        for leftover in self._folder.glob(f"{SCRATCH}*"):  # of a run that was killed
-            shutil.rmtree(leftover, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=self._folder) as name:
-            scratch = Path(name)
+        with scratch_folder(self._folder, self.scratch_bytes) as scratch:
             self._dataset.save(scratch / "dataset")
             began = time.monotonic()
             if todo:
@@ -143,6 +167,13 @@ class Runner:
                 ):
                     observer.step("measuring the GPU's limits")
                     self._measure_limits(scratch)
+                if (
+                    self._settings.at_once == 1
+                    and self._results.cpu_limits is None
+                    and any(one.is_on_cpu for _, one in todo)
+                ):
+                    observer.step("measuring the CPU's limits")
+                    self._measure_cpu_limits(scratch)
                 wanted = sorted({round_ for round_, _ in todo})
                 with ExitStack() as begun:
                     importing = {
@@ -151,11 +182,11 @@ class Runner:
                     }
                     # Not beside the compilers: the epochs that the oracle completes in its budget limit verification.
                     self._train_oracles(rounds, scratch, observer)
-                    self._record_oracle(self._oracles[run_number(rounds[-1], 0)])
+                    self._results = msgspec.structs.replace(self._results, oracle=self._judge.record(rounds[-1]))
                     jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
                     compiling = begun.enter_context(Compilers(jobs, scratch, logs, self._settings.timeout_s))
                     if compiling.names:
-                        observer.step(f"compiling {', '.join(compiling.names)}")
+                        observer.step(f"compiling {len(compiling.names)} of the stages")
                         with self._timing_activity("compiling"):
                             compiled = compiling.wait()
                         self.record_compile_times(compiled)
@@ -170,8 +201,18 @@ class Runner:
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
                 self._profile_all_with_nsys(tool, scratch, observer)
+        self._results = with_salt(self._results, self._salt if self._judge.has_trained else self._known_salt)
+        self._save()
         observer.end()
         return self._results
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes that the data set takes, and the parameters that processes leave at once."""
+        parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in self._problem.layers)
+        # After the first updates, up to two more short runs each, the epoch from zeros, and the timed runs.
+        kept = 3 * len(FIRST_BATCHES) + 1 + self._settings.repeats
+        return self._dataset.nbytes + kept * 4 * parameters * self._settings.at_once
 
     def _skip_unrunnable(self) -> None:
         for stage_run in self._stage_runs:
@@ -249,35 +290,39 @@ class Runner:
             name: msgspec.structs.replace(self._job(stage_run, round_, scratch / "dataset"), blas_threads=share)
             for name, stage_run in named.items()
         }
-        with limit_blas_threads(share), WorkerPool(jobs, at_once, scratch, logs, self._settings.timeout_s) as workers:
+        with ExitStack() as serving, limit_blas_threads(share):
+            servers = {name: serving.enter_context(self._seed_server(round_)) for name in jobs}
+            jobs = {name: msgspec.structs.replace(job, seeds=servers[name].address) for name, job in jobs.items()}
+            workers = serving.enter_context(WorkerPool(jobs, at_once, scratch, logs, self._settings.timeout_s))
             jobs_done = iter(workers)
             for unfinished in range(len(jobs), 0, -1):
                 observer.start(f"{min(unfinished, at_once)} side by side", round_ + 1, self._settings.rounds)
                 with self._timing_activity("stages' processes"):
                     finished = next(jobs_done)
-                self._record(named[finished.name], jobs[finished.name], finished, observer)
+                attempt = servers[finished.name].attempt
+                self._record(named[finished.name], jobs[finished.name], finished, attempt, observer)
 
     def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: Observer) -> None:
-        """Train the oracle for these rounds and for the epoch from zeros, unless it has been."""
-        wanted = [None, *(run_number(round_, 0) for round_ in rounds)]
-        if untrained := [run for run in wanted if run not in self._oracles]:
-            observer.step("training the float64 oracle")
+        """Train the oracle for these rounds, unless it has been."""
+        if untrained := self._judge.untrained(rounds):
+            observer.step("training in float64, to check against")
+            precisions = {one.entry.stage.precision for one in self._stage_runs if one.status != "skipped"}
             with self._timing_activity("training the oracle"):
-                self._oracles |= compute_all(
-                    self._problem, scratch / "dataset", untrained, ORACLE_BUDGET_S, self._settings.curve_steps
-                )
+                self._judge.train(untrained, scratch, precisions)
 
     def _repeat_disturbed(self, scratch: Path, observer: Observer, deadline: float = math.inf) -> None:
         """Measure disturbed processes again, up to `remeasure` times each.
 
         An undisturbed attempt counts; if there is none, the one that circumstances disturbed least.
         """
-        for _ in range(self._settings.remeasure if self._settings.at_once == 1 else 0):
-            limit = self._settings.remeasure
+        limit = self._settings.remeasure
+        for left in range(limit if self._settings.at_once == 1 else 0, 0, -1):
             again = [(round_, one) for one in self._stage_runs for round_ in one.rounds_to_repeat(limit)]
             if not again:
                 return
-            observer.begin(len(again), list(dict.fromkeys(one.name for _, one in again)))
+            observer.begin(len(again), _names(again), "as other work disturbed them")
+            tries = "1 more try" if left == 1 else f"{left} more tries"
+            observer.note(f"at most {tries} of each; Ctrl-C keeps what is measured")
             self._train_oracles({round_ for round_, _ in again}, scratch, observer)
             for round_ in sorted({round_ for round_, _ in again}):
                 stage_runs = [one for in_round, one in again if in_round == round_ and one.status == "passed"]
@@ -291,7 +336,7 @@ class Runner:
             round_ = 1 + max((process.round for one in wide for process in one.processes), default=MAX_ROUNDS)
             if round_ >= MAX_ROUNDS:
                 return
-            observer.begin(len(wide), [one.name for one in wide])
+            observer.begin(len(wide), [one.name for one in wide], "as their spread is still wider than --precision")
             self._train_oracles([round_], scratch, observer)
             self._run_round(round_, wide, scratch, observer, deadline)
             self._repeat_disturbed(scratch, observer, deadline)
@@ -301,45 +346,87 @@ class Runner:
     ) -> None:
         """Run one fresh process for a stage and round, verify it, and save the results."""
         name = stage_run.name
-        if reasons := stage_run.set_round_aside(round_):
-            observer.note(f"{name}: measuring round {round_ + 1} again: {', '.join(reasons)}")
-        observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1))
+        stage_run.set_round_aside(round_)
+        attempt = 1 + sum(process.round == round_ for process in stage_run.set_aside)
+        attempts = max(attempt, 1 + self._settings.remeasure)
+        observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1), attempt, attempts)
         folder = scratch / f"{name}.{round_ + 1}"
         folder.mkdir()
         job = self._job(stage_run, round_, scratch / "dataset")
-        observer.step("preparing, warming up, measuring")
+        limit_s = self._settings.timeout_s
+        observer.step("measuring")
+        patience = threading.Timer(
+            limit_s * PATIENCE,
+            observer.note,
+            [f"{name}: no answer for {limit_s * PATIENCE:g} s; it is ended after {limit_s:g} s (--timeout)"],
+        )
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
         began = time.monotonic()
-        with self._timing_activity("stages' processes"):
+        running = self._timing_activity("stages' processes")
+        with running, _running(patience), self._seed_server(round_) as seeds:
+            job = msgspec.structs.replace(job, seeds=seeds.address)
             result = run_job(job, folder, log, self._settings.timeout_s, fork_server=fork_server)
-        self._record(stage_run, job, FinishedJob(name, folder, result, time.monotonic() - began), observer)
+        finished = FinishedJob(name, folder, result, time.monotonic() - began)
+        self._record(stage_run, job, finished, seeds.attempt, observer)
 
-    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, observer: Observer) -> None:
+    def _seed_server(self, round_: int) -> SeedServer:
+        """The server of the seeds of one stage's runs in a round."""
+        parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in self._problem.layers)
+        return SeedServer(lambda run: self._judge.number(round_, run), 4 * parameters)
+
+    def _record(
+        self, stage_run: StageRun, job: Job, finished: FinishedJob, attempt: Attempt, observer: Observer
+    ) -> None:
         """Verify a finished process and save the results."""
         name, folder, result = stage_run.name, finished.folder, finished.result
+        log = f"see logs/{name}.{job.round + 1}.log"
         if result.process is not None:
             took, beside = result.process.took_s, self._settings.at_once - 1
             if not beside:  # a pool's workers may have ended before they were polled
                 took["start and end"] = finished.seconds - sum(took.values())
-            process = msgspec.structs.replace(result.process, beside=beside, detail=result.detail)
+            process = msgspec.structs.replace(
+                result.process, beside=beside, detail=result.detail, stopped_s=result.stopped_s, left_behind=result.left
+            )
             result = msgspec.structs.replace(result, process=process)
-        if result.misfit:
+        if result.retried:
+            stage_run.retries.append(f"round {job.round + 1}: {result.retried}")
+            observer.note(f"{name}: repeated in a newly started process: {result.retried}")
+        if result.left:
+            observer.note(
+                f"{name}: left behind: {', '.join(result.left)}; end and remove them in the trainer's close()"
+            )
+        if files := stage_run.changed_code():
+            stage_run.fail(f"its code changed while it was measured: {', '.join(files)}; start anew")
+        elif self._overwrote_data(job, finished):
+            culprit = "it or a stage beside it" if self._settings.at_once > 1 else "it"
+            stage_run.fail(f"{culprit} overwrote the images or labels that all stages share; copy them before writing")
+        elif result.misfit:
             stage_run.skip(result.misfit)
         elif result.error is None:
-            observer.step("checking against the oracle")
+            observer.step("checking against float64")
             try:
                 with self._timing_activity("checking"):
-                    self._verify(stage_run, job, result, folder)
+                    self._verify(stage_run, job, result, attempt, folder)
             except (OSError, ValueError) as error:
-                stage_run.crash(f"its process left unusable parameters ({error})")
+                stage_run.crash(f"its parameters cannot be checked: {error}; {log}")
         else:
-            stage_run.crash(result.error)
+            stage_run.crash(f"{result.error}; {log}")
         if (folder / TRACE).exists():
             self._profile_folder.mkdir(exist_ok=True)
-            shutil.move(folder / TRACE, self._profile_folder / f"{name}.cupti.{TRACE}")
+            target = self._profile_folder / f"{name}.{stage_run.tool}.{TRACE}"
+            with naming(target):
+                shutil.move(folder / TRACE, target)
         shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
         self._save(measured=True)
-        observer.finish(name, stage_run.status or "crashed", stage_run.summary())
+        text, step_us = stage_run.summary(), stage_run.latest_step_us
+        observer.finish(name, stage_run.status or "crashed", text, step_us, disturbed=stage_run.is_latest_disturbed)
+
+    def _overwrote_data(self, job: Job, finished: FinishedJob) -> bool:
+        """Whether the shared data changed while this process ran; the next one has them whole again."""
+        if not self._dataset.is_saved(Path(job.dataset)):
+            self._dataset.save(Path(job.dataset))
+            self._suspects |= {finished.name, *finished.beside}
+        return finished.name in self._suspects
 
     def _profile_all_with_nsys(self, tool: Path | None, scratch: Path, observer: Observer) -> None:
         """Profile the stages that passed on the GPU with nsys, after all timed runs."""
@@ -347,7 +434,7 @@ class Runner:
         requested = [one for one in self._stage_runs if wanted is None or one.name in wanted]
         stage_runs = [one for one in requested if one.needs_profile("nsys")]
         if stage_runs and tool:
-            observer.begin(len(stage_runs), [one.name for one in stage_runs])
+            observer.begin(len(stage_runs), [one.name for one in stage_runs], "under nsys")
         for stage_run in stage_runs:
             if tool is None:
                 stage_run.set_unprofiled("nsys", nsys.WHERE_TO_GET_IT)
@@ -365,6 +452,7 @@ class Runner:
         log = self._folder / "logs" / f"{name}.nsys.log"
         try:
             with self._timing_activity("profiling by nsys"):
+                assert stage_run.step_us is not None  # nsys profiles stages that passed and were timed
                 profile = profile_under_nsys(
                     *(tool, job, name, self._steps, stage_run.step_us),
                     scratch=folder,
@@ -376,7 +464,7 @@ class Runner:
             stage_run.set_unprofiled("nsys", str(error))
             text = f"nsys: {error}"
         else:
-            stage_run.add_profile(with_bytes(profile, self._problem) if stage_run.entry.stage.recipe else profile)
+            stage_run.add_profile(with_bytes(profile, self._problem) if stage_run.entry.stage.traits else profile)
             self._check_speed(stage_run)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
@@ -384,62 +472,56 @@ class Runner:
         observer.finish(name, stage_run.status or "crashed", text)
 
     def _job(self, stage_run: StageRun, round_: int, dataset: Path) -> Job:
-        first = not stage_run.processes
+        first, tool = not stage_run.processes, stage_run.tool
         is_cut = stage_run.plan is None and self._settings.at_once == 1  # side by side, time is no measure
+        updates = sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else []
+        parameters = sum(layer.fan_in * layer.fan_out for layer in self._problem.layers)
         return Job(
             source=stage_run.entry.source,
-            problem=self._stage_problem,
-            salt=self._settings.salt,
+            problem=self._problem,
             dataset=str(dataset),
             round=round_,
-            first_updates=sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else [],
+            first_updates=updates,
+            repeated=(updates[1:] or updates)[: 1 if parameters > WIDE else None],
+            trained=str(dataset.parent / TRAINED) if first else "",
             wanted=stage_run.plan or self._requested_plan,
-            profile="cupti" if "cupti" in self._settings.profile and stage_run.profile_s <= PROFILE_LIMIT_S else None,
+            profile=tool if tool in self._settings.profile and stage_run.profile_s <= PROFILE_LIMIT_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             budget_s=self._settings.budget_s / self._settings.rounds if is_cut else None,
         )
 
-    def _verify(self, stage_run: StageRun, job: Job, result: JobResult, folder: Path) -> None:
+    def _verify(self, stage_run: StageRun, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> None:
         """Verify what a process left, and add it to the stage; raises OSError or ValueError if that is incomplete."""
-        problem, train, test = self._problem, self._dataset.train, self._dataset.test
-        precision = stage_run.entry.stage.precision
-        checks = []
-        for first in result.first_updates:
-            updated = load_params(folder / f"first-{first.batches}.npy", problem)
-            checks += verify_first_update(
-                precision, self._first_batches_of(job.round, first.batches), updated, first.metrics
-            )
-        updates = [first.batches for first in result.first_updates]
-        if result.plan is None or result.process is None or updates != job.first_updates:
-            raise ValueError("its result is incomplete")
-        from_zero = load_params(folder / "from-zero.npy", problem)
-        checks += verify_from_zero(problem, precision, from_zero, result.from_zero, self._oracles[None])
-        if self._settings.at_once == 1:
-            checks.append(verify_timer(result.share_outside))
-        final = load_params(folder / "final.npy", problem)
-        oracle = self._oracles[run_number(job.round, 0)]
-        evaluated, epochs = evaluate_final(final, test.images, test.labels), result.plan.epochs
-        accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
-        checks += verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
-        checks += verify_validation(problem, precision, epochs, result.validations, oracle, evaluated, len(test.images))
-        checks += verify_displacements(result.displacements, result.plan, oracle)
+        checks, accuracy = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
         stage_run.add_process(result, checks, accuracy, shortened=result.plan != self._requested_plan)
-        if result.device == "gpu":
+        if result.device == "gpu" and self._results.environment.get("gpu"):
             self._check_speed(stage_run)
-
-    def _first_batches_of(self, round_: int, batches: int) -> FirstBatches:
-        """The oracle's first `batches` batches, computed once for all stages: a wide network takes seconds."""
-        run = run_number(round_, FIRST_UPDATE_RUN + batches)
-        if run not in self._first_batches:
-            train, initial = self._dataset.train, initial_params(self._problem, run)
-            self._first_batches[run] = FirstBatches.of(self._problem, batches, initial, train.images, train.labels)
-        return self._first_batches[run]
+        else:  # whatever device it names
+            self._check_speed_on_cpu(stage_run, result.detail)
 
     def _check_speed(self, stage_run: StageRun) -> None:
         """Compare a stage's time with its bounds on this GPU."""
         if (limits := self._results.limits) is not None:
             stage = stage_run.entry.stage
             stage_run.check_speed(bounds_of(limits, stage, self._problem, self._steps, stage_run.profile))
+
+    def _check_speed_on_cpu(self, stage_run: StageRun, detail: str) -> None:
+        """Compare a stage's time with the cheat limit; a rung on the CPU gets the floor of its design as well."""
+        limits, problem = self._results.cpu_limits, self._problem
+        # By affinity alone: a step is shorter than the period over which a control group's quota holds.
+        cheat_limit_us = cpu_cheat_limit(problem, cores_allowed(), self._density)
+        if limits is None or not stage_run.is_on_cpu:
+            stage_run.check_time(cheat_limit_us)
+            return
+        floor = floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)
+        stage_run.check_speed(StepBounds(cheat_limit_us, floor))
+
+    def _measure_cpu_limits(self, scratch: Path) -> None:
+        """Measure the CPU's limits in a process of its own; if it fails, the run only lacks floors."""
+        with self._timing_activity("measuring limits"):
+            log = self._folder / "logs" / "cpu-limits.log"
+            limits = measure_cpu_limits(scratch / "cpu-limits.json", log, self._settings.timeout_s)
+        self._results = msgspec.structs.replace(self._results, cpu_limits=limits)
 
     def _measure_limits(self, scratch: Path) -> None:
         """Measure the GPU's limits in a process of its own; if it fails, the run only lacks bounds."""
@@ -456,12 +538,6 @@ class Runner:
             yield
         finally:
             self._took_s[what] = self._took_s.get(what, 0.0) + time.monotonic() - began
-
-    def _record_oracle(self, oracle: OracleRun) -> None:
-        curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
-        accuracy = oracle.tested[-1].accuracy if len(oracle.epochs) == self._problem.epochs else None
-        recorded = self._oracles[run_number(0, 0)].curve if self._settings.curve_steps else None
-        self._results = msgspec.structs.replace(self._results, oracle=OracleRecord(accuracy, curve, recorded))
 
     def _save(self, *, measured: bool = False) -> None:
         """Save the current state; the run's duration grows only if something was measured."""

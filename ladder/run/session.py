@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Protocol
 
 import msgspec
 
-from common.data.dataset import load_dataset
+from common.data.dataset import Dataset
 from common.errors import UsageError
+from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.clock_lock import locked_clocks
+from ladder.machine.environment import missing
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits import LimitsRecord
 from ladder.records.profile import Tool
 from ladder.records.run import Results, load
 from ladder.records.study import INDEX
+from ladder.run.data import load_dataset
 from ladder.run.entries import all_entries
+from ladder.run.folders import make_folder
+from ladder.run.kept_sources import keep_sources
 from ladder.run.lock import alone_in
+from ladder.run.observer import Observer as RunObserver
 from ladder.run.preflight import check_fits, cut, describe_problem
-from ladder.run.runner import Observer as RunObserver
-from ladder.run.runner import Runner
+from ladder.run.runner import Runner, cannot_run
 from ladder.run.sources import code_of
+from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
 
@@ -54,8 +58,7 @@ def opened(asked: Run | Resume, observer: Observer, command: str) -> Iterator[tu
             yield resume(asked, entries, observer), folder
         else:
             options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
-            folder = asked.out or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
-            runner = begin(options, entries, folder, observer, command)
+            runner, folder = begin(options, entries, asked.out, observer, command)
             locks.enter_context(alone_in(folder))
             _refuse_begun(folder)  # once more: while the data was downloaded, another run may have begun here
             yield runner, folder
@@ -64,33 +67,38 @@ def opened(asked: Run | Resume, observer: Observer, command: str) -> Iterator[tu
 def begin(
     options: RunOptions,
     entries: Mapping[str, Entry],
-    folder: Path,
+    out: Path | None,
     observer: Observer,
     command: str,
     limits: LimitsRecord | None = None,
-) -> Runner:
-    """A new run in a folder of its own; it measures the GPU's limits unless they are given."""
+) -> tuple[Runner, Path]:
+    """A new run and its folder, a new one unless `out` names it; measures the GPU's limits unless they are given."""
     chosen = select(options.stages, dict(entries))
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     options.problem()  # checked before the data is looked for, which may take a download
-    _refuse_begun(folder)
-    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, progress=observer.download)
+    if out is not None:
+        _refuse_begun(out)
+    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)
     problem = options.problem(dataset.train.images.shape[1], dataset.classes)
     check_fits(problem, dataset)
     dataset = cut(dataset, problem.batch_size, options.max_steps)
+    _check_any_runs(chosen, problem, problem.steps(len(dataset.train.images)))
+    if options.profile and (why := _unprofilable(options.profile, chosen)):
+        observer.note(f"--profile {','.join(options.profile)}: {why}; times alone")
     with locked_clocks(options.lock_clocks, observer.note):
         pass  # refused now or not at all
-    make_folder(folder)  # last, so that a refused run leaves no folder behind
+    folder = make_folder(out)  # last, so that a refused run leaves no folder behind
+    keep_sources(chosen, entries, folder)
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         environment=environment.describe(),
         problem=describe_problem(problem, dataset, options.max_steps),
-        settings=options.settings(secrets.randbits(31), seen),
+        settings=options.settings(seen),
         stages=[],
         limits=limits,
     )
-    return Runner(results, chosen, dataset, problem, folder)
+    return Runner(results, chosen, dataset, problem, folder), folder
 
 
 def resume(
@@ -102,9 +110,8 @@ def resume(
     results = msgspec.structs.replace(results, limits=results.limits or limits)
     options, was = from_record(results, asked.resume), results.problem
     problem = options.problem(was.inputs, was.classes)
-    dataset = load_dataset(data_dir=asked.data_dir, seed=options.seed, progress=observer.download)
-    if dataset.sha256 != was.dataset_sha256:
-        raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
+    dataset = load_dataset(data_dir=asked.data_dir, seed=options.seed, observer=observer)
+    check_same_data(results, dataset, folder)
     dataset = cut(dataset, problem.batch_size, options.max_steps)
     check_same_machine(results, folder)
     chosen = _recorded_stages(results, entries, folder)
@@ -114,25 +121,41 @@ def resume(
     return Runner(results, chosen, dataset, problem, folder)
 
 
+def _check_any_runs(chosen: Sequence[Entry], problem: Problem, steps: int) -> None:
+    """Raise UsageError if none of the stages can be measured here."""
+    reasons = {one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen}
+    if all(reasons.values()):
+        (first, reason), *others = reasons.items()
+        names = f"{first} and {len(others)} more" if others else first
+        raise UsageError(f"{names}: cannot be measured here: {reason}; `run_ladder.py list` tells which stages can")
+
+
+def _unprofilable(tools: Sequence[Tool], chosen: Sequence[Entry]) -> str | None:
+    """Why none of these tools can profile any of these stages here; None if one can."""
+    has_rung_on_cpu = any(one.stage.place is not GPU for one in chosen)
+    if has_rung_on_cpu and "stamps" in tools:
+        return None
+    if not any(need == "cuda" or need.startswith("sm_") for one in chosen for need in one.stage.needs):
+        return f"none of these stages needs a GPU{'; add stamps' if has_rung_on_cpu else ' or is a rung on the CPU'}"
+    return missing(("cuda",))
+
+
 def _folder(path: Path) -> Path:
     """The folder of a run, named by itself or by the file in it."""
     return path if path.is_dir() else path.parent
-
-
-def make_folder(folder: Path) -> None:
-    """Make a run's folder; refuse one that could not keep the results before anything is measured."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be written to ({error.strerror}); choose another folder") from error
 
 
 def _refuse_begun(folder: Path) -> None:
     """Raise UsageError for a folder that holds another run."""
     if (folder / "results.json").exists():
         raise UsageError(f"{folder}: holds a results.json; continue it with --resume {folder}, or choose another --out")
+
+
+def check_same_data(results: Results, dataset: Dataset, folder: Path) -> None:
+    """Raise UsageError where the results come from other data."""
+    was = results.problem
+    if dataset.sha256 != was.dataset_sha256:
+        raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
 
 
 def check_same_machine(results: Results, folder: Path) -> None:

@@ -44,6 +44,43 @@ class Module:
 @cache
 def code_of(source: str) -> StageCode:
     """The hashes of a stage, given as `module:attribute` or `/file.py:STAGE`; raises OSError if a file is missing."""
+    modules, kernels, tables = _files_of(source)
+    return StageCode(source_hash(tables | modules), source_hash(kernels) if kernels else None, scheme=SCHEME)
+
+
+class CodeWatch:
+    """The files of a stage's code as they were, to tell later whether one has changed."""
+
+    def __init__(self, source: str) -> None:
+        self._seen = {file: (_stamp(file), source_hash([file])) for file in set().union(*_files_of(source))}
+
+    def changed(self) -> list[str]:
+        """The names of the files whose code is not what it was; a new comment or a new date is no change."""
+        return sorted(
+            file.name for file, (stamp, was) in self._seen.items() if _stamp(file) != stamp and not _is(file, was)
+        )
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    """Changes whenever the file is written; None if it is gone."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _is(file: Path, hashed: str) -> bool:
+    """Whether the file's code has this hash; no if it is gone or no Python any longer."""
+    try:
+        return source_hash([file]) == hashed
+    except (OSError, ValueError, SyntaxError):
+        return False
+
+
+@cache
+def _files_of(source: str) -> tuple[set[Path], set[Path], set[Path]]:
+    """The modules, compiled files and tables of a stage's code."""
     name = source.rpartition(":")[0]
     first = Path(name) if "/" in name else _file_of(ROOT, name)
     found: dict[Path, Module] = {}
@@ -55,7 +92,7 @@ def code_of(source: str) -> StageCode:
             waiting += found[path].imports
     kernels = {kernel for module in found.values() for kernel in module.kernels}
     tables = {table for module in found.values() for table in module.tables}
-    return StageCode(source_hash(tables.union(found)), source_hash(kernels) if kernels else None, scheme=SCHEME)
+    return set(found), kernels, tables
 
 
 @cache

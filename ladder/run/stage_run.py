@@ -13,27 +13,51 @@ from ladder.machine.disturbance import least_disturbed, with_disturbances
 from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile.merge import averaged
+from ladder.records.expected import Expected
 from ladder.records.limits import StepBounds
 from ladder.records.profile import Profile, Tool
-from ladder.records.run import Check, Curve, LossPoint, Metrics, Process, StageDoc, StageResult, Status, Timing
+from ladder.records.run import (
+    Check,
+    Curve,
+    LossPoint,
+    Metrics,
+    Process,
+    StageDoc,
+    StageResult,
+    Status,
+    Timing,
+    preferred,
+)
 from ladder.records.statistics import Interval, median_interval
-from ladder.run.sources import code_of
+from ladder.run.sources import CodeWatch, code_of
+from ladder.verify.advice import ADVICE
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
+from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
+from stages.engine.stage import GPU
 from stages.registry import Entry
+
+TIME_CHECKS = {TIMER_CHECK, CLOCK_CHECK, JUDGED_CHECK}  # that a disturbed process may fail
 
 
 class StageRun:
     """The state of one stage in a run; starts empty, or from the stage's entry in a resumed run."""
 
-    def __init__(self, entry: Entry, steps_per_epoch: int, known: StageResult | None = None) -> None:
+    def __init__(
+        self,
+        entry: Entry,
+        steps_per_epoch: int,
+        known: StageResult | None = None,
+        expected: Expected | None = None,
+    ) -> None:
         self.entry = entry
+        self.expected = expected
         self.status: Status | None = None
         self.reason: str | None = None
         self.plan: Plan | None = None
         self.processes: list[Process] = []
         self.set_aside: list[Process] = []
         self._attempts: list[Process] = []  # that passed their checks, in this run of the program
-        self._code = code_of(entry.source)
+        self._code, self._watch = code_of(entry.source), CodeWatch(entry.source)
         self._steps = steps_per_epoch
         self._latest = JobResult()
         self._checks: list[Check] = []
@@ -48,6 +72,7 @@ class StageRun:
         self._before_latest: tuple[list[Check], Status | None, str | None] = ([], None, None)
         # Kept whatever the status: compiling again would find everything in the cache.
         self.compiled_s = known.compiled_s if known is not None else None
+        self.retries = list(known.retries) if known is not None else []
         self._crashed_before = ""
         if known is not None:
             self._crashed_before = (known.reason or "") if known.status == "crashed" else known.crashed_before
@@ -98,24 +123,23 @@ class StageRun:
         return [round_ for round_ in disturbed if self.status == "passed" and repeated.count(round_) < limit]
 
     def should_repeat_timer_failure(self, round_: int, limit: int) -> bool:
-        """Whether the stage failed only the timer check, in a disturbed process of this round.
+        """Whether the stage failed only checks of times, in a disturbed process of this round.
 
-        The disturbance may be the cause. After `limit` repetitions the failure counts: a stage that works outside of
-        the timer does so every time.
+        The disturbance may be the cause, so one repetition is granted even where `limit` is 0. After `limit`
+        repetitions the failure counts: a stage that works outside of the timer does so every time.
         """
         failed = [one.what for one in self._checks if not one.passed]
         disturbed = any(process.round == round_ and process.disturbed for process in self.processes)
         repeated = [process.round for process in self.set_aside].count(round_)
-        return self.status == "failed" and failed == [TIMER_CHECK] and disturbed and repeated < limit
+        return self.status == "failed" and {*failed} <= TIME_CHECKS and disturbed and repeated < max(1, limit)
 
-    def set_round_aside(self, round_: int) -> list[str]:
-        """Exclude a round's process from the times, if it was measured; returns what disturbed it."""
+    def set_round_aside(self, round_: int) -> None:
+        """Exclude a round's process from the times, if it was measured."""
         if self.status == "failed":  # by the timer check of this process, whose verdict is withdrawn
             self._checks, self.status, self.reason = self._before_latest
         removed = [process for process in self.processes if process.round == round_]
         self.processes = [process for process in self.processes if process.round != round_]
         self.set_aside += removed
-        return [reason for process in removed for reason in process.disturbed]
 
     def interval(self) -> Interval | None:
         """The median of its processes' times with its confidence interval; None unless the stage has passed."""
@@ -126,14 +150,28 @@ class StageRun:
     def check_speed(self, bounds: StepBounds | None) -> None:
         """Record the bounds, and fail the stage if its time lies below the problem's cheat limit."""
         self._bounds = bounds
-        timing = self._timing()
-        if bounds is not None and timing is not None:
-            self._add_checks([verify_speed(bounds.cheat_limit_us, timing.step_us)])
+        if bounds is not None:
+            self.check_time(bounds.cheat_limit_us)
+
+    def check_time(self, cheat_limit_us: float) -> None:
+        """Fail the stage if its time of a step lies below this limit."""
+        if (timing := self._timing()) is not None:
+            self._add_checks([verify_speed(cheat_limit_us, timing.step_us)])
 
     @property
     def profile(self) -> Profile | None:
-        """The profile by CUPTI, or else by nsys."""
-        return self._profiles.get("cupti") or self._profiles.get("nsys")
+        """The profile to show; None without any."""
+        return preferred(self._profiles.values())
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether it is a rung on the CPU."""
+        return self.entry.stage.place is not GPU
+
+    @property
+    def tool(self) -> Tool:
+        """The tool that profiles it in its own process."""
+        return "stamps" if self.is_on_cpu else "cupti"
 
     @property
     def profile_s(self) -> float:
@@ -157,6 +195,14 @@ class StageRun:
         """Record why the stage cannot run here."""
         self.status, self.reason = "skipped", reason
 
+    def fail(self, reason: str) -> None:
+        """Record why the stage gets no time although its processes ended well."""
+        self.status, self.reason = "failed", reason
+
+    def changed_code(self) -> list[str]:
+        """The names of the files of its code that have changed since the run began."""
+        return self._watch.changed()
+
     def crash(self, reason: str) -> None:
         """Record why a process crashed; the stage keeps its earlier processes but gets no time."""
         self.status, self.reason = "crashed", reason
@@ -174,9 +220,9 @@ class StageRun:
             process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
         self._add_attempt(process, on_gpu=result.device == "gpu", passed=all(one.passed for one in checks))
         if seen is not None:
-            self.add_profile(averaged(self._profiles.get("cupti", seen), self.processes))
-        elif result.unprofiled and "cupti" not in self._profiles:
-            self._unprofiled["cupti"] = result.unprofiled
+            self.add_profile(averaged(self._profiles.get(seen.tool, seen), self.processes))
+        elif result.unprofiled and self.tool not in self._profiles:
+            self._unprofiled[self.tool] = result.unprofiled
         if result.curve is not None or result.no_curve:
             self._curve, self._no_curve = result.curve, result.no_curve
         curve = _points(result.metrics)
@@ -216,23 +262,37 @@ class StageRun:
             first = failed[0]
             size = "not a number" if first.error is None else f"{first.error:.1e}"
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}"
+            advice = f"; {ADVICE[first.what]}" if first.what in ADVICE else ""
+            self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
         else:
             self.status = "passed"
 
     def summary(self) -> str:
-        """The state in one line, for the progress display."""
-        timing = self._timing()
-        if self.status == "passed" and timing is None:
-            return "not timed"
-        return f"{timing.epoch_s.median * 1e3:.3g} ms/epoch" if timing is not None else self.reason or ""
+        """Why there is no time yet, in one line; empty if there is one."""
+        if self.step_us is not None:
+            return ""
+        return "not timed" if self.status == "passed" else self.reason or ""
 
     @property
-    def step_us(self) -> float:
-        """The time of a step in us; only for a stage that has passed."""
+    def step_us(self) -> float | None:
+        """The time of a step in us; None unless the stage has passed and was timed."""
         timing = self._timing()
-        assert timing is not None
-        return timing.step_us
+        return timing.step_us if timing is not None else None
+
+    @property
+    def latest_step_us(self) -> float | None:
+        """The time of a step in us in the process added last, kept or not; None while the stage has no time."""
+        process = self._latest.process
+        if self.step_us is None or self.plan is None or process is None:
+            return None
+        return statistics.median(process.runs_s) / self.plan.epochs / self._steps * 1e6
+
+    @property
+    def is_latest_disturbed(self) -> bool:
+        """Whether other work disturbed the process added last, kept or not."""
+        latest = self._latest.process
+        known = [*self.processes, *self.set_aside]
+        return latest is not None and any(one.disturbed for one in known if one.runs_s is latest.runs_s)
 
     def _timing(self) -> Timing | None:
         """The stage's times; None unless it passed, and None if any process ran beside others."""
@@ -260,7 +320,7 @@ class StageRun:
             reason=self.reason if self.status else "not measured yet; continue with --resume",
             device=self._latest.device,
             detail=self._latest.detail,
-            doc=StageDoc(doc.why, doc.change, doc.expect, doc.found),
+            doc=StageDoc(doc.why, doc.change, doc.expect, doc.found, doc.predict),
             code=self._code,
             timing=self._timing(),
             checks=self._checks,
@@ -273,7 +333,9 @@ class StageRun:
             curve=self._curve,
             no_curve=self._no_curve,
             crashed_before=self._crashed_before,
+            retries=self.retries,
             compiled_s=self.compiled_s,
+            expected=self.expected,
         )
 
 

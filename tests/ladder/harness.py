@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from common.problem import Problem
 from ladder.records.run import Results, Settings
 from ladder.run.preflight import describe_problem
 from ladder.run.runner import Runner
-from stages.registry import load_entry
+from stages.registry import Entry, load_entry
 
 NUMPY = "stages.references.numpy_cpu:STAGE"
 
@@ -40,20 +41,29 @@ class Watcher:
 
     def __init__(self) -> None:
         self.finished: list[tuple[str, str, str]] = []
+        self.steps: list[tuple[float | None, bool]] = []  # of each process: its time of a step in us, and its mark
         self.notes: list[str] = []
         self.jobs = 0
+        self.skipped: dict[str, str] = {}
+        self.tries: list[tuple[str, int, int, int]] = []  # stage, round, attempt, attempts
 
-    def begin(self, total_jobs: int, stages: list[str]) -> None:
+    def skip(self, reasons: Mapping[str, str]) -> None:
+        self.skipped.update(reasons)
+
+    def begin(self, total_jobs: int, stages: list[str], why: str = "") -> None:
         self.jobs = total_jobs
 
-    def start(self, stage: str, round: int, rounds: int) -> None:
-        pass
+    def start(self, stage: str, round: int, rounds: int, attempt: int = 1, attempts: int = 1) -> None:
+        self.tries.append((stage, round, attempt, attempts))
 
     def step(self, what: str) -> None:
         pass
 
-    def finish(self, stage: str, status: str, text: str) -> None:
+    def finish(
+        self, stage: str, status: str, text: str, step_us: float | None = None, *, disturbed: bool = False
+    ) -> None:
         self.finished.append((stage, status, text))
+        self.steps.append((step_us, disturbed))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -63,11 +73,16 @@ class Watcher:
 
 
 def prepare(
-    folder: Path, *sources: str, problem: Problem | None = None, known: Results | None = None, **settings: object
+    folder: Path,
+    *sources: str | Entry,
+    problem: Problem | None = None,
+    known: Results | None = None,
+    **settings: object,
 ) -> Runner:
-    """A runner of stages, each given as `module:attribute`."""
+    """A runner of stages, each given as `module:attribute` or as its entry."""
     problem = problem or small_problem()
     dataset = small_dataset()
+    salt = settings.pop("salt", 0)
     wanted = {"rounds": 1, "repeats": 2, "warmups": 1, "budget_s": 30.0, "timeout_s": 60.0, **settings}
     results = known or Results(
         created="2026-01-01T00:00:00+00:00",
@@ -77,4 +92,11 @@ def prepare(
         settings=Settings(**wanted),  # type: ignore[arg-type]
         stages=[],
     )
-    return Runner(results, [load_entry(source) for source in sources], dataset, problem, folder)
+    return Runner(
+        results,
+        [load_entry(source) if isinstance(source, str) else source for source in sources],
+        dataset,
+        problem,
+        folder,
+        salt,  # type: ignore[arg-type]
+    )

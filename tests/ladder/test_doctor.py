@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +11,13 @@ import pytest
 
 from ladder import doctor
 from ladder.doctor import Finding
+from ladder.machine.environment import ROOT
 from tests.ladder import gpus
 from tests.ladder.gpus import H200
 
 Has = Callable[..., None]
+with (ROOT / "pyproject.toml").open("rb") as file:
+    PACKAGES = [re.split(r"[^\w.-]", one)[0] for one in tomllib.load(file)["project"]["dependencies"]]
 
 
 @pytest.fixture
@@ -40,10 +45,25 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     has(numpy="2.3.1")
     (found,) = findings("NVIDIA driver")
     assert found.found == "no NVIDIA driver (libcuda.so.1 not found)"
-    assert "stages that need a GPU are skipped" in found.advice
+    assert found.advice.endswith("`make ladder`")
     assert findings("numpy") == [Finding("numpy", "2.3.1")]
+    assert [one.what for one in doctor.doctor() if one.what.startswith("cuda")] == []
     assert findings("torch")[0].advice == "`make ladder TORCH=1`"  # plain pip would install gigabytes of CUDA
     assert not [finding for finding in doctor.doctor() if finding.what.startswith(("GPU", "cupy"))]
+
+
+def test_a_laptop_is_ready_for_the_cpu_ladder_unless_a_dependency_is_missing(
+    monkeypatch: pytest.MonkeyPatch, has: Has
+) -> None:
+    gpus.hide(monkeypatch)
+    has(**dict.fromkeys(PACKAGES, "1.0"))
+    found = doctor.doctor()
+    assert found[0] == Finding("ladder", "ready for the CPU ladder (`--stages cpu`)")
+    assert [one.what for one in found if one.advice] == ["NVIDIA driver", "torch", "jax", "data", "nsys"]
+    assert all(one.optional for one in found if one.advice)
+    has(**{name: "1.0" for name in PACKAGES if name != "numba"})
+    assert findings("ladder")[0].found == "not ready"
+    assert [one.what for one in doctor.doctor() if one.advice and not one.optional] == ["ladder", "numba"]
 
 
 @pytest.mark.parametrize("major", [12, 13])
@@ -111,5 +131,5 @@ def test_the_profiler(has: Has, tmp_path: Path) -> None:
 
 def test_this_machine() -> None:
     found = doctor.doctor()
-    assert found[0].what == "Python"
+    assert [one.what for one in found[:2]] == ["ladder", "Python"]
     assert all(finding.found for finding in found)

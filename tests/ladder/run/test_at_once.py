@@ -50,7 +50,9 @@ def test_each_process_has_its_share_of_the_cores(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(runner, "cores_usable", lambda: 3)
 
     class Sees(Watcher):
-        def finish(self, stage: str, status: str, text: str) -> None:
+        def finish(
+            self, stage: str, status: str, text: str, step_us: float | None = None, *, disturbed: bool = False
+        ) -> None:
             super().finish(stage, status, text)
             seen.append(blas_threads())
 
@@ -70,7 +72,7 @@ def test_faults_and_wrong_gradients_are_caught_side_by_side(tmp_path: Path) -> N
 
 def test_a_hanging_stage_is_killed_while_others_continue(tmp_path: Path) -> None:
     stages = prepare(tmp_path, "tests.planted:HANGS", NUMPY, at_once=2, timeout_s=8.0).run(Watcher()).stages
-    assert [stage.reason for stage in stages] == ["no answer within 8 s (--timeout)", None]
+    assert [stage.reason for stage in stages] == ["no answer within 8 s (--timeout); see logs/hangs.1.log", None]
 
 
 def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -50,5 +53,19 @@ def test_a_missing_folder_is_not_created(tmp_path: Path) -> None:
 def test_a_failing_run_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), alone_in(tmp_path):
         raise RuntimeError
+    with alone_in(tmp_path):
+        pass
+
+
+def test_where_folders_cannot_be_locked_a_file_in_them_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_on_nfs(descriptor: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, how)
+
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", as_on_nfs)
+    with alone_in(tmp_path), pytest.raises(UsageError, match="another run is writing there"), alone_in(tmp_path):
+        pass
     with alone_in(tmp_path):
         pass

@@ -88,7 +88,10 @@ def test_a_failing_profiler_costs_only_the_profile(tmp_path: Path, name: str, re
 
 def test_a_stage_that_dies_after_its_profile_has_crashed(tmp_path: Path) -> None:
     stage = run(tmp_path, "DIES_ON_CLOSING")
-    assert (stage.status, stage.reason) == ("crashed", "killed by SIGSEGV")
+    assert (stage.status, stage.reason) == (
+        "crashed",
+        "killed by SIGSEGV while closing; see logs/dies-on-closing.1.log",
+    )
 
 
 def test_nsys_profiles_only_the_requested_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.measure.protocol import Job, JobResult
+from common.problem import Params
+from ladder.measure.protocol import Job, JobResult, salted_number
 from ladder.measure.timing import Plan
 from ladder.records.run import Check, HostState, Process, StageResult, load
 from ladder.records.statistics import median_interval
-from ladder.run import runner
+from ladder.run import judge, runner
+from ladder.run.judge import Judge
 from ladder.run.runner import Runner
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check, verify_timer
+from ladder.verify.oracle_runs import OracleRun
 from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -35,7 +38,7 @@ class Script:
         checks: Callable[[int, int], list[Check]] = lambda round_, attempt: [],
     ) -> None:
         self.asked: list[tuple[str, int]] = []
-        self.oracles: list[int | None] = []
+        self.oracles: list[int] = []
         self._measure = measure
         self._seconds_each = seconds_each
         self._now_s = 0.0
@@ -51,21 +54,22 @@ class Script:
             process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2)
             return JobResult(device="cpu", plan=Plan(2, 1, 0), process=process)
 
-        def judge(self: Runner, stage_run: StageRun, job: Job, report: JobResult, folder: Path) -> None:
+        def verify(self: Runner, stage_run: StageRun, job: Job, report: JobResult, *_: object) -> None:
             attempt = script.asked.count((stage_run.name, job.round)) - 1
             stage_run.add_process(report, checks(job.round, attempt), 0.9, shortened=False)
 
         def oracles(
-            problem: object, dataset: object, runs: list[int | None], budget_s: float, curve_steps: int
-        ) -> dict[int | None, str]:
+            problem: object, dataset: object, runs: list[int], budget_s: float, curve_steps: int, precisions: object
+        ) -> dict[int, OracleRun]:
             script.oracles += runs
-            return dict.fromkeys(runs, "oracle")
+            return {run: OracleRun() for run in runs}
 
         monkeypatch.setattr(runner, "run_job", run_job)
         monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: self)
-        monkeypatch.setattr(Runner, "_verify", judge)
-        monkeypatch.setattr(Runner, "_record_oracle", lambda self, oracle: None)
-        monkeypatch.setattr(runner, "compute_all", oracles)
+        monkeypatch.setattr(Runner, "_verify", verify)
+        monkeypatch.setattr(Judge, "record", lambda self, round_: None)
+        monkeypatch.setattr(judge, "compute_all", oracles)
+        monkeypatch.setattr(judge, "trained_params", lambda *_: Params((), ()))
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
 
     def for_needs(self, needs: object) -> None:
@@ -102,10 +106,11 @@ def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypat
     assert (rounds(numpy), rounds(other)) == ([0, 1, 2], [0, 1, 2])
     assert [process.runs_s for process in numpy.processes] == [[1.0], [2.0], [1.0]]
     assert [(process.round, process.runs_s) for process in numpy.set_aside] == [(1, [1.0])]
-    assert numpy.set_aside[0].disturbed == ["waited for a busy core for 100% of the time"]
+    assert numpy.set_aside[0].disturbed == ["waited for a busy core for 100% of the time that it wanted one"]
     assert numpy.timing is not None
     assert numpy.timing.runs_s == [1.0, 2.0, 1.0]
-    assert watcher.notes == ["numpy: measuring round 2 again: waited for a busy core for 100% of the time"]
+    assert watcher.tries[-1] == ("numpy", 2, 2, 3)
+    assert [attempt for *_, attempt, _ in watcher.tries[:-1]] == [1] * 6
     assert load(tmp_path).stages[0] == numpy
 
 
@@ -129,10 +134,26 @@ def test_of_disturbed_attempts_the_least_disturbed_counts(
     Script(monkeypatch, lambda name, round_, attempt: (times[attempt], waited[attempt] if round_ else False))
     (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher()).stages
     assert [process.runs_s for process in stage.processes] == [[times[0]], [times[kept]]]
-    assert stage.processes[1].disturbed == [f"waited for a busy core for {waited[kept]:.0%} of the time"]
+    assert stage.processes[1].disturbed == [
+        f"waited for a busy core for {waited[kept]:.0%} of the time that it wanted one"
+    ]
     assert sorted(process.runs_s[0] for process in stage.set_aside) == sorted({*times} - {times[kept]})
     assert all(process.disturbed for process in stage.set_aside)
     assert load(tmp_path).stages[0] == stage
+
+
+def test_every_process_is_told_with_its_own_time_and_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = (0.5, 0.2, 0.9)
+    Script(monkeypatch, lambda name, round_, attempt: (1.0 + attempt + round_, waited[attempt] if round_ else False))
+    watcher = Watcher()
+    prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(watcher)
+    first = watcher.steps[0][0]
+    assert first is not None
+    assert watcher.steps == [(first, False)] + [(pytest.approx(factor * first), True) for factor in (2.0, 3.0, 4.0)]
+    assert watcher.notes == [
+        "at most 2 more tries of each; Ctrl-C keeps what is measured",
+        "at most 1 more try of each; Ctrl-C keeps what is measured",
+    ]
 
 
 def test_an_attempt_that_failed_the_timer_check_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +200,7 @@ def test_a_timer_failure_counts_if_undisturbed_or_repeated_or_not_the_only_one(
         (True, 0.0, 2, 3),
         (False, 0.0, 2, 1),
         (True, 9.0, 2, 1),
-        (True, 0, 0, 1),
+        (True, 0.0, 0, 2),  # a verdict gets a second process though times get none
     ]:
         checks = [verify_timer(9.0), check("first update", more, 1.0)]
         script = Script(monkeypatch, lambda *_, seen=disturbed: (1.0, seen), checks=lambda *_, found=checks: found)
@@ -206,7 +227,7 @@ def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monk
     assert len(rounds(other)) > 8
     assert rounds(other) == list(range(len(rounds(other))))
     assert script.asked[:16] == [(name, round_) for round_ in range(8) for name in ("numpy", "prints")]
-    assert script.oracles[1:] == [1000 * round_ for round_ in rounds(other)]  # each once
+    assert script.oracles == [salted_number(0, 1000 * round_) for round_ in rounds(other)]  # each once
     assert half_width(numpy) < half_width(other) <= 0.02
     earlier = msgspec.structs.replace(other, processes=other.processes[:-1])
     assert half_width(earlier) > 0.02  # one round fewer was not enough

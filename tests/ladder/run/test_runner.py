@@ -15,17 +15,25 @@ import pytest
 
 from common.problem import Problem
 from ladder.records.run import StageResult, load
-from ladder.run import runner
-from ladder.verify.gates import FirstBatches
+from ladder.run import judge, runner
+from ladder.verify.short_runs import ShortRun
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 ROOT = Path(__file__).parents[3]
+
+
+def line_of(text: str) -> str:
+    """The line of tests/planted.py with this text, as a reason names it."""
+    lines = (ROOT / "tests" / "planted.py").read_text().splitlines()
+    return f"planted.py, line {next(number for number, line in enumerate(lines, 1) if text in line)}"
+
+
 FAULTS = {
-    "KILLED": "killed by SIGKILL",
+    "KILLED": "killed by SIGKILL; see logs/killed.1.log",
     "LEAVES": "exit code 7 and no result; see logs/leaves.1.log",
-    "OUT_OF_MEMORY": "out of memory: Unable to allocate 9 TiB",
-    "RAISES": "RuntimeError: the kernel said no",
-    "SHAPES": "its process left unusable parameters (parameters of shapes (4, 36) and (4,))",
+    "OUT_OF_MEMORY": f"out of memory: Unable to allocate 9 TiB ({line_of('9 TiB')}); see logs/out-of-memory.1.log",
+    "RAISES": f"RuntimeError: the kernel said no ({line_of('said no')}); see logs/raises.1.log",
+    "SHAPES": "its parameters cannot be checked: parameters of shapes (4, 36) and (4,); see logs/shapes.1.log",
 }
 
 
@@ -47,7 +55,8 @@ def test_a_faulty_stage_is_recorded_with_its_reason(
 
 def test_a_hanging_stage_is_killed_and_recorded_with_its_reason(tmp_path: Path) -> None:
     (stage,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=2.0).run(Watcher()).stages
-    assert (stage.status, stage.reason, stage.timing) == ("crashed", "no answer within 2 s (--timeout)", None)
+    told = "no answer within 2 s (--timeout); see logs/hangs.1.log"
+    assert (stage.status, stage.reason, stage.timing) == ("crashed", told, None)
 
 
 def test_the_run_continues_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
@@ -82,16 +91,15 @@ def test_the_oracle_computes_the_first_updates_once_for_all_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    of = FirstBatches.of
 
-    def counted(problem: Problem, batches: int, *rest: Any) -> FirstBatches:
+    def counted(problem: Problem, batches: int, *rest: Any, **more: Any) -> ShortRun:
         made.append(batches)
-        return of(problem, batches, *rest)
+        return ShortRun(problem, batches, *rest, **more)
 
-    monkeypatch.setattr(FirstBatches, "of", counted)
+    monkeypatch.setattr(judge, "ShortRun", counted)
     stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS").run(Watcher()).stages
     assert [stage.status for stage in stages] == ["passed", "passed"]
-    assert made == [1, 3, 16]  # an epoch has sixteen steps
+    assert made == [1, 3, 3, 3, 16, 16]  # an epoch has sixteen steps; repeated, and from trained parameters
 
 
 def test_a_slow_stage_is_measured_over_fewer_epochs_and_marked_as_shortened(tmp_path: Path) -> None:

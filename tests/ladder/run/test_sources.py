@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ladder.records.run import StageCode, load
 from ladder.run import sources
-from ladder.run.sources import code_of
+from ladder.run.sources import CodeWatch, code_of
 from stages.registry import SOURCES
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -29,15 +30,22 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def fresh(source: str) -> StageCode:
-    for cached in (code_of, sources._read, sources._public_names):
+def clear_caches() -> None:
+    for cached in (code_of, sources._files_of, sources._read, sources._public_names):
         cached.cache_clear()
+
+
+def fresh(source: str) -> StageCode:
+    clear_caches()
     return code_of(source)
 
 
 @pytest.fixture(autouse=True)
-def forget() -> None:
-    fresh(NUMPY)
+def forget() -> Iterator[None]:
+    """Caches that hold files of a copied tree would mislead the tests after these."""
+    clear_caches()
+    yield
+    clear_caches()
 
 
 @pytest.mark.parametrize(
@@ -139,3 +147,17 @@ def test_a_user_s_file_follows_what_it_takes_from_the_public_module(
 def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:
     prepare(tmp_path, NUMPY, NAIVE).run(Watcher())
     assert [stage.code for stage in load(tmp_path).stages] == [code_of(NUMPY), code_of(NAIVE)]
+
+
+def test_a_watch_names_changed_files_and_no_comment_or_date(tree: Path) -> None:
+    fresh(NAIVE)
+    watch = CodeWatch(NAIVE)
+    naive, kernel = tree / "stages/classic/r1_naive.py", tree / "stages/kernels/plain/gemm.cu"
+    naive.touch()
+    kernel.write_text("// a comment\n" + kernel.read_text())
+    assert watch.changed() == []
+    naive.write_text(naive.read_text() + "\nMORE = 1\n")
+    assert watch.changed() == ["r1_naive.py"]
+    kernel.unlink()
+    naive.write_text("1 +")
+    assert watch.changed() == ["gemm.cu", "r1_naive.py"]

@@ -1,0 +1,53 @@
+"""The command that continues a run or study after Ctrl-C or on a full disk."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from common.errors import UsageError
+from common.files import NO_ROOM, explained
+from common.signals import INTERRUPTED
+from ladder.options.commands import Resume, ResumeStudy, Run, Study
+from ladder.records.program import PROGRAM
+
+
+class Observer(Protocol):
+    """Hears of the interruption."""
+
+    def note(self, text: str) -> None:
+        """A message for the user."""
+
+
+def interrupted(asked: Run | Resume | Study | ResumeStudy, folder: Path, observer: Observer) -> int:
+    """Tell in one line what to type after Ctrl-C; returns the exit status."""
+    observer.note(f"interrupted; {_way_on(asked, folder)}")
+    return INTERRUPTED
+
+
+@contextmanager
+def resumable(asked: Run | Resume | Study | ResumeStudy, folder: Path) -> Iterator[None]:
+    """Raise UsageError with the way on, in one line, if the disk is full inside the context."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise UsageError(explained(error, _way_on(asked, folder))) from error
+
+
+def _way_on(asked: Run | Resume | Study | ResumeStudy, folder: Path) -> str:
+    return f"continue with: {PROGRAM} {shlex.join(continuation(asked, folder))}"
+
+
+def continuation(asked: Run | Resume | Study | ResumeStudy, folder: Path) -> list[str]:
+    """The words after `run_ladder.py`: what `--resume` reads from the folder, and the files that it cannot know."""
+    data_dir = asked.options.data_dir if isinstance(asked, Run) else asked.data_dir
+    stage_files = () if isinstance(asked, Study | ResumeStudy) else asked.stage_file
+    words = ["study"] if asked.name == "study" else []
+    words += ["--resume", str(folder)]
+    words += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    return [*words, *(word for file in stage_files for word in ("--stage-file", str(file)))]

@@ -1,0 +1,133 @@
+"""What a step of each rung should take, by a model of the recorded runs; it says beforehand which rungs should lose.
+
+A step is a sum of terms: microseconds for each layer, weight, product or barrier. `python -m tools.fit_costs` fits them
+and writes expected_costs.json; docs/method.md tells how far the model is wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+
+import msgspec
+
+from common.cost import parameters
+from common.problem import Problem
+from ladder.records.expected import Expected
+from stages.engine.stage import Stage
+from stages.persistent.grid_plan import make_plan
+from stages.persistent.r1_persistent_grid import GridEpoch
+from stages.registry import load_all
+
+FILE = Path(__file__).with_name("expected_costs.json")
+LOSS = 0.05  # share by which a rung must lose, beyond the model's error
+SMALL_BATCH = 32  # the most images that the streamed kernels take
+
+
+class RungCost(msgspec.Struct, frozen=True):
+    """The fitted terms of one rung."""
+
+    on: str  # the rung whose time they change; empty if they are the whole time
+    us: dict[str, float]  # by the names of `terms`
+    error: float  # root mean square over networks left out, as a share of the time
+    networks: int  # each with its batch size
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """The model: the GPU that it is of, the commits of the runs that it was fitted to, and the terms of the rungs."""
+
+    gpu: str
+    multiprocessors: int
+    block_shared_bytes: int
+    runs: dict[str, str]
+    largest: dict[str, float]  # of every term of a network, over the runs
+    rungs: dict[str, RungCost]
+
+
+@functools.cache
+def recorded_costs() -> Costs:
+    """The model in the repository."""
+    return msgspec.json.decode(FILE.read_bytes(), type=Costs)
+
+
+def network_terms(problem: Problem) -> dict[str, float]:
+    """The size of each term that is the same for every rung, in one step."""
+    weights = parameters(problem) / 1e6
+    products = problem.batch_size * weights
+    return {
+        "step": 1.0,
+        "layer": float(len(problem.layers)),
+        "image": float(problem.batch_size),
+        "million weights": weights,
+        "million products": products,
+        "million products, small batch": products if problem.batch_size <= SMALL_BATCH else 0.0,
+    }
+
+
+def terms(stage: Stage, problem: Problem, steps: int, multiprocessors: int, shared_bytes: int) -> dict[str, float]:
+    """The size of each term in one step of a rung."""
+    found = network_terms(problem)
+    launch, places = stage.recipe.launch if stage.recipe else None, [0] * len(problem.layers)
+    if launch is None or not issubclass(launch, GridEpoch):
+        return found
+    plan = make_plan(problem, steps, places, places, multiprocessors, shared_bytes, launch.parts)
+    if plan is not None:
+        cycles = plan.product_cycles(multiprocessors) / 1e3
+        rows = math.ceil(problem.batch_size / multiprocessors)
+        found["barrier"] = float(plan.barriers)
+        found["thousand cycles"] = cycles
+        found["thousand cycles, weights in L2"] = 0.0 if plan.sizes.held else cycles
+        found["thousand weights of rows"] = rows * sum(la.inputs * la.outputs for la in plan.small_layers) / 1e3
+    return found
+
+
+def expected_here(problem: Problem, steps: int, gpu: str | None) -> dict[str, Expected]:
+    """The estimates for a run; none on another GPU than the model's, or with validation inside the timer."""
+    return expectations(problem, steps) if gpu == recorded_costs().gpu and not problem.validate_every else {}
+
+
+def expectations(problem: Problem, steps: int, costs: Costs | None = None) -> dict[str, Expected]:
+    """The estimate of every rung that has a model and takes this problem, by name in ladder order.
+
+    None of a network that is larger than all recorded ones.
+    """
+    costs, found = costs or recorded_costs(), dict[str, Expected]()
+    if any(size > costs.largest[term] for term, size in network_terms(problem).items()):
+        return found
+    stages = {name: entry.stage for name, entry in load_all().items() if name in costs.rungs}
+    parts: dict[str, set[str]] = {}  # the rungs whose terms make up an estimate
+
+    def error(ours: set[str], theirs: set[str]) -> float:
+        """The error of the ratio of two estimates; terms that both have cancel."""
+        return math.hypot(*(costs.rungs[name].error for name in ours ^ theirs))
+
+    for name, stage in stages.items():
+        own = costs.rungs[name]
+        if (own.on and own.on not in found) or stage.misfit(problem, steps):
+            continue
+        sizes = terms(stage, problem, steps, costs.multiprocessors, costs.block_shared_bytes)
+        if not own.us.keys() <= sizes.keys():
+            continue
+        us = sum(each * sizes[term] for term, each in own.us.items()) + (found[own.on].us if own.on else 0.0)
+        if us <= 0:  # too far from the recorded networks
+            continue
+        parts[name] = {name} | parts.get(own.on, set())
+        surest, rival = max(
+            (
+                ((us / other.us - 1 - LOSS) / error(parts[name], parts[one]), one)
+                for one, other in found.items()
+                if stages[one].precision in ("float32", stage.precision)
+            ),
+            default=(0.0, ""),
+        )
+        below, loses = found.get(stage.below or ""), surest > 1
+        found[name] = Expected(
+            us=us,
+            error=error(parts[name], set()),
+            gpu=costs.gpu,
+            times_from=below.us / us if below else None,
+            loses_to=rival if loses else "",
+            loses_to_us=found[rival].us if loses else None,
+        )
+    return found

@@ -1,0 +1,172 @@
+"""The judge of a run: what float64 trains from the same parameters, and what a stage's process left beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from common.data.dataset import Dataset
+from common.problem import Params, Problem, initial_params
+from ladder.measure.protocol import (
+    FIRST_UPDATE_RUN,
+    REPEATED_EPOCHS,
+    REPEATED_RUN,
+    Job,
+    JobResult,
+    load_params,
+    run_file,
+    run_number,
+    salted_number,
+    save_params,
+)
+from ladder.processes.seed_server import Attempt
+from ladder.records.run import Check, LossPoint, OracleRecord, Precision
+from ladder.verify.gates import (
+    check,
+    evaluate_final,
+    from_zero_run,
+    verify_displacements,
+    verify_final,
+    verify_first_update,
+    verify_from_zero,
+    verify_path,
+    verify_short_run,
+    verify_timer,
+    verify_validation,
+)
+from ladder.verify.oracle_runs import EpochSpread, OracleRun, compute_all, trained_params
+from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
+from ladder.verify.short_runs import ShortRun
+
+ORACLE_BUDGET_S = 60.0
+TRAINED = "trained.npy"
+INCOMPLETE = "its result is incomplete"
+
+
+class Judge:
+    """The float64 runs that all stages of one run share, each trained once, and the checks against them."""
+
+    def __init__(self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool):
+        """`timed` says whether clocks are judged: side by side, processes slow each other down."""
+        self._problem = problem
+        self._dataset = dataset
+        self._salt = salt
+        self._curve_steps = curve_steps
+        self._timed = timed
+        self._oracles: dict[int, OracleRun] = {}  # by run number
+        self._spreads: dict[Precision, list[EpochSpread]] = {}  # of the controls
+        self._short_runs: dict[object, ShortRun] = {}
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether any oracle is trained."""
+        return bool(self._oracles)
+
+    def number(self, round_: int, run: int) -> int:
+        """The number of a run that all stages of a round share, for `initial_params`."""
+        return salted_number(self._salt, run_number(round_, run))
+
+    def untrained(self, rounds: Iterable[int]) -> list[int]:
+        """The run numbers of these rounds that no oracle has trained."""
+        return [run for run in (self.number(round_, 0) for round_ in rounds) if run not in self._oracles]
+
+    def train(self, untrained: list[int], scratch: Path, precisions: set[Precision]) -> None:
+        """Train the oracle for these run numbers; the controls of the first call, in `precisions`, serve all rounds."""
+        first, dataset = not self._oracles, scratch / "dataset"
+        trained = compute_all(
+            self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps, precisions if first else set()
+        )
+        if first:
+            self._spreads = trained[untrained[0]].spreads
+            self._trained = trained_params(self._problem, dataset)
+            save_params(scratch / TRAINED, self._trained)
+        for oracle in trained.values():
+            oracle.spreads = self._spreads
+        self._oracles |= trained
+
+    def record(self, round_: int) -> OracleRecord:
+        """What the oracle of a round came to, for the results file; its curve by steps is that of the first round."""
+        oracle = self._oracles[self.number(round_, 0)]
+        curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
+        accuracy = oracle.tested[-1].accuracy if len(oracle.epochs) == self._problem.epochs else None
+        recorded = self._oracles[self.number(0, 0)].curve if self._curve_steps else None
+        return OracleRecord(accuracy, curve, recorded)
+
+    def judge(
+        self, precision: Precision, job: Job, result: JobResult, attempt: Attempt, folder: Path
+    ) -> tuple[list[Check], float]:
+        """The checks of what a process left in a folder, and its test accuracy.
+
+        Raises OSError or ValueError if that is incomplete.
+        """
+        problem, train, test = self._problem, self._dataset.train, self._dataset.test
+        checks = [verify_timer(result.share_outside)] if self._timed else []
+        checks += self._verify_short_runs(precision, job, result, folder)
+        assert result.plan is not None
+        assert result.process is not None
+        if not attempt.kept:
+            raise ValueError(INCOMPLETE)
+        if self._timed:
+            checks.append(verify_clock(result.process, attempt.stamped_s))
+            checks += verify_judged_time(result.process, attempt.kept[0])
+        final = load_params(folder / run_file(attempt.kept[0]), problem)
+        oracle = self._oracles[self.number(job.round, 0)]
+        evaluated, epochs = evaluate_final(final, test.images, test.labels), result.plan.epochs
+        accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
+        checks += verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
+        checks += verify_validation(problem, precision, epochs, result.validations, oracle, evaluated, len(test.images))
+        ends = [self._run_end(attempt.seeds[run], load_params(folder / run_file(run), problem)) for run in attempt.kept]
+        displacements = {number: end.displacement for number, end in enumerate(ends)}
+        checks += verify_displacements(displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle)
+        checks += verify_losses(problem, ends[0], ends[1:])
+        initial = initial_params(problem, self.number(job.round, 0))
+        checks += verify_path(problem, precision, epochs, initial, final, oracle)
+        return checks, accuracy
+
+    def _verify_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
+        """Check the first updates, the repeated ones, those of trained parameters, and the epoch from zeros."""
+        problem, train = self._problem, self._dataset.train
+
+        def left(name: str) -> Params:
+            return load_params(folder / f"{name}.npy", problem)
+
+        def numbered(run: int, batches: int, epochs: int = 1) -> ShortRun:
+            number = self.number(job.round, run + batches)
+            return self._short_run(number, batches, lambda: initial_params(problem, number), epochs)
+
+        checks = []
+        for first in result.first_updates:
+            batches = first.batches
+            run, updated = numbered(FIRST_UPDATE_RUN, batches), left(f"first-{batches}")
+            checks += verify_first_update(precision, run, updated, first.metrics)
+            if batches in job.repeated:
+                run, updated = numbered(REPEATED_RUN, batches, REPEATED_EPOCHS), left(f"repeated-{batches}")
+                named = f"{REPEATED_EPOCHS} epochs of {batches} batches"
+                checks += verify_short_run(named, precision, run, updated, first.repeated)
+            if job.trained and batches == job.repeated[0]:
+                run, updated = self._short_run(TRAINED, batches, lambda: self._trained), left(f"trained-{batches}")
+                checks += verify_short_run("trained parameters", precision, run, updated, first.trained)
+                missing = 0.0 if first.trained is not None else 1.0
+                checks.append(check("trained parameters, metrics left out", missing, 0.0))
+        updates = [first.batches for first in result.first_updates]
+        if result.plan is None or result.process is None or updates != job.first_updates:
+            raise ValueError(INCOMPLETE)
+        if "from zeros" not in self._short_runs:
+            self._short_runs["from zeros"] = from_zero_run(problem, train.images, train.labels)
+        run = self._short_runs["from zeros"]
+        return checks + verify_from_zero(precision, run, left("from-zero"), result.from_zero)
+
+    def _short_run(self, key: object, batches: int, initial: Callable[[], Params], epochs: int = 1) -> ShortRun:
+        """The oracle's short run, computed once for all stages: a wide network takes seconds."""
+        if key not in self._short_runs:
+            train = self._dataset.train
+            self._short_runs[key] = ShortRun(
+                self._problem, batches, initial(), train.images, train.labels, epochs=epochs
+            )
+        return self._short_runs[key]
+
+    def _run_end(self, seed: int, final: Params) -> RunEnd:
+        """What a timed run that began from this seed has come to."""
+        return RunEnd.of(initial_params(self._problem, seed), final, self._dataset.test)

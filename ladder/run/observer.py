@@ -1,0 +1,33 @@
+"""What a run tells while it measures; the runner prints nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Receives the progress of a run."""
+
+    def skip(self, reasons: Mapping[str, str]) -> None:
+        """These stages are skipped, by name."""
+
+    def begin(self, total_jobs: int, stages: list[str], why: str = "") -> None:
+        """`total_jobs` processes will be started for these stages; `why` more follow than announced before."""
+
+    def start(self, stage: str, round: int, rounds: int, attempt: int = 1, attempts: int = 1) -> None:
+        """A process starts; rounds and the attempts at a disturbed one count from 1."""
+
+    def step(self, what: str) -> None:
+        """The current activity changes."""
+
+    def finish(
+        self, stage: str, status: str, text: str, step_us: float | None = None, *, disturbed: bool = False
+    ) -> None:
+        """A process has ended and its result is saved; its own time of a step, or a text without a time."""
+
+    def note(self, text: str) -> None:
+        """A message for the user."""
+
+    def end(self) -> None:
+        """The run is complete."""

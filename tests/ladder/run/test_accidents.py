@@ -1,0 +1,180 @@
+"""Stages that reach beyond their own process: the culprit is named, and its neighbours lose nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ladder.processes import supervised
+from ladder.records.run import Results, StageResult, load
+from ladder.run import runner
+from ladder.run.entries import all_entries
+from ladder.run.runner import Runner
+from ladder.verify.gates import TIMER_CHECK
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+
+def accident(name: str) -> str:
+    return f"tests.accidents:{name}"
+
+
+def forked(folder: Path, *names: str, watcher: Watcher | None = None, **settings: Any) -> Results:
+    """A run of these accidents in forked processes, and NumPy after them."""
+    return prepare(folder, *map(accident, names), NUMPY, **settings).run(watcher or Watcher())
+
+
+def started(folder: Path, *names: str, watcher: Watcher | None = None, **settings: Any) -> Results:
+    """The same in started processes, as JAX's are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ladder.processes.fork_servers.import_group", lambda needs: None)
+        return forked(folder, *names, watcher=watcher, **settings)
+
+
+BOTH = pytest.mark.parametrize("run", [forked, started])
+
+
+def is_well(stage: StageResult) -> bool:
+    """Whether a stage passed, or failed by a busy machine alone, which makes work outside of such short runs longer."""
+    return bool(stage.processes) and {check.what for check in stage.checks if not check.passed} <= {TIMER_CHECK}
+
+
+def log_of(folder: Path, name: str) -> str:
+    return (folder / "logs" / f"{name}.1.log").read_text()
+
+
+def is_running(process: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+@BOTH
+def test_a_process_that_a_stage_leaves_behind_is_ended_and_the_stage_is_named(run: object, tmp_path: Path) -> None:
+    watcher = Watcher()
+    assert callable(run)
+    leaves, raises, numpy = run(tmp_path, "LEAVES_A_PROCESS", "LEAVES_AND_RAISES", watcher=watcher).stages
+    assert (is_well(leaves), raises.status, is_well(numpy)) == (True, "crashed", True)
+    for stage in (leaves, raises):
+        assert not is_running(int(log_of(tmp_path, stage.name).split()[0]))
+        said = f"{stage.name}: left behind: process python"
+        assert [note for note in watcher.notes if note.startswith(said)]
+    assert leaves.processes[0].left_behind[0].startswith("process python")
+    assert numpy.processes[0].left_behind == []
+
+
+@BOTH
+def test_a_process_of_a_stage_that_hangs_ends_with_it(run: object, tmp_path: Path) -> None:
+    assert callable(run)
+    hangs, numpy = run(tmp_path, "LEAVES_AND_HANGS", timeout_s=5.0).stages
+    assert (hangs.status, is_well(numpy)) == ("crashed", True)
+    assert "no answer within 5 s (--timeout)" in hangs.reason
+    assert not is_running(int(log_of(tmp_path, hangs.name)))
+
+
+def test_files_in_shared_memory_are_removed_or_named(tmp_path: Path) -> None:
+    leaves, forgets, tidy, _ = forked(tmp_path, "LEAVES_SHARED_MEMORY", "FORGETS_SHARED_MEMORY", "TIDY").stages
+    held, forgotten = (
+        [Path(line) for line in log_of(tmp_path, stage.name).splitlines() if line.startswith("/dev/shm")]
+        for stage in (leaves, forgets)
+    )
+    try:
+        assert f"file {held[0]}" in leaves.processes[0].left_behind
+        assert not held[0].exists()
+        assert f"file {forgotten[0]} (appeared meanwhile, not removed)" in forgets.processes[0].left_behind
+        assert not [one for one in tidy.processes[0].left_behind if "meanwhile" not in one]  # another program's
+    finally:
+        for path in (*held, *forgotten):
+            path.unlink(missing_ok=True)
+
+
+@BOTH
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_stage_that_overwrites_shared_data_is_named_and_the_next_has_them_whole(
+    run: object, at_once: int, tmp_path: Path
+) -> None:
+    assert callable(run)
+    culprit, numpy = run(tmp_path, "OVERWRITES_THE_DATA", at_once=at_once).stages
+    assert culprit.status == "failed"
+    assert "overwrote the images or labels that all stages share; copy them before writing" in culprit.reason
+    assert at_once == 2 or is_well(numpy)
+
+
+def test_the_log_of_a_stage_that_prints_much_keeps_its_beginning_and_end(tmp_path: Path) -> None:
+    prints, _ = forked(tmp_path, "PRINTS_MUCH").stages
+    assert is_well(prints)
+    text = log_of(tmp_path, prints.name)
+    assert len(text) < supervised.LOG_HEAD + supervised.LOG_TAIL + 100
+    assert text.startswith("the beginning\nwall\n")
+    assert "bytes are left out: a log keeps its beginning and its end" in text
+    assert "the end\n" in text[-supervised.LOG_TAIL :]
+
+
+@BOTH
+def test_a_crash_while_closing_says_so(run: object, tmp_path: Path) -> None:
+    assert callable(run)
+    raises, exits, crashes, numpy = run(tmp_path, "CLOSE_RAISES", "CLOSE_EXITS", "CLOSE_CRASHES").stages
+    assert [one.status for one in (raises, exits, crashes)] == ["crashed"] * 3
+    assert is_well(numpy)
+    assert raises.reason.startswith("RuntimeError: cannot let go (accidents.py, line ")
+    assert ") while closing; " in raises.reason
+    assert exits.reason.startswith("exit code 0 while closing; ")
+    assert crashes.reason.startswith("killed by SIGSEGV while closing; ")
+
+
+def test_a_stopped_process_is_disturbed(tmp_path: Path) -> None:
+    stopped, numpy = forked(tmp_path, "IS_STOPPED").stages
+    (process,) = stopped.processes
+    assert 0.5 < process.stopped_s < 10
+    assert [reason for reason in process.disturbed if reason.startswith("a signal stopped the process for ")]
+    assert numpy.processes[0].stopped_s == 0
+
+
+def test_a_stage_that_hangs_costs_the_time_limit_once_and_says_how_long_it_may(tmp_path: Path) -> None:
+    watcher = Watcher()
+    began = time.monotonic()
+    (hangs,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=10.0).run(watcher).stages
+    assert time.monotonic() - began < 2 * 10
+    assert hangs.status == "crashed"
+    assert watcher.notes == ["hangs: no answer for 2 s; it is ended after 10 s (--timeout)"]
+
+
+def test_a_retry_is_recorded_and_keeps_the_log_of_the_first_attempt(tmp_path: Path) -> None:
+    watcher = Watcher()
+    forked(tmp_path, "FAILS_ONCE", watcher=watcher)
+    once, numpy = load(tmp_path).stages
+    assert is_well(once)
+    (line,) = once.retries
+    assert line.startswith("round 1: RuntimeError: not after a fork (accidents.py, line ")
+    assert numpy.retries == []
+    assert "the first attempt" in (tmp_path / "logs" / "fails-once.1.first.log").read_text()
+    assert "the first attempt" not in log_of(tmp_path, "fails-once")
+    assert [note for note in watcher.notes if note.startswith("fails-once: repeated in a newly started process: Runt")]
+
+
+STAGE = """
+from stages import Stage
+from stages.references.numpy_cpu import NumpyTrainer
+STAGE = Stage("mine", "Mine", "reference", "float32", (), NumpyTrainer)
+"""
+
+
+def test_code_that_changes_while_it_is_measured_gets_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, out = tmp_path / "mine.py", tmp_path / "run"
+    out.mkdir()
+    file.write_text(STAGE)
+    record = Runner._record
+
+    def edits(self: Runner, stage_run: object, job: object, *rest: object) -> None:
+        if getattr(job, "round", None) == 1:
+            file.write_text(STAGE + "MORE = 1\n")
+        record(self, stage_run, job, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runner.Runner, "_record", edits)
+    mine, numpy = prepare(out, all_entries([file])[0]["mine"], NUMPY, rounds=3).run(Watcher()).stages
+    assert (mine.status, mine.timing) == ("failed", None)
+    assert mine.reason == "its code changed while it was measured: mine.py; start anew"
+    assert (numpy.status, len(numpy.processes)) == ("passed", 3)

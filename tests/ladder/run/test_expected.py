@@ -1,0 +1,63 @@
+"""Estimates: of which runs there are any, and when a rung is said to lose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.problem import Problem
+from ladder.records.expected import Expected
+from ladder.records.run import load
+from ladder.run import runner
+from ladder.run.expected import Costs, RungCost, expectations, expected_here, recorded_costs
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+LOGISTIC = Problem(784, 10)
+LARGEST = recorded_costs().largest
+
+
+def model(below: float, above: float, error: float) -> Costs:
+    """cuda-graph, and fused-head that adds to it, in us a step."""
+    rungs = {
+        "cuda-graph": RungCost("", {"step": below}, 0.5, 9),
+        "fused-head": RungCost("cuda-graph", {"step": above}, error, 9),
+    }
+    return Costs("a GPU", 132, 232_448, {}, LARGEST, rungs)
+
+
+@pytest.mark.parametrize(("adds", "error", "loses"), [(1.2, 0.06, True), (1.2, 0.08, False), (0.4, 0.01, False)])
+def test_a_rung_loses_by_more_than_five_per_cent_and_the_error(adds: float, error: float, loses: bool) -> None:
+    found = expectations(LOGISTIC, 468, model(10, adds, error))["fused-head"]
+    assert found.us == pytest.approx(10 + adds)
+    assert found.times_from == pytest.approx(10 / (10 + adds))
+    assert found.error == pytest.approx((0.5**2 + error**2) ** 0.5)
+    assert found.remark == ("expected to lose here: 11 us, cuda-graph 10" if loses else "")
+
+
+def test_nothing_is_expected_of_another_gpu_or_of_a_timed_validation() -> None:
+    gpu = recorded_costs().gpu
+    assert "cuda-graph" in expected_here(LOGISTIC, 468, gpu)
+    assert expected_here(LOGISTIC, 468, "NVIDIA H100 80GB HBM3") == {}
+    assert expected_here(LOGISTIC, 468, None) == {}
+    assert expected_here(Problem(784, 10, validate_every=1), 468, gpu) == {}
+
+
+@pytest.mark.parametrize("problem", [Problem(784, 10, (64,) * 400), Problem(784, 10, batch_size=8_193)])
+def test_nothing_is_expected_beyond_the_recorded_runs(problem: Problem) -> None:
+    assert expectations(problem, 1) == {}
+
+
+def test_a_rung_that_does_not_take_the_network_has_no_estimate() -> None:
+    assert "last-layer" not in expectations(LOGISTIC, 468)
+    assert "persistent-cluster" not in expectations(Problem(784, 10, (1024,)), 468)
+    assert "persistent-cluster" in expectations(Problem(784, 10, (256,)), 468)
+
+
+def test_a_run_says_and_records_it_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Expected(66.0, 0.1, "a GPU", 0.8, "exact-u8", 53.0)
+    monkeypatch.setattr(runner, "expected_here", lambda *_: {"numpy": expected})
+    watcher = Watcher()
+    prepare(tmp_path, NUMPY).run(watcher)
+    assert watcher.notes[0] == "numpy: expected to lose here: 66 us, exact-u8 53"
+    assert [stage.expected for stage in load(tmp_path).stages] == [expected]

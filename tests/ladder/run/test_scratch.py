@@ -1,0 +1,75 @@
+"""The folder of a run's passing files: where it lies, and what becomes of a killed run's."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from ladder.run.runner import Runner
+from ladder.run.scratch import PREFIX, scratch_folder
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
+    return folder
+
+
+def test_it_lies_in_the_temporary_folder_and_is_gone_afterwards(tmp_path: Path, temporary: Path) -> None:
+    with scratch_folder(tmp_path, 1) as scratch:
+        assert scratch.parent == temporary
+        (scratch / "file").touch()
+    assert list(temporary.iterdir()) == []
+
+
+def test_without_room_there_the_cache_is_next_and_then_the_run_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/self")
+    with scratch_folder(tmp_path, 1) as scratch:
+        assert scratch.parent == tmp_path / "cache" / "scratch"
+    monkeypatch.setenv("LADDER_CACHE_DIR", "/proc/self/cache")
+    with scratch_folder(tmp_path, 1) as scratch:
+        assert scratch.parent == tmp_path
+    with (
+        pytest.raises(UsageError, match=r"no folder has room for .* MiB \(.* has .* MiB"),
+        scratch_folder(tmp_path, 1 << 60),
+    ):
+        pass
+
+
+def test_a_killed_run_s_folder_is_removed_and_a_living_run_s_is_not(tmp_path: Path, temporary: Path) -> None:
+    killed = temporary / f"{PREFIX}killed"
+    (killed / "dataset").mkdir(parents=True)
+    with scratch_folder(tmp_path, 1) as living:
+        assert not killed.exists()
+        with scratch_folder(tmp_path, 1):
+            assert living.exists()
+
+
+def test_a_run_needs_room_for_its_data_and_parameters(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 0
+    record = Runner._record
+
+    def sizes(self: Runner, *rest: object) -> None:
+        nonlocal most
+        files = [file for file in temporary.rglob("*.npy") if file.is_file()]
+        most = max(most, sum(file.stat().st_size for file in files))
+        record(self, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Runner, "_record", sizes)
+    (tmp_path / "run").mkdir()
+    runner = prepare(tmp_path / "run", NUMPY)
+    runner.run(Watcher())
+    headers = 32 * 128  # four arrays of the data, two of each set of parameters
+    assert small_dataset().nbytes < most <= runner.scratch_bytes + headers
+    assert not list((tmp_path / "run").rglob("*.npy"))

@@ -1,0 +1,63 @@
+"""The model of expected times: what the tool writes, and what it says of networks that it was not fitted to."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common.problem import Problem
+from ladder.run.expected import Costs, expectations, recorded_costs
+from tools.fit_costs import Points, fitted, networks_of, verdicts
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def fit() -> tuple[Costs, Points]:
+    return fitted()
+
+
+def test_the_file_is_what_the_recorded_runs_give(fit: tuple[Costs, Points]) -> None:
+    found, kept = (msgspec.to_builtins(one) for one in (fit[0], recorded_costs()))
+    rungs, kept_rungs = found.pop("rungs"), kept.pop("rungs")
+    assert (found, list(rungs)) == (kept, list(kept_rungs)), "run python -m tools.fit_costs"
+    for name, rung in rungs.items():
+        assert rung.pop("us") == pytest.approx(kept_rungs[name].pop("us"), rel=0.01, abs=2e-4)
+        assert rung.pop("error") == pytest.approx(kept_rungs[name].pop("error"), abs=2e-3)
+        assert rung == kept_rungs[name]
+
+
+def test_no_remark_on_a_network_left_out_is_wrong(fit: tuple[Costs, Points]) -> None:
+    model, points = fit
+    found = Counter(verdict for network in networks_of(points) for verdict in verdicts(model, points, network))
+    assert found["right"] >= 8
+    assert found["wrong"] == 0
+
+
+@pytest.mark.parametrize(
+    ("network", "rung", "other", "measured", "told"),
+    [
+        (((512, 512), 256), "persistent-grid", "exact-u8", 66.6 / 53.1, True),
+        (((512, 512), 256), "last-layer", "streamed", 56.9 / 53.1, False),  # 7 %, within the error
+        (((), 1000), "persistent-grid", "cuda-graph", 45.9 / 28.1, True),
+    ],
+)
+def test_it_foretells_losses_that_it_was_not_fitted_to(
+    fit: tuple[Costs, Points], network: tuple[tuple[int, ...], int], rung: str, other: str, measured: float, told: bool
+) -> None:
+    assert network not in networks_of(fit[1])
+    problem = Problem(784, 10, *network)
+    found = expectations(problem, problem.steps(60_000))
+    assert measured > 1.05
+    assert found[rung].us > found[other].us
+    assert bool(found[rung].remark) == told
+
+
+def test_the_document_has_its_errors() -> None:
+    text = (ROOT / "docs" / "method.md").read_text().partition("## What a rung should take")[2].partition("\n## ")[0]
+    told = {name: int(share) for name, share in re.findall(r"`([a-z0-9-]+)`\s(\d+) %", text)}
+    assert told == {name: round(100 * rung.error) for name, rung in recorded_costs().rungs.items()}

@@ -1,0 +1,160 @@
+"""Fit the model of expected times to the recorded runs of one GPU, and write it: `python -m tools.fit_costs`.
+
+The step of a rung that many networks have recorded is a sum of terms. Other rungs change the time of the rung below by
+a term or two. A network with its batch size is one point. Its error is that of a fit to all other points; a rung whose
+error exceeds 40 % gets no model. The command prints the errors, and how many remarks on networks left out are right.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from scipy.optimize import lsq_linear  # codespell:ignore optimize
+
+from common.files import atomic_write
+from common.problem import Problem
+from ladder.records.run import load
+from ladder.run.expected import FILE, LOSS, Costs, RungCost, expectations, network_terms, terms
+from stages.registry import load_all
+
+FOLDER = Path(__file__).resolve().parent.parent / "results" / "reference" / "h200"
+MOST_ERROR = 0.4
+KERNELS = ("step", "layer", "million weights", "million products")
+GRID = ("step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows")
+CLUSTER = ("layer", "million products")
+WHOLE = {
+    "cuda-graph": KERNELS, "fused-bias": KERNELS, "exact-u8": KERNELS, "streamed-bf16": KERNELS,
+    "persistent-grid": GRID, "grid-bf16": GRID, "persistent-cluster": CLUSTER, "cluster-fp16": CLUSTER,
+}  # fmt: skip
+CHANGES = {
+    "fused-head": ("step",), "fused-update": ("million weights",), "fused-epilogue": ("layer",),
+    "parallel-branches": ("layer",), "skinny-gemm": ("layer",), "dependent-launch": ("layer",),
+    "tf32": ("layer", "million products"), "bf16": ("layer", "million products"),
+    "fp16": ("layer", "million products"), "streamed": ("million products, small batch",),
+    "last-layer": ("step", "image"), "last-layer-bf16": ("step", "image"),
+}  # fmt: skip
+
+Network = tuple[tuple[int, ...], int]  # hidden layers, batch size
+
+
+class Point(NamedTuple):
+    """A rung's time on a network, and that of the rung below in the same runs or 0, both in us."""
+
+    us: float
+    below_us: float
+    sizes: dict[str, float]
+
+
+Points = dict[str, dict[Network, Point]]  # by rung
+
+
+def main() -> int:
+    """Fit, write and report; returns the exit code."""
+    model, points = fitted()
+    atomic_write(FILE, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+    for name, rung in model.rungs.items():
+        of = f"of {rung.on}" if rung.on else "of the whole time"
+        print(f"{name:18}{rung.networks:3} networks, error {rung.error:5.1%} {of}")
+    print(f"no model, error above {MOST_ERROR:.0%}: {', '.join(points.keys() - model.rungs.keys()) or 'none'}")
+    judged = Counter(verdict for network in networks_of(points) for verdict in verdicts(model, points, network))
+    print(
+        f"remarks on networks left out, and losses of more than {LOSS:.0%} without one: {dict(sorted(judged.items()))}"
+    )
+    return 0
+
+
+def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
+    """The model of the recorded runs below a folder that do not validate inside the timer, and their times."""
+    records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
+    runs = {name: run for name, run in records.items() if not run.problem.validate_every}
+    (gpu,) = {run.environment["gpu"]["name"] for run in runs.values()}
+    chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)
+    stages = {name: entry.stage for name, entry in load_all().items()}
+    times: dict[str, dict[Network, list[Point]]] = {}
+    for run in runs.values():
+        us = {stage.name: stage.timing.step_us for stage in run.stages if stage.timing}
+        problem = Problem(run.problem.inputs, run.problem.classes, tuple(run.problem.hidden), run.problem.batch_size)
+        steps = problem.steps(run.problem.train_images)
+        for name in sorted({*WHOLE, *CHANGES} & us.keys()):
+            below_us = us.get(stages[name].below or "", 0.0) if name in CHANGES else 0.0
+            if name in WHOLE or below_us:
+                sizes = terms(stages[name], problem, steps, chip.multiprocessors, chip.block_shared_bytes)
+                of_network = times.setdefault(name, {}).setdefault((problem.hidden, problem.batch_size), [])
+                of_network.append(Point(us[name], below_us, sizes))
+    points = {name: {network: middle(found) for network, found in of.items()} for name, of in times.items()}
+    rungs = {name: rung_cost(name, points[name], stages[name].below or "") for name in stages if name in points}
+    kept = {name: rung for name, rung in rungs.items() if rung.error <= MOST_ERROR}
+    networks = [network_terms(Problem(784, 10, *network)) for network in networks_of(points)]
+    largest = {term: max(network[term] for network in networks) for term in networks[0]}
+    commits = {name: run.environment["code"]["git_commit"] for name, run in runs.items()}
+    return Costs(gpu, chip.multiprocessors, chip.block_shared_bytes, commits, largest, kept), points
+
+
+def middle(found: Sequence[Point]) -> Point:
+    """The medians over the runs of one network."""
+    return Point(statistics.median(p.us for p in found), statistics.median(p.below_us for p in found), found[0].sizes)
+
+
+def rung_cost(name: str, points: Mapping[Network, Point], below: str) -> RungCost:
+    """The fitted terms of a rung, and their error on networks left out."""
+    squares = []
+    for network, point in points.items():
+        us = fit(name, without(points, network))
+        squares.append(((point.below_us + sum(us[term] * point.sizes[term] for term in us)) / point.us - 1) ** 2)
+    error = round(math.sqrt(statistics.fmean(squares)), 3)
+    return RungCost(below if name in CHANGES else "", fit(name, list(points.values())), error, len(points))
+
+
+def without(points: Mapping[Network, Point], network: Network) -> list[Point]:
+    """All points but one network's."""
+    return [point for other, point in points.items() if other != network]
+
+
+def fit(name: str, points: Sequence[Point]) -> dict[str, float]:
+    """The microseconds of each term that make the smallest relative errors; those of a whole time are not negative."""
+    wanted = WHOLE.get(name) or CHANGES[name]
+    scale = np.array([one.below_us or one.us for one in points])
+    sizes = np.array([[one.sizes[term] for term in wanted] for one in points]) / scale[:, None]
+    changes = np.array([one.us - one.below_us for one in points]) / scale
+    solved = lsq_linear(sizes, changes, (0.0 if name in WHOLE else -np.inf, np.inf)).x
+    return {term: round(float(us), 4) for term, us in zip(wanted, solved, strict=True)}
+
+
+def networks_of(points: Points) -> list[Network]:
+    """Every recorded network with its batch size."""
+    return sorted({network for of_rung in points.values() for network in of_rung})
+
+
+def verdicts(model: Costs, points: Points, network: Network) -> Iterator[str]:
+    """Whether a model without a network tells its losers: `right`, `wrong`, `missed`, or the rival is `unmeasured`."""
+    rungs = {
+        name: msgspec.structs.replace(rung, us=fit(name, without(points[name], network)))
+        for name, rung in model.rungs.items()
+    }
+    problem = Problem(784, 10, *network)
+    found = expectations(problem, problem.steps(60_000), msgspec.structs.replace(model, rungs=rungs))
+    measured = {name: points[name][network].us for name in found if network in points[name]}
+    precision = {name: entry.stage.precision for name, entry in load_all().items()}
+    for name, us in measured.items():
+        if rival := found[name].loses_to:
+            yield "unmeasured" if rival not in measured else "right" if us / measured[rival] - 1 > LOSS else "wrong"
+        else:
+            earlier = [
+                one
+                for one in list(measured)[: list(measured).index(name)]
+                if precision[one] in ("float32", precision[name])
+            ]
+            if any(us / measured[one] - 1 > LOSS for one in earlier):
+                yield "missed"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""The code of a rung beside that of the rung that it climbs from: what one choice changed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+from markupsafe import Markup
+
+from ladder.records.run import Results, StageResult
+from ladder.records.sources import Sources
+from reports.explorer.highlight import lines
+from reports.facts import numbers
+
+CHOICE = re.compile(r"(\w+): (\w+)")  # as `StageResult.changed` says: `launch: GraphEpoch`
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a diff: `-` of the replaced part, `+` of the rung's own file, or a blank for both."""
+
+    sign: str
+    code: Markup
+
+
+@dataclass(frozen=True)
+class Code:
+    """A rung's code: its own file against the part that it replaces, and the CUDA files that it launches."""
+
+    path: str
+    replaced: str  # `OneByOne of stages/engine/parts.py`; empty if the run does not know the part
+    diff: list[Line]
+    kernels: list[tuple[str, bool]]  # each file with a kernel that it launches, and whether the parent launches none
+    headers: list[str]
+    gone: str  # in words, the kernels that the parent launches and this rung does not; empty without any
+    new: str
+
+    @property
+    def files(self) -> list[str]:
+        """The files that the page can show whole."""
+        return [*(path for path, _ in self.kernels), *self.headers]
+
+
+def code_of(stage: StageResult, results: Results, sources: Sources) -> Code | None:
+    """The code of a stage; None if the sources do not have it."""
+    files = sources.stages.get(stage.name)
+    if not files:
+        return None
+    stages = {one.name: one for one in results.stages}
+    own = files[0]
+    parent = stages.get(stage.below or "")
+    before = _replaced(stage, stages, sources)
+    launched = _launched(stage)
+    below = _launched(parent) if parent is not None else set()
+    compiled = [path for path in files if "/kernels/" in path or not path.endswith(".py")]
+    compiled = [path for path in compiled if not path.endswith((".cuh", ".h"))]
+    below_files = sources.stages.get(stage.below or "", [])
+    # Nothing profiles a stage on the CPU, whose kernels are Python; without a profile on the GPU, new files are shown.
+    on_cpu = stage.device == "cpu"
+    shown = [
+        path
+        for path in compiled
+        if path.endswith(".py") == on_cpu
+        and (on_cpu or (_defines(sources.files[path], launched) if launched else path not in below_files))
+    ]
+    known = bool(launched and below)
+    return Code(
+        path=own,
+        replaced=f"{before[0]} of {before[1]}" if before else "",
+        diff=_diff(before, own, sources.files),
+        kernels=[(path, known and not _defines(sources.files[path], below)) for path in shown],
+        headers=[path for path in files if path.endswith((".cuh", ".h")) and _is_included(path, shown, sources.files)],
+        gone=_listed(below - launched) if known else "",
+        new=_listed(launched - below) if known else "",
+    )
+
+
+def file_html(path: str, sources: Sources) -> str:
+    """A whole file as HTML, a line a line."""
+    return "\n".join(lines(path, sources.files[path]))
+
+
+def _launched(stage: StageResult | None) -> set[str]:
+    """The names of the kernels that a stage's profiles saw."""
+    return {kernel.name for profile in stage.profiles for kernel in profile.kernels} if stage is not None else set()
+
+
+def _defines(text: str, kernels: set[str]) -> bool:
+    """Whether a CUDA file's code names one of these kernels; a comment may name those of other files."""
+    code = COMMENT.sub(" ", text)
+    return any(re.search(rf"\b{re.escape(name)}\b", code) for name in kernels)
+
+
+def _is_included(header: str, by: list[str], files: Mapping[str, str]) -> bool:
+    """Whether one of these files includes the header, directly or through another header."""
+    name = header.rpartition("/")[2]
+    pattern = re.compile(rf'#\s*include\s+"(?:.*/)?{re.escape(name)}"')
+    including = [path for path, text in files.items() if pattern.search(text)]
+    return any(path in by or (path.endswith((".cuh", ".h")) and _is_included(path, by, files)) for path in including)
+
+
+def _listed(names: set[str]) -> str:
+    return numbers.listing(sorted(names)) if names else ""
+
+
+def _replaced(
+    stage: StageResult, stages: Mapping[str, StageResult], sources: Sources
+) -> tuple[str, str, int, int] | None:
+    """The part that the rung replaces: its class, file, and first and last line; None if it cannot be found."""
+    own = CHOICE.fullmatch(stage.changed or "")
+    seen: set[str] = set()
+    name = stage.below or ""
+    while own is not None and name and name not in seen:
+        seen.add(name)
+        # Also of a rung that was not in this run.
+        below, changed = (
+            (stages[name].below, stages[name].changed) if name in stages else sources.climbs.get(name, ("", ""))
+        )
+        choice = CHOICE.fullmatch(changed or "")
+        if choice is not None and choice[1] == own[1]:
+            return _class_named(choice[2], sources)
+        if not below:
+            return _class_named(_recipe(sources, name).get(own[1], ""), sources)
+        name = below
+    return None
+
+
+def _recipe(sources: Sources, name: str) -> dict[str, str]:
+    """The classes of a first rung's recipe by its choices, from its own file."""
+    files = sources.stages.get(name)
+    tree = _parsed(sources.files[files[0]]) if files else ast.Module([], [])
+    return {
+        word.arg: word.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Recipe"
+        for word in node.keywords
+        if word.arg is not None and isinstance(word.value, ast.Name)
+    }
+
+
+def _class_named(name: str, sources: Sources) -> tuple[str, str, int, int] | None:
+    for path, text in sources.files.items():
+        if name and path.endswith(".py") and f"class {name}" in text:
+            for node in ast.walk(_parsed(text)):
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    return name, path, node.lineno, node.end_lineno or node.lineno
+    return None
+
+
+def _diff(before: tuple[str, str, int, int] | None, own: str, files: Mapping[str, str]) -> list[Line]:
+    """The own file, without its docstring and first imports, against the replaced part; alone if there is none."""
+    text = files[own]
+    start = _after_imports(text)
+    after = text.splitlines()[start:]
+    after_html = lines(own, text)[start:]
+    while after and not after[0].strip():
+        after, after_html = after[1:], after_html[1:]
+    if before is None:
+        return [Line(" ", html) for html in after_html]
+    _, path, first, last = before
+    replaced, replaced_html = files[path].splitlines()[first - 1 : last], lines(path, files[path])[first - 1 : last]
+    return list(_matched(replaced, replaced_html, after, after_html))
+
+
+def _matched(
+    before: list[str], before_html: tuple[Markup, ...], after: list[str], after_html: tuple[Markup, ...]
+) -> Iterator[Line]:
+    """The lines of both texts: what both have once, and otherwise the replaced ones first."""
+    matcher = SequenceMatcher(lambda line: not line.strip(), before, after, autojunk=False)
+    for _, a, b, c, d in matcher.get_opcodes():
+        same = before[a:b] == after[c:d]
+        if not same:
+            yield from (Line("-", html) for html in before_html[a:b])
+        yield from (Line(" " if same else "+", html) for html in after_html[c:d])
+
+
+def _after_imports(text: str) -> int:
+    """The number of lines up to the end of the module's docstring and the imports that follow it."""
+    end = 0
+    for node in getattr(_parsed(text), "body", []):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and not end
+        if not is_text and not isinstance(node, ast.Import | ast.ImportFrom):
+            break
+        end = node.end_lineno or end
+    return end
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> ast.AST:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])

@@ -1,0 +1,51 @@
+"""Templates and drawings as HTML: whatever a template is given is escaped, unless it was made here."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from reports.figures.canvas import Canvas
+
+HERE = Path(__file__).parent
+
+
+def template(name: str, **given: Any) -> str:
+    """A template of this folder, filled in."""
+    return _environment().get_template(name).render(given)
+
+
+def drawing(canvas: Canvas, look: str = "") -> Markup:
+    """A drawing in a frame that scrolls where the page is narrower; `look` names classes of the style sheet."""
+    frame = Markup('<div class="drawing {}" role="region" tabindex="0" aria-label="{}">{}</div>')
+    return frame.format(look, canvas.title, Markup(canvas.inline()))
+
+
+def prose(text: str) -> Markup:
+    """Sentences whose names stand between backticks, as reports write them; they begin with a capital."""
+    text = f"{text[:1].upper()}{text[1:]}"
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of this folder, such as the style sheet."""
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["prose"] = prose
+    return environment

@@ -1,0 +1,202 @@
+"""The page of a run: its skeleton with the picture, and everything else packed for the script to show."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from ladder.records.run import Results, StageResult
+from ladder.records.sources import Sources
+from reports.explorer.code import code_of, file_html
+from reports.explorer.floor import floor_view
+from reports.explorer.html import asset, drawing, template
+from reports.explorer.pack import packed
+from reports.explorer.rung import bars, rung_view
+from reports.explorer.script_data import script_data, spans
+from reports.explorer.trust import trust_view
+from reports.facts import numbers
+from reports.facts.baselines import CLASSES, precision_class
+from reports.facts.provenance import COMMIT_DIGITS, provenance
+from reports.facts.ratios import NOISE
+from reports.facts.study import step_us
+from reports.facts.summary import (
+    ALL_DISTURBED,
+    MARKS,
+    disturbed_mark,
+    heading,
+    name_of,
+    reason,
+    rows,
+    table_order,
+    title_of,
+)
+from reports.facts.warnings import notices
+from reports.figures.canvas import page_rules
+from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
+from reports.figures.style import OPERATION_COLOURS
+
+MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
+
+
+def render(
+    results: Results,
+    sources: Sources | None = None,
+    recorded: Results | None = None,
+    example: str = "",
+    home: str = "",
+) -> str:
+    """The whole page as HTML text, the same bytes for the same run.
+
+    `sources` is the code that the run measured. `recorded` is another run of the same problem, to which the view of
+    two runs compares this one. `example` is the folder of a recorded run on a GPU, to name on the page of one without.
+    `home` is the way to the folder of a site's front page, for a page that belongs to a site.
+    """
+    data = data_of(results, sources, recorded, example)
+    return skeleton(
+        title=f"{_headline(results)} - {heading(results)}",
+        provenance=provenance(results),
+        file="results.json",
+        first_view=data.pop("ladder"),
+        rungs=data.pop("list"),
+        data=data,
+        home=home,
+    )
+
+
+def skeleton(
+    *,
+    title: str,
+    provenance: str,
+    file: str,
+    first_view: str,
+    data: Mapping[str, Any],
+    rungs: str = "",
+    points: Sequence[tuple[str, str]] = (),
+    home: str = "",
+) -> str:
+    """A page that shows its first view at once, and the views in `data` when its script has unpacked them.
+
+    `points` are the names of a study's points, each with its words. `home` is the way to a site's front page.
+    """
+    return template(
+        "page.html",
+        title=title,
+        provenance=provenance,
+        file=file,
+        first_view=Markup(first_view),
+        rungs=Markup(rungs),
+        points=points,
+        home=home,
+        css=Markup(f"{page_rules()}\n{asset('explorer.css')}"),
+        script=Markup(_script()),
+        policy=_policy(),
+        data=packed(data),
+    )
+
+
+def data_of(
+    results: Results,
+    sources: Sources | None = None,
+    recorded: Results | None = None,
+    example: str = "",
+    *,
+    is_brief: bool = False,
+) -> dict[str, Any]:
+    """Everything that the script shows of a run; a brief one has neither code nor timelines."""
+    stages = table_order(results)
+    codes = {stage.name: code_of(stage, results, sources) for stage in stages} if sources is not None else {}
+    shown = dict.fromkeys(path for code in codes.values() if code is not None for path in code.files)
+    origin = "" if is_brief else _origin(results, sources)
+    data = script_data(results, recorded) | {
+        "ladder": _ladder(results, example),
+        "list": template("rungs.html", stages=[(one.name, name_of(one), title_of(one), one.group) for one in stages]),
+        "rungs": {
+            stage.name: rung_view(stage, results, codes.get(stage.name), origin, is_brief=is_brief) for stage in stages
+        },
+        "views": {
+            "floor": floor_view(results),
+            "trust": trust_view(results),
+            "runs": template("runs.html", noise=numbers.share(NOISE)),
+        },
+    }
+    if not is_brief:
+        data |= {"bars": bars(results), "colours": OPERATION_COLOURS, "spans": spans(results)}
+        data |= {"files": {path: file_html(path, sources) for path in shown} if sources is not None else {}}
+    return data
+
+
+def _ladder(results: Results, example: str) -> str:
+    """The view of the picture as HTML."""
+    stages = table_order(results)
+    timed = bool(dots(results, is_page=True))
+    passed = {stage.name for stage in stages if step_us(stage)}
+    return template(
+        "ladder.html",
+        heading=heading(results),
+        notices=notices(results),
+        headline=_headline(results),
+        pictures=[drawing(drawn(results, PAGE), "wide"), drawing(drawn(results, PHONE), "narrow")] if timed else [],
+        precisions=_precisions(results),
+        untimed=_untimed(stages),
+        most_lines=MOST_LINES,
+        example=example,
+        guessable=any(stage.group != "reference" and step_us(stage) and stage.below in passed for stage in stages),
+        references=[row for row in rows(results) if row.is_reference and row.step_us is not None],
+        marks=MARKS if any(row.disturbed for row in rows(results)) else "",
+    )
+
+
+def _untimed(stages: Sequence[StageResult]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Each reason for a missing time with the names of its stages."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for stage in stages:
+        if stage.status != "passed":
+            found.setdefault(f"{stage.status}: {reason(stage)}", []).append((stage.name, name_of(stage)))
+    return list(found.items())
+
+
+def _headline(results: Results) -> str:
+    """The first and the fastest time, with the device unless it is a GPU, and whether all of either was disturbed."""
+    shown = dots(results, is_page=True)
+    if not shown:
+        return "No stage was timed in this run"
+    ends = shown[0], min(shown, key=lambda dot: dot.step_us.median)
+    where = "" if any(dot.stage.device == "gpu" for dot in shown) else ", on the CPU"
+    disturbed = any(disturbed_mark(dot.stage) == ALL_DISTURBED for dot in ends)
+    return f"{headline(shown)}{where}{', disturbed by other work' * disturbed}"
+
+
+def _origin(results: Results, sources: Sources | None) -> str:
+    """Where the code of this run is from, as a sentence."""
+    code = results.environment.get("code") or {}
+    commit = str(code.get("git_commit") or "")[:COMMIT_DIGITS]
+    if sources is None:
+        missing = f"this checkout has no commit {commit}" if commit else "it recorded no commit"
+        return f"This run kept no code, and {missing}."
+    if not sources.commit:
+        return "The code as the run kept it."
+    changed = ", without the changes that the run had" if code.get("uncommitted_changes") else ""
+    return f"Filled in from the recorded commit {sources.commit[:COMMIT_DIGITS]}{changed}."
+
+
+def _precisions(results: Results) -> list[str]:
+    """The classes of precision of the timed rungs, from the most exact one."""
+    found = {precision_class(stage) for stage in results.stages if stage.group != "reference" and step_us(stage)}
+    return [name for name in dict.fromkeys(CLASSES.values()) if name in found]
+
+
+def _policy() -> str:
+    """The content policy: no request, and no script but this page's own."""
+    digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _script() -> str:
+    return asset("theme.js") + asset("explorer.js")

@@ -1,0 +1,79 @@
+"""The numbers that the page's script works with: times for guesses and for the comparison of two runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ladder.records.profile import Profile, Span
+from ladder.records.run import Results, StageResult
+from reports.facts.baselines import precision_class, step_times_us
+from reports.facts.provenance import machine_name, provenance
+from reports.facts.ratios import NOISE
+from reports.facts.study import step_us
+from reports.facts.summary import heading, name_of, reason, table_order
+
+DIGITS = 6  # significant digits; times are known to three or four
+LEAST_CHANGE = 1.1  # a rung that changed its parent's time by less is judged by this factor when a guess is scored
+
+
+def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
+    """The run, and the recorded run of the same problem or None, as the script reads them.
+
+    With them the noise: the share of the longer of two times below which a difference is none; and the least change
+    that a guess is scored by.
+    """
+    return {
+        "noise": NOISE,
+        "least": LEAST_CHANGE,
+        "run": _run(results),
+        "recorded": _run(recorded) if recorded is not None else None,
+    }
+
+
+def spans(results: Results) -> dict[str, list[list[str | float]]]:
+    """The bars of every timeline, by stage."""
+    return {stage.name: _spans(stage.profile) for stage in results.stages if stage.profile is not None}
+
+
+def _spans(profile: Profile) -> list[list[str | float]]:
+    """The bars of a timeline: row, name, kind, start and duration in us as the profiler saw them."""
+    return [
+        [_row(span), span.name, span.kind, round(span.start_us, 3), round(span.duration_us, 3)]
+        for span in profile.timeline
+    ]
+
+
+def _row(span: Span) -> str:
+    """A row's name: `host`, `gpu`, or a thread of the CPU, such as `cpu 0`."""
+    return f"cpu {span.thread}" if span.row == "cpu" else span.row
+
+
+def _run(results: Results) -> dict[str, Any]:
+    problem = results.problem
+    return {
+        "heading": heading(results),
+        "origin": provenance(results),
+        "machine": machine_name(results),
+        "created": results.created,
+        "problem": [problem.network, problem.batch_size, problem.dataset, problem.max_steps, problem.validate_every],
+        "stages": [_stage(stage) for stage in table_order(results)],
+    }
+
+
+def _stage(stage: StageResult) -> dict[str, Any]:
+    timed = step_us(stage)
+    return {
+        "name": stage.name,
+        "shown": name_of(stage),
+        "from": stage.below,
+        "reference": stage.group == "reference",
+        "precision": precision_class(stage),
+        "status": stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
+        "us": _rounded(timed.median) if timed else None,
+        "ends": [_rounded(timed.min), _rounded(timed.max)] if timed else None,
+        "processes": [_rounded(us) for us in step_times_us(stage)],
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

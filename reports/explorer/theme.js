@@ -1,0 +1,14 @@
+"use strict";
+{ // light and dark: as the system says, until the reader chooses
+  const button = document.querySelector("#theme"), root = document.documentElement;
+  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const name = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  try { if (localStorage.theme) root.dataset.theme = localStorage.theme; } catch { /* a page from a file may keep nothing */ }
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try { localStorage.theme = root.dataset.theme; } catch { /* as above */ }
+    name();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
+  name();
+}

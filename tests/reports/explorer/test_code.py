@@ -1,0 +1,162 @@
+"""The code of a rung: the part that it replaces, its own file, and its kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import Results, load
+from ladder.records.sources import Sources, sources_of
+from reports.explorer.code import Code, code_of
+from reports.explorer.highlight import lines
+from tests.reports import sample
+
+RECORDED = sorted(Path("results/reference/h200").glob("*/results.json"))
+FILES = {
+    "stages/naive.py": "from x import Recipe\nSTAGE = rung('naive', 'Naive', Recipe(metrics=EveryStep, gemm=Plain))\n",
+    "stages/plain.py": "class Plain:\n    fast = False\n\n\nclass EveryStep:\n    wait = True\n    every = 1\n",
+    "stages/async.py": '"""Async.\n"""\n\nfrom x import y\n\n\nclass AsyncMetrics:\n    wait = False\n    every = 1\n',
+    "stages/sparse.py": "class Sparse(AsyncMetrics):\n    every = 10\n",
+    "stages/kernels/own.cu": '#include "one.cuh"\n__global__ void sgd_update() {}\n',
+    "stages/kernels/one.cuh": '#include "two.cuh"\n',
+    "stages/kernels/two.cuh": "",
+    "stages/kernels/other.cu": "__global__ void unused() {}\n",
+}
+SOURCES = Sources(
+    FILES,
+    {
+        "naive": ["stages/naive.py", "stages/plain.py"],
+        "async": [
+            "stages/async.py", "stages/kernels/own.cu", "stages/kernels/one.cuh", "stages/kernels/two.cuh",
+            "stages/kernels/other.cu",
+        ],
+        "sparse-metrics": ["stages/sparse.py"],
+    },
+)  # fmt: skip
+
+
+def shown(name: str, run: Results | None = None) -> Code:
+    run = run or sample.results()
+    found = code_of(next(stage for stage in run.stages if stage.name == name), run, SOURCES)
+    assert found is not None
+    return found
+
+
+def diff(code: Code) -> list[str]:
+    return [f"{line.sign}{line.code.striptags()}" for line in code.diff]
+
+
+def test_a_rung_is_compared_with_the_part_of_the_first_rung_s_recipe() -> None:
+    code = shown("async")
+    assert code.replaced == "EveryStep of stages/plain.py"
+    assert diff(code) == [
+        "-class EveryStep:", "-wait = True", "+class AsyncMetrics:", "+wait = False", " every = 1",
+    ]  # fmt: skip
+
+
+def test_a_rung_is_compared_with_the_last_choice_of_the_same_part() -> None:
+    assert shown("sparse-metrics").replaced == "AsyncMetrics of stages/async.py"
+
+
+def test_without_a_known_part_the_own_file_stands_alone() -> None:
+    run = sample.replace_stage(sample.results(), "async", below="gone")
+    assert shown("async", run).replaced == ""
+    assert {line.sign for line in shown("async", run).diff} == {" "}
+    assert shown("naive").replaced == ""
+
+
+def test_kernels_are_those_that_the_profile_saw_with_their_headers() -> None:
+    code = shown("async")
+    assert [path for path, _ in code.kernels] == ["stages/kernels/own.cu"]
+    assert code.headers == ["stages/kernels/one.cuh", "stages/kernels/two.cuh"]
+
+
+def test_without_a_profile_the_files_that_the_rung_below_lacks_are_shown() -> None:
+    run = sample.replace_stage(sample.results(), "async", profiles=[])
+    assert [path for path, _ in shown("async", run).kernels] == ["stages/kernels/own.cu", "stages/kernels/other.cu"]
+    sources = Sources(FILES, SOURCES.stages | {"naive": ["stages/naive.py", "stages/kernels/own.cu"]})
+    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
+    assert found is not None
+    assert [path for path, _ in found.kernels] == ["stages/kernels/other.cu"]
+
+
+def test_a_stage_on_the_cpu_shows_its_kernels_in_python_and_none_in_cuda() -> None:
+    files = FILES | {"stages/cpu/kernels/product.py": "def product(): ...\n"}
+    sources = Sources(files, {"async": ["stages/async.py", "stages/cpu/kernels/product.py", "stages/kernels/own.cu"]})
+    run = sample.replace_stage(sample.results(), "async", profiles=[], device="cpu")
+    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
+    assert found is not None
+    assert [path for path, _ in found.kernels] == ["stages/cpu/kernels/product.py"]
+
+
+def test_kernels_that_only_one_of_both_launches_are_named() -> None:
+    run = sample.results()
+    (profile,) = next(stage for stage in run.stages if stage.name == "async").profiles
+    kernels = [msgspec.structs.replace(profile.kernels[0], name="all_in_one")]
+    run = sample.replace_stage(run, "async", profiles=[msgspec.structs.replace(profile, kernels=kernels)])
+    code = shown("async", run)
+    assert code.new == "all_in_one"
+    assert "sgd_update" in code.gone
+    assert "sgd_update" not in shown("async").gone
+
+
+@pytest.mark.parametrize("comment", ["// all_in_one: as sgd_update", "/* as\nsgd_update */"])
+def test_a_file_whose_comment_names_the_kernel_of_the_rung_below_is_new(comment: str) -> None:
+    run = sample.results()
+    (profile,) = next(stage for stage in run.stages if stage.name == "async").profiles
+    kernels = [msgspec.structs.replace(profile.kernels[0], name="all_in_one")]
+    run = sample.replace_stage(run, "async", profiles=[msgspec.structs.replace(profile, kernels=kernels)])
+    sources = Sources(
+        FILES | {"stages/kernels/own.cu": f"{comment}\n__global__ void all_in_one() {{}}\n"}, SOURCES.stages
+    )
+    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
+    assert found is not None
+    assert found.kernels == [("stages/kernels/own.cu", True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("tf32", "tile_tf32.cu"), ("bf16", "tile_bf16.cu"), ("fp16", "tile_f16.cu"), ("exact-u8", "tile_u8.cu")],
+)
+def test_a_recorded_rung_s_own_kernel_is_new_in_it(name: str, file: str) -> None:
+    folder = Path("results/reference/h200/hidden-128-128-128")
+    run = load(folder)
+    found = code_of(next(stage for stage in run.stages if stage.name == name), run, sources_of(run, folder) or SOURCES)
+    assert found is not None
+    assert file in [path.rpartition("/")[2] for path, is_new in found.kernels if is_new]
+
+
+def test_a_stage_without_sources_has_no_code() -> None:
+    run = sample.results()
+    assert code_of(next(stage for stage in run.stages if stage.name == "cublas"), run, SOURCES) is None
+
+
+def test_code_is_escaped_and_each_line_closes_its_colours() -> None:
+    found = lines("a.py", 'x = """<b>\n<i>"""\n\nif x < 1: pass\n')
+    assert [str(line).count("<i ") - str(line).count("</i>") for line in found] == [0] * 4
+    assert "&lt;b&gt;" in found[0]
+    assert found[1] == '<i class="s">&lt;i&gt;&#34;&#34;&#34;</i>'
+    assert found[2] == ""
+
+
+def test_a_file_that_this_python_cannot_parse_is_shown_all_the_same() -> None:
+    sources = Sources({"a.py": "class Broken(:\n"}, {"async": ["a.py"]})
+    run = sample.results()
+    code = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
+    assert code is not None
+    assert diff(code) == [" class Broken(:"]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_every_recorded_rung_has_its_code_and_the_part_that_it_replaces(path: Path) -> None:
+    run = load(path)
+    sources = sources_of(run, path.parent)
+    assert sources is not None
+    for stage in run.stages:
+        code = code_of(stage, run, sources)
+        assert code is not None, stage.name
+        assert bool(code.replaced) == (stage.below is not None), stage.name
+        if stage.below:
+            assert {"+", "-"} <= {line.sign for line in code.diff}, stage.name

@@ -1,0 +1,560 @@
+"""The page in a browser: every view, by mouse and by keyboard, light and dark, narrow and wide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import Results, StageDoc, load, save
+from ladder.records.sources import sources_of
+from reports.explorer.page import render
+from reports.facts.ratios import NOISE
+from reports.facts.summary import rows
+from reports.figures.ladder import PAGE, PHONE, drawn
+from reports.render import render_all
+from tests.browser import Open, Opened
+from tests.reports import sample
+
+RECORDED = Path("results/reference/h200")
+LARGEST = RECORDED / "hidden-128-128-128"
+MOST_BYTES = 500_000
+FIRST_PAINT_MS = 1000
+HOSTILE = "</script><img src=x onerror=document.title='broken'>"
+ENDS = ("median", "min", "max")
+VIEWS = ("#/", "#/floor", "#/runs", "#/trust", "#lesson")
+
+
+@pytest.fixture(scope="session")
+def largest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the recorded run with the most stages and checks."""
+    page = tmp_path_factory.mktemp("page") / "report.html"
+    run = load(LARGEST)
+    page.write_text(render(run, sources_of(run, LARGEST)), encoding="utf-8")
+    return page
+
+
+def reveal(opened: Opened) -> None:
+    """Guess a little less than the parent's time, and look at the measurement."""
+    opened.page.press("#guess", "ArrowLeft")
+    opened.page.click("button.primary")
+
+
+def names() -> list[str]:
+    return [stage.name for stage in load(LARGEST).stages]
+
+
+def hostile() -> Results:
+    """A run whose every text that a user may write is an attack."""
+    run = sample.results()
+    doc = StageDoc(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    run = sample.replace_stage(
+        run, "async", name=HOSTILE, title=HOSTILE, doc=doc, detail=HOSTILE, changed=HOSTILE, profiles=[
+            msgspec.structs.replace(
+                profile, kernels=[msgspec.structs.replace(kernel, name=HOSTILE) for kernel in profile.kernels]
+            )
+            for profile in next(stage for stage in run.stages if stage.name == "async").profiles
+        ],
+    )  # fmt: skip
+    run = sample.replace_stage(run, "sparse-metrics", reason=HOSTILE)
+    run = sample.replace_stage(run, "cublas", below=HOSTILE)
+    problem = msgspec.structs.replace(run.problem, dataset=HOSTILE, is_mnist=False, dataset_source=HOSTILE)
+    return msgspec.structs.replace(run, problem=problem, environment={"gpu": {"name": HOSTILE, "driver": HOSTILE}})
+
+
+def test_the_page_is_small_and_the_same_bytes_twice() -> None:
+    run = load(LARGEST)
+    sources = sources_of(run, LARGEST)
+    assert sources is not None
+    page = render(run, sources)
+    assert page == render(run, sources)
+    assert len(page.encode()) <= MOST_BYTES
+
+
+def test_the_picture_is_painted_within_a_second(largest: Path, open_page: Open) -> None:
+    painted = [  # the best of three: other tests may take the cores meanwhile
+        opened.ask(
+            "new Promise(tell => new PerformanceObserver(list => tell(list.getEntries().map(one => one.startTime)))"
+            ".observe({type: 'paint', buffered: true}))"
+        )
+        for opened in (open_page(largest) for _ in range(3))
+    ]
+    assert min(max(times) for times in painted) < FIRST_PAINT_MS
+
+
+def test_a_click_on_a_rung_of_the_picture_shows_it_and_the_address_brings_one_back(
+    largest: Path, open_page: Open
+) -> None:
+    opened = open_page(largest)
+    opened.page.click("#ladder .wide a[data-rung=cuda-graph]")
+    opened.page.wait_for_selector("article[data-rung=cuda-graph]")
+    assert opened.page.url.endswith("#cuda-graph")
+    again = open_page(largest, "#cuda-graph")
+    assert "Why" in again.text()
+    assert again.ask("document.title").startswith("cuda-graph")
+    again.page.click("header nav a >> text=Ladder")
+    again.page.wait_for_selector("#ladder", state="visible")
+
+
+def test_the_measurement_waits_for_the_guess(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#cuda-graph")
+    assert not opened.page.is_visible("article .measured")
+    assert opened.text("article output").endswith("as slow as its parent")
+    assert opened.text("article .parent") == "cudnn-softmax: 60.4 us"
+    opened.page.press("#guess", "Enter")
+    assert not opened.page.is_visible("article .measured")  # the parent's time is no guess until the slider has moved
+    assert opened.text("article .unmoved").startswith("Move the slider first")
+    opened.page.keyboard.press("ArrowLeft")
+    assert opened.text("article .unmoved") == ""
+    assert "1.01x faster than its parent" in opened.text("article output")
+    opened.page.keyboard.press("Enter")
+    opened.page.wait_for_selector("article .measured .number")
+    (stage,) = (stage for stage in load(LARGEST).stages if stage.name == "cuda-graph")
+    assert stage.timing is not None
+    assert opened.text("article .number") == f"{stage.timing.step_us:.1f}"
+    assert "You guessed" in opened.text(".verdict")
+    opened.go("#/")
+    opened.go("#cuda-graph")
+    assert opened.page.is_visible("article .measured")
+
+
+def test_measurements_can_be_shown_without_guesses_and_the_address_remembers_it(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#cublas")
+    opened.page.click("[data-always]")
+    for name in ("cublas", "fused-head"):
+        opened.go(f"#{name}")
+        assert opened.page.is_visible("article .measured"), name
+    assert opened.page.url.endswith("#fused-head&all")
+    again = open_page(largest, "#fused-head&all")
+    assert again.page.is_visible("article .measured")
+    again.page.uncheck("#all")
+    assert not again.page.is_visible("article .measured")
+    assert again.page.url.endswith("#fused-head")
+    lesson = open_page(largest, "#lesson/async&all")
+    assert not lesson.page.is_visible("article .measured")
+
+
+@pytest.mark.parametrize(("share", "points"), [(0.0, 100), (0.5, 50), (1.0, 0), (2.0, 0), (-1.0, 0)])
+def test_a_guess_scores_by_how_much_nearer_it_is_than_the_parent_s_time(
+    largest: Path, open_page: Open, share: float, points: int
+) -> None:
+    """A guess away from the measured time by this share of the way to the parent's."""
+    timed = {stage.name: stage.timing for stage in load(LARGEST).stages}
+    here, parent = timed["cuda-graph"], timed["cudnn-softmax"]
+    assert here is not None
+    assert parent is not None
+    guess_us = here.step_us * (parent.step_us / here.step_us) ** share
+    opened = open_page(largest, "#cuda-graph")
+    opened.page.evaluate(
+        "us => { const slider = document.querySelector('#guess'); slider.value = 200 * Math.log10(us);"
+        "slider.dispatchEvent(new Event('input')); }",
+        guess_us,
+    )
+    opened.page.click("button.primary")
+    won = int(opened.text(".verdict strong").split(": ")[1].split()[0])
+    assert won == pytest.approx(points, abs=2)  # a step of the slider is 1.2 %
+
+
+@pytest.mark.parametrize("button", ["button.primary", "[data-always]"])
+def test_the_revealed_heading_gets_the_focus(largest: Path, open_page: Open, button: str) -> None:
+    opened = open_page(largest, "#cublas")
+    assert opened.page.locator(".verdict").evaluate("one => getComputedStyle(one).display") != "none"  # a live region
+    opened.page.press("#guess", "ArrowLeft")
+    opened.page.click(button)
+    assert opened.ask("document.activeElement.className") == "time"
+
+
+def test_what_is_wider_than_the_window_says_so(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#/floor", width=400)
+    cue = "[...document.querySelectorAll('#shown .drawing')].map(one => getComputedStyle(one, '::before').content)"
+    assert all("Scroll sideways" in text for text in opened.ask(cue))
+    frame = opened.page.locator("#shown .drawing").first
+    assert "more" in (frame.get_attribute("class") or "")
+    frame.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
+    opened.page.wait_for_selector("#shown .drawing:not(.more)")
+    assert not any("Scroll" in text for text in open_page(largest, "#/floor").ask(cue))
+
+
+def test_the_code_is_shown_against_the_part_that_it_replaces(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#cuda-graph")
+    opened.page.click("[data-always]")
+    removed, added = (opened.page.locator(f"article .code .{name}").all_inner_texts() for name in ("removed", "added"))
+    assert "class OneByOne:" in [line.strip() for line in removed]
+    assert "class GraphEpoch:" in [line.strip() for line in added]
+    assert opened.page.locator("article .code .k").count() > 5
+    assert "Filled in from the recorded commit 604e83499d." in opened.text("article")
+    opened.page.click("article [data-file$='layer.cu'] summary")
+    assert "__global__ void add_bias" in opened.text("article [data-file$='layer.cu'] pre")
+
+
+def test_bars_of_both_timelines_say_what_they_are(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#cuda-graph")
+    opened.page.click("[data-always]")
+    spans = [
+        profile.timeline
+        for stage in load(LARGEST).stages
+        if stage.name in ("cudnn-softmax", "cuda-graph") and (profile := stage.profile) is not None
+    ]
+    assert opened.page.locator("article rect[data-k]").count() == sum(map(len, spans))
+    opened.page.focus("article rect[tabindex='0']")
+    assert "LaunchKernel of cudnn-softmax" in opened.text(".told")
+    for _ in range(sum(span.row == "host" for span in spans[0])):
+        opened.page.keyboard.press("ArrowRight")
+    assert "of cudnn-softmax" in opened.text(".told")
+    assert "registers" in opened.text(".told")
+    assert "occupancy" in opened.text(".told")
+    ends = "[...document.querySelectorAll('article rect[data-k]')].map(bar => bar.getBBox()).map(b => b.x + b.width)"
+    assert max(opened.ask(ends)) <= 830
+
+
+def test_each_precision_has_its_own_line_and_each_rung_its_own_comparator() -> None:
+    run = load(RECORDED / "hidden-256")
+    picture = drawn(run, PAGE).inline()
+    assert "fastest reference for float32 and tf32: jax-scan, float32, 24.5 us" in picture
+    assert "fastest reference for bf16/fp16: torch-graph-amp, bf16, 23.0 us" in picture
+    assert "<title>fused-bias, 23.4 us a step, 1.05x as fast as jax-scan, 24.5 us of GPU time" in picture
+    assert picture.count("stroke-dasharray") == drawn(run, PHONE).inline().count("stroke-dasharray")
+
+
+def test_a_disturbed_time_has_its_mark_on_the_page(open_page: Open, tmp_path: Path) -> None:
+    run = load(RECORDED / "hidden-256")
+    marked = {row.name for row in rows(run) if row.disturbed and not row.is_reference}
+    page = tmp_path / "report.html"
+    page.write_text(render(run), encoding="utf-8")
+    opened = open_page(page)
+    shown = (
+        "[...document.querySelectorAll('#ladder .wide a.row')].filter(row => /[†‡]/.test(row.textContent))"
+        ".map(row => row.dataset.rung)"
+    )
+    assert set(opened.ask(shown)) == marked
+    assert "†, ‡: other work" in opened.text("#ladder")
+    opened.go("#naive")
+    assert opened.text("article .number")[-1] in "†‡"
+
+
+def test_a_reference_shows_its_time_at_once(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#lesson/torch-compile")
+    assert opened.page.is_visible("article .measured .number")
+    assert not opened.page.is_visible("article .guess")
+    (row,) = (row for row in rows(load(LARGEST)) if row.name == "torch-compile")
+    assert f"torch-compile {row.step} us/step" in open_page(largest).text("#ladder")
+
+
+def test_every_rung_can_be_reached_by_keyboard(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest)
+    reached = set()
+    for _ in range(120):
+        opened.page.keyboard.press("Tab")
+        reached.add(opened.ask("decodeURIComponent((document.activeElement.getAttribute('href') || '').slice(1))"))
+    assert reached >= set(names())
+    assert reached >= {"/floor", "/runs", "/trust", "lesson"}
+    opened.page.focus("#ladder .wide a[data-rung=naive]")
+    opened.page.keyboard.press("ArrowDown")
+    assert opened.ask("document.activeElement.dataset.rung") == "async"
+    opened.page.keyboard.press("Enter")
+    opened.page.wait_for_selector("article[data-rung=async]")
+    opened.page.evaluate("document.activeElement.blur()")
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.wait_for_selector("article[data-rung=cublas]")
+
+
+def test_a_precision_can_be_left_out_of_the_picture(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest)
+    off = "[...document.querySelectorAll('#ladder .wide a.row.off')].map(row => row.dataset.rung)"
+    assert opened.ask(off) == []
+    opened.page.uncheck("input[value='bf16/fp16']")
+    left_out = opened.ask(off)
+    assert "bf16" in left_out
+    assert "cluster-fp16" in left_out
+    assert "exact-u8" not in left_out
+
+
+def test_a_lesson_hides_every_time_until_its_guess_and_keeps_the_score(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#lesson")
+    times = "[...document.querySelectorAll('#ladder .wide a.row')].filter(row => row.querySelector('.measured')" \
+        ".getClientRects().length).map(row => row.dataset.rung)"  # fmt: skip
+    assert opened.ask(times) == ["naive"]
+    labels = opened.ask("[...document.querySelectorAll('#ladder .wide a.row')].map(row => row.ariaLabel).join()")
+    assert labels.count("not guessed yet") > 10
+    assert " us a step" not in labels.replace(labels.partition(",async")[0], "")
+    assert "0 of " in opened.text("#lesson")
+    for place in ("#/floor", "#/trust", "#/runs"):
+        opened.go(place)
+        assert "opens once every rung is guessed" in opened.text()
+    opened.go("#cublas")
+    assert "First guess async" in opened.text()
+    assert "us/step" not in opened.text("article .climbs")
+    opened.go("#async")
+    reveal(opened)
+    assert "1 of " in opened.text("#lesson")
+    assert "of 100 points" in opened.text("#lesson")
+    assert "Next: cublas" in opened.text("#lesson")
+    opened.go("#lesson")
+    assert opened.ask(times) == ["naive", "async"]
+    opened.page.click("text=Leave the lesson")
+    assert len(opened.ask(times)) > 10
+    assert opened.page.url.endswith("#/")
+
+
+def test_a_reload_stays_in_the_lesson_and_keeps_its_guesses(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#lesson")
+    opened.page.click("#ladder .wide a[data-rung=async]")
+    opened.page.wait_for_selector("#guess:visible")
+    assert opened.page.url.endswith("#lesson/async")
+    reveal(opened)
+    opened.page.click("text=Next: cublas >> a")
+    opened.page.wait_for_selector("article[data-rung=cublas]")
+    assert opened.page.url.endswith("#lesson/cublas")
+    opened.page.reload()
+    opened.page.wait_for_selector("#guess:visible")
+    assert "1 of " in opened.text("#lesson")
+    assert not opened.page.is_visible("article .measured")
+    opened.go("#async")
+    assert "You guessed" in opened.text(".verdict")
+    opened.page.click("text=Start over")
+    opened.page.reload()
+    opened.page.wait_for_selector("#guess:visible")
+    assert "0 of " in opened.text("#lesson")
+    opened.page.click("text=Leave the lesson")
+    opened.page.reload()
+    opened.page.wait_for_selector("html.ready")
+    assert not opened.page.is_visible("#lesson")
+
+
+def test_a_browser_that_keeps_nothing_can_guess_all_the_same(largest: Path, open_page: Open) -> None:
+    refuses = "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('refused'); }})"
+    opened = open_page(largest, "#lesson/async", before=refuses)
+    reveal(opened)
+    assert "1 of " in opened.text("#lesson")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_both_themes_and_the_button_between_them(largest: Path, open_page: Open, theme: str) -> None:
+    opened = open_page(largest, theme=theme)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = "rgb(255, 255, 255)", "rgb(13, 17, 23)"
+    assert opened.ask(paper) == (light if theme == "light" else dark)
+    opened.page.click("#theme")
+    assert opened.ask(paper) == (dark if theme == "light" else light)
+    opened.ask("localStorage.clear()")
+
+
+@pytest.mark.parametrize("width", [360, 680, 900, 1280, 1600])
+def test_no_view_is_wider_than_the_window(largest: Path, open_page: Open, width: int) -> None:
+    opened = open_page(largest, width=width)
+    for place in (*VIEWS[:4], "#naive", "#persistent-cluster", "#jax-scan"):
+        opened.go(place)
+        if opened.page.is_visible("[data-always]"):
+            opened.page.click("[data-always]")
+        assert opened.ask("document.documentElement.scrollWidth") <= width, place
+
+
+@pytest.fixture
+def runs(tmp_path: Path, open_page: Open) -> Opened:
+    """The view of two runs, on the page of the sample run, which was also recorded: there `naive` took longer."""
+    (timing,) = (stage.timing for stage in sample.results().stages if stage.name == "naive")
+    assert timing is not None
+    slower = msgspec.structs.replace(timing.epoch_s, **{end: getattr(timing.epoch_s, end) * 2 for end in ENDS})
+    recorded = sample.replace_stage(
+        sample.results(), "naive", timing=msgspec.structs.replace(timing, epoch_s=slower), processes=[]
+    )
+    page = tmp_path / "report.html"
+    page.write_text(render(sample.results(), recorded=recorded), encoding="utf-8")
+    return open_page(page, "#/runs")
+
+
+def verdicts(opened: Opened) -> dict[str, str]:
+    """The verdict on each stage, by its name."""
+    rows = [row.split("\t") for row in opened.page.locator("#shown tbody tr").all_inner_texts()]
+    return {cells[0].strip(): cells[-1].strip() for cells in rows}
+
+
+def test_the_recorded_run_stands_beside_this_one(runs: Opened) -> None:
+    assert runs.text("[data-recorded]") == "Compare with the recorded run of NVIDIA H200"
+    runs.page.click("[data-recorded]")
+    assert verdicts(runs)["naive"] == "this run is faster"
+    assert verdicts(runs)["async"] == "within noise"
+    assert "NVIDIA H200" in runs.text(".told")
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(0.981, "within noise"), (0.979, "this run is slower"), (1.021, "this run is faster")]
+)
+def test_two_runs_differ_from_two_per_cent_of_the_longer_step_on(
+    tmp_path: Path, open_page: Open, share: float, verdict: str
+) -> None:
+    def run(factor: float) -> Results:
+        (timing,) = (stage.timing for stage in sample.results().stages if stage.name == "naive")
+        assert timing is not None
+        alike = msgspec.structs.replace(timing.epoch_s, **dict.fromkeys(ENDS, timing.epoch_s.median * factor))
+        timing = msgspec.structs.replace(timing, epoch_s=alike)
+        return sample.replace_stage(sample.results(), "naive", timing=timing, processes=[])
+
+    page = tmp_path / "report.html"
+    page.write_text(render(run(1), recorded=run(share)), encoding="utf-8")
+    opened = open_page(page, "#/runs")
+    opened.page.click("[data-recorded]")
+    assert verdicts(opened)["naive"] == verdict
+    assert f"less than {NOISE:.0%} of the longer step" in opened.text("#shown .note")
+
+
+def test_another_results_file_can_be_chosen_or_dropped(runs: Opened, tmp_path: Path) -> None:
+    save(sample.replace_stage(sample.results(), "cublas", status="failed"), tmp_path / "results.json")
+    runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
+    runs.page.wait_for_selector("#shown tbody tr")
+    assert "cublas" not in verdicts(runs)
+    assert set(verdicts(runs).values()) == {"within noise"}
+    text = msgspec.json.encode(sample.results()).decode()
+    runs.page.evaluate(
+        "text => { const moved = new DataTransfer(); moved.items.add(new File([text], 'dropped.json'));"
+        "document.querySelector('.drop').dispatchEvent(new DragEvent('drop', {dataTransfer: moved})); }",
+        text,
+    )
+    runs.page.wait_for_selector(".told:has-text('dropped.json')")
+    assert "cublas" in verdicts(runs)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "null", '{"stages": 1}', '{"problem": {}, "stages": [{}]}'])
+def test_a_file_that_is_no_result_is_refused_in_a_line(runs: Opened, tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    runs.page.set_input_files("input[type=file]", tmp_path / "other.json")
+    runs.page.wait_for_selector(".told:has-text('other.json: not a results.json of this program')")
+
+
+def test_runs_of_different_problems_get_no_verdict(runs: Opened, tmp_path: Path) -> None:
+    problem = msgspec.structs.replace(sample.results().problem, batch_size=7)
+    save(msgspec.structs.replace(sample.results(), problem=problem), tmp_path / "results.json")
+    runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
+    runs.page.wait_for_selector(".told:has-text('their times do not compare')")
+    assert set(verdicts(runs).values()) <= {"", verdicts(runs)["naive"]}
+    assert not any("run is" in text or "noise" in text for text in verdicts(runs).values())
+
+
+def test_a_hostile_results_file_is_shown_as_text(runs: Opened, tmp_path: Path) -> None:
+    run = hostile()
+    problem = msgspec.structs.replace(run.problem, dataset=sample.results().problem.dataset)
+    save(msgspec.structs.replace(run, problem=problem), tmp_path / "results.json")
+    runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
+    runs.page.wait_for_selector(".told:has-text('onerror')")
+    assert runs.ask("document.querySelectorAll('img').length") == 0
+
+
+def test_perfetto_gets_the_trace_only_after_a_click_and_its_answer(largest: Path, open_page: Open) -> None:
+    stub = """
+        window.sent = [];
+        window.open = url => ({postMessage: (message, origin) => { window.sent.push([url, message, origin]);
+            if (message === 'PING') window.dispatchEvent(new MessageEvent('message', {data: 'PONG', origin})); }});
+    """
+    opened = open_page(largest, "#cuda-graph", before=stub)
+    opened.page.click("[data-always]")
+    assert opened.ask("window.sent.length") == 0
+    opened.page.click("[data-perfetto]")
+    opened.page.wait_for_timeout(300)
+    trace = opened.ask(
+        "(() => { const [url, {perfetto}, origin] = window.sent.at(-1);"
+        "return [url, origin, perfetto.title, JSON.parse(new TextDecoder().decode(perfetto.buffer)).traceEvents]; })()"
+    )
+    assert trace[:3] == ["https://ui.perfetto.dev", "https://ui.perfetto.dev", "cuda-graph: three steps"]
+    (stage,) = (stage for stage in load(LARGEST).stages if stage.name == "cuda-graph")
+    assert stage.profile is not None
+    names = [event["name"] for event in trace[3] if event["ph"] == "X"]
+    assert names == [span.name for span in stage.profile.timeline]
+
+
+def test_hostile_texts_are_shown_as_text(tmp_path: Path, open_page: Open) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(render(hostile()), encoding="utf-8")
+    opened = open_page(page)
+    assert HOSTILE in opened.text("#ladder")
+    assert HOSTILE in opened.ask("document.title")
+    opened.page.click("#ladder .wide a.row >> nth=1")
+    opened.page.click("[data-always]")
+    assert opened.text("article").count(HOSTILE) >= 5
+    for place in VIEWS:
+        opened.go(place)
+        assert opened.ask("document.querySelectorAll('img').length") == 0
+
+
+def test_a_browser_without_decompression_says_what_is_missing(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, before="delete window.DecompressionStream", ready="#unpacking:not(:empty)")
+    assert "This browser cannot unpack the rungs" in opened.text("#unpacking")
+    assert opened.page.is_visible("#ladder svg")
+
+
+def test_the_views_have_no_accessibility_violations(largest: Path, open_page: Open) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = []
+    for theme in ("light", "dark"):
+        opened = open_page(largest, theme=theme)
+        for place in (*VIEWS[:4], "#naive", "#cuda-graph", "#persistent-grid", "#lesson"):
+            opened.go(place)
+            for _ in range(2):  # the guess, then the measurement
+                audit = axe.run(opened.page)
+                found += [
+                    f"{theme} {place}: {one['id']}: {one['nodes'][0]['html'][:120]}"
+                    for one in audit.response["violations"]
+                ]
+                if not opened.page.is_visible("button.primary"):
+                    break
+                reveal(opened)
+    assert found == []
+
+
+def test_a_run_without_a_gpu_says_so_and_where_the_recorded_ladder_is(tmp_path: Path, open_page: Open) -> None:
+    run, why = load(RECORDED / "logistic"), "no CUDA device"
+    disturbed = [
+        msgspec.structs.replace(process, disturbed=["other work"])
+        for stage in run.stages
+        if stage.name == "numpy"
+        for process in stage.processes
+    ]
+    stages = [
+        msgspec.structs.replace(stage, processes=disturbed)
+        if stage.name == "numpy"
+        else msgspec.structs.replace(stage, status="skipped", reason=why, timing=None, device=None, processes=[])
+        for stage in run.stages
+    ]
+    run = msgspec.structs.replace(run, stages=stages, environment={})
+    render_all(run, tmp_path, Path("results/reference").resolve())
+    opened = open_page(tmp_path / "report.html")
+    assert "python run_ladder.py open results/reference/h200/logistic" in opened.text("#ladder")
+    assert opened.text("#ladder").count(why) == 1
+    assert f"{len(stages) - 1} stages skipped: {why}" in opened.text("#ladder details summary >> nth=0")
+    assert opened.text("#ladder h1.measured").endswith(", on the CPU, disturbed by other work")
+    opened.go("#/floor")
+    assert "This run had no GPU" in opened.text()
+
+
+def test_the_prediction_waits_for_the_guess_and_the_change_is_told_in_words(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#cuda-graph")
+    assert "by one choice: one launch an epoch." in opened.text("article .climbs")
+    assert "Expect" not in opened.text("article")
+    reveal(opened)
+    places = [
+        opened.text("article").index(text) for text in ("You guessed", "us a step", "Expect", "The author predicted")
+    ]
+    assert places == sorted(places)
+
+
+def test_the_ladder_leads_into_the_lesson(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest)
+    opened.page.click("text=Start the lesson")
+    opened.page.wait_for_selector("p#lesson:visible")
+    assert not opened.page.is_visible("text=Start the lesson")
+
+
+@pytest.mark.parametrize(("place", "name"), [("#bogus", "bogus"), ("#%", "%")])
+def test_an_unknown_rung_is_named(largest: Path, open_page: Open, place: str, name: str) -> None:
+    opened = open_page(largest, place)
+    assert opened.text("#unknown") == f"No rung called {name} in this run."
+    opened.go("#/")
+    assert not opened.page.is_visible("#unknown")
+
+
+def test_the_floor_and_trust_explain_what_they_show_and_no_more(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#/floor")
+    assert "x cheat limit" not in opened.text()
+    opened.go("#/trust")
+    assert opened.page.locator("#shown td:empty").count() == 0
+    assert "not made for this stage" in opened.text(".legend")

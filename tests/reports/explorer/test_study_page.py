@@ -1,0 +1,141 @@
+"""The page of a study: its answer first, then the ladder of each point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import load
+from ladder.records.study import Point
+from reports.explorer.study_page import render_study_page
+from reports.facts.study import StudyResults, load_results
+from tests.browser import Open, violations
+from tests.reports import study_sample
+from tests.reports.explorer.test_page import HOSTILE, reveal
+
+RECORDED = Path("results/reference/h200")
+MOST_BYTES = 2_000_000
+POINTS = 60
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the recorded study of hidden sizes."""
+    page = tmp_path_factory.mktemp("study") / "report.html"
+    page.write_text(render_study_page(load_results(RECORDED / "studies" / "hidden-size")), encoding="utf-8")
+    return page
+
+
+def sixty() -> StudyResults:
+    """A study whose sixty points are recorded runs; the few largest come twice, with other times."""
+    paths = sorted(RECORDED.glob("**/results.json"), key=lambda path: path.stat().st_size)
+    runs = [load(path) for path in paths]
+    for run in runs[len(runs) - (POINTS - len(runs)) :] if len(runs) < POINTS else []:
+        stages = [
+            msgspec.structs.replace(
+                one,
+                timing=msgspec.structs.replace(
+                    one.timing, epoch_s=msgspec.structs.replace(one.timing.epoch_s, max=one.timing.epoch_s.max * 1.13)
+                ),
+            )
+            if one.timing is not None
+            else one
+            for one in run.stages
+        ]
+        runs.append(msgspec.structs.replace(run, stages=stages))
+    points = [Point(f"hidden-{index}", {"hidden": index}, {"hidden": index}, "measured") for index in range(POINTS)]
+    by_name = {point.name: run for point, run in zip(points, runs, strict=False)}
+    return StudyResults(study_sample.study("hidden", points), by_name)
+
+
+def test_sixty_points_fit_into_two_megabytes_and_are_the_same_bytes_twice() -> None:
+    results = sixty()
+    assert len(results.measured) == POINTS
+    page = render_study_page(results)
+    assert len(page.encode()) <= MOST_BYTES
+    assert page == render_study_page(results)
+
+
+def test_the_answer_comes_first_and_each_point_has_its_ladder(recorded: Path, open_page: Open) -> None:
+    opened = open_page(recorded)
+    assert opened.page.url.endswith("#/study")
+    assert "How the lead changes with the hidden size" in opened.text("h1:visible")
+    assert opened.page.locator("#shown tbody tr").count() == 8
+    opened.page.click("#shown >> text=hidden 256")
+    opened.page.wait_for_selector("html[data-place='#hidden-256:/']")
+    assert opened.ask("document.querySelector('#point').value") == "hidden-256"
+    opened.page.click("#ladder .wide a[data-rung=cluster-fp16]")
+    opened.page.wait_for_selector("article[data-rung=cluster-fp16]")
+    assert opened.page.url.endswith("#hidden-256:cluster-fp16")
+    opened.page.click("[data-always]")
+    here = opened.text("article .number")
+    opened.page.select_option("#point", "hidden-64")
+    opened.page.wait_for_selector("html[data-place='#hidden-64:cluster-fp16']")
+    assert opened.text("article .number") != here
+
+
+def test_every_figure_of_curves_is_shown(tmp_path: Path, open_page: Open) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(render_study_page(study_sample.curve_results()), encoding="utf-8")
+    opened = open_page(page)
+    assert opened.page.locator("#shown svg[aria-label^='Training and validation']").count() == 2
+
+
+def test_the_address_brings_one_back_to_a_rung_of_a_point(recorded: Path, open_page: Open) -> None:
+    opened = open_page(recorded, "#hidden-512:grid-bf16")
+    assert opened.ask("document.querySelector('#point').value") == "hidden-512"
+    assert opened.page.is_visible("article[data-rung=grid-bf16]")
+
+
+def test_a_lesson_is_about_one_point(recorded: Path, open_page: Open) -> None:
+    opened = open_page(recorded, "#hidden-64:lesson")
+    assert "0 of " in opened.text("#lesson")
+    opened.go("#hidden-64:persistent-grid")
+    reveal(opened)
+    assert "1 of " in opened.text("#lesson")
+    assert opened.page.url.endswith("#hidden-64:lesson/persistent-grid")
+    opened.go("#hidden-128:/")
+    assert "0 of " in opened.text("#lesson")
+    opened.go("#hidden-64:/")
+    assert "1 of " in opened.text("#lesson")
+
+
+def test_hostile_names_of_points_are_shown_as_text(tmp_path: Path, open_page: Open) -> None:
+    results = study_sample.study_results()
+    first, *others = results.study.points
+    name = f"a:b/{HOSTILE}"
+    points = [msgspec.structs.replace(first, name=name, values={"hidden": HOSTILE}), *others]
+    study = msgspec.structs.replace(results.study, title=HOSTILE, question=HOSTILE, varied=[], points=points[:1])
+    page = tmp_path / "report.html"
+    page.write_text(render_study_page(StudyResults(study, {name: results.runs[first.name]})), encoding="utf-8")
+    opened = open_page(page)
+    assert opened.text("h1:visible") == HOSTILE
+    opened.page.click("#shown tbody a")
+    opened.page.wait_for_selector("#ladder", state="visible")
+    assert opened.ask("document.querySelectorAll('img').length") == 0
+
+
+@pytest.mark.parametrize("results", [study_sample.study_results(), StudyResults(study_sample.study("hidden", []), {})])
+def test_a_study_without_all_its_points_has_a_page(results: StudyResults, tmp_path: Path, open_page: Open) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(render_study_page(results), encoding="utf-8")
+    opened = open_page(page)
+    assert results.study.title in opened.text("h1:visible")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_view_of_a_study_is_wider_than_the_window(recorded: Path, open_page: Open, width: int) -> None:
+    opened = open_page(recorded, width=width)
+    for place in ("#/study", "#hidden-64:/", "#hidden-64:/trust", "#hidden-8192:last-layer-bf16"):
+        opened.go(place)
+        assert opened.ask("document.documentElement.scrollWidth") <= width, place
+
+
+def test_the_study_has_no_accessibility_violations(recorded: Path, open_page: Open) -> None:
+    for theme in ("light", "dark"):
+        opened = open_page(recorded, theme=theme)
+        for place in ("#/study", "#hidden-64:/"):
+            opened.go(place)
+            assert violations(opened) == []

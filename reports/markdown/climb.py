@@ -1,0 +1,311 @@
+"""The chapters of docs/climb/, filled in from the recorded runs.
+
+A chapter is a Jinja template in `docs/climb/templates/`, whose numbers are placeholders: `{{ us["cuda-graph"] }}`. The
+sentences that depend on a number state it as well: `{{ holds(us["cuda-graph"] < us["async"]) }}` prints nothing, and
+refuses to write a chapter that a new recording contradicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+
+from ladder.records.files import atomic_write
+from ladder.records.profile import KernelUse
+from ladder.records.run import Results, StageResult, load
+from reports.errors import ReportError
+from reports.facts import numbers
+from reports.facts.baselines import lead, ratio
+from reports.facts.predictions import judge
+from reports.facts.profiles import kernel_names
+from reports.facts.provenance import recorded
+from reports.facts.summary import heading
+from reports.facts.time_breakdown import PARTS, Change, changes, profiled
+from reports.figures.timeline import stage_timeline
+from reports.markdown.tables import code, table
+
+TEMPLATES = "templates"
+FIGURES = "figures"
+DRAWN = ("naive",)  # whose timelines chapters show
+ENDING = ".md.j2"
+EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
+FOLDER = "h200"  # of the recorded runs that the chapters tell of
+GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
+
+
+class ClimbError(ReportError):
+    """A chapter that the recorded runs do not support: one line with its file and the placeholder or the claim."""
+
+
+class Shown(float):
+    """A number that a chapter can compare and calculate with, and that is shown rounded."""
+
+    text: str
+
+    def __new__(cls, value: float, text: str) -> Shown:
+        """A number with its text."""
+        shown = super().__new__(cls, value)
+        shown.text = text
+        return shown
+
+    def __str__(self) -> str:
+        """The rounded number."""
+        return self.text
+
+
+class Named(Mapping[str, Any]):
+    """Values by name, each made when a chapter asks for it; a name without a value is an error."""
+
+    def __init__(self, what: str, make: Callable[[str], Any]) -> None:
+        self._what, self._make = what, make
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a name; raises LookupError without one."""
+        value = self._make(name)
+        if value is None:
+            raise LookupError(f"the recorded run has no {self._what} of {name}")
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        """No names: they are not known beforehand."""
+        return iter(())
+
+    def __len__(self) -> int:
+        """No length, for the same reason."""
+        return 0
+
+
+class Run:
+    """What chapters say of one recorded run, by the names of its rungs."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._stages = {stage.name: stage for stage in results.stages}
+        self._changes = {change.rung.stage.name: change for change in changes(results)}
+        self.heading = heading(results)
+        self.network = results.problem.network
+        self.recorded = recorded(results)
+        self.multiprocessors = results.limits.chip.multiprocessors if results.limits else None
+        self.us = Named("time", self._us)
+        self.ratio = Named("ratio", lambda name: _ratio(self._stages.get(self._parent(name)), self._stage(name)))
+        self.range = Named("ratio", self._range)
+        self.processes = Named("stage", lambda name: len(self._stage(name).processes))
+        self.noise = Named("ratio", self._noise)
+        self.error = Named("check", self._error)
+        self.lead = Named("lead", self._lead)
+        self.predicted = Named("prediction", lambda name: self._judged(name, "predicted"))
+        self.verdict = Named("verdict", lambda name: self._judged(name, "text"))
+        self.hit = Named("verdict", lambda name: self._judged(name, "hit"))
+        self.parts = Named("profile", self._parts)
+        self.moved = Named("change", self._moved)
+        self.launches = Named("profile", lambda name: self._profile(name, "launches_per_step", numbers.per_step))
+        self.kernels = Named("profile", lambda name: self._profile(name, "kernels_per_step", numbers.per_step))
+        self.kernel = Named("profile", self._kernels)
+        self.floor = Named("floor", self._floor)
+        self.arithmetic = Named("floor", self._arithmetic)
+        self.traffic = Named("traffic", self._traffic)
+        self.limit = Named("limit", lambda name: self._limit(name, "median"))
+        self.least = Named("limit", lambda name: self._limit(name, "min"))
+
+    def less(self, name: str, than: str) -> Shown:
+        """By how many microseconds a step one stage is shorter than another, in that one's decimals."""
+        difference = self.us[than] - self.us[name]
+        return Shown(difference, numbers.aligned(abs(difference), float(self.us[than])))
+
+    def table(self, *names: str) -> str:
+        """Stages side by side: their time, its parts and their number of kernels."""
+        rows = [
+            ("**us/step**", [f"**{self.us[name]}**" for name in names]),
+            *((part, [str(self.parts[name][part]) for name in names]) for part in PARTS),
+            ("launches a step", [str(self.launches[name]) for name in names]),
+            ("kernels a step", [str(self.kernels[name]) for name in names]),
+        ]
+        return table(
+            ("", *map(code, names)), [(row, *cells) for row, cells in rows], right=[False] + [True] * len(names)
+        )
+
+    def kernel_table(self, *names: str) -> str:
+        """The kernels of a step of each stage in their order, and how their sum differs from the part *kernels*."""
+        lines = [
+            (code(name), code(kernel["name"]), str(kernel["us"]), str(kernel["blocks"]))
+            for name in names
+            for kernel in self.kernel[name]
+        ]
+        sums = [f"{numbers.microseconds(sum(kernel['us'] for kernel in self.kernel[name]))} us" for name in names]
+        fits = [f"{self.parts[name]['kernels']}" for name in names]
+        note = (
+            f"As the profiler saw them: {numbers.listing(sums)} in all, where the part *kernels*, scaled to the time "
+            f"without the tool, has {numbers.listing(fits)}."
+        )
+        return "\n".join(
+            (table(("Rung", "Kernel", "us/step", "Blocks"), lines, right=[False, False, True, True]), "", note)
+        )
+
+    def timeline(self, name: str) -> str:
+        """The figure of three steps of a stage, as SVG text."""
+        return stage_timeline(self._stage(name), self._results)
+
+    def _stage(self, name: str) -> StageResult:
+        if name not in self._stages:
+            raise LookupError(f"the recorded run has no stage {name}")
+        return self._stages[name]
+
+    def _parent(self, name: str) -> str:
+        return self._stage(name).below or ""
+
+    def _us(self, name: str) -> Shown | None:
+        timing = self._stage(name).timing
+        return Shown(timing.step_us, numbers.microseconds(timing.step_us)) if timing else None
+
+    def _range(self, name: str) -> str | None:
+        """The ratio to the parent of the processes that are furthest apart, either way: `0.83x to 1.22x`."""
+        found = ratio(self._stages.get(self._parent(name)), self._stage(name))
+        return f"{numbers.ratio(found.low)} to {numbers.ratio(found.high)}" if found is not None else None
+
+    def _noise(self, name: str) -> bool | None:
+        found = ratio(self._stages.get(self._parent(name)), self._stage(name))
+        return found.is_noise if found is not None else None
+
+    def _error(self, name: str) -> Shown | None:
+        errors = [check.error for check in self._stage(name).checks if check.what == EPOCH]
+        return Shown(errors[0], numbers.error(errors[0])) if errors and errors[0] is not None else None
+
+    def _lead(self, name: str) -> dict[str, Any] | None:
+        found = lead(self._stage(name), self._results)
+        if found is None:
+            return None
+        return {"times": Shown(found.ratio.times, found.ratio.text), "over": found.reference.name}
+
+    def _judged(self, name: str, field: str) -> Any:
+        found = judge(self._stage(name), self._results)
+        return getattr(found, field) if found is not None else None
+
+    def _profiled(self, name: str) -> Any:
+        found = profiled(self._stage(name))
+        if found is None:
+            raise LookupError(f"the recorded run has no profile of {name}")
+        return found.profile
+
+    def _profile(self, name: str, field: str, text: Callable[[float], str]) -> Shown:
+        value = getattr(self._profiled(name), field)
+        return Shown(value, text(value))
+
+    def _parts(self, name: str) -> dict[str, Shown] | None:
+        found = profiled(self._stage(name))
+        if found is None:
+            return None
+        parts = found.detailed_us | found.parts_us
+        return {part: Shown(us, numbers.aligned(us, found.step_us)) for part, us in parts.items()}
+
+    def _moved(self, name: str) -> dict[str, Shown] | None:
+        found: Change | None = self._changes.get(name)
+        if found is None:
+            return None
+        parts = found.parts_us | found.detailed_us
+        return {part: Shown(us, numbers.change(us, found.slower_us)) for part, us in parts.items()}
+
+    def _kernels(self, name: str) -> list[dict[str, Any]]:
+        kernels: list[KernelUse] = self._profiled(name).kernels
+        names = kernel_names([kernel.name for kernel in kernels])
+        return [
+            {
+                "name": names[kernel.name],
+                "us": Shown(kernel.us_per_step, numbers.microseconds(kernel.us_per_step)),
+                "blocks": kernel.blocks,
+                "idle": max((self.multiprocessors or 0) - kernel.blocks, 0),
+            }
+            for kernel in kernels
+        ]
+
+    def _floor(self, name: str) -> Shown | None:
+        bounds = self._stage(name).bounds
+        floor = bounds.design_floor_us if bounds else None
+        return Shown(floor, numbers.microseconds(floor)) if floor is not None else None
+
+    def _arithmetic(self, name: str) -> Shown | None:
+        bounds, limit = self._stage(name).bounds, self.limit["gemm_float32"]
+        if bounds is None or bounds.design is None:
+            return None
+        us = bounds.design.flops / float(limit) / 1e6
+        return Shown(us, numbers.microseconds(us))
+
+    def _traffic(self, name: str) -> Shown | None:
+        bounds = self._stage(name).bounds
+        if bounds is None or bounds.design is None:
+            return None
+        return Shown(bounds.design.bytes, numbers.size(bounds.design.bytes))
+
+    def _limit(self, name: str, end: Literal["median", "min"]) -> Shown | None:
+        found = self._results.limits.get(name) if self._results.limits else None
+        if found is None:
+            return None
+        value = getattr(found, end)
+        return Shown(value, numbers.microseconds(value))
+
+
+def update_climb(folder: Path, reference: Path) -> bool:
+    """Write the chapters of `docs/climb/` from their templates; whether that changed one.
+
+    Raises ClimbError for a chapter that the recorded runs do not support, ResultsError or OSError.
+    """
+    changed = False
+    for page, text in chapters(folder, reference):
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.parent.mkdir(exist_ok=True)
+            atomic_write(page, text)
+            changed = True
+    return changed
+
+
+def climb_is_current(folder: Path, reference: Path) -> bool:
+    """Whether the chapters are what their templates make of the recorded runs. Raises as `update_climb` does."""
+    return all(page.exists() and page.read_text(encoding="utf-8") == text for page, text in chapters(folder, reference))
+
+
+def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
+    """Every chapter's page with the text that its template makes of the recorded runs, and the figures' files."""
+    runs = {path.parent.name: Run(load(path.parent)) for path in sorted(reference.glob(f"{FOLDER}/*/results.json"))}
+    found = [
+        (folder / template.name.removesuffix(".j2"), rendered(template, runs))
+        for template in sorted((folder / TEMPLATES).glob(f"*{ENDING}"))
+    ]
+    return [*found, *((folder / FIGURES / f"timeline_{name}.svg", runs["logistic"].timeline(name)) for name in DRAWN)]
+
+
+def rendered(template: Path, runs: Mapping[str, Run]) -> str:
+    """One chapter; raises ClimbError for a placeholder without a value, and for a claim that does not hold."""
+    environment = Environment(
+        loader=FileSystemLoader(template.parent),
+        undefined=StrictUndefined,
+        finalize=_text,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+    )
+    main = runs.get("logistic")
+    if main is None:
+        raise ClimbError(f"{template}: there is no recorded run logistic; record it with `make record`")
+    given = {name: getattr(main, name) for name in dir(main) if not name.startswith("_")}
+    try:
+        text = environment.get_template(template.name).render(given, run=runs, holds=_holds, abs=abs)
+    except (TemplateError, LookupError, TypeError) as error:
+        raise ClimbError(f"{template}: {error}; correct the template, or record that run again") from error
+    return GENERATED.format(f"{TEMPLATES}/{template.name}") + text
+
+
+def _ratio(base: StageResult | None, own: StageResult) -> Shown | None:
+    found = ratio(base, own)
+    return Shown(found.times, found.text) if found is not None else None
+
+
+def _holds(claim: bool) -> str:
+    if not claim:
+        raise LookupError("a sentence no longer holds for the recorded run (see holds(...) there)")
+    return ""
+
+
+def _text(value: Any) -> Any:
+    """A calculated number with three digits; everything else as it is."""
+    return numbers.microseconds(value) if type(value) is float else value

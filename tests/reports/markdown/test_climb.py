@@ -1,0 +1,130 @@
+"""The chapters of the climb: current, made of recorded numbers alone, and with commands that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.options.parsers import parse
+from ladder.records.run import Results, load
+from reports.markdown.climb import ClimbError, Run, climb_is_current, rendered, update_climb
+
+ROOT = Path(__file__).parents[3]
+CLIMB = ROOT / "docs" / "climb"
+REFERENCE = ROOT / "results" / "reference"
+LOGISTIC = REFERENCE / "h200" / "logistic"
+TEMPLATES = sorted((CLIMB / "templates").glob("*.md.j2"))
+CHAPTERS = [page for page in sorted(CLIMB.glob("*.md")) if page.name != "README.md"]
+PARTS = ["Question", "Prediction", "The change", "Before and after", "What moved", "Surprise", "Exercise"]
+FILLED_IN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|```.*?```|`[^`]*`", re.DOTALL)  # placeholders, statements and code
+MEASURED = re.compile(r"\d[\d.,]* ?(?:us|ms|s|%|TFLOP/s|GB/s|MHz|per cent)(?![\w-])|\dx(?!\w)|\d\.\d")
+COMMAND = re.compile(r"^ *(?:\w+=\w+ )*(?:taskset -c 0 )?python run_ladder\.py (.*)$", re.MULTILINE)
+
+
+def typed_by_hand(template: str) -> list[str]:
+    """The numbers with a unit or decimals in a template that are neither a placeholder nor code."""
+    return MEASURED.findall(FILLED_IN.sub(" ", template))
+
+
+def test_the_chapters_show_the_recorded_runs() -> None:
+    assert climb_is_current(CLIMB, REFERENCE), "`python run_ladder.py readme` writes them again"
+    assert {page.name for page in CLIMB.glob("*.md")} == {one.name.removesuffix(".j2") for one in TEMPLATES}
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_no_measured_number_is_typed_by_hand(template: Path) -> None:
+    assert typed_by_hand(template.read_text(encoding="utf-8")) == []
+
+
+def test_a_number_typed_by_hand_is_found() -> None:
+    found = typed_by_hand(
+        '`a` takes {{ us["a"] }} us and b 17.6 us, 3 % more, 3x\n```\n9 us\n```\n784-10, batch 128, 16 bits'
+    )
+    assert found == ["17.6 us", "3 %", "3x"]
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda path: path.name)
+def test_a_chapter_has_every_part_and_fits_a_short_read(page: Path) -> None:
+    text, _, answers = page.read_text(encoding="utf-8").partition("<details><summary>Answers</summary>")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == PARTS
+    assert 550 <= len(text.split()) <= 850
+    assert "*No GPU" in text.partition("## Exercise")[2]
+    assert answers or page.name.startswith("12")  # whose result is the reader's own
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_no_verdict_is_told_before_the_reader_has_guessed(template: Path) -> None:
+    guessing = template.read_text(encoding="utf-8").partition("## Prediction")[2].partition("## Before and after")[0]
+    assert "verdict[" not in guessing
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda path: path.name)
+def test_the_commands_of_a_chapter_are_taken(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("experiments", "results"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    for name in ("first", "second", "own"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "results.json").symlink_to(LOGISTIC / "results.json")
+    (tmp_path / "my_rung.py").write_text("STAGE = None\n")
+    commands = COMMAND.findall(page.read_text(encoding="utf-8"))
+    assert commands
+    for command in commands:
+        parse(shlex.split(command))
+
+
+def test_a_placeholder_without_a_value_is_one_line(tmp_path: Path) -> None:
+    runs = {"logistic": Run(load(LOGISTIC))}
+    for text in (
+        '{{ us["no-such-rung"] }}',
+        "{{ nothing }}",
+        '{{ run["no-such-run"].heading }}',
+        '{{ moved["naive"] }}',
+    ):
+        page = tmp_path / "page.md.j2"
+        page.write_text(text)
+        with pytest.raises(ClimbError, match=r"page\.md\.j2: ") as refused:
+            rendered(page, runs)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_recording_that_contradicts_a_sentence_is_refused(tmp_path: Path) -> None:
+    run = load(LOGISTIC)
+    chapter = next(path for path in TEMPLATES if path.name.startswith("05"))
+    rendered(chapter, {"logistic": Run(run)})
+    with pytest.raises(ClimbError, match="no longer holds"):
+        rendered(chapter, {"logistic": Run(_slower(run, "torch-graph"))})
+
+
+def test_numbers_follow_the_recording(tmp_path: Path) -> None:
+    page = tmp_path / "page.md.j2"
+    page.write_text(
+        '{{ us["naive"] }} {{ less("async", "naive") }} {{ us["naive"] - us["async"] }} {{ launches["naive"] }}'
+    )
+    run = load(LOGISTIC)
+    assert rendered(page, {"logistic": Run(run)}).splitlines()[-1] == "77.1 14.5 14.5 8"
+    assert rendered(page, {"logistic": Run(_slower(run, "naive"))}).splitlines()[-1].startswith("771 ")
+
+
+def test_chapters_are_written_only_if_they_changed(tmp_path: Path) -> None:
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "one.md.j2").write_text("{{ heading }}\n")
+    assert not climb_is_current(tmp_path, REFERENCE)
+    assert update_climb(tmp_path, REFERENCE)
+    assert "784-10 on MNIST" in (tmp_path / "one.md").read_text()
+    assert not update_climb(tmp_path, REFERENCE)
+
+
+def _slower(run: Results, name: str) -> Results:
+    """The run with one stage ten times as slow."""
+    stages = [
+        msgspec.structs.replace(one, timing=msgspec.structs.replace(one.timing, step_us=10 * one.timing.step_us))
+        if one.name == name and one.timing
+        else one
+        for one in run.stages
+    ]
+    return msgspec.structs.replace(run, stages=stages)

@@ -1,0 +1,102 @@
+"""The documents that MkDocs renders: copies of the repository's own, and pages that exist in the site alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from reports.explorer.html import drawing
+from reports.explorer.regimes import render_regimes
+from reports.facts import numbers
+from reports.facts.baselines import overall_winner
+from reports.facts.study import step_us
+from reports.facts.summary import MARKS
+from reports.figures.ladder import PAGE, PHONE, drawn
+from tools.site.records import REFERENCE, Records
+
+FIRST = "runs/h200-logistic.html"  # the run whose picture the front page shows
+LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)")
+PICTURE = re.compile(r"<!-- picture:begin -->.*<!-- picture:end -->", re.DOTALL)
+ENTRANCES = """<p class="entrances">
+<a href="docs/climb/index.html">Climb it in twelve chapters</a>
+<a href="{run}#lesson">Guess each rung</a>
+<a href="regimes.html">Which rung wins at your width and batch?</a>
+</p>"""
+
+
+def navigation() -> Iterator[tuple[str, str]]:
+    """The title and the file of each page that every other one links to."""
+    yield "The ladder", "README.md"
+    yield "Climb", "docs/climb/README.md"
+    yield "Regimes", "regimes.md"
+    yield "Runs", "runs.md"
+    yield "Stages", "stages/README.md"
+    yield "Commands", "docs/commands.md"
+    yield "Method", "docs/method.md"
+    yield "Notebook", "docs/notebook/README.md"
+    yield "Glossary", "docs/glossary.md"
+
+
+def write_documents(records: Records, pages: Path) -> None:
+    """Copy README and every document, report, figure and file of code that one of them links to; add the site's own."""
+    root = records.root
+    waiting, seen = [root / "README.md"], set[Path]()
+    while waiting:
+        source = waiting.pop()
+        seen.add(source)
+        target = pages / source.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix != ".md":
+            shutil.copyfile(source, target)
+            continue
+        text = LINK.sub(partial(_to_page, source, records), source.read_text(encoding="utf-8"))
+        text = text.replace("<details>", '<details markdown="1">')  # or MkDocs shows what is inside as it is written
+        target.write_text(text, encoding="utf-8")
+        found = {(source.parent / one["address"]).resolve() for one in LINK.finditer(text)}
+        waiting += [path for path in found - seen if path.is_file() and path.is_relative_to(root)]
+    front = pages / "README.md"
+    front.write_text(PICTURE.sub(lambda _: _entrance(records), front.read_text(encoding="utf-8")), encoding="utf-8")
+    (pages / "runs.md").write_text("\n".join(_index(records)) + "\n", encoding="utf-8")
+    regimes = render_regimes(records.runs, records.studies)
+    (pages / "regimes.md").write_text(f"# Which rung wins?\n\n{regimes}", encoding="utf-8")
+
+
+def _to_page(source: Path, records: Records, link: re.Match[str]) -> str:
+    """A link as it is, but one to a record leads to the page of its run or study, since records are too large."""
+    target = (source.parent / link["address"]).resolve()
+    if target.suffix != ".json" or not target.is_file() or not target.is_relative_to(records.root / REFERENCE):
+        return link[0]
+    return link[1] + os.path.relpath(records.root / records.page_of(target), source.parent)
+
+
+def _entrance(records: Records) -> str:
+    """The picture of the front page, whose rungs lead to their places on the page of the run, and the ways in."""
+    wide, narrow = (drawn(records.runs[FIRST], replace(layout, page=FIRST)) for layout in (PAGE, PHONE))
+    pictures = f"{drawing(wide, 'wide')}\n{drawing(narrow, 'narrow')}"
+    return f'<div>\n{ENTRANCES.format(run=FIRST)}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
+
+
+def _index(records: Records) -> Iterator[str]:
+    """The page of all runs and studies, as Markdown."""
+    yield "# Recorded runs and studies\n"
+    yield "Each run opens as a ladder to climb by clicking: guess a rung, then see code, timelines and checks.\n"
+    yield "[Which rung wins at your width and batch?](regimes.md)\n"
+    yield "## Runs\n"
+    yield "| Network | Batch | Fastest rung | us/step | Lead over the fastest reference at least as exact |"
+    yield "| --- | ---: | --- | ---: | --- |"
+    for address, results in records.runs.items():
+        problem, winner = results.problem, overall_winner(results)
+        timed = step_us(winner.stage) if winner is not None else None
+        cells = [f"[{problem.network}]({address})", str(problem.batch_size)]
+        if winner is not None and timed is not None:
+            cells += [f"`{winner.stage.name}`", numbers.microseconds(timed.median)]
+            cells += [f"{winner.ratio.text}, `{winner.reference.name}`{', GPU time' * winner.on_gpu_time}"]
+        yield f"| {' | '.join(cells)} |"
+    yield "\n## Studies\n"
+    for address, study in records.studies.items():
+        yield f"- [{study.study.title}]({address}) ({numbers.count(len(study.measured), 'point')})"

@@ -6,8 +6,13 @@ from pathlib import Path
 
 from ladder.records.files import atomic_write
 from ladder.records.run import Results, load
+from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
 from ladder.records.tuning import TUNING, load_tuning
+from reports.compare.run_lookup import newest_run, recorded_like
+from reports.explorer.browser import show
+from reports.explorer.page import render
+from reports.explorer.study_page import render_study_page
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import PICTURE
 from reports.facts.study import StudyResults, load_results, value_text
@@ -18,15 +23,21 @@ from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
+from reports.terminal.as_json import print_json, run_facts
+from reports.terminal.recorded import nearest_recorded
+from reports.terminal.run import print_results
 from reports.terminal.study import print_study
-from reports.terminal.tables import print_results
 from reports.terminal.tuning import print_tuning, render_tuning
 
+PAGE = "report.html"
 RENAMED = ("epoch_time.svg", "loss_curves.svg")  # figures of older renderings
 
 
-def render_all(results: Results, folder: Path) -> None:
-    """Write `report.md` and `figures/*.svg` into the folder; OSError if it is not writable."""
+def render_all(results: Results, folder: Path, reference: Path | None = None) -> None:
+    """Write `report.md`, `report.html` and `figures/*.svg` into the folder; OSError if it is not writable.
+
+    `reference` holds the recorded runs, one of which the page compares this run with.
+    """
     drawn = figures(results)
     figure_folder = folder / "figures"
     figure_folder.mkdir(exist_ok=True)
@@ -36,10 +47,15 @@ def render_all(results: Results, folder: Path) -> None:
     for path in older - {figure_folder / name for name in drawn}:
         path.unlink(missing_ok=True)  # left over from an older rendering
     atomic_write(folder / "report.md", report(results, drawn.keys()))
+    recorded = recorded_like(results, reference) if reference else None
+    nearest = nearest_recorded(results, reference) if reference else None
+    example = nearest[0].relative_to(reference.parents[1]).as_posix() if nearest and reference else ""
+    page = render(results, sources_of(results, folder), recorded, example)
+    atomic_write(folder / PAGE, page)
 
 
 def render_study(folder: Path) -> StudyResults:
-    """Write `report.md` and `figures/` into a study's folder, and return the study's results.
+    """Write `report.md`, `report.html` and `figures/` into a study's folder, and return the study's results.
 
     Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
     """
@@ -57,26 +73,53 @@ def render_study(folder: Path) -> StudyResults:
         atomic_write(figures / name, text)
     atomic_write(figures / "study.csv", study_csv(results))
     atomic_write(folder / "report.md", study_report(results, drawn.keys()))
+    atomic_write(folder / PAGE, render_study_page(results))
     return results
 
 
-def report_again(path: Path) -> None:
+def report_again(path: Path, reference: Path, *, as_json: bool = False) -> None:
     """Render and print the run, the study or the tuning in a file or folder.
 
-    Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
+    A run without a GPU is shown with the nearest run in the folder `reference`.
+    Raises ResultsError for a file that cannot be read, and, once the run is printed, OSError if the folder is not
+    writable.
     """
     if path.name in (INDEX, TUNING):
         path = path.parent
     if (path / TUNING).exists():
         tuning = load_tuning(path)
         render_tuning(tuning, path)
-        print_tuning(tuning, path)
+        print_json(tuning) if as_json else print_tuning(tuning, path)
     elif (path / INDEX).exists():
-        print_study(render_study(path), path)
+        study = render_study(path)
+        if as_json:
+            print_json({"study": study.study, "runs": {name: run_facts(run) for name, run in study.runs.items()}})
+        else:
+            print_study(study, path)
     else:
         results, folder = load(path), path if path.is_dir() else path.parent
-        render_all(results, folder)
-        print_results(results, folder)
+        try:
+            render_all(results, folder, reference)
+        except OSError:
+            print_json(run_facts(results)) if as_json else print_results(results, recorded=reference)
+            raise
+        print_json(run_facts(results)) if as_json else print_results(results, folder, recorded=reference)
+
+
+def show_page(path: Path | None, runs: Path, reference: Path) -> None:
+    """Open the page of the run or study in a file or folder, else of the newest run; render it if it is not up to date.
+
+    Raises ReportError if there is no run, ResultsError for a file that cannot be read, OSError if the folder is not
+    writable.
+    """
+    path = path or newest_run(runs, reference)
+    folder = path if path.is_dir() else path.parent
+    page, results = folder / PAGE, folder / "results.json"
+    if (folder / INDEX).exists():
+        render_study(folder)
+    elif not page.exists() or not results.exists() or page.stat().st_mtime < results.stat().st_mtime:
+        render_all(load(path), folder, reference)
+    show(page)
 
 
 def _ablation_figures(results: StudyResults) -> dict[str, str]:

@@ -11,7 +11,15 @@ import msgspec
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import ratio_interval
 from reports.compare.differences import cannot_compare, is_same_run
-from reports.compare.verdicts import CannotCompareError, Verdict, interval_between, same_cpu, side_of, verdict_of
+from reports.compare.verdicts import (
+    CannotCompareError,
+    Verdict,
+    interval_between,
+    paced_alike,
+    same_cpu,
+    side_of,
+    verdict_of,
+)
 from reports.facts.baselines import step_times_us
 from reports.facts.provenance import gpu_name
 from reports.facts.summary import table_order
@@ -68,10 +76,10 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
 
 
 def _cells(stages: Sequence[StageResult | None], runs: Sequence[Results]) -> list[MachineCell]:
-    base = side_of(stages[0])
     cells = []
     for number, (stage, run) in enumerate(zip(stages, runs, strict=True)):
-        own = side_of(stage, with_paces=same_cpu(runs[0], run))
+        with_paces = same_cpu(runs[0], run) and paced_alike(stages[0], stage)
+        base, own = (side_of(one, with_paces=with_paces) for one in (stages[0], stage))
         middle = statistics.median(own.times) if own.times else None
         if not own.times or not base.times or not number:
             cells.append(MachineCell(middle))

@@ -16,11 +16,12 @@ from reports.compare.verdicts import RESOLUTION, Comparison, StageVerdict, Verdi
 from reports.facts import numbers
 from reports.facts.numbers import line
 from reports.markdown.tables import bullets, cell, table
-from reports.terminal.tables import plain_table, wide_enough
+from reports.terminal.layout import Column, plain_table, print_table, say, standard, wide_enough
 
 Form = Literal["text", "markdown", "json"]
 STYLES: dict[Verdict, str] = {"FASTER": "green", "SLOWER": "red", "SAME": "", "AMBIGUOUS": "yellow"}
 HEADER = ("stage", "verdict", "new / base", "interval", "base us/step", "new us/step", "processes")
+WIDE = 100  # a ratio from here on is shown without decimals
 IN_BRACKETS = "In brackets: its time divided by its time in the first run (above 1 is slower), and the verdict."
 
 
@@ -35,7 +36,7 @@ def print_comparison(found: Comparison | Machines, form: Form, console: Console 
         text = markdown_of_two(found) if isinstance(found, Comparison) else markdown_of_many(found)
         console.print(Text(text), soft_wrap=True, end="")
     elif isinstance(found, Comparison):
-        _print_two(found, wide_enough(console))
+        _print_two(found, standard(console))
     else:
         _print_many(found, wide_enough(console))
 
@@ -71,12 +72,12 @@ def conclusion(found: Comparison) -> str:
         return f"{twice}: the same run, so nothing to compare; name two runs."
     threshold = numbers.share(found.threshold)
     if found.regressions:
-        return f"Regression beyond {threshold}: {numbers.listing(found.regressions)}."
+        return f"Regression beyond {threshold}: {numbers.brief(found.regressions)}."
     counted = [f"{len(names)} {verdict}" for verdict in STYLES if (names := found.named(verdict))]
     text = f"No regression beyond {threshold} found: {numbers.listing(counted)}."
     if found.undecided:
-        text += f" {numbers.listing(found.undecided)} may hide one."
-    return f"{text} Not measured again: {numbers.listing(found.lost)}." if found.lost else text
+        text += f" {numbers.brief(found.undecided)} may hide one."
+    return f"{text} Not measured again: {numbers.brief(found.lost)}." if found.lost else text
 
 
 def notes(found: Comparison) -> list[str]:
@@ -85,7 +86,7 @@ def notes(found: Comparison) -> list[str]:
     for stage in found.stages:
         for remark in stage.remarks:
             stages_of.setdefault(remark, []).append(stage.name)
-    return [f"{numbers.listing(names)}: {remark}." for remark, names in stages_of.items()]
+    return [f"{numbers.brief(names)}: {remark}." for remark, names in stages_of.items()]
 
 
 def how_to_read(found: Comparison) -> str:
@@ -123,11 +124,18 @@ def _words(stage: StageVerdict) -> Sequence[str]:
         stage.name,
         stage.verdict or "",
         f"{stage.ratio:.3f}",
-        f"{stage.low:.3f}-{stage.high:.3f}",
+        f"{_end(stage.low)}-{_end(stage.high)}",
         numbers.microseconds(stage.base_us),
         numbers.microseconds(stage.new_us),
         f"{stage.base_processes}, {stage.new_processes}",
     )
+
+
+def _end(ratio: float | None) -> str:
+    """An end of an interval; one of few processes may be far off."""
+    if ratio is None:
+        return numbers.MISSING
+    return f"{ratio:.3f}" if ratio < WIDE else f"{ratio:,.0f}"
 
 
 def _right(header: Sequence[str]) -> list[bool]:
@@ -137,32 +145,38 @@ def _right(header: Sequence[str]) -> list[bool]:
 
 def _print_two(found: Comparison, console: Console) -> None:
     if found.same_run:
-        console.print(Text(conclusion(found)), soft_wrap=True)
+        say(console, conclusion(found))
         return
-    console.print(Text(f"{found.new} against {found.base}", "bold"), soft_wrap=True)
-    lines = []
-    for stage in found.stages:
-        if stage.verdict:
-            name, verdict, *others = _words(stage)
-            style = "bold red" if stage.regression else STYLES[stage.verdict]
-            lines.append([Text(name), Text(verdict, style), *map(Text, others)])
-    if lines:
-        console.print(_rich_table(HEADER, lines))
+    say(console, f"{found.new} against {found.base}", "bold")
+    judged = [stage for stage in found.stages if stage.verdict]
+    if judged:
+        print_table(console, _columns(judged))
     for warning in found.warnings:
-        console.print(Text(f"! {warning}", "yellow"))
+        say(console, warning, "yellow", first="! ")
     for note in notes(found):
-        console.print(Text(f"* {note}"))
-    console.print(Text(how_to_read(found), "dim"))
+        say(console, note, first="* ")
+    say(console, how_to_read(found), "dim")
     console.print()
-    console.print(Text(conclusion(found), "bold red" if found.exit_code else "bold"), soft_wrap=True)
+    say(console, conclusion(found), "bold red" if found.exit_code else "bold")
+
+
+def _columns(judged: Sequence[StageVerdict]) -> list[Column]:
+    """The columns under `HEADER`, of which a narrow terminal shows the first ones."""
+    styles: dict[str, str] = {verdict: style for verdict, style in STYLES.items() if style}
+    cells = zip(*map(_words, judged), strict=True)
+    ranks = (0, 0, 0, 1, 2, 2, 3)
+    return [
+        Column(name.replace(" us/step", "\nus/step").replace(" / ", "\n/ "), column, rank, right=right, styles=styles)
+        for name, column, rank, right in zip(HEADER, cells, ranks, _right(HEADER), strict=True)
+    ]
 
 
 def _print_many(found: Machines, console: Console) -> None:
     header, lines = _table_of_many(found)
     console.print(_rich_table(header, [[Text(word.replace(" (", "\n(")) for word in words] for words in lines]))
-    console.print(Text(IN_BRACKETS, "dim"))
+    say(console, IN_BRACKETS, "dim")
     for sentence in orders(found):
-        console.print(Text(f"* {sentence}"))
+        say(console, sentence, first="* ")
 
 
 def _table_of_many(found: Machines) -> tuple[list[str], list[list[str]]]:

@@ -10,6 +10,7 @@ from ladder.records.run import Results, ResultsError, StageResult, load
 from reports.compare.differences import cannot_compare
 from reports.compare.verdicts import CannotCompareError
 from reports.errors import ReportError
+from reports.facts.provenance import gpu_name, machine_name
 
 PREFIX = "reference:"
 
@@ -47,10 +48,34 @@ def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
     return sorted(runs, key=lambda run: len(run[1].problem.hidden))
 
 
+def recorded_like(results: Results, reference: Path) -> Results | None:
+    """Another recorded run of the same problem: of the same machine, else of any GPU for one that had a GPU.
+
+    A run without a GPU gets one without a GPU; None if there is no such run. Unreadable files are passed over.
+    """
+    found = list[Results]()
+    for folder in _recorded(reference):
+        with suppress(ResultsError):
+            other = load(folder)
+            is_alike = bool(gpu_name(other)) == bool(gpu_name(results))
+            if is_alike and other.created != results.created and not cannot_compare(results, other):
+                found.append(other)
+    own = machine_name(results)
+    return next((other for other in found if machine_name(other) == own), found[0] if found else None)
+
+
+def newest_run(runs: Path, reference: Path) -> Path:
+    """The folder of the newest run in `runs`, else of the first recorded run; ReportError if there is neither."""
+    folder = next(iter([*_newest(runs), *_recorded(reference)]), None)
+    if folder is None:
+        raise ReportError(f"open: no run in {runs}, and none is recorded; run the ladder first, or name a folder")
+    return folder
+
+
 def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
     """The run to explain a stage from: the newest in `runs` that profiled it, else the first such recorded run.
 
-    No tool profiles a stage on the CPU; there, a time is enough. Recorded runs are tried GPU by GPU, the shallowest
+    No tool profiles a reference on the CPU; there, a time is enough. Recorded runs are tried GPU by GPU, the shallowest
     network first. Files that cannot be read are passed over.
     Raises ReportError where no run has profiled the stage.
     """

@@ -145,6 +145,12 @@ def side_of(stage: StageResult | None, *, with_paces: bool = True) -> Side:
     return Side(times, paces_s if len(paces_s) == len(times) else [])
 
 
+def paced_alike(*stages: StageResult | None) -> bool:
+    """Whether all paces are of one core, or all of the cores together: only such can be compared."""
+    paced = [process for stage in stages if stage for process in stage.processes if process.pace_s is not None]
+    return len({process.pace_cores == 1 for process in paced}) < 2
+
+
 def interval_between(base: Side, new: Side) -> Interval:
     """The interval of the ratio of their times, widened by the difference in CPU speed when known."""
     interval = ratio_interval(base.times, new.times)
@@ -174,7 +180,8 @@ def _stage(
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
     by_times = ratio_interval(base, new)
-    sides = [side_of(stage, with_paces=same_cpu) for stage in (before, after)]
+    with_paces = same_cpu and paced_alike(before, after)
+    sides = [side_of(stage, with_paces=with_paces) for stage in (before, after)]
     interval = interval_between(*sides)
     one_paced = ["only one run recorded the host's CPU speed"] * (len({bool(side.paces_s) for side in sides}) > 1)
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)

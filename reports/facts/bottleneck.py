@@ -9,15 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ladder.records.profile import Profile
-from ladder.records.run import Results
+from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.advice import Advice
+from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.kernel_bottleneck import Case, kernels_advice
 from reports.facts.profiles import launch_us
-from reports.facts.time_breakdown import Profiled, fitted
+from reports.facts.time_breakdown import Profiled, fitted, profiled
 
 WHOLE = 0.995  # share that is told as the whole step
 ONCE_A_STEP = 0.5  # times a step; a rarer call does not belong to every step
+
+
+def advice_on(results: Results, stage: StageResult) -> Advice:
+    """What bounds a timed stage, and one thing to try; a stage on a GPU must have a profile."""
+    one = profiled(stage)
+    if stage.device == "cpu" or one is None:
+        return next_on_cpu(results, stage)
+    return next_step(results, one)
 
 
 def next_step(run: Results, one: Profiled) -> Advice:

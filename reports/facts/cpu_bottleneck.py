@@ -1,42 +1,94 @@
-"""The bound of a stage on the CPU, and one thing to try; no tool profiles it, so its time must do."""
+"""The part of a CPU stage's step that takes longest, its rate of arithmetic, and the rung to read next.
+
+A reference has no profile on the CPU, so only its rate is told.
+"""
 
 from __future__ import annotations
 
 import re
+import statistics
 
-from ladder.records.run import ProblemRecord, StageResult
+from ladder.records.run import PACE_SIZE, Results, StageResult
 from reports.facts import numbers
 from reports.facts.advice import Advice
 from reports.facts.network_size import product_operations
+from reports.facts.regimes import change_in_words
+from reports.facts.time_breakdown import BARRIERS, OPERATIONS, PYTHON, Profiled, profiled
 
-CORE = 64.0  # GFLOP/s of a CPU's core: two 8-wide fused multiply-adds a cycle at 2 GHz
-NEAR_ARITHMETIC = 0.5  # share of the cores' rate
+PACE_OPERATIONS = 2 * PACE_SIZE**3
+UNKNOWN = "It has no profile, so what bounds the step is not known."
 
 
-def next_on_cpu(problem: ProblemRecord, stage: StageResult) -> Advice:
-    """The arithmetic rate of a timed stage on the CPU, the bound that it suggests, and one thing to try."""
+def next_on_cpu(results: Results, stage: StageResult) -> Advice:
+    """What bounds a timed stage on the CPU, and the rung above it."""
+    one = profiled(stage)
+    told = _rate(results, stage) if one is None else _largest(results, one)
+    told += _above_floor(stage)
+    above = next((one for one in results.stages if one.below == stage.name and one.status == "passed"), None)
+    return Advice(told, f"Climb to {above.name}: {change_in_words(above)}." if above else "")
+
+
+def _above_floor(stage: StageResult) -> str:
+    """The distance from the floor of the design, and what it consists of mostly; empty without one."""
+    bounds = stage.bounds
+    if bounds is None or bounds.design is None or stage.timing is None or not (floor := bounds.design_floor_us):
+        return ""
+    return (
+        f" The step takes {numbers.ratio(stage.timing.step_us / floor)} the floor of its design, "
+        f"{numbers.microseconds(floor)} us, of which {bounds.design.bound_by} takes most."
+    )
+
+
+def _rate(results: Results, stage: StageResult) -> str:
+    """The arithmetic rate of a whole step."""
     assert stage.timing is not None
-    step_us = stage.timing.step_us
-    operations = product_operations(problem)
-    rate = operations / step_us / 1e3
-    told = (
-        f"{operations / 1e6:,.1f} million operations of matrix products in {numbers.microseconds(step_us)} us: "
-        f"{rate:,.0f} GFLOP/s"
-    )
+    us = stage.timing.step_us
+    products = f"{_millions(results)} of matrix products in {numbers.microseconds(us)} us"
+    return f"{products}: {_pace(results, stage, us)}. {UNKNOWN}"
+
+
+def _millions(results: Results) -> str:
+    return f"{product_operations(results.problem) / 1e6:,.1f} million operations"
+
+
+def _pace(results: Results, stage: StageResult, us: float) -> str:
+    """The rate of a step's products that take this long, beside the measured rate of the stage's cores."""
+    rate = product_operations(results.problem) / us / 1e3
+    return f"{rate:,.0f} GFLOP/s{_beside(stage, rate)}"
+
+
+def _largest(results: Results, one: Profiled) -> str:
+    """The largest part of a profiled step, with its likely cause."""
+    parts = one.detailed_us
+    name, us = max(parts.items(), key=lambda part: part[1])
+    total, profile = sum(parts.values()), one.profile
+    share = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
+    if name == PYTHON:
+        calls = numbers.per_step(profile.launches_per_step)
+        return f"Python between kernels takes {share}: it calls compiled code {calls} times a step."
+    if name == BARRIERS:
+        steps = one.stage.timing.steps_per_epoch if one.stage.timing else 1
+        barriers = numbers.per_step(profile.syncs_per_epoch / steps)
+        return f"Threads wait for one another for {share}, at {barriers} barriers a step."
+    if name == OPERATIONS["gemm"]:
+        return f"Matrix products take {share}: {_millions(results)}, {_pace(results, one.stage, us)}."
+    kinds = [kind for kind, words in OPERATIONS.items() if words == name]
+    slowest = max((k for k in profile.kernels if k.kind in kinds), key=lambda k: k.us_per_step)
+    return f"The largest part is {name}, {share}; its slowest kernel is {slowest.name}."
+
+
+def _beside(stage: StageResult, rate: float) -> str:
+    """The threads, and the rate that NumPy's float32 product had on their cores just before and after the stage.
+
+    A share only for as many cores as threads, and only up to the whole: a stage may multiply faster, or less.
+    """
     found = re.search(r"(\d+) (?:\w+ )?threads?\b", stage.detail)
-    if found is None:
-        return Advice(
-            f"{told}.", "Far below the CPU's own rate, join the operations between the products in compiled loops."
-        )
-    threads = int(found[1])
-    share = rate / threads / CORE
-    told += (
-        f" on {numbers.count(threads, 'thread')}, {numbers.rough_share(share)} of the rate of as many cores with "
-        "8-wide FMA at 2 GHz."
-    )
-    if share >= NEAR_ARITHMETIC:
-        return Advice(f"{told} Arithmetic bounds the step.", "Try a BLAS with wider instructions for this CPU.")
-    return Advice(
-        f"{told} The rest goes to calls, narrow products and passes over arrays.",
-        "Join the operations between the products in compiled loops.",
-    )
+    threads = int(found[1]) if found else 0
+    told = f" on {numbers.count(threads, 'thread')}" if threads else ""
+    paces = [one.pace_s for one in stage.processes if one.pace_s is not None and one.pace_cores == threads > 0]
+    if not paces:
+        return told
+    measured = PACE_OPERATIONS / statistics.median(paces) / 1e9
+    share = f"{numbers.rough_share(rate / measured)} of" if rate <= measured else "above"
+    cores = numbers.count(threads, "core")
+    return f"{told}, {share} the {measured:,.0f} GFLOP/s that NumPy's float32 product reached beside it on {cores}"

@@ -25,7 +25,6 @@ LARGEST_CLUSTER = 16  # blocks; the most on any GPU
 NEAR_MEMORY = 0.5  # share of the memory's rate; a faster kernel cannot gain much but by moving less
 NEAR_ARITHMETIC = 0.5  # share of the kernels' time that the products take at the GPU's own rate
 MANY_BYTES = 0.25  # share of a step in which memory reads and writes all weights once
-ENTANGLED = 0.5  # share of the time with kernels; if they overlap by more, a kernel's own time is mostly waiting
 MANY_KERNELS = 0.2  # share of the kernels' time that empty ones would take
 LIBRARY = re.compile(r"cutlass_|sm\d+_|nvjet|ampere_|volta_|sgemm|gemvN|gemv2|gemmSN|splitK|cudnn")
 
@@ -65,7 +64,7 @@ def kernels_advice(case: Case, share: str) -> Advice:
     slowest = max(profile.kernels, key=lambda kernel: kernel.us_per_step)
     if profile.kernels_per_step < 1:
         found = _persistent(case, slowest)
-    elif profile.overlap_us > ENTANGLED * profile.seen.kernels_us:
+    elif case.one.is_entangled:
         found = _entangled(profile)
     else:
         found = _memory(case) or _arithmetic(case) or _boundaries(case, slowest) or _slowest(case, slowest)

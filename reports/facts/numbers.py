@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ladder.records.run import Precision, Spread
 
@@ -164,6 +164,13 @@ def listing(words: Iterable[str]) -> str:
     """Words in a sentence: `a, b and c`."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def brief(names: Sequence[str], most: int = 4) -> str:
+    """Names in a sentence, of which many are counted: `a, b and c`, `a, b, c and 29 more`."""
+    return (
+        listing(names) if len(names) <= most else f"{', '.join(names[: most - 1])} and {len(names) - most + 1:,} more"
+    )
 
 
 def _digits(value: float, digits: int = 3) -> str:

@@ -10,7 +10,7 @@ from ladder.records.profile import KernelUse, Profile, Tool
 from ladder.records.run import StageResult
 from reports.facts import numbers
 
-TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI"}
+TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI", "stamps": "time stamps"}
 OVERLAP = 0.05  # share of the time in which any kernel runs; less overlap is not reported
 BUSY_DISAGREEMENT = 0.05  # share of the longer busy time a step; tools that differ more disagree
 ELLIPSIS = "…"
@@ -63,6 +63,11 @@ def seen_by(profile: Profile) -> str:
 
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     """The host's work in an epoch, as (activity, amount)."""
+    if profile.tool == "stamps":
+        yield "Calls from Python", f"{numbers.per_step(profile.launches_per_step)} a step"
+        yield "Kernels", f"{numbers.per_step(profile.kernels_per_step)} a step"
+        yield "Barriers", _barriers(profile)
+        return
     yield (
         "Launches",
         f"{numbers.per_step(profile.launches_per_step)} a step, "
@@ -131,6 +136,15 @@ def _synchronisations(profile: Profile) -> str:
         return "only the one that ends an epoch"
     host = numbers.microseconds(profile.sync_us_per_step)
     return f"{numbers.per_step(profile.syncs_per_epoch)} an epoch besides the last one, {host} us of host time a step"
+
+
+def _barriers(profile: Profile) -> str:
+    if not profile.syncs_per_epoch:
+        return "none"
+    return (
+        f"{numbers.per_step(profile.syncs_per_epoch)} an epoch, in which a thread spends "
+        f"{numbers.microseconds(profile.sync_us_per_step)} us a step"
+    )
 
 
 def _busy_apart(one: Profile, other: Profile) -> float:

@@ -28,11 +28,16 @@ def provenance(results: Results) -> str:
     return origin
 
 
+def recorded(results: Results) -> str:
+    """The same without the libraries: `NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789`."""
+    return line("; ".join(filter(None, (_machine(results), _when(results)))))
+
+
 def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
     """Each origin with its runs; runs of one kind of GPU, driver, day and commit share one."""
     together: dict[str, list[Results]] = {}
     for run in runs:
-        together.setdefault("; ".join(filter(None, (_machine(run), _when(run)))), []).append(run)
+        together.setdefault(recorded(run), []).append(run)
     found = []
     for origin, alike in together.items():
         used = [version for run in alike for version in _versions(run)]
@@ -41,18 +46,30 @@ def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
     return found
 
 
+def machine_name(results: Results) -> str:
+    """The GPU's name; without a GPU the processor's and its cores: `AMD EPYC, 2 cores, no GPU`."""
+    cpu = _part(results.environment, "cpu")
+    cores = f"{cpu['cores_usable']} cores" if cpu.get("cores_usable") else ""
+    return gpu_name(results) or ", ".join(filter(None, (str(cpu.get("model") or ""), cores, "no GPU")))
+
+
 def _machine(results: Results) -> str:
     driver = _part(results.environment, "gpu").get("driver")
-    return (gpu_name(results) or "no GPU") + (f", driver {driver}" if driver else "")
+    return machine_name(results) + (f", driver {driver}" if driver else "")
 
 
 def _when(results: Results) -> str:
-    when, code = f"recorded {results.created.partition('T')[0]}", _part(results.environment, "code")
-    if not code.get("git_commit"):
+    when = f"recorded {results.created.partition('T')[0]}"
+    if not commit(results):
         return when
-    changes = code.get("uncommitted_changes")
+    changes = _part(results.environment, "code").get("uncommitted_changes")
     tree = " (tree not checked)" if changes is None else " with uncommitted changes" if changes else ""
-    return f"{when}, commit {str(code['git_commit'])[:COMMIT_DIGITS]}{tree}"
+    return f"{when}, commit {commit(results)[:COMMIT_DIGITS]}{tree}"
+
+
+def commit(results: Results) -> str:
+    """The commit of the code that measured a run; empty if it is not known."""
+    return str(_part(results.environment, "code").get("git_commit") or "")
 
 
 def gpu_name(results: Results) -> str:

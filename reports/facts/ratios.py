@@ -39,13 +39,17 @@ class Ratio:
 
     @property
     def text(self) -> str:
-        """The ratio with its spread: `2.96x (2.91-3.02)`, `1.01x (0.98-1.04), within noise`."""
+        """The ratio with its range over processes, `2.96x (2.91-3.02)`; within noise without: `1.01x, within noise`."""
         return self.saying("")
 
     def saying(self, words: str) -> str:
-        """The ratio in a sentence: `1.01x (0.98-1.04) the speed of its parent, within noise`."""
-        noise = f", {WITHIN_NOISE}" if self.is_noise else ""
-        return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}{noise}"
+        """The ratio in a sentence: `2.96x (2.91-3.02) the speed of its parent`.
+
+        Two recordings drift further apart than the processes of one, so a ratio within noise shows no range.
+        """
+        if self.is_noise:
+            return f"{numbers.ratio(self.times)}{words}, {WITHIN_NOISE}"
+        return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}"
 
 
 def ratio_of(base: Times, own: Times) -> Ratio:

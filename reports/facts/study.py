@@ -186,7 +186,8 @@ def not_passed(results: StudyResults) -> list[str]:
         if point.status == "skipped":
             lines.append(f"{point_text(point)} skipped: {point.reason}")
         elif point.status != "measured":
-            lines.append(f"{point_text(point)}: not complete yet; continue with study --resume")
+            why = f" ({point.reason})" if point.reason else ""
+            lines.append(f"{point_text(point)}: not complete yet{why}; continue with study --resume")
     return lines
 
 

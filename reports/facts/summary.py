@@ -23,19 +23,26 @@ BLOCKS: dict[Group, str] = {
 }
 ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 
+SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
+MARKS = f"{SOME_DISTURBED}, {ALL_DISTURBED}: other work or a falling clock disturbed some, or all, of its processes."
+
 X_OF_FROM = (
-    "x of from: how many times as fast as the rung that it climbs from, with the spread over processes in brackets; "
-    "below 1x it is slower. Within noise: two recordings of one stage may differ as much."
+    "x of from: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: its "
+    "slowest process against that rung's fastest, and the reverse: what was measured, not a confidence interval. "
+    "Within noise: two recordings of one stage may differ as much."
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches a step."
 FASTEST_REFERENCE = (
     "the run's fastest reference that is at least as exact (float32 before tf32, tf32 before bf16 and fp16)"
 )
-ON_GPU_TIME = "GPU time: how long the GPU was busy, as that reference may wait for it in every epoch."
+ON_GPU_TIME = "GPU time: how long the GPU was busy, without the waits of that reference's own loop."
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
-BOUNDS = (
+FLOOR = (
     "x floor: the time as a multiple of the floor of this design, the least that its own launches, kernels, exchanges "
-    "and waits take on this GPU. x cheat limit: the time as a multiple of the least that any honest program for this "
+    "and waits take here."
+)
+BOUNDS = (
+    f"{FLOOR} x cheat limit: the time as a multiple of the least that any honest program for this "
     "problem takes; a faster stage fails."
 )
 
@@ -69,6 +76,12 @@ class Row:
     fewer_epochs: int | None  # the epochs that it trained, if fewer than the problem's
     shortened: str  # `2 runs of 3 epochs` if the budget was short, otherwise empty
     throttled: bool
+    disturbed: str  # `SOME_DISTURBED` or `ALL_DISTURBED` of its processes; otherwise empty
+
+    @property
+    def step(self) -> str:
+        """Microseconds a step with its marks: `36.8†, throttled`."""
+        return f"{numbers.microseconds(self.step_us)}{self.disturbed}{', throttled' * self.throttled}"
 
     @property
     def times(self) -> str:
@@ -194,21 +207,6 @@ def _lost_yardsticks(found: list[StageResult]) -> str:
     return f" {numbers.listing(lost)}, and might have been faster." if lost else ""
 
 
-def setbacks(results: Results) -> list[str]:
-    """A sentence for each rung that is slower than the rung it climbs from by more than the noise."""
-    stages = {stage.name: stage for stage in results.stages}
-    sentences = []
-    for stage in results.stages:
-        factor = ratio(stages.get(stage.below or ""), stage)
-        if factor is not None and factor.times < 1 and not factor.is_noise:
-            where = "Found" if stage.doc is not None and stage.doc.found else "Expect and Measured"
-            sentences.append(
-                f"`{stage.name}` is slower than `{stage.below}`, which it climbs from: "
-                f"{factor.saying(' its speed')}. See {where} in its section."
-            )
-    return sentences
-
-
 def _row(
     stage: StageResult,
     results: Results,
@@ -247,7 +245,14 @@ def _row(
         fewer_epochs=timing.epochs if timing and timing.epochs < results.problem.epochs else None,
         shortened=measured_runs(timing) if timing and timing.shortened else "",
         throttled=timing is not None and timing.throttled,
+        disturbed=disturbed_mark(stage) if timing else "",
     )
+
+
+def disturbed_mark(stage: StageResult) -> str:
+    """The mark of a time whose processes were disturbed, all or some; empty without any."""
+    found = [bool(process.disturbed) for process in stage.processes]
+    return ALL_DISTURBED if found and all(found) else SOME_DISTURBED if any(found) else ""
 
 
 def _times(timing: Timing | None, bound_us: float | None) -> float | None:

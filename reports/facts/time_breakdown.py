@@ -24,6 +24,12 @@ PARTS: dict[str, Callable[[Split], float]] = {
     "host launching": lambda split: split.launching_us,
     "host waiting": lambda split: split.waiting_us,
 }
+PYTHON, BARRIERS = "Python between kernels", "waiting at barriers"
+PARTS_ON_CPU: dict[str, Callable[[Split], float]] = {
+    "kernels": lambda split: split.kernels_us,
+    PYTHON: lambda split: split.launching_us,
+    BARRIERS: lambda split: split.waiting_us,
+}
 OPERATIONS: dict[Kind, str] = {  # by a kernel's kind, which the profile derives from its name
     "gemm": "products",
     "layer": "bias, ReLU",
@@ -34,6 +40,7 @@ OPERATIONS: dict[Kind, str] = {  # by a kernel's kind, which the profile derives
     "other": "other kernels",
 }
 EXPLAINED = 0.95  # share of a timed difference; a rung is named if its profiles saw less, or as much too much
+ENTANGLED = 0.5  # share of the time with kernels; if they overlap by more, a kernel's own time is mostly waiting
 SHOWN = 0.0005  # share of a step's work; a smaller difference has no digit in a table
 
 
@@ -49,7 +56,12 @@ class Profiled:
     def parts_us(self) -> dict[str, float]:
         """Microseconds a step of each part, fitted to the time without the tool."""
         split = fitted(self.profile)
-        return {name: part(split) for name, part in PARTS.items()}
+        return {name: part(split) for name, part in (PARTS_ON_CPU if self.is_on_cpu else PARTS).items()}
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether its kernels ran on the CPU."""
+        return self.stage.device == "cpu"
 
     @property
     def operations_us(self) -> dict[Kind, float]:
@@ -62,11 +74,19 @@ class Profiled:
         }
 
     @property
+    def is_entangled(self) -> bool:
+        """Whether kernels overlap so much that their own times say nothing about the step."""
+        return self.profile.overlap_us > ENTANGLED * self.profile.seen.kernels_us
+
+    @property
     def detailed_us(self) -> dict[str, float]:
-        """`parts_us`, with the kernels divided among their kinds in proportion to `operations_us`."""
+        """`parts_us`, with the kernels divided among their kinds in proportion to `operations_us`.
+
+        Entangled kernels stay one part.
+        """
         operations, parts = self.operations_us, self.parts_us
         total = sum(operations.values())
-        if not total:
+        if not total or self.is_entangled:
             return parts
         kernels = parts.pop("kernels")
         return {OPERATIONS[kind]: us / total * kernels for kind, us in operations.items()} | parts
@@ -74,7 +94,7 @@ class Profiled:
     @property
     def is_scaled_down(self) -> bool:
         """Whether the profile saw more GPU work than the step takes, so that the work was scaled down too."""
-        seen = self.profile.seen.work_us
+        seen = 0.0 if self.is_on_cpu else self.profile.seen.work_us  # there, all parts are scaled alike
         return seen - fitted(self.profile).work_us > SHOWN * seen
 
 
@@ -103,17 +123,12 @@ class Change:
 
     @property
     def detailed_us(self) -> dict[str, float]:
-        """The difference of each fitted part, with the kernels by their kind."""
+        """The difference of each fitted part, with the kernels by their kind unless one side's are entangled."""
         before, after = self.parent.detailed_us, self.rung.detailed_us
-        names = [*OPERATIONS.values(), *PARTS]
+        if ("kernels" in before) != ("kernels" in after):
+            return self.parts_us
+        names = [*OPERATIONS.values(), *PARTS, *PARTS_ON_CPU]
         return {name: after.get(name, 0) - before.get(name, 0) for name in names if name in before or name in after}
-
-    @property
-    def operations_us(self) -> dict[Kind, float]:
-        """The difference of each kind of kernel, as seen."""
-        before, after = self.parent.operations_us, self.rung.operations_us
-        kinds = [kind for kind in OPERATIONS if kind in before or kind in after]
-        return {kind: after.get(kind, 0) - before.get(kind, 0) for kind in kinds}
 
     @property
     def rest_us(self) -> float:
@@ -127,7 +142,7 @@ class Change:
 
     @property
     def seen_work_us(self) -> float:
-        """The difference of the GPU's kernels and copies under the tool, which stretches them very little."""
+        """The difference of the kernels and copies under the tool, which stretches them very little."""
         return self.rung.profile.seen.work_us - self.parent.profile.seen.work_us
 
     @property
@@ -143,10 +158,13 @@ class Change:
     def leaves_out_host(self) -> bool:
         """Whether to compare the GPU's work, and not the whole step, with the timed difference.
 
-        True if both rungs have less than one launch a step. The idle time under the tool is then the tool's own: some
-        milliseconds a graph, spread over its steps.
+        True if both rungs on a GPU have less than one launch a step. The idle time under the tool is then the tool's
+        own: some milliseconds a graph, spread over its steps.
         """
-        return max(self.rung.profile.launches_per_step, self.parent.profile.launches_per_step) < 1
+        return (
+            not self.rung.is_on_cpu
+            and max(self.rung.profile.launches_per_step, self.parent.profile.launches_per_step) < 1
+        )
 
     @property
     def is_noise(self) -> bool:
@@ -174,7 +192,7 @@ def fitted(profile: Profile) -> Split:
     With less than one launch a step, the host's part under the tool is the tool's own: some milliseconds a graph. Then
     the GPU's work and the gaps between queued kernels stay in proportion, and the host gets what they leave.
     """
-    if profile.launches_per_step >= 1:
+    if profile.launches_per_step >= 1 or profile.tool == "stamps":
         return profile.split
     seen, step_us = profile.seen, profile.plain_step_us
     device_us, host_us = seen.work_us + seen.queued_us, seen.launching_us + seen.waiting_us

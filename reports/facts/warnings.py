@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ladder.records.limits import SHARED
-from ladder.records.run import Results, StageResult
+from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz, step_times_us
@@ -27,13 +27,14 @@ class Notice:
     loud: bool = False
 
 
-def notices(results: Results) -> list[Notice]:
-    """Every notice about a run, the loud ones first."""
+def notices(results: Results, *, rows: bool = True) -> list[Notice]:
+    """Every notice about a run, the loud ones first; without `rows` none that a row of the report tells."""
     return [
         *_data_notices(results),
         *_gpu_notices(results),
-        *_row_notices(results),
-        *_profile_notices(results),
+        *(_row_notices(results) if rows else ()),
+        *(_profile_notices(results) if rows else ()),
+        *(_shortened_notices(results) if rows else ()),
         *_timing_notices(results),
     ]
 
@@ -66,6 +67,15 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         named = ((reason(stage), stage.name) for stage in results.stages if stage.status == status)
         for why, names in _grouped(named):
             yield Notice(f"{numbers.listing(names)} {status}: {why}")
+    left_out = (
+        (f"{check.note}: {check.what}", stage.name)
+        for stage in results.stages
+        if stage.status == "passed"
+        for check in stage.checks
+        if not check.judged
+    )
+    for why, names in _grouped(left_out):
+        yield Notice(f"{numbers.listing(names)} passed without a check. {why[0].upper()}{why[1:]}.")
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
     for why, names in _grouped(crashed):
         yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
@@ -83,11 +93,12 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
         yield Notice(f"Some of the GPU's limits were not measured, so there are no floors or cheat limits: {SHARED}.")
 
 
-def _timing_notices(results: Results) -> Iterable[Notice]:
-    settings = results.settings
-    if settings.at_once > 1:
-        yield Notice(f"Up to {settings.at_once} stages ran side by side (--at-once): they were checked, but not timed.")
-    timed = [(stage, stage.timing) for stage in results.stages if stage.status == "passed" and stage.timing]
+def _timed(results: Results) -> list[tuple[StageResult, Timing]]:
+    return [(stage, stage.timing) for stage in results.stages if stage.status == "passed" and stage.timing]
+
+
+def _shortened_notices(results: Results) -> Iterable[Notice]:
+    settings, timed = results.settings, _timed(results)
     asked = numbers.count(settings.rounds * settings.repeats, "run")
     for runs, names in _grouped((measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened):
         yield Notice(
@@ -95,12 +106,20 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
             f"of {numbers.count(results.problem.epochs, 'epoch')}, to stay within "
             f"{numbers.duration(settings.budget_s)} a stage (--budget)."
         )
+
+
+def _timing_notices(results: Results) -> Iterable[Notice]:
+    settings, timed = results.settings, _timed(results)
+    if settings.at_once > 1:
+        yield Notice(f"Up to {settings.at_once} stages ran side by side (--at-once): they were checked, but not timed.")
     for stage, timing in timed:
         if timing.throttled:
             states = [state for process in stage.processes for state in process.gpu_states]
             reasons = sorted({why for state in states for why in state.throttle_reasons})
             because = f" ({', '.join(reasons)})" if reasons else ""
             yield Notice(f"{stage.name}: the GPU slowed itself down{because} during its timed runs.")
+        if stage.expected and stage.expected.remark:
+            yield Notice(f"{stage.name}: {stage.expected.remark}, by a model of recorded runs (docs/method.md).")
     yield from _disturbance_notices([stage for stage, _ in timed])
     yield from _precision_notices(results, [stage for stage, _ in timed])
     for stage, _ in timed:
@@ -129,7 +148,9 @@ def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
                 reasons += found
         if disturbed:
             named = [f"{count} of {name}" for name, count in disturbed.items()]
-            whose = numbers.listing(named) if len(named) <= NAMED_STAGES else f"{len(named)} of {len(stages)} stages"
+            whose = (
+                numbers.listing(named) if len(named) <= NAMED_STAGES else f"{len(named)} of {len(stages)} timed stages"
+            )
             one = len(reasons) == 1
             processes_were = f"{len(reasons)} {'process' if one else 'processes'} ({whose}) {'was' if one else 'were'}"
             outcome = f"; {'its' if one else 'their'} times are included" if kept else " and measured again"

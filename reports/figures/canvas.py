@@ -6,11 +6,12 @@ chooses between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from reports.figures.style import FONTS, MONOSPACE, PAPER, THEME, Colour
+from reports.figures.style import FONTS, MONOSPACE, ON_PALE, PAPER, THEME, Colour
 
 Anchor = Literal["start", "middle", "end"]
 BASE = f"""\
@@ -21,6 +22,8 @@ text{{font-family:{FONTS};font-size:12px}}
 .large{{font-size:15px}}
 .halo{{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}}"""
 
+ON_PALE_RULE = f".f-on-pale{{fill:{ON_PALE}}}"
+
 
 class Canvas:
     """A drawing of a fixed size in pixels; y grows downwards, and later elements cover earlier ones."""
@@ -29,6 +32,16 @@ class Canvas:
         self.width, self.height = width, height
         self.title, self.description = title, description
         self._elements: list[str] = []
+
+    @contextmanager
+    def group(self, tag: str = "g", **attributes: str) -> Iterator[None]:
+        """Elements drawn within are one group, or a link if the tag is `a`; `class_` stands for `class`."""
+        given = "".join(
+            f" {name.rstrip('_').replace('_', '-')}={quoteattr(value)}" for name, value in attributes.items()
+        )
+        self._elements.append(f"<{tag}{given}>")
+        yield
+        self._elements.append(f"</{tag}>")
 
     def text(
         self, x: float, y: float, words: str, colour: Colour = "ink", *, anchor: Anchor = "start", look: str = ""
@@ -47,10 +60,11 @@ class Canvas:
             f'<polyline class="s-{colour}" fill="none" stroke-width="{width:g}"{dashes} points="{places}"/>'
         )
 
-    def polygon(self, points: Iterable[tuple[float, float]], colour: Colour) -> None:
+    def polygon(self, points: Iterable[tuple[float, float]], colour: Colour, *, opacity: float = 1) -> None:
         """A filled shape."""
+        faded = f' opacity="{opacity:g}"' if opacity < 1 else ""
         places = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
-        self._elements.append(f'<polygon class="f-{colour}" points="{places}"/>')
+        self._elements.append(f'<polygon class="f-{colour}"{faded} points="{places}"/>')
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, *, opacity: float = 1) -> None:
         """A filled rectangle by its upper left corner."""
@@ -58,10 +72,32 @@ class Canvas:
         size = f'width="{_px(width)}" height="{_px(height)}"'
         self._elements.append(f'<rect class="f-{colour}" x="{_px(x)}" y="{_px(y)}" {size}{faded}/>')
 
+    def tip(self, words: str) -> None:
+        """What a browser shows where one points at the group that is being drawn."""
+        self._elements.append(f"<title>{escape(words)}</title>")
+
     def dot(self, x: float, y: float, radius: float, colour: Colour, *, hollow: bool = False) -> None:
         """A disc, or a ring if hollow."""
         look = f'class="f-{PAPER} s-{colour}" stroke-width="1.5"' if hollow else f'class="f-{colour}"'
         self._elements.append(f'<circle {look} cx="{_px(x)}" cy="{_px(y)}" r="{radius:g}"/>')
+
+    def inline(self) -> str:
+        """The drawing as a part of a page that has `page_rules` among its styles; it may hold links."""
+        box = f'viewBox="0 0 {self.width:g} {self.height:g}" style="max-width:{_px(self.width)}px"'
+        is_linked = any(element.startswith("<a ") or " data-bars=" in element for element in self._elements)
+        role = "group" if is_linked else "img"  # the parts of an image cannot be reached
+        lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="{role}" aria-label={quoteattr(self.title)}>',
+            f"<title>{escape(self.title)}</title>",
+            f"<desc>{escape(self.description)}</desc>",
+            *self._elements,
+            "</svg>",
+        ]
+        return "\n".join(lines)
+
+    def _fixed(self) -> str:
+        """The rule for text inside bars, which are pale enough on every page, if there is any."""
+        return f"{ON_PALE_RULE}\n" if any("f-on-pale" in element for element in self._elements) else ""
 
     def svg(self) -> str:
         """The drawing as a file's text."""
@@ -70,7 +106,8 @@ class Canvas:
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={quoteattr(self.title)}>',
             f"<title>{escape(self.title)}</title>",
             f"<desc>{escape(self.description)}</desc>",
-            f"<style>\n{BASE}\n{_rules(0)}\n@media (prefers-color-scheme: dark) {{\n{_rules(1)}\n}}\n</style>",
+            f"<style>\n{BASE}\n{self._fixed()}{_rules(0)}",
+            f"@media (prefers-color-scheme: dark) {{\n{_rules(1)}\n}}\n</style>",
             f'<rect class="f-{PAPER}" width="100%" height="100%"/>',
             *self._elements,
             "</svg>",
@@ -89,6 +126,20 @@ def apart(wanted: Sequence[float], top: float, height: float, spacing: float) ->
         places[back] = min(places[back], room)
         room = places[back] - spacing
     return [place for _, place in sorted(zip(order, places, strict=True))]
+
+
+def page_rules() -> str:
+    """The style sheet for inline drawings: colours follow the system or `data-theme`; on paper they are light."""
+    light, dark = ("".join(f"--{name}:{values[theme]};" for name, values in THEME.items()) for theme in (0, 1))
+    return "\n".join(
+        [
+            f":root{{{light}}}",
+            f"@media screen and (prefers-color-scheme: dark) {{:root:not([data-theme=light]){{{dark}}}}}",
+            f"@media screen {{:root[data-theme=dark]{{{dark}}}}}",
+            ON_PALE_RULE,
+            *(f".f-{name}{{fill:var(--{name})}}.s-{name}{{stroke:var(--{name})}}" for name in THEME),
+        ]
+    )
 
 
 def _rules(theme: int) -> str:

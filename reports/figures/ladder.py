@@ -4,30 +4,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from itertools import groupby
+from urllib.parse import quote
 
 from ladder.records.run import Results, Spread, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import Lead, epoch_s, host_times, overall_winner, ratio, references
+from reports.facts.baselines import (
+    Lead,
+    epoch_s,
+    host_times,
+    lead,
+    overall_winner,
+    precision_class,
+    ratio,
+    references,
+)
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.regimes import HEADINGS, MOST_LETTERS, Regime, change_in_words, regime
 from reports.facts.study import step_us
-from reports.facts.summary import ABLATIONS, name_of
+from reports.facts.summary import ABLATIONS, MARKS, disturbed_mark, name_of, table_order
 from reports.figures.canvas import Canvas
 from reports.figures.style import PIXELS, Colour, subject
 
 MOST_RUNGS = 16
-LEFT, RIGHT, WORDS = 160, 530, 542  # pixels: the axis, and the words on its right
-TOP, ROW, HEADING, BOTTOM = 84, 22, 30, 62
+HEADING, BOTTOM = 30, 62  # pixels
 ROOM = 74  # pixels on the left of the fastest dot, for its time
 MOST_TICKS = 9
 BESIDE = 44  # pixels on the right of a dot, for its time
 HEAD = 7  # pixels: the length of an arrow's head
+LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
+DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
 COLOURS: dict[Regime | None, Colour] = {
-    "host": "host", "graph": "kernels", "one kernel": "one-kernel", None: "reference",
+    "host": "host", "graph": "kernels", "one kernel": "one-kernel", "CPU": "host", None: "reference",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The picture's places in pixels, and what it shows."""
+
+    width: float
+    left: float  # where the axis begins
+    right: float  # where it ends
+    words: float | None  # where the words on its right begin; None: each name stands above its rung, without words
+    top: float
+    row: float  # the height of a rung
+    is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
+    page: str = ""  # the address of that page, unless the picture is in it
+
+
+FILE = Layout(PIXELS, 160, 530, 542, top=84, row=22)
+PAGE = Layout(1000, 168, 650, 668, top=36, row=25, is_page=True)
+PHONE = Layout(344, 8, 336, None, top=36, row=42, is_page=True)
 
 
 @dataclass(frozen=True)
@@ -41,48 +72,88 @@ class Dot:
     is_noise: bool  # the difference from the parent is within the noise
 
 
-def dots(results: Results) -> list[Dot]:
-    """The rungs that the picture shows; the references if no rung was timed."""
-    rungs = headline_rungs(results, MOST_RUNGS)
+def dots(results: Results, *, is_page: bool = False) -> list[Dot]:
+    """The rungs that the picture shows, on a page every timed one; the references if no rung was timed."""
+    rungs = _timed_rungs(results) if is_page else headline_rungs(results, MOST_RUNGS)
     shown = rungs or [stage for stage in references(results) if epoch_s(stage) is not None]
     stages = {stage.name: stage for stage in results.stages}
     found = []
     for stage in shown:
         parent = stages.get(stage.below or "")
         factor, own = ratio(parent, stage), step_us(stage)
-        if own is not None:
+        if own is not None and own.min > 0:  # a log axis has no zero
             kind = regime(stage) if rungs else None
             found.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
     return found
 
 
 def ladder(results: Results) -> str:
-    """The picture as SVG text; at least one stage must have a time."""
-    shown = dots(results)
+    """The picture as an SVG file's text; at least one stage must have a time."""
+    return drawn(results).svg()
+
+
+def drawn(results: Results, layout: Layout = FILE) -> Canvas:
+    """The picture in a layout; at least one stage must have a time."""
+    shown = dots(results, is_page=layout.is_page)
+    lines = _reference_lines(results, shown, layout)
+    layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0))
     groups = [(name, list(members)) for name, members in groupby(shown, key=lambda dot: dot.regime)]
-    bottom = TOP + sum(HEADING + ROW * len(members) for _, members in groups)
+    bottom = layout.top + sum(HEADING + layout.row * len(members) for _, members in groups)
     title, description = headline(shown), _description(results, shown)
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(results)}", description)
-    place = _scale([end for dot in shown for end in (dot.step_us.min, dot.step_us.max)])
-    canvas.text(12, 24, title, look="bold large")
-    canvas.text(12, 44, subject(results), "faint")
-    for value in _ticks(place):
-        canvas.line([(place(value), TOP - 6), (place(value), bottom)], "grid")
+    # A page explains the marks of disturbed times in its own words.
+    has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in shown)
+    height = bottom + BOTTOM + LABEL * has_marks
+    canvas = Canvas(layout.width, height, f"{title}: {subject(results)}", description)
+    place = _scale([end for dot in shown for end in (dot.step_us.min, dot.step_us.max)], layout)
+    if not layout.is_page:
+        canvas.text(12, 24, title, look="bold large")
+        canvas.text(12, 44, subject(results), "faint")
+    for value in _ticks(place, layout):
+        canvas.line([(place(value), layout.top - 6), (place(value), bottom)], "grid")
         canvas.text(place(value), bottom + 16, f"{value:,g}", "faint", anchor="middle", look="small")
-    canvas.line([(LEFT, bottom), (RIGHT, bottom)], "faint")
-    winner = overall_winner(results)
-    if winner is not None:
-        _reference_line(canvas, winner, place, bottom)
-    top = float(TOP)
+    canvas.line([(layout.left, bottom), (layout.right, bottom)], "faint")
+    for index, (winner, words) in enumerate(lines):
+        above = layout.top - 14 - LABEL * (len(lines) - 1 - index)
+        _reference_line(canvas, winner, words, place, (above, bottom), layout, DASHES[index % len(DASHES)])
+    top = float(layout.top)
     for name, members in groups:
-        canvas.text(LEFT, top + 19, HEADINGS[name] if name else "References", COLOURS[name], look="bold halo")
+        canvas.text(layout.left, top + 19, HEADINGS[name] if name else "References", COLOURS[name], look="bold halo")
         top += HEADING
         for dot in members:
-            _row(canvas, dot, top + ROW / 2, place)
-            top += ROW
-    canvas.text(LEFT, bottom + 34, "microseconds a training step, log scale (left is faster)", "faint", look="small")
-    canvas.text(12, bottom + 52, " ".join(_caption(results, shown)), "faint", look="small")
-    return canvas.svg()
+            with ExitStack() as within:
+                if layout.is_page:
+                    _link(canvas, within, dot, results, top, layout)
+                _row(canvas, dot, top + layout.row / 2, place, layout)
+            top += layout.row
+    axis = "microseconds a training step, log scale (left is faster)"
+    canvas.text(layout.left, bottom + 34, axis, "faint", look="small")
+    caption = " ".join(_caption(results, shown, layout))
+    canvas.text(layout.left if layout.is_page else 12, bottom + 52, caption, "faint", look="small")
+    if has_marks:
+        canvas.text(12, bottom + 52 + LABEL, MARKS, "faint", look="small")
+    return canvas
+
+
+def _link(canvas: Canvas, within: ExitStack, dot: Dot, results: Results, top: float, layout: Layout) -> None:
+    """Begin a link to the rung's place on the page, with a rectangle that shows where it can be clicked.
+
+    Its words name the reference that this rung is compared with, which another rung's class of precision may not have.
+    """
+    words = f"{name_of(dot.stage)}, {numbers.microseconds(dot.step_us.median)} us a step"
+    if dot.regime and (own := lead(dot.stage, results)) is not None:
+        words += f", {numbers.ratio(own.ratio.times)} as fast as {own.reference.name}, {_reference_time(own)}"
+    within.enter_context(
+        canvas.group(
+            "a",
+            href=f"{layout.page}#{quote(dot.stage.name)}",
+            class_="row",
+            data_rung=dot.stage.name,
+            data_precision=precision_class(dot.stage),
+            aria_label=words,
+        )
+    )
+    canvas.tip(words)
+    canvas.rectangle(0, top, layout.width, layout.row, "idle", opacity=0)
 
 
 def headline(shown: Sequence[Dot]) -> str:
@@ -107,60 +178,105 @@ def _description(results: Results, shown: Sequence[Dot]) -> str:
     return f"Microseconds a training step: {', '.join(times)}.{line}"
 
 
-def _scale(values: Sequence[float]) -> Callable[[float], float]:
+def _scale(values: Sequence[float], layout: Layout) -> Callable[[float], float]:
     """From us/step to pixels, with room for the fastest rung's time on its left."""
+    length = layout.right - layout.left
     low, high = math.log(min(values)), math.log(max(values) * 1.12)
-    share = ROOM / (RIGHT - LEFT)
+    share = (ROOM if layout.words else BESIDE / 2) / length
     low -= (high - low) * share / (1 - share)
-    return lambda value: LEFT + (math.log(value) - low) / (high - low) * (RIGHT - LEFT)
+    return lambda value: layout.left + (math.log(value) - low) / (high - low) * length
 
 
-def _ticks(place: Callable[[float], float]) -> list[float]:
+def _ticks(place: Callable[[float], float], layout: Layout) -> list[float]:
     """Round numbers on the axis, at most nine: as fine as there is room for."""
     for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 9) for factor in factors]
-        found = [value for value in values if LEFT <= place(value) <= RIGHT]
+        found = [value for value in values if layout.left <= place(value) <= layout.right]
         if len(found) <= MOST_TICKS:
             break
     return found
 
 
-def _reference_line(canvas: Canvas, winner: Lead, place: Callable[[float], float], bottom: float) -> None:
-    """A line at the time of the reference that the fastest rung's lead is taken over."""
-    at, precision = place(winner.reference_us), numbers.precision(winner.reference.precision)
-    words = f"fastest reference: {winner.reference.name}, {precision}, {_reference_time(winner)}"
-    if not LEFT <= at <= RIGHT:
-        side = "left" if at < LEFT else "right"
-        canvas.text((LEFT + RIGHT) / 2, TOP - 14, f"{words} ({side} of the axis)", "reference", anchor="middle")
+def _reference_lines(results: Results, shown: Sequence[Dot], layout: Layout) -> list[tuple[Lead, str]]:
+    """Each reference that a shown rung's lead is taken over.
+
+    With each, its words; those of several say for which precisions they count.
+    """
+    winner = overall_winner(results)
+    leads = [one for dot in shown if (one := lead(dot.stage, results)) is not None]
+    used: dict[tuple[str, bool], list[Lead]] = {}
+    for one in leads if winner is not None else []:
+        used.setdefault((one.reference.name, one.on_gpu_time), []).append(one)
+    found = list(used.values()) or [[winner]] if winner is not None else []
+    return [(alike[0], _reference_words(alike, layout, is_alone=len(found) == 1)) for alike in found]
+
+
+def _reference_words(alike: Sequence[Lead], layout: Layout, *, is_alone: bool) -> str:
+    one = alike[0]
+    rungs = "" if is_alone else f" for {numbers.listing(dict.fromkeys(lead.precision for lead in alike))}"
+    if not layout.words:
+        return f"{one.reference.name} {numbers.microseconds(one.reference_us)} us{rungs}"
+    precision = numbers.precision(one.reference.precision)
+    return f"fastest reference{rungs}: {one.reference.name}, {precision}, {_reference_time(one)}"
+
+
+def _reference_line(
+    canvas: Canvas,
+    winner: Lead,
+    words: str,
+    place: Callable[[float], float],
+    ends: tuple[float, float],
+    layout: Layout,
+    dash: str,
+) -> None:
+    """A dashed line at a reference's time, from its words down to the axis."""
+    at, (above, bottom) = place(winner.reference_us), ends
+    if not layout.left <= at <= layout.right:
+        words += f" ({'left' if at < layout.left else 'right'} of the axis)"
+        canvas.text((layout.left + layout.right) / 2, above, words, "reference", anchor="middle")
         return
-    canvas.line([(at, TOP - 8), (at, bottom)], "reference", width=1.5, dash="5 4")
+    canvas.line([(at, above + 6), (at, bottom)], "reference", width=1.5, dash=dash)
     half = 3.4 * len(words)
-    canvas.text(max(12 + half, min(at, PIXELS - 12 - half)), TOP - 14, words, "reference", anchor="middle")
+    middle = max(12 + half, min(at, layout.width - 12 - half))
+    canvas.text(middle, above, words, "reference", anchor="middle", look="halo")
 
 
-def _row(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float]) -> None:
+def _row(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: Layout) -> None:
     """A rung: name, arrow, spread, dot, time and words."""
     colour, own = COLOURS[dot.regime], dot.step_us
-    at = place(own.median)
-    canvas.text(LEFT - 14, middle + 4, name_of(dot.stage), anchor="end", look="mono")
+    at, time = place(own.median), numbers.microseconds(own.median) + disturbed_mark(dot.stage)
+    if layout.words is None:
+        canvas.text(layout.left, middle - 6, name_of(dot.stage), look="mono halo")
+        middle += 8
+    else:
+        canvas.text(layout.left - 14, middle + 4, name_of(dot.stage), anchor="end", look="mono")
     begin, end = place(own.min), place(own.max)
     reach = [begin, at - 4.5, end, at + 4.5]  # what the time must not cover
-    if dot.parent_us is not None:
-        start = max(LEFT, min(place(dot.parent_us.median), RIGHT))
-        _arrow(canvas, start, at, middle, colour, is_noise=dot.is_noise)
-        reach.append(start)
-    canvas.rectangle(begin, middle - 4, end - begin, 8, colour, opacity=0.35)
-    canvas.dot(at, middle, 4.5, colour)
-    time = numbers.microseconds(own.median)
-    on_the_right = min(reach) < at - 6 and max(reach) + BESIDE < WORDS
-    beside = max(reach) + 5 if on_the_right else min(reach) - 5
-    canvas.text(beside, middle + 4, time, anchor="start" if on_the_right else "end", look="bold halo")
+    with canvas.group(class_="measured") if layout.is_page else nullcontext():
+        if dot.parent_us is not None:
+            start = max(layout.left, min(place(dot.parent_us.median), layout.right))
+            _arrow(canvas, start, at, middle, colour, is_noise=dot.is_noise)
+            reach.append(start)
+        canvas.rectangle(begin, middle - 4, end - begin, 8, colour, opacity=0.35)
+        canvas.dot(at, middle, 4.5, colour)
+        if layout.words is None:
+            canvas.text(layout.right, middle - 14, time, anchor="end", look="bold halo")
+        else:
+            on_the_right = min(reach) < at - 6 and max(reach) + BESIDE < layout.words
+            beside = max(reach) + 5 if on_the_right else min(reach) - 5
+            canvas.text(beside, middle + 4, time, anchor="start" if on_the_right else "end", look="bold halo")
+    if layout.words is not None:
+        canvas.text(layout.words, middle + 4, _words(dot), "faint", look="small")
+
+
+def _words(dot: Dot) -> str:
+    """The change in plain words, with the precision and whether the GPU was throttled."""
     precision = numbers.precision(dot.stage.precision)
     aside = "" if precision == "float32" or precision in dot.stage.name else f" ({precision})"
     if dot.stage.timing is not None and dot.stage.timing.throttled:
         aside += " (throttled)"
     words = change_in_words(dot.stage) if dot.regime else dot.stage.title
-    canvas.text(WORDS, middle + 4, f"{words[: MOST_LETTERS - len(aside)]}{aside}", "faint", look="small")
+    return f"{words[: MOST_LETTERS - len(aside)]}{aside}"
 
 
 def _arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colour, *, is_noise: bool) -> None:
@@ -172,15 +288,23 @@ def _arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colo
         canvas.polygon([(tip, middle), (tip - way * HEAD, middle - 4), (tip - way * HEAD, middle + 4)], colour)
 
 
-def _caption(results: Results, shown: Sequence[Dot]) -> Iterator[str]:
+def _caption(results: Results, shown: Sequence[Dot], layout: Layout) -> Iterator[str]:
     """How to read the picture, and how many rungs it leaves out."""
     if not shown[0].regime:
         yield "Dot: median; band: fastest to slowest run."
         return
+    if layout.words is None:
+        yield "Arrow: from the rung below, dotted within noise."
+        return
     yield "Arrow: from the rung it climbs from, dotted within noise. Band: fastest to slowest run."
-    timed = [stage for stage in results.stages if stage.group not in ("reference", *ABLATIONS) and step_us(stage)]
-    if more := len(timed) - len(shown):
+    if not layout.is_page and (more := len(_timed_rungs(results, with_ablations=False)) - len(shown)):
         yield f"{numbers.count(more, 'more rung')} in the report."
+
+
+def _timed_rungs(results: Results, *, with_ablations: bool = True) -> list[StageResult]:
+    """Every rung with a time, in table order."""
+    left_out = ("reference", *(() if with_ablations else ABLATIONS))
+    return [stage for stage in table_order(results) if stage.group not in left_out and step_us(stage)]
 
 
 def _reference_time(winner: Lead) -> str:

@@ -32,10 +32,10 @@ class Distance:
 def loss_distances(results: Results) -> list[Distance]:
     """The stages whose loss curve was checked, in table order."""
     return [
-        Distance(stage, check.error, check.limit, check.passed)
+        Distance(stage, check.error, max(check.limit, NEAREST), check.passed)
         for stage in table_order(results)
         for check in stage.checks
-        if check.what == CHECK
+        if check.what == CHECK and check.judged
     ]
 
 

@@ -55,14 +55,15 @@ class Roof:
         units = {unit: limits[f"gemm_{unit}"] for unit in UNITS if f"gemm_{unit}" in limits}
         return cls(units, {title: limits[name] / 1e3 for name, title in PATHS if name in limits})
 
-    def at(self, intensity: float) -> float:
-        """TFLOP/s of the highest roof at this intensity."""
-        return min(max(self.units.values()), intensity * max(self.paths.values()))
+    def over(self, point: Point) -> tuple[str, float]:
+        """The roof over a rung, by name, with its TFLOP/s: a path such as L2, or the unit of the rung's precision.
 
-    def name_at(self, intensity: float) -> str:
-        """That roof: a path such as L2, or the fastest unit."""
-        path, unit = max(self.paths, key=self.paths.__getitem__), max(self.units, key=self.units.__getitem__)
-        return path if intensity * self.paths[path] < self.units[unit] else unit
+        float32 stands for the fastest unit: some rungs keep its precision on tensor cores.
+        """
+        own, path = point.stage.precision, max(self.paths, key=self.paths.__getitem__)
+        unit = own if own in self.units and own != "float32" else max(self.units, key=self.units.__getitem__)
+        by_path = point.intensity * self.paths[path]
+        return (path, by_path) if by_path < self.units[unit] else (unit, self.units[unit])
 
 
 @dataclass
@@ -113,6 +114,11 @@ def points(results: Results) -> list[Point]:
 
 def roofline(results: Results) -> str:
     """The figure as SVG text; at least one rung must have a point."""
+    return drawn(results).svg()
+
+
+def drawn(results: Results) -> Canvas:
+    """The drawing; at least one rung must have a point."""
     found = points(results)
     assert results.limits is not None
     roof = Roof.of(results.limits)
@@ -132,14 +138,14 @@ def roofline(results: Results) -> str:
     for point in found:
         canvas.dot(plot.x(point.intensity), plot.y(point.rate), RADIUS, COLOURS[regime(point.stage)])
     _caption(canvas, found)
-    return canvas.svg()
+    return canvas
 
 
 def headline(found: Sequence[Point], roof: Roof) -> str:
-    """The fastest rung's rate, and its share of the highest roof there, by name."""
+    """The fastest rung's rate, and its share of the roof over it, by name."""
     fastest = max(found, key=lambda point: point.rate)
-    share = 100 * fastest.rate / roof.at(fastest.intensity)
-    name = roof.name_at(fastest.intensity)
+    name, limit = roof.over(fastest)
+    share = 100 * fastest.rate / limit
     return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {share:.2g}% of what {name} allows there"
 
 

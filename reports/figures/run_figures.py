@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import ParamSpec
-
-from matplotlib.figure import Figure
 
 from ladder.records.run import Results
 from reports.facts.ablations import FIGURES, ablation
@@ -18,13 +15,8 @@ from reports.figures.curves import curves, has_curves
 from reports.figures.ladder import ladder
 from reports.figures.loss_distance import loss_distance, loss_distances
 from reports.figures.roofline import points, roofline
-from reports.figures.style import (
-    svg,
-)
 from reports.figures.timeline import stage_timeline, timelines, with_timeline
 from reports.figures.waterfall import waterfall
-
-P = ParamSpec("P")
 
 
 def figures(results: Results) -> dict[str, str]:
@@ -40,7 +32,7 @@ def drawings(results: Results) -> dict[str, Callable[[], str]]:
     if loss_distances(results):
         found["loss_distance.svg"] = partial(loss_distance, results)
     if has_curves(results):
-        found["curves.svg"] = _drawn(curves, [results])
+        found["curves.svg"] = lambda: curves([results]).svg()
     if chain(results):
         found["waterfall.svg"] = partial(waterfall, results)
     if points(results):
@@ -49,10 +41,5 @@ def drawings(results: Results) -> dict[str, Callable[[], str]]:
     found |= {name: partial(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)
     if drawn:
-        found["timelines.svg"] = _drawn(timelines, results)
-    return found | {timeline_name(stage): _drawn(stage_timeline, stage, results) for stage in drawn}
-
-
-def _drawn(draw: Callable[P, Figure], *args: P.args, **options: P.kwargs) -> Callable[[], str]:
-    """A function that draws a figure and renders it."""
-    return lambda: svg(draw(*args, **options))
+        found["timelines.svg"] = partial(timelines, results)
+    return found | {timeline_name(stage): partial(stage_timeline, stage, results) for stage in drawn}

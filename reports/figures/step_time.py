@@ -59,8 +59,8 @@ class Line:
         return [(place, spread.median) for place, spread in self.spreads if spread][-1]
 
 
-def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> str:
-    """The figure as SVG text: times of all stages, and the lead of each precision's fastest rung.
+def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Canvas:
+    """The figure: times of all stages, and the lead of each precision's fastest rung.
 
     References have broken lines. A missing time interrupts a line; a point that was measured without the stage does
     not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed, and a
@@ -83,7 +83,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         )
     on_gpu_time = any(one.lead.on_gpu_time for one in point_winners(results) if one.point in points)
     _bottom(canvas, [*times, *leads], axis, points, bottom, on_gpu_time=on_gpu_time)
-    return canvas.svg()
+    return canvas
 
 
 def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Iterable[StageResult]) -> list[Line]:

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from ladder.records.study import Point
 from reports.facts.study import StudyResults, setting, step_us, value_text
+from reports.figures.canvas import Canvas
 from reports.figures.curves import curves, has_curves
-from reports.figures.ladder import ladder
+from reports.figures.ladder import drawn
 from reports.figures.step_time import Axis, axis_of, step_time
-from reports.figures.style import svg
 
 
 def study_figures(results: StudyResults) -> dict[str, str]:
     """Every figure that the study has numbers for, as SVG text by file name."""
-    return dict(_drawings(results))
+    return {name: canvas.svg() for name, canvas in drawings(results)}
 
 
 def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
@@ -28,17 +28,17 @@ def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
     return found
 
 
-def _drawings(results: StudyResults) -> Iterator[tuple[str, str]]:
+def drawings(results: StudyResults) -> Iterator[tuple[str, Canvas]]:
+    """Every figure as a drawing, with the name of its file."""
     if seeded := seeds_of(results):
         for name, points in seeded.items():
-            runs = [results.runs[point.name] for point in points]
-            yield f"curves{'-' if name else ''}{name}.svg", svg(curves(runs))
+            yield f"curves{'-' if name else ''}{name}.svg", curves([results.runs[point.name] for point in points])
         return  # a study of curves times short runs only
     timed = [point for point in results.measured if any(map(step_us, results.runs[point.name].stages))]
     if not timed:
         return
     if len(timed) == 1:  # one point makes no line
-        yield "ladder.svg", ladder(results.runs[timed[0].name])
+        yield "ladder.svg", drawn(results.runs[timed[0].name])
         return
     axis = axis_of(results.study.varied, timed)
     for name, where, points in _slices(results.study.varied, axis, timed):

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import io
 import re
-import textwrap
 from typing import Literal, get_args
 from xml.sax.saxutils import escape
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ladder.records.profile import Kind
 from ladder.records.run import Results
@@ -29,7 +26,7 @@ MONOSPACE = "'DejaVu Sans Mono',Menlo,Consolas,monospace"
 Colour = Literal[
     "paper", "ink", "faint", "grid", "idle", "step",
     "host", "wait", "kernels", "queued", "copy", "one-kernel",
-    "gemm", "layer", "softmax", "update", "other", "reference", "limit",
+    "gemm", "layer", "softmax", "update", "other", "reference", "limit", "on-pale",
 ]  # fmt: skip
 PAPER: Colour = "paper"
 # The value of each colour on a light and on a dark page; hues of Okabe and Ito, which differ for the colour-blind.
@@ -57,16 +54,16 @@ THEME: dict[Colour, tuple[str, str]] = {
 INK, FAINT, BACKGROUND = THEME["ink"][0], THEME["faint"][0], THEME["paper"][0]
 ON_PALE, ON_DEEP = "#1a1a1a", "#fdfdfd"  # text inside bars and cells whose brightness is the same on every page
 CHOSEN = "#c2006b"  # the launch shape that tuning chose
-ORACLE = "#c8c8c8"
 RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
-KIND_COLOURS: dict[Kind, str] = {kind: THEME[colour][0] for kind, colour in OPERATION_COLOURS.items()}
 PART_COLOURS: dict[str, Colour] = {  # by the part of a step, as `reports.facts.time_breakdown` names it
     "kernels": "kernels",
     "copies": "copy",
     "between queued kernels": "queued",
     "host launching": "host",
     "host waiting": "wait",
+    "Python between kernels": "host",
+    "waiting at barriers": "wait",
 }
 NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 STYLE = {
@@ -82,34 +79,11 @@ STYLE = {
 }
 
 
-def tidy(axes: Axes, grid: Literal["x", "both"]) -> None:
-    """Remove the frame at the top and the right, and put a faint grid behind the data."""
-    axes.set_facecolor(BACKGROUND)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color=THEME["grid"][0], linewidth=0.8)
-    axes.set_axisbelow(True)
-
-
-def log_y(axes: Axes) -> None:
-    """Make the y axis logarithmic, with plain numbers as labels."""
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 500 else (1,)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
 def subject(results: Results) -> str:
     """The problem and the GPU: `784-10, batch 128, MNIST, NVIDIA H200`."""
     problem = results.problem
     parts = (problem.network, f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
     return ", ".join(part for part in parts if part)
-
-
-def title(figure: Figure, words: str, results: Results) -> None:
-    """Set the title: the figure's own words, the problem and the GPU."""
-    text = textwrap.fill(f"{words}: {subject(results)}", 80)
-    figure.suptitle(text, x=0.01, horizontalalignment="left", parse_math=False)
 
 
 def svg(figure: Figure, description: str = "") -> str:

@@ -1,38 +1,30 @@
-"""Timelines of three steps, for one stage and for all: the host's calls above, the GPU's work below.
+"""Timelines of three steps, for one stage, two on one clock, or all: the host's calls above, the GPU's work below.
+
+On the CPU, each thread has a row of its own for its kernels and waits.
 
 A profiler stretches a step, host-bound ones most. So each timeline is drawn as long as three timed steps, with its
 calls and kernels scaled alike; otherwise a faster rung could look slower than its parent.
 
-A profile cannot see the steps inside a kernel that runs many. Such a kernel is a hatched bar as long as three timed
-steps.
-
-The axes have fixed places, not matplotlib's layout, so that the width of a bar is known before drawing, and with it
-whether a name fits inside.
+A profile cannot see the steps inside a kernel that runs many. Such a kernel is a pale bar as long as three timed steps.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
-from typing import Any
 
-import matplotlib as mpl
 import msgspec
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.textpath import TextPath
 
-from ladder.records.profile import Kind, Span
+from ladder.records.profile import Kind, Row, Span
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
 from reports.facts.summary import BLOCKS, name_of, table_order
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
-from reports.figures.style import BACKGROUND, FAINT, KIND_COLOURS, ON_PALE, STYLE, THEME, WIDTH, tidy, title
+from reports.figures.canvas import Canvas
+from reports.figures.style import OPERATION_COLOURS, PIXELS, Colour, subject
 
 LEGEND: dict[Kind, str] = {
     "gemm": "matrix product",
@@ -45,16 +37,21 @@ LEGEND: dict[Kind, str] = {
     "wait": "host: wait",
     "other": "other",
 }
-LIGHT = {"layer", "launch", "other", "softmax"}  # kinds whose colours need dark text
-IDLE = THEME["idle"][0]
-LETTERS = 7.0  # points
+MANY, IDLE = "many steps in one kernel", "idle; host: own code"
+WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
+DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy")  # kinds whose colours need light text on a light page
+PALE = 0.3  # opacity of a kernel that runs many steps
+LETTER, WIDE_LETTER = 6.6, 7.3  # pixels: of small text, and of text in capitals or in monospace
+LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis of one or two stages
+NAMES, TIMES = 190, PIXELS - 76  # pixels: the axis of all stages, with names on its left and times on its right
+TOP, FOOT, LINE = 62, 44, 18
+NARROWEST = 0.6  # pixels; a shorter bar could not be seen
 STEPS = 3
-HATCH, HATCHED = "////", KIND_COLOURS["fused"]
 
 
 def with_timeline(results: Results) -> list[StageResult]:
     """The stages with a timeline, in table order."""
-    return [one.stage for one in all_profiled(results) if _runs_many_steps(one) or one.profile.timeline_us > 0]
+    return [one.stage for one in all_profiled(results) if runs_many_steps(one) or one.profile.timeline_us > 0]
 
 
 def left_out(results: Results) -> list[str]:
@@ -67,75 +64,101 @@ def left_out(results: Results) -> list[str]:
     ]
 
 
-def stage_timeline(stage: StageResult, results: Results) -> Figure:
-    """Three steps of a stage with a timeline; bars that are wide enough carry their names."""
-    shown = _shown(stage)
-    end = _length_us(shown)
-    left, right, height = 0.65, 0.15, 2.75
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height), facecolor=BACKGROUND)
-        axes = _axes(figure, left, right, top=0.62, bottom=0.95)
-        axes.set_xlim(0, end)
-        axes.set_ylim(2.05, -0.05)
-        for row, (name, top, thick) in {"host": ("host", 0.1, 0.75), "gpu": ("GPU", 1.1, 0.85)}.items():
-            if not _runs_many_steps(shown):
-                axes.broken_barh([(0, end)], (top, thick), facecolor=IDLE)
-                spans = [span for span in shown.profile.timeline if span.row == row]
-                _bars(axes, spans, top, thick)
-                _names(axes, spans, top + thick / 2, (WIDTH - left - right) * 72 / end)
-            elif row == "gpu":
-                _hatched(axes, end, top, thick)
-                _say(axes, _many_steps(shown), end, end, top + thick / 2)
-            else:
-                launches = _an_epoch(shown, shown.profile.launches_per_step, "launch", "es")
-                _say(axes, launches, end, end, top + thick / 2)
-            axes.annotate(
-                name, (0, top + thick / 2), (-8, 0), textcoords="offset points", ha="right", va="center",
-                annotation_clip=False,
-            )  # fmt: skip
-        seen = f"us, scaled to the timed step; profiled by {seen_by(shown.profile)}"
-        timed = "us, as timed: a profile cannot see the steps inside this kernel"
-        axes.set_xlabel(timed if _runs_many_steps(shown) else seen, fontsize=9, color=FAINT)
-        _legend(figure, [shown])
-        title(figure, f"Three steps of {name_of(stage)}, {numbers.microseconds(shown.step_us)} us/step", results)
-    return figure
+def shown(stage: StageResult) -> Profiled:
+    """The stage as its timeline shows it, scaled to three timed steps; ValueError without a profile."""
+    found = profiled(stage)
+    if found is None:
+        raise ValueError(f"{stage.name} has no profile to draw")
+    return found if runs_many_steps(found) else _scaled(found)
 
 
-def timelines(results: Results) -> Figure:
-    """Three steps of every stage with a timeline, at least one, on one time scale.
+def stage_timeline(stage: StageResult, results: Results) -> str:
+    """Three steps of a stage with a timeline, as SVG text; bars that are wide enough carry their names."""
+    return on_one_clock([shown(stage)], results).svg()
+
+
+def on_one_clock(found: Sequence[Profiled], results: Results, *, is_page: bool = False) -> Canvas:
+    """Three steps of one stage or two, one below the other, to one scale.
+
+    On a page the bars are left to its script, which has the times of every stage once: a group says where they go.
+    """
+    names = " and ".join(f"{name_of(one.stage)}, {numbers.microseconds(one.step_us)} us/step" for one in found)
+    keys = list(_keys(found))
+    height = TOP + 104 * len(found) + FOOT + LINE * len(_lines_of(keys))
+    title = f"Three steps of {names}"
+    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(found))
+    canvas.text(12, 24, title, look="bold")
+    canvas.text(12, 42, subject(results), "faint")
+    end = max(map(_length_us, found))
+
+    def place(us: float) -> float:
+        return LEFT + us / end * (RIGHT - LEFT)
+
+    top = float(TOP)
+    bottom = TOP + 104 * len(found)
+    _time_axis(canvas, place, end, bottom)
+    for one in found:
+        if len(found) > 1:
+            canvas.text(LEFT, top + 13, name_of(one.stage), look="mono bold")
+        for name, row, (below, thick) in _rows(one, (("host", 20.0, 30.0), ("GPU", 56.0, 38.0)), gap=6.0):
+            canvas.text(LEFT - 10, top + below + thick / 2 + 4, name, "faint", anchor="end", look="small")
+            _row(canvas, one, row, (top + below, thick), place, is_page=is_page)
+        top += 104
+    seen = [one for one in found if not runs_many_steps(one)]
+    tools = seen_by(found[0].profile) if len(found) == 1 else _tools(seen or found)
+    words = f"us, scaled to the timed step; profiled by {tools}" if seen else "us, as timed"
+    canvas.text(LEFT, bottom + 34, words, "faint", look="small")
+    _legend(canvas, keys, bottom + FOOT + 12)
+    return canvas
+
+
+def timelines(results: Results) -> str:
+    """Three steps of every stage with a timeline, at least one, on one time scale, as SVG text.
 
     The scale ends with the slowest rung. A reference may take ten times as long, so its rows are cut there.
     """
-    found = [_shown(stage) for stage in with_timeline(results)]
+    found = [shown(stage) for stage in with_timeline(results)]
     rungs = [one for one in found if one.stage.group != "reference"]
     end = max(map(_length_us, rungs or found))
-    gap = 0.35
-    begins = [index for index, (above, one) in enumerate(pairwise(found), 1) if _block(above) != _block(one)]
-    places = [index + gap * sum(begin <= index for begin in begins) for index in range(len(found))]
-    notes = f"us, scaled to the timed step; the host's calls above, the GPU below, profiled by {_tools(found)}"
+    devices = {one.is_on_cpu: "a row for each thread" if one.is_on_cpu else "the host's calls above, the GPU below"
+               for one in found}  # fmt: skip
+    notes = [f"us, scaled to the timed step; {', or '.join(devices.values())}; profiled by {_tools(found)}"]
     if absent := left_out(results):
-        notes += "\n" + textwrap.fill(f"no timeline: {', '.join(absent)}", 100)
-    bottom = 1.05 + 0.16 * notes.count("\n")
-    height = 0.7 + bottom + 0.5 * (places[-1] + 1)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height), facecolor=BACKGROUND)
-        axes = _axes(figure, left=2.15, right=0.85, top=0.7, bottom=bottom)
-        axes.set_xlim(0, end)
-        axes.set_ylim(places[-1] + 1, 0)
-        for place, one in zip(places, found, strict=True):
-            _pair(axes, one, place, end)
-        for begin in begins:
-            axes.plot(
-                [-0.36, 1.14], [places[begin] - gap / 2] * 2, color=FAINT, linewidth=0.8, clip_on=False,
-                transform=axes.get_yaxis_transform(),
-            )  # fmt: skip
-        axes.annotate(
-            "us/step", (1, 1), (10, 4), xycoords="axes fraction", textcoords="offset points", color=FAINT, fontsize=9
-        )
-        axes.set_xlabel(notes, fontsize=9, color=FAINT, x=0.38)
-        _legend(figure, found)
-        title(figure, "Three steps of every stage", results)
-    return figure
+        notes += textwrap.wrap(f"no timeline: {', '.join(absent)}", 120)
+    keys = list(_keys(found))
+    gaps = sum(_block(above) != _block(one) for above, one in pairwise(found))
+    bottom = TOP + 36 * len(found) + 14 * gaps
+    title = "Three steps of every stage"
+    height = bottom + FOOT + 14 * (len(notes) - 1) + LINE * len(_lines_of(keys))
+    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(found))
+    canvas.text(12, 24, title, look="bold")
+    canvas.text(12, 42, subject(results), "faint")
+    canvas.text(TIMES + 10, TOP - 8, "us/step", "faint", look="small")
+
+    def place(us: float) -> float:
+        return NAMES + min(us, end) / end * (TIMES - NAMES)
+
+    _time_axis(canvas, place, end, bottom)
+    top = float(TOP)
+    for above, one in zip([None, *found], found, strict=False):
+        if above is not None and _block(above) != _block(one):
+            canvas.line([(12, top + 6), (PIXELS - 12, top + 6)], "faint")
+            top += 14
+        canvas.text(NAMES - 10, top + 25, name_of(one.stage), anchor="end", look="mono")
+        for _, row, (below, thick) in _rows(one, (("host", 4.0, 8.0), ("GPU", 13.0, 19.0)), gap=1.0):
+            _row(canvas, one, row, (top + below, thick), place, named=False)
+        more = " ▸" if _length_us(one) > end else ""
+        canvas.text(TIMES + 10, top + 25, numbers.microseconds(one.step_us) + more, look="bold")
+        top += 36
+    for index, note in enumerate(notes):
+        canvas.text(12, bottom + 34 + 14 * index, note, "faint", look="small")
+    _legend(canvas, keys, bottom + FOOT + 14 * (len(notes) - 1) + 12)
+    return canvas.svg()
+
+
+def runs_many_steps(one: Profiled) -> bool:
+    """Whether a kernel runs several steps, such as a whole epoch."""
+    return 0 < one.profile.kernels_per_step < 1
 
 
 def _block(one: Profiled) -> str:
@@ -143,9 +166,145 @@ def _block(one: Profiled) -> str:
     return BLOCKS.get(one.stage.group, "")
 
 
-def _runs_many_steps(one: Profiled) -> bool:
-    """Whether a kernel runs several steps, such as a whole epoch."""
-    return 0 < one.profile.kernels_per_step < 1
+def _rows(
+    one: Profiled, places: tuple[tuple[str, float, float], tuple[str, float, float]], gap: float
+) -> list[tuple[str, tuple[Row, int], tuple[float, float]]]:
+    """The rows of a stage: name, row and thread, top and height; threads of the CPU share the room of two rows."""
+    (above, top, high), (below, lower, deep) = places
+    if not one.is_on_cpu:
+        return [(above, ("host", 0), (top, high)), (below, ("gpu", 0), (lower, deep))]
+    threads = sorted({span.thread for span in one.profile.timeline}) or [0]
+    thick = (lower + deep - top + gap) / len(threads) - gap
+    names = [f"CPU {thread + 1}" for thread in threads] if len(threads) > 1 else ["CPU"]
+    return [
+        (name, ("cpu", thread), (top + at * (thick + gap), thick))
+        for at, (name, thread) in enumerate(zip(names, threads, strict=True))
+    ]
+
+
+def _row(
+    canvas: Canvas,
+    one: Profiled,
+    row: tuple[Row, int],
+    where: tuple[float, float],
+    place: Callable[[float], float],
+    *,
+    named: bool = True,
+    is_page: bool = False,
+) -> None:
+    """A row of bars at (top, height), with names where there is room."""
+    top, thick = where
+    left, right = place(0), place(_length_us(one))
+    if runs_many_steps(one):
+        words = _many_steps(one)
+        if row[0] == "gpu":
+            canvas.rectangle(left, top, right - left, thick, "one-kernel", opacity=PALE)
+        elif named:
+            words = _an_epoch(one, one.profile.launches_per_step, "launch", "es")
+        if row[0] == "gpu" or named:
+            _say(canvas, words, (left, right, place(_length_us(one) * 1e9) if not named else RIGHT), top + thick / 2)
+        return
+    canvas.rectangle(left, top, right - left, thick, "idle")
+    spans = [span for span in one.profile.timeline if (span.row, span.thread) == row]
+    for span in () if is_page else spans:
+        begin, end = place(span.start_us), place(span.start_us + span.duration_us)
+        if begin >= right and not named:
+            continue  # beyond the cut axis
+        colour = OPERATION_COLOURS[span.kind]
+        canvas.rectangle(begin, top, max(end - begin, NARROWEST), thick, colour)
+    if is_page:
+        seen_us = one.stage.profile.timeline_us if one.stage.profile is not None else 0.0
+        places = {"left": left, "scale": (right - left) / seen_us, "top": top, "height": thick}
+        numbers_ = {f"data_{name}": f"{value:.6g}" for name, value in places.items()}
+        with canvas.group(data_bars=one.stage.name, data_row=_row_name(*row), **numbers_):
+            pass
+    if named:
+        _names(canvas, spans, top + thick / 2, place)
+
+
+def _row_name(row: Row, thread: int) -> str:
+    """A row as the page's script has it: `host`, `gpu`, `cpu 0`."""
+    return f"cpu {thread}" if row == "cpu" else row
+
+
+def _names(canvas: Canvas, spans: Sequence[Span], middle: float, place: Callable[[float], float]) -> None:
+    """Write the name into each bar with room for it; of nested bars, only into the outer one."""
+    named_until = 0.0
+    shortened = [kernel_names((span.name for span in spans), limit) for limit in (32, 16, 10, 8)]
+    for span in sorted(spans, key=lambda span: (span.start_us, -span.duration_us)):
+        end = span.start_us + span.duration_us
+        room = place(end) - place(span.start_us) - 6
+        name = next((name for short in shortened if _width(name := short[span.name]) <= room), "")
+        if name and span.start_us >= named_until:
+            named_until = end
+            colour: Colour = "paper" if span.kind in DEEP else "on-pale"
+            at = (place(span.start_us) + place(end)) / 2
+            canvas.text(at, middle + 4, name, colour, anchor="middle", look="small inside")
+
+
+def _say(canvas: Canvas, words: str, ends: tuple[float, float, float], middle: float) -> None:
+    """Write beside a bar that ends before the axis does, or into it if there is no room beside it."""
+    left, right, last = ends
+    if right + 8 + _width(words) < last:
+        canvas.text(right + 8, middle + 4, words, "faint", look="small")
+    else:
+        canvas.text((left + right) / 2, middle + 4, words, anchor="middle", look="small halo")
+
+
+def _time_axis(canvas: Canvas, place: Callable[[float], float], end: float, bottom: float) -> None:
+    """Lines and numbers at four to nine round times."""
+    step = next(step for power in range(-4, 9) for f in (1, 2, 5) if end / (step := f * 10.0**power) < 9)
+    for index in range(int(end // step) + 1):
+        at = place(index * step)
+        canvas.line([(at, TOP - 4), (at, bottom)], "grid")
+        canvas.text(at, bottom + 16, f"{index * step:,g}", "faint", anchor="middle", look="small")
+
+
+def _keys(found: Sequence[Profiled]) -> Iterator[tuple[str, Colour, float]]:
+    """The legend's entries: words, colour, opacity."""
+    kinds = {span.kind for one in found if not runs_many_steps(one) for span in one.profile.timeline}
+    on_cpu = {one.is_on_cpu for one in found if not runs_many_steps(one)}
+    for kind, text in LEGEND.items():
+        if kind in kinds:
+            yield WAIT_ON_CPU if kind == "wait" and on_cpu == {True} else text, OPERATION_COLOURS[kind], 1.0
+    if any(map(runs_many_steps, found)):
+        yield MANY, "one-kernel", PALE
+    if kinds:
+        yield IDLE_ON_CPU if on_cpu == {True} else IDLE, "idle", 1.0
+
+
+def _lines_of(keys: Sequence[tuple[str, Colour, float]]) -> list[list[tuple[str, Colour, float]]]:
+    """The entries by lines that fit the figure."""
+    lines: list[list[tuple[str, Colour, float]]] = []
+    room = 0.0
+    for key in keys:
+        wide = _width(key[0]) + 34
+        if room < wide:
+            lines.append([])
+            room = PIXELS - 24
+        lines[-1].append(key)
+        room -= wide
+    return lines
+
+
+def _legend(canvas: Canvas, keys: Sequence[tuple[str, Colour, float]], top: float) -> None:
+    for line in _lines_of(keys):
+        at = 12.0
+        for words, colour, opacity in line:
+            canvas.rectangle(at, top - 9, 11, 11, colour, opacity=opacity)
+            canvas.text(at + 17, top, words, "faint", look="small")
+            at += _width(words) + 34
+        top += LINE
+
+
+def _description(found: Sequence[Profiled]) -> str:
+    """The times and the kernels of a step, for a reader who cannot see the bars."""
+    return " ".join(
+        f"{name_of(one.stage)}: {numbers.microseconds(one.step_us)} us a step, "
+        f"{numbers.per_step(one.profile.launches_per_step)} {'calls' if one.is_on_cpu else 'launches'} and "
+        f"{numbers.per_step(one.profile.kernels_per_step)} kernels."
+        for one in found
+    )
 
 
 def _many_steps(one: Profiled) -> str:
@@ -172,50 +331,6 @@ def _why_left_out(stage: StageResult) -> str:
     return "the profile saw no step" if stage.profiles else next(iter(stage.unprofiled.values()), "no profile")
 
 
-def _pair(axes: Axes, one: Profiled, place: float, end: float) -> None:
-    """The two rows of a stage, with its name on the left and its time on the right."""
-    length = _length_us(one)
-    for row, top, thick in (("host", place + 0.12, 0.2), ("gpu", place + 0.36, 0.5)):
-        if not _runs_many_steps(one):
-            axes.broken_barh([(0, min(length, end))], (top, thick), facecolor=IDLE)
-            _bars(axes, [span for span in one.profile.timeline if span.row == row], top, thick)
-        elif row == "gpu":
-            _hatched(axes, length, top, thick)
-            _say(axes, _many_steps(one), length, end, top + thick / 2)
-    where: dict[str, Any] = {
-        "xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False,
-    }  # fmt: skip
-    axes.annotate(
-        name_of(one.stage), (0, place + 0.5), (-8, 0), ha="right", va="center", fontsize=9, linespacing=1.0, **where
-    )
-    more = " ▸" if length > end else ""
-    time = numbers.microseconds(one.step_us) + more
-    axes.annotate(time, (1, place + 0.55), (10, 0), ha="left", va="center", fontweight="bold", **where)
-
-
-def _hatched(axes: Axes, length: float, top: float, thick: float) -> None:
-    """The bar of a kernel that runs many steps."""
-    axes.broken_barh([(0, length)], (top, thick), facecolor=BACKGROUND, edgecolor=HATCHED, hatch=HATCH, linewidth=0.8)
-
-
-def _say(axes: Axes, text: str, length: float, end: float, middle: float) -> None:
-    """Write beside a hatched bar that begins at 0, or into it if there is no room beside it."""
-    points = axes.get_window_extent().width * 72 / axes.figure.dpi
-    if length / end * points + _width(text) * (LETTERS + 1) / LETTERS + 8 < points:
-        offset: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "color": FAINT}
-        axes.annotate(text, (length, middle), va="center", fontsize=LETTERS + 1, **offset)
-        return
-    paper = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 2.5}
-    axes.text(min(length, end) / 2, middle, text, ha="center", va="center", fontsize=LETTERS + 1, bbox=paper)
-
-
-def _shown(stage: StageResult) -> Profiled:
-    found = profiled(stage)
-    if found is None:
-        raise ValueError(f"{stage.name} has no profile to draw")
-    return found if _runs_many_steps(found) else _scaled(found)
-
-
 def _scaled(one: Profiled) -> Profiled:
     """The stage with the bars of its timeline scaled to three timed steps."""
     scale = _length_us(one) / one.profile.timeline_us
@@ -227,58 +342,9 @@ def _scaled(one: Profiled) -> Profiled:
     return replace(one, profile=profile)
 
 
-def _axes(figure: Figure, left: float, right: float, top: float, bottom: float) -> Axes:
-    """Axes with these margins in inches and only a time axis."""
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height))
-    tidy(axes, "x")
-    axes.spines["left"].set_visible(False)
-    axes.set_yticks([])
-    return axes
-
-
-def _bars(axes: Axes, spans: Sequence[Span], top: float, thick: float) -> None:
-    axes.broken_barh(
-        [(span.start_us, span.duration_us) for span in spans],
-        (top, thick),
-        facecolors=[KIND_COLOURS[span.kind] for span in spans],
-        edgecolor=BACKGROUND,
-        linewidth=0.25,
-    )
-
-
-def _names(axes: Axes, spans: Sequence[Span], middle: float, points_per_us: float) -> None:
-    """Write the name into each bar with room for it; of nested bars, only into the outer one."""
-    named_until = 0.0
-    shortened = [kernel_names((span.name for span in spans), limit) for limit in (32, 16, 10, 8)]
-    for span in sorted(spans, key=lambda span: (span.start_us, -span.duration_us)):
-        room = span.duration_us * points_per_us - 3
-        name = next((name for short in shortened if _width(name := short[span.name]) <= room), "")
-        if name and span.start_us >= named_until:
-            named_until = span.start_us + span.duration_us
-            centre = span.start_us + span.duration_us / 2
-            colour = ON_PALE if span.kind in LIGHT else BACKGROUND
-            axes.text(centre, middle, name, size=LETTERS, color=colour, ha="center", va="center", parse_math=False)
-
-
-@cache
 def _width(text: str) -> float:
-    """The width of a text in points."""
-    return float(TextPath((0, 0), text.replace("$", "S"), size=LETTERS).get_extents().width)
-
-
-def _legend(figure: Figure, found: Sequence[Profiled]) -> None:
-    kinds = {span.kind for one in found if not _runs_many_steps(one) for span in one.profile.timeline}
-    keys = [Patch(color=KIND_COLOURS[kind], label=text) for kind, text in LEGEND.items() if kind in kinds]
-    if any(map(_runs_many_steps, found)):
-        keys.append(Patch(facecolor=BACKGROUND, edgecolor=HATCHED, hatch=HATCH, label="many steps in one kernel"))
-    if kinds:
-        keys.append(Patch(color=IDLE, label="idle; host: own code"))
-    columns = len(keys) if len(keys) <= 8 else (len(keys) + 1) // 2
-    figure.legend(
-        handles=keys, loc="lower center", ncols=columns, frameon=False, fontsize=8, handlelength=1.0,
-        columnspacing=1.1, handletextpad=0.4,
-    )  # fmt: skip
+    """The most pixels that a small text takes."""
+    return sum(WIDE_LETTER if letter.isupper() or letter in "_mw…" else LETTER for letter in text)
 
 
 def _tools(found: Sequence[Profiled]) -> str:

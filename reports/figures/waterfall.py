@@ -37,7 +37,11 @@ class Bar:
 
 def waterfall(results: Results) -> str:
     """The way to the fastest rung as bars from time to time, as SVG text; at least one change must be known."""
-    way = chain(results)
+    return drawn(results, chain(results)).svg()
+
+
+def drawn(results: Results, way: Sequence[Change]) -> Canvas:
+    """A way of at least one change as bars from time to time."""
     found = list(bars(way))
     low, high = (pick(end for bar in found for end in (0.0, bar.begin, bar.end)) for pick in (min, max))
     bottom = TOP + sum(STEP if bar.is_step else PART for bar in found) + 4
@@ -65,7 +69,7 @@ def waterfall(results: Results) -> str:
         top += thick
     foot = "us/step. Below each step: the change of each part to the next rung, fitted to the timed steps."
     canvas.text(12, bottom + 35, foot, "faint", look="small")
-    return canvas.svg()
+    return canvas
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
@@ -117,7 +121,7 @@ def _draw(canvas: Canvas, bar: Bar, top: float, ends: tuple[float, float], slowe
 
 def _ticks(low: float, high: float) -> list[float]:
     """Round times on the axis, four to nine of them."""
-    step = next(step for power in range(-4, 9) for f in (1, 2, 5) if (high - low) / (step := f * 10.0**power) < 9)
+    step = next(step for power in range(-4, 101) for f in (1, 2, 5) if (high - low) / (step := f * 10.0**power) < 9)
     return [step * index for index in range(int(low // step) + 1 if low < 0 else 0, int(high // step) + 1)]
 
 

@@ -44,7 +44,7 @@ def ablation_blocks(results: Results, figures: Collection[str]) -> Iterator[str]
     """A section for each ablation with a profile."""
     for group, figure in FIGURES.items():
         if found := ablation(results, group):
-            yield f"## {BLOCKS[group]}"
+            yield f"### {BLOCKS[group]}"
             yield ablation_table(group, found)
             yield HOW_TO_READ[group]
             yield from overlaps(found)

@@ -7,12 +7,14 @@ from pathlib import Path
 from ladder.records.files import atomic_write
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
+from reports.facts.provenance import commit
 from reports.facts.study import PointLead, StudyResults, overall_winners, point_text
 from reports.figures.study_figures import seeds_of
-from reports.markdown.readme import Runs, between, recorded_runs
+from reports.markdown.readme import Runs, between, is_of_cpu, recorded_runs
 from reports.markdown.readme_published import recorded_studies
 from reports.markdown.tables import cell, code, table
 
+COMMIT_DIGITS = 7
 MARKERS = ("<!-- leads:begin -->", "<!-- leads:end -->")
 
 
@@ -32,27 +34,38 @@ def leads_are_current(readme: Path, studies_page: Path, reference: Path) -> bool
 
 
 def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
-    """The lead of the fastest rung in each recorded network, and the smallest one of a study; empty without any."""
-    found = [(run.problem.network, one) for _, run in runs if (one := overall_winner(run))]
+    """The largest and the smallest lead of the fastest rung in a GPU's network, and the smallest one of a study."""
+    found = sorted(
+        ((run.problem.network, one) for _, run in runs if not is_of_cpu(run) and (one := overall_winner(run))),
+        key=lambda pair: -pair[1].ratio.times,
+    )
     if not found:
         return ""
-    each = [f"{one.ratio.saying(f' in {network}')}{' (GPU time)' * one.on_gpu_time}" for network, one in found]
+    ends = [
+        f"{one.ratio.text} in {network}{' (GPU time)' * one.on_gpu_time}"
+        for network, one in ([found[0], found[-1]] if len(found) > 1 else found)
+    ]
+    text = (
+        "**The lead** of the fastest rung over the fastest reference (NumPy, PyTorch, JAX) that is at least as exact: "
+        f"{' down to '.join(ends)}."
+    )
     least = min(
         ((results, one) for results in studies for one in overall_winners(results)),
         key=lambda pair: pair[1].lead.ratio.times,
         default=None,
     )
-    text = (
-        f"**The lead** of the fastest rung, as x of the fastest reference at least as exact: {numbers.listing(each)}."
-    )
     if least is not None:
         results, at = least
-        text += f" It is smallest, {at.text}, in the study `{results.study.name}` at {point_text(at.point)}."
+        where = f"in `{results.study.name}` at {point_text(at.point)}"
+        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, {where}."
     return text
 
 
 def leads_table(studies: list[StudyResults]) -> str:
-    """The lead of the fastest rung of any precision at every point of the recorded studies; empty without any."""
+    """The lead of the fastest rung of any precision at every point of the recorded studies; empty without any.
+
+    Each row names its commit: rows of one problem from two commits may differ.
+    """
     lines = [
         (
             f"`{results.study.name}`",
@@ -60,12 +73,13 @@ def leads_table(studies: list[StudyResults]) -> str:
             code(one.lead.stage.name),
             code(one.lead.reference.name),
             _lead(one),
+            commit(results.runs[one.point.name])[:COMMIT_DIGITS],
         )
         for results in studies
         for one in overall_winners(results)
     ]
-    columns = ("Study", "Point", "Fastest rung", "Fastest reference", "Lead")
-    return table(columns, lines, right=[False] * 4 + [True]) if lines else ""
+    columns = ("Study", "Point", "Fastest rung", "Fastest reference", "Lead", "Commit")
+    return table(columns, lines, right=[False] * 4 + [True, False]) if lines else ""
 
 
 def _lead(one: PointLead) -> str:

@@ -1,4 +1,4 @@
-"""The GPU's measured limits, and the bounds that follow from them, on the terminal and in a report."""
+"""The measured limits of the GPU and the CPU, and the bounds that follow from them, on the terminal and in a report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.records.limits import Limit, LimitsRecord, StepBounds
+from ladder.records.limits import CpuLimits, Limit, LimitsRecord, StepBounds
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.summary import table_order
@@ -19,6 +19,16 @@ CAPTION = (
     "The median of several samples, with the smallest and the largest. A launch costs host time in Python; the other "
     "times are differences between two repetition counts on the device."
 )
+CAPTION_ON_CPU = (
+    "The median of several samples, with the smallest and the largest. Each repeats its primitive in compiled code, of "
+    "which only the first row counts Python's part."
+)
+HOW_FLOORS_ON_CPU_ARE_MADE = """\
+*Floor of this design* uses the best sample of each primitive: Python's calls and the barriers of the threads, plus the
+longest of three times that overlap. *Arithmetic*: the matrix products at the rate of multiply-adds or of BLAS,
+whichever is higher, on the threads that the rung uses. *Images*: the batch once, from the level of the caches that
+holds an epoch of images, or from memory. *Weights and images again*: each pass over them, through the level that holds
+a thread's share. *Longest part*: where most of the floor lies. *Cheat limit*: no honest program is faster."""
 HOW_BOUNDS_ARE_MADE = """\
 Two bounds use the best sample of each primitive. *Floor of this design*: the longer of the host's time in launches and
 the GPU's time in kernels, plus the host's waits. A kernel takes at least the time of the next node of a graph, of its
@@ -30,23 +40,24 @@ longer, plus one exchange between multiprocessors, or all of it on one multiproc
 as a margin. A stage that is faster than the cheat limit fails."""
 
 
+def limits_heading(results: Results) -> str:
+    """The line that the section unfolds from."""
+    devices = [name for name, record in (("CPU", results.cpu_limits), ("GPU", results.limits)) if record is not None]
+    return f"Limits of this {' and this '.join(devices) or 'GPU'}, and floors"
+
+
 def limits_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
     """The report's section, with the roofline if it was drawn; nothing without measured limits."""
+    if results.cpu_limits is not None:
+        yield from _on_cpu(results, results.cpu_limits)
     record = results.limits
     if record is None:
         return
-    yield "## Limits of this GPU"
-    if record.limits:
-        yield table(
-            ("Primitive", "Median", "Min", "Max", ""),
-            [(cell(one.title), *_numbers(one), one.unit) for one in record.limits],
-            right=[False, True, True, True, False],
-        )
-    if record.skipped:
-        yield bullets(_not_measured(record))
+    yield "### Limits of this GPU"
+    yield from _primitives(record)
     yield CAPTION
     yield " ".join(HOW_BOUNDS_ARE_MADE.split())
-    found = [(stage.name, stage.bounds) for stage in table_order(results) if stage.bounds and stage.bounds.design]
+    found = _with_floor(results, "gpu")
     if found:
         yield table(
             ("Rung", "Multiplies by", "Launching", "Kernels", "Exchanging", "Waiting", "Floor, us/step", "Cheat limit"),
@@ -56,18 +67,51 @@ def limits_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
     yield from figure_links({"roofline.svg"} & set(figures), "figures")
 
 
-def print_limits(record: LimitsRecord, console: Console | None = None) -> None:
+def _on_cpu(results: Results, record: CpuLimits) -> Iterator[str]:
+    """The CPU's limits, and the floors of the rungs on it."""
+    yield "### Limits of this CPU"
+    yield from _primitives(record)
+    yield CAPTION_ON_CPU
+    yield " ".join(HOW_FLOORS_ON_CPU_ARE_MADE.split())
+    found = _with_floor(results, "cpu")
+    if found:
+        yield table(
+            ("Rung", "Multiplies by", "Calls", "Kernels", "Barriers", "Floor, us/step", "Cheat limit", "Longest part"),
+            [(code(name), *_parts_on_cpu(bounds)) for name, bounds in found],
+            right=[False] * 2 + [True] * 5 + [False],
+        )
+
+
+def _primitives(record: LimitsRecord | CpuLimits) -> Iterator[str]:
+    """The table of primitives, and those without a limit."""
+    if record.limits:
+        yield table(
+            ("Primitive", "Median", "Min", "Max", ""),
+            [(cell(one.title), *_numbers(one), one.unit) for one in record.limits],
+            right=[False, True, True, True, False],
+        )
+    if record.skipped:
+        yield bullets(_not_measured(record))
+
+
+def _with_floor(results: Results, device: str) -> list[tuple[str, StepBounds]]:
+    """The rungs on a device whose design has a floor, by name."""
+    stages = [stage for stage in table_order(results) if stage.device == device]
+    return [(stage.name, stage.bounds) for stage in stages if stage.bounds and stage.bounds.design]
+
+
+def print_limits(record: LimitsRecord | CpuLimits, console: Console | None = None) -> None:
     """Print every primitive with its spread, then the primitives that were not measured, with the reason."""
     console = console or Console(highlight=False)
     console.print()
     console.print(_table(record.limits))
-    console.print(Text(CAPTION, "dim"))
+    console.print(Text(CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU, "dim"))
     console.print(Text(f"Measured in {numbers.seconds(record.seconds)}.", "dim"))
     for line in _not_measured(record):
         console.print(Text(f"* {line}"))
 
 
-def _not_measured(record: LimitsRecord) -> Iterator[str]:
+def _not_measured(record: LimitsRecord | CpuLimits) -> Iterator[str]:
     """A line for each reason, with its primitives."""
     for reason in dict.fromkeys(record.skipped.values()):
         titles = [title for title, why in record.skipped.items() if why == reason]
@@ -98,3 +142,12 @@ def _parts(bounds: StepBounds) -> list[str]:
     parts = (design.launching_us, design.kernels_us, design.exchanging_us, design.waiting_us)
     whole = (bounds.design_floor_us, bounds.cheat_limit_us)
     return [cell(design.arithmetic), *map(numbers.microseconds, (*parts, *whole))]
+
+
+def _parts_on_cpu(bounds: StepBounds) -> list[str]:
+    """How a rung on the CPU multiplies, the parts of its floor, the floor, the cheat limit, and its longest part."""
+    design = bounds.design
+    if design is None:
+        return []
+    times = (design.launching_us, design.kernels_us, design.waiting_us, bounds.design_floor_us, bounds.cheat_limit_us)
+    return [cell(design.arithmetic), *map(numbers.microseconds, times), cell(design.bound_by)]

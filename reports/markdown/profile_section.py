@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from ladder.records.profile import KernelUse, Kind
+from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by, timeline_name
-from reports.facts.time_breakdown import OPERATIONS, PARTS, Change, Profiled, all_profiled, changes, profiled, verdict
+from reports.facts.time_breakdown import (
+    OPERATIONS,
+    PARTS,
+    PARTS_ON_CPU,
+    Change,
+    Profiled,
+    all_profiled,
+    changes,
+    profiled,
+    verdict,
+)
 from reports.markdown.tables import cell, code, figure_links, table
 
-MOST_KERNELS = 20  # rows of a stage's table; a library may launch a hundred kernels
+MOST_KERNELS = 20  # rows of a rung's table
+MOST_FOREIGN = 8  # the same for a reference, whose compiler may make a hundred kernels
 HOW_TO_READ_PARTS = """\
 All numbers are microseconds a step. *Kernels*: the GPU runs at least one kernel. *Copies*: it copies or fills memory
 and runs no kernel. The other parts are idle time, named by the work that ends it. *Between queued kernels*: that work
@@ -22,13 +33,17 @@ the kernels, idle time of the host under the tool is the tool's own, so work and
 in proportion. If the profile saw more GPU work than the timed step takes, the work is scaled down, with the seen time
 in brackets. *Timed*: the time in the
 table of stages. *Under the tool*: how much longer a step takes in the profile."""
+HOW_TO_READ_ON_CPU = """\
+All numbers are microseconds a step on the CPU, as a mean over the threads. *Kernels*: compiled operations of the step.
+*Python between kernels*: Python, and its calls of compiled code. *Waiting at barriers*: a thread waits for the others.
+Profiled epochs are not timed. Compiled code reads a clock before and after each kernel, which needs no privilege. The
+parts are scaled alike to the process's timed runs, so that they add up to *sum*. *Timed*: the time in the table of
+stages. *Under the tool*: how much longer a step takes in the profile."""
 HOW_TO_READ_CHANGES = """\
-Each row is a rung minus the rung it climbs from, in microseconds a step; a negative number is faster. The parts are
-fitted to each process's time, so they always add up to the difference, which proves nothing. *Rest*: the difference
-between the median of all runs and the mean of the processes' medians."""
-HOW_TO_READ_OPERATIONS = """\
-The same differences by operation, from the profiles' kernels: microseconds a step as seen, before any fitting. Kernels
-that overlap count in full."""
+Each row is a rung minus the rung it climbs from, in microseconds a step; a negative number is faster. Kernels are
+divided by operation, in proportion to their own times; where they overlap by more than half, they stay one part. The
+parts are fitted to each process's time, so they always add up to the difference, which proves nothing. *Rest*: the
+difference between the median of all runs and the mean of the processes' medians."""
 HOW_TO_READ_SEEN = """\
 The same differences in the profiles before fitting. *Whole step*: a step under the tool, with the tool's cost; with
 several processes also the least and the most of a round. *GPU's work*: kernels and copies alone, which a tool stretches
@@ -36,48 +51,53 @@ by a few per cent. A star marks the share that is compared with the timed differ
 if neither rung launches in every step, because the idle time is then the tool's. *Within noise*: less than 2% of a
 step, or no more than processes of one stage differ by."""
 
+HOW_TO_READ_SEEN_ON_CPU = """\
+The same differences in the profiles before fitting. *Whole step*: a step under the tool, with the tool's cost; with
+several processes also the least and the most of a round. *Kernels*: these alone. A star marks the share that is
+compared with the timed difference. *Within noise*: less than 2% of a step, or no more than processes of one stage
+differ by."""
+
 
 def profile_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
     """The sections on all profiles; nothing without profiles."""
     found = all_profiled(results)
     if not found:
         return
-    yield "## Where a step's time goes"
-    yield table(
-        ("Stage", *map(str.capitalize, PARTS), "Sum", "Timed", "Under the tool"),
-        map(_parts_row, found),
-        right=[False] + [True] * (len(PARTS) + 3),
-    )
-    yield _paragraph(HOW_TO_READ_PARTS)
+    yield "### Where a step's time goes"
+    for on_cpu, names, how_to_read in ((False, PARTS, HOW_TO_READ_PARTS), (True, PARTS_ON_CPU, HOW_TO_READ_ON_CPU)):
+        of_device = [one for one in found if one.is_on_cpu == on_cpu]
+        if of_device:
+            yield table(
+                ("Stage", *map(_heading, names), "Sum", "Timed", "Under the tool"),
+                map(_parts_row, of_device),
+                right=[False] + [True] * (len(names) + 3),
+            )
+            yield _paragraph(how_to_read)
     yield from figure_links({"timelines.svg"} & set(figures), "figures")
     if any(timeline_name(one.stage) in figures for one in found):
         yield "`figures/timeline-STAGE.svg` shows three steps of one stage on a scale of its own."
     differences = changes(results)
     if not differences:
         return
-    yield "## What each rung changed"
+    yield "### What each rung changed"
+    columns = [*OPERATIONS.values(), *{**PARTS, **PARTS_ON_CPU}]
+    parts = [name for name in columns if any(name in change.detailed_us for change in differences)]
     yield table(
-        ("Rung", "From", "Timed", *map(str.capitalize, PARTS), "Rest"),
-        map(_change_row, differences),
-        right=[False, False] + [True] * (len(PARTS) + 2),
+        ("Rung", "From", "Timed", *map(_heading, parts), "Rest"),
+        [_change_row(change, parts) for change in differences],
+        right=[False, False] + [True] * (len(parts) + 2),
     )
     yield _paragraph(HOW_TO_READ_CHANGES)
-    yield "### By operation"
-    kinds = [kind for kind in OPERATIONS if any(kind in change.operations_us for change in differences)]
-    yield table(
-        ("Rung", "From", "Timed", *(OPERATIONS[kind].capitalize() for kind in kinds)),
-        [_operations_row(change, kinds) for change in differences],
-        right=[False, False] + [True] * (len(kinds) + 1),
-    )
-    yield _paragraph(HOW_TO_READ_OPERATIONS)
     yield from figure_links({"waterfall.svg"} & set(figures), "figures")
     yield "### What the profiles saw of each change"
+    only_cpu = all(change.rung.is_on_cpu for change in differences)
+    work = "Kernels" if only_cpu else "GPU's work"
     yield table(
-        ("Rung", "From", "Timed", "Whole step", "Of timed", "GPU's work", "Of timed", "Under the tool"),
+        ("Rung", "From", "Timed", "Whole step", "Of timed", work, "Of timed", "Under the tool"),
         map(_seen_row, differences),
         right=[False, False] + [True] * 6,
     )
-    yield _paragraph(HOW_TO_READ_SEEN)
+    yield _paragraph(HOW_TO_READ_SEEN_ON_CPU if only_cpu else HOW_TO_READ_SEEN)
     yield verdict(results)
 
 
@@ -87,9 +107,10 @@ def stage_profile_blocks(stage: StageResult) -> Iterator[str]:
     if found is None:
         return
     profile = found.profile
+    most = MOST_FOREIGN if stage.group == "reference" else MOST_KERNELS
     if profile.kernels:
-        yield _kernel_table(profile.kernels)
-    if (more := len(profile.kernels) - MOST_KERNELS) > 0:
+        yield _kernel_table(profile.kernels[:most], on_cpu=found.is_on_cpu)
+    if (more := len(profile.kernels) - most) > 0:
         yield f"and {more} more."
     yield table(("Host", ""), [(activity, cell(amount)) for activity, amount in host_lines(profile)])
     sentences = [f"Profiled by {seen_by(profile)}."]
@@ -111,18 +132,15 @@ def _longer(one: Profiled) -> str:
     return f"{'+' if one.profile.slowdown > 0 else ''}{numbers.share(one.profile.slowdown)}"
 
 
-def _change_row(change: Change) -> list[str]:
-    changes_us = [change.timed_us, *change.parts_us.values(), change.rest_us]
-    return [
-        *_rung_and_parent(change),
-        *(numbers.change(change_us, change.slower_us) for change_us in changes_us),
-    ]
+def _change_row(change: Change, parts: Sequence[str]) -> list[str]:
+    changes_us = change.detailed_us
+    cells = [numbers.change(changes_us[name], change.slower_us) if name in changes_us else "" for name in parts]
+    timed, rest = (numbers.change(us, change.slower_us) for us in (change.timed_us, change.rest_us))
+    return [*_rung_and_parent(change), timed, *cells, rest]
 
 
-def _operations_row(change: Change, kinds: Sequence[Kind]) -> list[str]:
-    differences_us = change.operations_us
-    cells = [numbers.change(differences_us[kind], change.slower_us) if kind in differences_us else "" for kind in kinds]
-    return [*_rung_and_parent(change), numbers.change(change.timed_us, change.slower_us), *cells]
+def _heading(part: str) -> str:
+    return part[0].upper() + part[1:]
 
 
 def _seen_row(change: Change) -> list[str]:
@@ -149,29 +167,32 @@ def _share(change: Change, seen_us: Sequence[float]) -> str:
     return " to ".join(numbers.rough_share(share) for share in dict.fromkeys((shares[0], shares[-1])))
 
 
-def _kernel_table(kernels: Sequence[KernelUse]) -> str:
+def _kernel_table(kernels: Sequence[KernelUse], *, on_cpu: bool) -> str:
     """The kernels by their places in the step, or by their number a step if steps differ."""
-    names = kernel_names(kernel.name for kernel in kernels[:MOST_KERNELS])
+    names = kernel_names(kernel.name for kernel in kernels)
     by_place = all(kernel.place is not None for kernel in kernels)
+    shape = ("Threads",) if on_cpu else ("Registers", "Blocks x threads", "Occupancy")
     rows = [
         (
             str(kernel.place + 1) if by_place and kernel.place is not None else numbers.per_step(kernel.per_step),
             f"`{names[kernel.name]}`",
             kernel.kind,
             numbers.microseconds(kernel.us_per_step),
-            str(kernel.registers),
-            grid(kernel),
-            numbers.share(kernel.occupancy),
+            *([str(kernel.blocks)] if on_cpu else _shape(kernel)),
             numbers.MISSING if kernel.bytes is None else numbers.size(kernel.bytes),
         )
-        for kernel in kernels[:MOST_KERNELS]
+        for kernel in kernels
     ]
     return table(
-        ("Place" if by_place else "Per step", "Kernel", "Kind", "us/step", "Registers", "Blocks x threads",
-         "Occupancy", "Bytes"),
+        ("Place" if by_place else "Per step", "Kernel", "Kind", "us/step", *shape, "Bytes"),
         rows,
-        right=[True, False, False, True, True, True, True, True],
-    )  # fmt: skip
+        right=[True, False, False, True, *(True for _ in shape), True],
+    )
+
+
+def _shape(kernel: KernelUse) -> list[str]:
+    """Registers, blocks and occupancy on a GPU."""
+    return [str(kernel.registers), grid(kernel), numbers.share(kernel.occupancy)]
 
 
 def _paragraph(text: str) -> str:

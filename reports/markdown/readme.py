@@ -1,6 +1,7 @@
 """The tables that README and the pages of docs/ take from the recorded runs, each between two markers.
 
-A recorded run is a folder `results/reference/<gpu>/<problem>` with its `results.json`, `report.md` and `figures/`.
+A recorded run is a folder `results/reference/<gpu or cpu>/<problem>` with its `results.json`, `report.md` and
+`figures/`.
 """
 
 from __future__ import annotations
@@ -11,26 +12,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-import msgspec
-
 from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
 from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
+from reports.facts.glossary import glossary_lines
 from reports.facts.headline_rungs import headline_rungs
-from reports.facts.provenance import provenance
+from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
-from reports.facts.summary import FASTEST_REFERENCE, ON_GPU_TIME, X_OF_FROM, heading
+from reports.facts.summary import FASTEST_REFERENCE, ON_GPU_TIME, heading
 from reports.facts.warnings import notices
-from reports.markdown.tables import cell, code, figure_links, lead_text, notice_blocks, table
+from reports.markdown.tables import bullets, cell, code, figure_links, lead_text, notice_blocks, table
 
 PICTURE = ("<!-- picture:begin -->", "<!-- picture:end -->")
 LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
 NETWORKS = ("<!-- networks:begin -->", "<!-- networks:end -->")
+CPU = ("<!-- cpu:begin -->", "<!-- cpu:end -->")
+GLOSSARY = ("<!-- glossary:begin -->", "<!-- glossary:end -->")
 MOST_RUNGS = 15  # rows of a table that fits on a screen
 # A rung's row in stages/README.md: name, parent, what changes, file.
-TREE_ROW = re.compile(r"\| `(?P<name>[^`]+)` \| (?:`[^`]+`)? ?\| (?P<words>[^|]+) \| \[[^|]+\|")
+TREE_ROW = re.compile(r"\| `(?P<name>[^`]+)` \| (?:`[^`]+`)? ?\| (?P<words>[^|]+) \| \[[^|]+\| [^|]+\|")
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 Words = Mapping[str, str]  # what each rung changes, in plain words
@@ -59,10 +61,36 @@ def networks_block(runs: Runs, _: Words) -> str:
     return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu))
 
 
+def cpu_block(runs: Runs, _: Words) -> str:
+    """A row for each network recorded on a CPU: its fastest rung beside the fastest reference; empty without any."""
+    if not runs:
+        return ""
+    origin = "\n".join(dict.fromkeys(f"{recorded(run)}." for _, run in runs))
+    columns = ("Network, batch", "`cpu-loops`", "Fastest rung", "us/step", "Fastest reference", "us/step", "Lead")
+    lines = [(_link(folder, run), *_fastest_on_cpu(run)) for folder, run in runs]
+    return f"{origin}\n\n{table(columns, lines, right=[False, True, False, True, False, True, True])}"
+
+
+def _fastest_on_cpu(run: Results) -> tuple[str, ...]:
+    loops = next((_step(stage) for stage in run.stages if stage.name == "cpu-loops"), numbers.MISSING)
+    best = overall_winner(run)
+    if best is None:
+        return (loops, *[numbers.MISSING] * 5)
+    reference = (code(best.reference.name), numbers.microseconds(best.reference_us))
+    return (loops, code(best.stage.name), _step(best.stage), *reference, lead_text(best))
+
+
+def glossary_block(_: Runs, __: Words) -> str:
+    """The terms of reports and documents."""
+    return bullets(glossary_lines())
+
+
 BLOCKS: dict[tuple[str, str], Callable[[Runs, Words], str]] = {
     PICTURE: picture_block,
     LADDER: ladder_block,
     NETWORKS: networks_block,
+    CPU: cpu_block,
+    GLOSSARY: glossary_block,
 }
 
 
@@ -99,8 +127,18 @@ def _pages(readme: Path, reference: Path) -> Iterator[tuple[Path, str, str]]:
         old = new = page.read_text(encoding="utf-8")
         for markers, block in BLOCKS.items():
             if markers[0] in old or (page == readme and markers == LADDER):
-                new = between(new, page, markers, block(recorded_runs(page, reference), words))
+                new = between(new, page, markers, block(_runs_for(markers, page, reference), words))
         yield page, old, new
+
+
+def _runs_for(markers: tuple[str, str], page: Path, reference: Path) -> Runs:
+    """The recorded runs: those of CPUs for their own table, those of GPUs for all others."""
+    return [run for run in recorded_runs(page, reference) if is_of_cpu(run[1]) == (markers == CPU)]
+
+
+def is_of_cpu(run: Results) -> bool:
+    """Whether a run climbed the ladder on a CPU, on a machine without a GPU."""
+    return not gpu_name(run) and any(stage.group == "cpu" for stage in run.stages)
 
 
 def changes_in_words(tree: Path) -> dict[str, str]:
@@ -133,7 +171,7 @@ def _networks(runs: Runs, gpu: str) -> Iterator[str]:
     yield f"### Every recorded network, on {gpu}"
     yield (
         "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: "
-        f"x of {FASTEST_REFERENCE}, with the spread over processes. Bold: the network's fastest rung. {ON_GPU_TIME}"
+        f"x of {FASTEST_REFERENCE}, with the range over processes. Bold: the network's fastest rung. {ON_GPU_TIME}"
     )
     yield from notice_blocks(list({loud.text: loud for _, run in runs for loud in notices(run) if loud.loud}.values()))
     columns = ("Network, batch", "Precision", "`cuda-graph`", "Fastest rung", "us/step", "Fastest reference", "us/step")
@@ -170,8 +208,8 @@ def _step(stage: StageResult) -> str:
 def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[str]:
     shown = headline_rungs(results, MOST_RUNGS)
     yield f"### {heading(results)}, on {gpu}"
-    yield provenance(results)
-    yield from notice_blocks(notices(msgspec.structs.replace(results, stages=shown)))
+    yield f"{recorded(results)}."
+    yield from notice_blocks(notices(results, rows=False))
     report = f"[report]({folder}/report.md)"
     if not shown:
         yield f"No rung was timed in this run; its {report} says why."
@@ -192,10 +230,10 @@ def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[s
         right=[False, False, False, True, True],
     )
     rungs = [stage for stage in results.stages if stage.group != "reference"]
-    others = f" The other {len(rungs) - len(shown)} rungs are in the {report}," if len(rungs) > len(shown) else ""
+    others = f"The other {len(rungs) - len(shown)} rungs are" if len(rungs) > len(shown) else "The rest is"
     yield (
-        f"us/step: the median of all runs; preparation is not included. {X_OF_FROM}{_references(results, shown)}"
-        f"{others or f' The {report} has the rest,'} with spreads, checks, profiles and floors."
+        "In brackets: the range over processes, not a confidence interval. [All terms](docs/glossary.md)."
+        f"{_references(results, shown)} {others} in the {report}."
     )
 
 
@@ -209,11 +247,11 @@ def _references(results: Results, shown: Sequence[StageResult]) -> str:
     classes: dict[str, list[str]] = {}
     for precision, one in leads.items():
         classes.setdefault(_reference(one), []).append(precision)
-    fastest = [f"{reference} for {numbers.listing(names)} rungs" for reference, names in classes.items()]
+    fastest = [f"for {numbers.listing(names)} rungs {reference}" for reference, names in classes.items()]
     waits = f" {ON_GPU_TIME}" if any(one.on_gpu_time for one in leads.values()) else ""
     return f" The fastest reference at least as exact: {numbers.listing(fastest)}.{waits}" if fastest else ""
 
 
 def _reference(one: Lead) -> str:
     on_gpu = " of GPU time" if one.on_gpu_time else ""
-    return f"{code(one.reference.name)} with {numbers.microseconds(one.reference_us)} us/step{on_gpu}"
+    return f"{code(one.reference.name)}, {numbers.microseconds(one.reference_us)} us/step{on_gpu}"

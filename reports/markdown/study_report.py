@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from ladder.records.run import Group, Results, StageResult
@@ -18,7 +18,6 @@ from reports.facts.provenance import origins
 from reports.facts.study import (
     PointLead,
     StudyResults,
-    is_disturbed,
     not_passed,
     point_lead,
     point_text,
@@ -28,12 +27,13 @@ from reports.facts.study import (
     step_us,
     value_text,
 )
-from reports.facts.summary import BLOCKS, FASTEST_REFERENCE, ON_GPU_TIME, heading, name_of
+from reports.facts.summary import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
 from reports.facts.time_breakdown import profiled
+from reports.facts.verdict import study_sentences
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
-from reports.markdown.tables import bullets, cell, code, notice_blocks, picture, table
+from reports.markdown.tables import bullets, cell, code, details, notice_blocks, picture, table
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
@@ -57,27 +57,36 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         (_link(point.name, point_text(point), point.name in results.runs), point.status, _problem(results, point.name))
         for point in study.points
     ]
+    pictures = [name for name in sorted(figures) if name.endswith(".svg") and not name.startswith(ABLATION)]
+    timed = first is not None and not seeds_of(results)  # a study of curves times short runs only
     blocks = [
         f"# {line(study.title)}",
         *([line(study.question)] if study.question else []),
-        *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
         *_loud(results),
-        *(_image(name) for name in sorted(figures) if name.endswith(".svg") and not name.startswith(ABLATION)),
-        # A study of curves times short runs only, so their times are left out.
-        *((*_step_times(results), *_best(results)) if first and not seeds_of(results) else ()),
+        *([" ".join(study_sentences(results))] if timed else []),
+        *(_image(name) for name in pictures),
+        *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
+        *((*_step_times(results), *_best(results)) if timed else ()),
         *_oracle_distances(results),
         *_ablations(results, figures),
-        *([bullets(found)] if (found := not_passed(results)) else []),
         *_published(results),
-        "## Points",
-        table(("Point", "Status", "Problem"), points),
-        "## Command",
-        f"```\n{study.command}\n```",
-        f"Begun {study.created}. This report is rendered from `study.json` and each point's `results.json`; "
-        "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
-        "point's own report.",
+        "## Details",
+        *(details("Fastest and slowest runs", _spreads(results)) if timed else ()),
+        *(details("The largest part of each profiled rung's step", _bounds(results)) if timed else ()),
+        *details("Missing times", [bullets(found)] if (found := not_passed(results)) else []),
+        *details("Points", [table(("Point", "Status", "Problem"), points)]),
+        *details("Provenance", _provenance(results)),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _provenance(results: StudyResults) -> Iterator[str]:
+    yield f"```\n{results.study.command}\n```"
+    yield (
+        f"Begun {results.study.created}. This report is rendered from `study.json` and each point's `results.json`; "
+        "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
+        "point's own report."
+    )
 
 
 def study_csv(results: StudyResults) -> str:
@@ -130,32 +139,40 @@ def _loud(results: StudyResults) -> Iterator[str]:
 
 
 def _step_times(results: StudyResults) -> Iterator[str]:
-    points = results.measured
     yield "## Time of a step"
-    yield (
-        "us/step: the median of all runs, with the fastest and the slowest. Disturbed: other work or falling clocks "
-        "disturbed every process of the time. The reasons for dashes are below."
-    )
-    yield table(
-        ("Stage", "Precision", *(cell(point_text(point)) for point in points)),
+    yield f"us/step, the median of all runs. {MARKS}"
+    yield _times(results, lambda stage: _marked(stage, numbers.microseconds(_median(stage))))
+
+
+def _spreads(results: StudyResults) -> Iterator[str]:
+    yield _times(results, lambda stage: _marked(stage, spread_text(step_us(stage))))
+
+
+def _times(results: StudyResults, text: Callable[[StageResult], str]) -> str:
+    """A row for each stage, a column for each point."""
+    return table(
+        ("Stage", "Precision", *(cell(point_text(point)) for point in results.measured)),
         [
             (
                 _name(stage),
                 numbers.precision(stage.precision),
-                *(_time(results.at(point, stage.name)) for point in points),
+                *(_time(results.at(point, stage.name), text) for point in results.measured),
             )
             for stage in results.stages()
         ],
-        right=[False, False, *(True for _ in points)],
+        right=[False, False, *(True for _ in results.measured)],
     )
 
 
-def _time(stage: StageResult | None) -> str:
-    if stage is not None and stage.status in ("failed", "crashed"):
-        return f"**{stage.status}**"
-    throttled = stage is not None and stage.timing is not None and stage.timing.throttled
-    remarks = [", throttled"] * throttled + [", disturbed"] * is_disturbed(stage)
-    return spread_text(step_us(stage)) + "".join(remarks)
+def _time(stage: StageResult | None, text: Callable[[StageResult], str]) -> str:
+    if stage is None:
+        return numbers.MISSING
+    return f"**{stage.status}**" if stage.status in ("failed", "crashed") else text(stage)
+
+
+def _marked(stage: StageResult, text: str) -> str:
+    throttled = ", throttled" if stage.timing is not None and stage.timing.throttled else ""
+    return f"{text}{disturbed_mark(stage) if step_us(stage) else ''}{throttled}"
 
 
 def _best(results: StudyResults) -> Iterator[str]:
@@ -164,7 +181,7 @@ def _best(results: StudyResults) -> Iterator[str]:
         return
     yield "## The fastest rung against the fastest reference"
     yield (
-        f"The fastest rung of each class of precision. Lead: x of {FASTEST_REFERENCE}, with the spread over processes. "
+        f"The fastest rung of each class of precision. Lead: x of {FASTEST_REFERENCE}, with the range over processes. "
         "At most: a reference without a time at that point, named beside the lead, is faster than this one at another "
         "point. A lead is left out if such a reference is faster wherever both have a time."
         + (f" {ON_GPU_TIME}" if any(one.lead.on_gpu_time for one in found) else "")
@@ -176,26 +193,21 @@ def _best(results: StudyResults) -> Iterator[str]:
                 cell(point_text(one.point)),
                 one.lead.precision,
                 code(one.lead.stage.name),
-                _disturbed_time(one.lead.stage, _median(one.lead.stage)),
+                _marked(one.lead.stage, numbers.microseconds(_median(one.lead.stage))),
                 code(one.lead.reference.name),
-                _disturbed_time(one.lead.reference, one.lead.reference_us),
+                _marked(one.lead.reference, numbers.microseconds(one.lead.reference_us)),
                 cell(one.text + (f" ({numbers.listing(one.missing)})" if one.missing else "")),
             )
             for one in found
         ],
         right=[False, False, False, True, False, True, True],
     )
-    if bounds := [
-        f"{point_text(one.point)}, {bound}"
-        for one in found
-        if (bound := _bound(results.runs[one.point.name], one.lead))
-    ]:
-        yield "The largest part of each profiled rung's step:"
-        yield bullets(bounds)
 
 
-def _disturbed_time(stage: StageResult, us: float | None) -> str:
-    return numbers.microseconds(us) + (", disturbed" if is_disturbed(stage) else "")
+def _bounds(results: StudyResults) -> Iterator[str]:
+    found = [(one, _bound(results.runs[one.point.name], one.lead)) for one in point_winners(results)]
+    if told := [f"{point_text(one.point)}, {bound}" for one, bound in found if bound]:
+        yield bullets(told)
 
 
 def _bound(run: Results, winner: Lead) -> str:

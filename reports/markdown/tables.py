@@ -19,12 +19,16 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Title": lambda row: cell(row.title),
     "Precision": lambda row: numbers.precision(row.precision),
     "ms/epoch (min-max)": lambda row: row.times,
-    "us/step": lambda row: numbers.microseconds(row.step_us),
+    "us/step": lambda row: row.step,
     "Cycles/step": lambda row: numbers.cycles(row.step_cycles),
     "Launches/step": lambda row: numbers.per_step(row.launches_per_step),
     "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
     "x of naive": lambda row: numbers.ratio(row.versus_naive),
-    "x of the fastest reference": lambda row: lead_text(row.lead),
+    # Only rungs are compared: a reference's own best may be another one than a rung's.
+    "x of the fastest reference": lambda row: "" if row.is_reference else lead_text(row.lead),
+    "x of best reference": lambda row: (
+        "" if row.is_reference else numbers.ratio(row.lead.ratio.times if row.lead else None)
+    ),
     "x floor": lambda row: numbers.ratio(row.times_floor),
     "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
     "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
@@ -32,7 +36,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Test accuracy": lambda row: row.accuracy,
     "Checked": lambda row: cell(row.verdict),
 }
-REPORT_COLUMNS = tuple(COLUMNS)
+FEW_COLUMNS = ("Stage", "From", "us/step", "x of from", "x of best reference", "Checked")
+REPORT_COLUMNS = tuple(name for name in COLUMNS if name != "x of best reference")
 CYCLE_COLUMNS = ("Cycles/step",)
 BOUND_COLUMNS = ("x floor", "x cheat limit")
 IN_WORDS = {"Stage", "From", "Title", "Precision", "Checked"}  # aligned left; numbers are aligned right
@@ -51,10 +56,11 @@ FIGURE_TITLES = {
 KEPT = ("ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
-def stage_table(results: Results, columns: Sequence[str]) -> str:
+def stage_table(results: Results, columns: Sequence[str], *, skipped: bool = True) -> str:
     """The table of all stages with these of the `COLUMNS`; references and ablations stand under headings."""
     lines: list[list[str]] = []
-    for block, members in groupby(rows(results), key=lambda row: row.block):
+    shown = [row for row in rows(results) if skipped or row.status != "skipped"]
+    for block, members in groupby(shown, key=lambda row: row.block):
         if block:
             lines.append([f"*{block}*"] + [""] * (len(columns) - 1))
         lines += [[COLUMNS[name](row) for name in columns] for row in members]
@@ -65,8 +71,6 @@ def lead_text(lead: Lead | None) -> str:
     """A lead with its spread: `8.58x (8.55-8.60), GPU time`; a dash without one."""
     if lead is None:
         return numbers.MISSING
-    if lead.reference is lead.stage:
-        return numbers.ratio(lead.ratio.times)
     return f"{lead.ratio.text}{', GPU time' if lead.on_gpu_time else ''}"
 
 
@@ -75,6 +79,12 @@ def notice_blocks(found: Sequence[Notice]) -> list[str]:
     loud = [f"> [!WARNING]\n> **{line(notice.text)}**" for notice in found if notice.loud]
     plain = [notice.text for notice in found if not notice.loud]
     return [*loud, bullets(plain)] if plain else loud
+
+
+def details(summary: str, blocks: Iterable[str]) -> list[str]:
+    """Blocks below a line that a reader unfolds; empty without any."""
+    inside = list(blocks)
+    return [f"<details><summary>{summary}</summary>", *inside, "</details>"] if inside else []
 
 
 def bullets(texts: Iterable[str]) -> str:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable
+from pathlib import Path
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from ladder.records.profile import KernelUse
+from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, Status
 from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.advice import Advice
-from reports.facts.bottleneck import next_step
-from reports.facts.cpu_bottleneck import next_on_cpu
+from reports.facts.baselines import ratio
+from reports.facts.bottleneck import advice_on
 from reports.facts.profiles import agreement, kernel_names, seen_by
-from reports.facts.summary import FOUND, reason, title_of
+from reports.facts.provenance import machine_name
+from reports.facts.ratios import WITHIN_NOISE
+from reports.facts.regimes import change_in_words
+from reports.facts.summary import FOUND, reason
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
+from reports.terminal.layout import Column, print_table, say, say_titled, shortest, standard
+from reports.terminal.words import disturbed_in_words, problem_in_words
 
 MOST_KERNELS = 6  # rows of the table of kernels
 LONGEST_BAR = 16  # columns of the terminal
@@ -29,41 +32,48 @@ AFTER: dict[Status, str] = {
     "failed": "repair it and run it again",
     "crashed": "repair it and run it again",
 }
-RECORD = "run_ladder.py --stages {} --profile cupti"  # the command that profiles a stage
+RECORD = f"{PROGRAM} --stages {{}} --profile cupti"  # the command that profiles a stage
 
 
 class ExplainError(ReportError):
     """A stage without anything to explain: one line with its name, the reason and the way out."""
 
 
-def print_explain(results: Results, name: str, heading: str = "", console: Console | None = None) -> None:
-    """Print the explanation of one stage below a heading; raises ExplainError before it prints anything."""
-    console = console or Console(highlight=False)
-    explanation = explain(results, name)
-    if heading:
-        console.print(Text(f"{heading}\n"))
-    console.print(explanation)
+def print_explain(
+    results: Results, name: str, run: Path | None = None, console: Console | None = None, recorded: Path | None = None
+) -> None:
+    """Print the explanation of one stage, from the run in a folder; one below `recorded` is named as a recorded run.
 
-
-def explain(results: Results, name: str) -> RenderableType:
-    """The explanation of one stage; raises ExplainError if it is not in the run, has no time, or lacks a profile.
-
-    No tool profiles a stage on the CPU, so its explanation rests on its time alone.
+    The explanation of a reference on the CPU, which no tool profiles, rests on its time alone. Raises ExplainError
+    before it prints anything if the stage is not in the run, has no time, or lacks a profile.
     """
-    stage = _find(results, name)
+    console = standard(console)
+    stage = find(results, name)
+    if run is not None:
+        if recorded is not None and run.resolve().is_relative_to(recorded.resolve()):
+            say(console, f"Recorded on another machine: {machine_name(results)}.", "bold yellow")
+        say(console, f"{shortest(run)}: {problem_in_words(results)}")
+        console.print()
+    change = next((change for change in changes(results) if change.rung.stage is stage), None)
+    parent = next((one for one in results.stages if one.name == stage.below), None)
+    _print_heading(stage, parent, console)
     one = profiled(stage)
+    if one is not None:
+        _print_blocks(one, change, console)
+    _print_advice(advice_on(results, stage), console)
+
+
+def check_explicable(stage: StageResult) -> None:
+    """Raise ExplainError for a stage without a time, or without the profile that one on a GPU needs."""
+    name = stage.name
     if stage.status != "passed":
         why = f"{reason(stage)}); {AFTER[stage.status]}"
         raise ExplainError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
     if stage.timing is None:
         raise ExplainError(f"{name}: passed in this run without a time; measure it without --at-once")
-    if stage.device == "cpu":
-        return Group(*_heading(stage), *_advice(next_on_cpu(results.problem, stage)))
-    if one is None:
+    if stage.device != "cpu" and profiled(stage) is None:
         way_out = f"leave the run out to take one that profiled it, or record one: {RECORD.format(name)}"
         raise ExplainError(f"{name}: {_without_profile(stage)}; {way_out}")
-    change = next((change for change in changes(results) if change.rung.stage is stage), None)
-    return Group(*_heading(stage), *_blocks(results, one, change))
 
 
 def _without_profile(stage: StageResult) -> str:
@@ -72,48 +82,58 @@ def _without_profile(stage: StageResult) -> str:
     return f"no profile in this run{f' ({failed})' if failed else ''}"
 
 
-def _find(results: Results, name: str) -> StageResult:
+def find(results: Results, name: str) -> StageResult:
+    """The stage of this name; raises ExplainError if it is not in the run or cannot be explained."""
     names = [stage.name for stage in results.stages]
     if name not in names:
         near = difflib.get_close_matches(name, names) or names
         raise ExplainError(f"{name}: no such stage in this run; try {numbers.listing(near)}")
-    return results.stages[names.index(name)]
+    stage = results.stages[names.index(name)]
+    check_explicable(stage)
+    return stage
 
 
-def _heading(stage: StageResult) -> Iterator[RenderableType]:
-    """The timed stage's name, time and docstring."""
+def _print_heading(stage: StageResult, parent: StageResult | None, console: Console) -> None:
+    """The timed stage's name, time, ratio to the rung that it climbs from, and docstring."""
     assert stage.timing is not None
-    changed = f", from {stage.below} by {stage.changed}" if stage.below and stage.changed else ""
+    versus = ratio(parent, stage)
+    noise = f", {WITHIN_NOISE}" if versus and versus.is_noise else ""
+    factor = f", {numbers.ratio(versus.times)} as fast as {stage.below}{noise}" if versus else ""
     time = f"{numbers.microseconds(stage.timing.step_us)} us/step"
-    yield Text(f"{stage.name} ({title_of(stage)}){changed}: {time}", "bold")
+    say(console, f"{stage.name} ({change_in_words(stage)}): {time}{factor}", "bold")
+    disturbed = [one.name for one in (stage, parent if versus else None) if one and disturbed_in_words(one)]
+    if disturbed:
+        say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
     doc = stage.doc
     paragraphs = (
         [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, doc.found)]
     )
     for heading, text in paragraphs:
         if text:
-            yield Text.assemble((f"{heading}: ", "bold"), " ".join(text.split()))
+            say_titled(console, heading, text)
 
 
-def _blocks(results: Results, one: Profiled, change: Change | None) -> Iterator[RenderableType]:
-    """The parts of a step, its kernels, and the next thing to try."""
-    yield Text("\nWhere a step's time goes, in us", "bold")
-    yield _indented(_bars(one, change))
-    yield Text(f"  Profiled by {seen_by(one.profile)}; fitted to the time without the tool.", "dim")
+def _print_blocks(one: Profiled, change: Change | None, console: Console) -> None:
+    """The parts of a step, and its kernels."""
+    console.print()
+    say(console, "Where a step's time goes, in us", "bold")
+    print_table(console, _parts(one, change))
+    say(console, f"Profiled by {seen_by(one.profile)}; fitted to the time without the tool.", "dim")
     if change is not None:
-        yield Text(f"  {_seen_of(change)}", "dim")
+        say(console, _seen_of(change), "dim")
     if compared := agreement(one.stage):
-        yield Text(f"  {compared}.", "dim")
+        say(console, f"{compared}.", "dim")
     if one.profile.kernels:
-        yield Text("\nThe slowest kernels", "bold")
-        yield _indented(_kernels(one.profile.kernels))
-    yield from _advice(next_step(results, one))
+        console.print()
+        say(console, "The slowest kernels", "bold")
+        print_table(console, _kernels(one.profile.kernels, on_cpu=one.is_on_cpu))
 
 
-def _advice(advice: Advice) -> Iterator[Text]:
-    yield Text.assemble(("\nBound: ", "bold"), advice.bound)
+def _print_advice(advice: Advice, console: Console) -> None:
+    console.print()
+    say_titled(console, "Bound", advice.bound)
     if advice.next:
-        yield Text.assemble(("Next: ", "bold"), advice.next)
+        say_titled(console, "Next", advice.next)
 
 
 def _seen_of(change: Change) -> str:
@@ -121,54 +141,73 @@ def _seen_of(change: Change) -> str:
     parent = change.parent.stage.name
     if change.is_noise:
         return f"The difference from {parent} is within the noise."
+    where = "in the kernels" if change.rung.is_on_cpu else "in the GPU's work"
     whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
-    return f"Before fitting, the profiles saw {whole} of the difference from {parent}, in the GPU's work alone {work}."
+    return f"Before fitting, the profiles saw {whole} of the difference from {parent}, {where} alone {work}."
 
 
-def _bars(one: Profiled, change: Change | None) -> Table:
-    """A bar for each part, its share, and its difference from the parent's."""
-    parent = f"vs {change.parent.stage.name}" if change else ""
-    table = _empty_table("part", "", "us/step", "share", parent)
-    parts = one.parts_us
+def _parts(one: Profiled, change: Change | None) -> list[Column]:
+    """Each part with its bar, its share, and its difference from the parent's."""
+    parts = one.detailed_us if one.is_on_cpu else one.parts_us
+    changed: dict[str, float] = {}
+    if change is not None:
+        changed = change.detailed_us if one.is_on_cpu else change.parts_us
+        parts = {name: parts.get(name, 0.0) for name in changed}
     total = sum(parts.values())
     longest = max(parts.values()) or 1.0
-    for name, us in parts.items():
-        bar = "█" * round(LONGEST_BAR * us / longest)
-        differs = numbers.change(change.parts_us[name], total) if change else ""
-        table.add_row(name, bar, numbers.aligned(us, total), numbers.share(us / total), differs)
+    lines = [
+        (
+            name,
+            "█" * round(LONGEST_BAR * us / longest),
+            numbers.aligned(us, total),
+            numbers.share(us / total),
+            numbers.change(changed[name], total) if change else "",
+        )
+        for name, us in parts.items()
+    ]
     if change is not None:
-        table.add_row("rest", "", "", "", numbers.change(change.rest_us, total))
+        lines.append(("rest", "", "", "", numbers.change(change.rest_us, total)))
     timed = numbers.change(change.timed_us, total) if change else ""
-    table.add_row("timed", "", numbers.aligned(one.step_us, total), "", timed, style="bold")
-    return table
+    lines.append(("timed", "", numbers.aligned(one.step_us, total), "", timed))
+    names, bars, times, shares, differences = zip(*lines, strict=True)
+    parent = f"vs {change.parent.stage.name}" if change else ""
+    return [
+        Column("part", names),
+        Column("", bars, 3),
+        Column("us/step", times, 0, right=True),
+        Column("share", shares, 2, right=True),
+        Column(parent, differences, 1, right=True),
+    ]
 
 
-def _kernels(kernels: list[KernelUse]) -> Table:
-    table = _empty_table("kernel", "us/step", "regs", "blocks", "threads", "occ.", "bytes", "GB/s")
+def _kernels(kernels: list[KernelUse], *, on_cpu: bool) -> list[Column]:
     shown = sorted(kernels, key=lambda kernel: -kernel.us_per_step)[:MOST_KERNELS]
     names = kernel_names((kernel.name for kernel in shown), 18)
-    for kernel in shown:
-        moved = kernel.bytes
-        table.add_row(
-            names[kernel.name],
-            numbers.microseconds(kernel.us_per_step),
-            str(kernel.registers),
-            f"{kernel.blocks:,}",
-            f"{kernel.threads:,}",
-            numbers.share(kernel.occupancy),
-            numbers.MISSING if moved is None else numbers.size(moved),
-            numbers.MISSING if moved is None else numbers.bandwidth(moved, kernel.us_each).removesuffix(" GB/s"),
-        )
-    return table
+    rates = [
+        numbers.MISSING
+        if kernel.bytes is None
+        else numbers.bandwidth(kernel.bytes, kernel.us_each).removesuffix(" GB/s")
+        for kernel in shown
+    ]
+    sizes = [numbers.MISSING if kernel.bytes is None else numbers.size(kernel.bytes) for kernel in shown]
 
+    def column(header: str, cells: Iterable[str], rank: int) -> Column:
+        return Column(header, list(cells), rank, right=True)
 
-def _empty_table(first: str, *others: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    return table
-
-
-def _indented(table: Table) -> Padding:
-    return Padding(table, (0, 0, 0, 2))
+    shape = (
+        [column("threads", (str(kernel.blocks) for kernel in shown), 1)]
+        if on_cpu
+        else [
+            column("blocks", (f"{kernel.blocks:,}" for kernel in shown), 1),
+            column("threads\na block", (f"{kernel.threads:,}" for kernel in shown), 2),
+            column("registers", (str(kernel.registers) for kernel in shown), 4),
+            column("occupancy", (numbers.share(kernel.occupancy) for kernel in shown), 3),
+        ]
+    )
+    return [
+        Column("kernel", [names[kernel.name] for kernel in shown]),
+        column("us/step", (numbers.microseconds(kernel.us_per_step) for kernel in shown), 0),
+        *shape,
+        column("moved", sizes, 5),
+        column("GB/s", rates, 5),
+    ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from reports.facts import numbers
 from reports.facts.study import (
     StudyResults,
     is_disturbed,
@@ -18,42 +17,43 @@ from reports.facts.study import (
     step_us,
 )
 from reports.facts.summary import name_of
-from reports.terminal.tables import STATUS_STYLE, plain_table, wide_enough
+from reports.terminal.conclusion import print_link
+from reports.terminal.layout import STATUS_STYLE, Column, print_table, say, standard
 
 
 def print_study(results: StudyResults, folder: Path, console: Console | None = None) -> None:
     """Print a step's time at every point, the fastest rungs, and the reasons for missing times."""
-    console = wide_enough(console)
+    console = standard(console)
     console.print()
-    console.print(Text(results.study.title, "bold"), soft_wrap=True)
-    console.print(_times(results))
+    say(console, results.study.title, "bold")
+    print_table(console, *_times(results))
     for one in point_winners(results):
-        console.print(
-            Text(
-                f"* {point_text(one.point)}, {one.lead.precision}: {one.lead.stage.name}, {one.text} of the fastest "
-                f"reference, {one.lead.reference.name}"
-            ),
-            soft_wrap=True,
-        )
+        where = f"{point_text(one.point)}, {one.lead.precision}"
+        rung, reference = one.lead.stage.name, one.lead.reference.name
+        say(console, f"{where}: {rung}, {one.text} of the fastest reference, {reference}", first="* ")
     for line in not_passed(results):
-        console.print(Text(f"* {line}"), soft_wrap=True)
-    console.print(Text(f"study.json and report.md, with its figures, are in {folder}"), soft_wrap=True)
+        say(console, line, first="* ")
+    console.print()
+    print_link(console, folder, "Report  ")
 
 
-def _times(results: StudyResults) -> Table:
-    """A row for every point and stage, since a terminal has no room for a column for each point."""
-    table = plain_table()
-    table.add_column("point")
-    table.add_column("stage", overflow="fold")
-    table.add_column("us/step (min-max)", justify="right", no_wrap=True)
-    table.add_column("checked")
+def _times(results: StudyResults) -> tuple[list[Column], dict[int, str]]:
+    """A row for every point and stage, and the heading of each point by the number of its first row."""
+    lines: list[tuple[str, ...]] = []
+    headings = {}
     for point in results.measured:
-        name = point_text(point)
+        headings[len(lines)] = point_text(point)
         for stage in results.stages():
             here = results.at(point, stage.name)
             if here is not None and here.status != "skipped":
-                status = Text(here.status, STATUS_STYLE.get(here.status, ""))
-                remark = ", disturbed" if is_disturbed(here) else ""
-                table.add_row(Text(name), Text(name_of(here)), spread_text(step_us(here)) + remark, status)
-                name = ""
-    return table
+                spread = step_us(here)
+                time = numbers.microseconds(spread.median if spread else None)
+                remark = "disturbed" if is_disturbed(here) else ""
+                lines.append((name_of(here), time, spread_text(spread), remark, here.status))
+    stages, times, spreads, remarks, checked = zip(*lines, strict=True) if lines else ((),) * 5
+    return [
+        Column("stage", stages),
+        Column("us/step", times, 0, right=True, wider=Column("us/step (min-max)", spreads, 3, right=True)),
+        Column("", remarks, 1, style="yellow"),
+        Column("checked", checked, 2, styles=STATUS_STYLE),
+    ], headings

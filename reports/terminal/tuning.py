@@ -15,7 +15,7 @@ from ladder.records.tuning import TUNING, TriedShape, TunedKernel, TuningRecord
 from reports.facts import numbers
 from reports.figures.heat_map import heat_map
 from reports.figures.style import svg
-from reports.terminal.tables import plain_table, wide_enough
+from reports.terminal.layout import plain_table, wide_enough
 
 HEAT_MAP = "heat_map.svg"
 CAPTION = (

@@ -37,7 +37,7 @@ def rendered(once: Path, tmp_path: Path) -> Path:
 
 
 def test_a_saved_run_is_rendered_beside_its_results(rendered: Path, names: set[str]) -> None:
-    assert files(rendered) == {"results.json", "report.md", *names}
+    assert files(rendered) == {"results.json", "report.md", "report.html", *names}
     first = {name: (rendered / name).read_bytes() for name in files(rendered)}
     render_all(load(rendered), rendered)
     assert first == {name: (rendered / name).read_bytes() for name in files(rendered)}
@@ -61,7 +61,7 @@ def test_the_timeline_of_a_stage_that_has_none_any_more_goes_and_other_files_sta
 
 def test_figures_of_an_older_rendering_go_when_nothing_passed(rendered: Path) -> None:
     render_all(sample.nothing_passed(), rendered)
-    assert files(rendered) == {"results.json", "report.md"}
+    assert files(rendered) == {"results.json", "report.md", "report.html"}
 
 
 def test_a_folder_that_cannot_be_written_to_is_an_oserror(tmp_path: Path) -> None:

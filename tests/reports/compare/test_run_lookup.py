@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ladder.records.run import Results, ResultsError, StageResult, save
-from reports.compare.run_lookup import named_runs, run_of
+from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of
 from reports.compare.verdicts import CannotCompareError
 from reports.errors import ReportError
 from tests.reports.recorded import run, stage, times
@@ -117,3 +118,71 @@ def test_a_stage_on_the_cpu_is_explained_from_its_newest_time(tmp_path: Path) ->
     save_run(tmp_path / "runs" / "cpu", msgspec.structs.replace(timed, device="cpu"), 1)
     save_run(tmp_path / "runs" / "failed", msgspec.structs.replace(timed, device="cpu", status="failed"), 3)
     assert run_of("numpy", tmp_path / "runs", tmp_path)[0] == tmp_path / "runs" / "cpu"
+
+
+def test_the_recorded_run_beside_a_run_is_another_one_of_its_problem(tmp_path: Path) -> None:
+    first = results()
+    for name, recorded in (("a", first), ("b", msgspec.structs.replace(first, created="2026-11-21T10:00:00Z"))):
+        (tmp_path / "h200" / name).mkdir(parents=True)
+        save(recorded, tmp_path / "h200" / name / "results.json")
+    found = recorded_like(first, tmp_path)
+    assert found is not None
+    assert found.created == "2026-11-21T10:00:00Z"
+    other = msgspec.structs.replace(first, problem=msgspec.structs.replace(first.problem, batch_size=7))
+    assert recorded_like(other, tmp_path) is None
+    gpu = {"gpu": {"name": "NVIDIA H100"}}
+    (tmp_path / "h100" / "a").mkdir(parents=True)
+    save(msgspec.structs.replace(first, created="later", environment=gpu), tmp_path / "h100" / "a" / "results.json")
+    found = recorded_like(first, tmp_path)  # of its own GPU, though the other one comes first
+    assert found is not None
+    assert found.created == "2026-11-21T10:00:00Z"
+    found = recorded_like(msgspec.structs.replace(first, environment=gpu), tmp_path)
+    assert found is not None
+    assert found.created == "later"
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({"gpu": {"name": "NVIDIA A100"}}, "h200"),  # though the CPU's folder comes first
+        ({"gpu": {"name": "NVIDIA H200"}}, "h200"),
+        ({"cpu": {"model": "AMD EPYC", "cores_usable": 2}}, "cpu"),
+        ({"cpu": {"model": "Another", "cores_usable": 4}}, "cpu"),
+        ({"cpu": {"model": "Another", "cores_usable": 2}}, "zen-cpu"),
+    ],
+)
+def test_a_run_with_a_gpu_stands_beside_one_with_a_gpu(tmp_path: Path, environment: dict[str, Any], found: str) -> None:
+    recorded = {
+        "cpu": {"cpu": {"model": "AMD EPYC", "cores_usable": 2}},
+        "h200": {"gpu": {"name": "NVIDIA H200"}, "cpu": {"model": "AMD EPYC", "cores_usable": 2}},
+        "zen-cpu": {"cpu": {"model": "Another", "cores_usable": 2}},
+    }
+    for name, known in recorded.items():
+        (tmp_path / name / "logistic").mkdir(parents=True)
+        one = msgspec.structs.replace(results(), created=name, environment=known)
+        save(one, tmp_path / name / "logistic" / "results.json")
+    other = recorded_like(msgspec.structs.replace(results(), environment=environment), tmp_path)
+    assert other is not None
+    assert other.created == found
+
+
+def test_no_recorded_run_of_the_other_kind_of_device_stands_beside_a_run(tmp_path: Path) -> None:
+    on_cpu = msgspec.structs.replace(results(), created="cpu", environment={})
+    (tmp_path / "cpu" / "logistic").mkdir(parents=True)
+    save(on_cpu, tmp_path / "cpu" / "logistic" / "results.json")
+    assert recorded_like(results(), tmp_path) is None
+    (tmp_path / "cpu" / "logistic" / "results.json").unlink()
+    (tmp_path / "h200" / "logistic").mkdir(parents=True)
+    save(results(), tmp_path / "h200" / "logistic" / "results.json")
+    assert recorded_like(on_cpu, tmp_path) is None
+
+
+def test_the_newest_run_is_opened_else_a_recorded_one(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="open: no run"):
+        newest_run(tmp_path / "runs", tmp_path)
+    (tmp_path / "h200" / "logistic").mkdir(parents=True)
+    save(results(), tmp_path / "h200" / "logistic" / "results.json")
+    assert newest_run(tmp_path / "runs", tmp_path) == tmp_path / "h200" / "logistic"
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    save(results(), tmp_path / "runs" / "mine" / "results.json")
+    assert newest_run(tmp_path / "runs", tmp_path) == tmp_path / "runs" / "mine"

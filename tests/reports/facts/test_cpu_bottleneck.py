@@ -3,30 +3,52 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ladder.records.run import Results
 from reports.facts.cpu_bottleneck import next_on_cpu
 from tests.reports import sample
 
 
-@pytest.mark.parametrize(
-    ("detail", "step_us", "expected"),
-    [
-        (
-            "CPU, 4 threads",
-            837.0,
-            "104.7 million operations of matrix products in 837 us: 125 GFLOP/s on 4 threads, 49%",
-        ),
-        ("2 BLAS threads", 8370.0, "13 GFLOP/s on 2 threads, 10% of the rate of as many cores"),
-        ("2 BLAS threads", 8370.0, "Join the operations between the products in compiled loops."),
-        ("CPU, 1 thread", 2000.0, "52 GFLOP/s on 1 thread, 82% of the rate"),
-        ("CPU, 1 thread", 2000.0, "Arithmetic bounds the step."),
-        ("CPU", 2000.0, "52 GFLOP/s. Far below the CPU's own rate, join"),
-    ],
-)
-def test_a_stage_on_the_cpu_is_judged_by_its_arithmetic(detail: str, step_us: float, expected: str) -> None:
+def advice(detail: str, pace_s: float | None, pace_cores: int, step_us: float = 2000.0) -> str:
+    """What is said of a stage with 104.7 million operations a step."""
     run = sample.results()
     numpy = next(stage for stage in run.stages if stage.name == "numpy")
     assert numpy.timing is not None
+    processes = [msgspec.structs.replace(one, pace_s=pace_s, pace_cores=pace_cores) for one in numpy.processes]
     timing = msgspec.structs.replace(numpy.timing, step_us=step_us)
-    text = str(next_on_cpu(run.problem, msgspec.structs.replace(numpy, detail=detail, timing=timing)))
+    stage = msgspec.structs.replace(numpy, detail=detail, timing=timing, processes=processes)
+    return str(next_on_cpu(run, stage))
+
+
+@pytest.mark.parametrize(
+    ("pace_s", "cores", "expected"),
+    [
+        (None, 0, ": 52 GFLOP/s on 1 thread. It has no profile"),
+        (0.33554432e-3, 0, ": 52 GFLOP/s on 1 thread. It has no profile"),  # an older record, of all cores
+        (0.33554432e-3, 2, ": 52 GFLOP/s on 1 thread. It has no profile"),  # of other cores than the stage's
+        (0.33554432e-3, 1, "on 1 thread, 52% of the 100 GFLOP/s that NumPy's float32 product reached beside it on 1"),
+        (3.3554432e-3, 1, "on 1 thread, above the 10 GFLOP/s that NumPy's float32 product reached beside it on 1 core"),
+    ],
+)
+def test_a_rate_is_a_share_of_a_measured_one_only(pace_s: float | None, cores: int, expected: str) -> None:
+    text = advice("CPU, 1 thread", pace_s, cores)
+    assert "104.7 million operations of matrix products in 2,000 us" in text
     assert expected in text
-    assert "GPU" not in text
+
+
+def test_no_bound_is_claimed_and_nothing_is_advised_without_a_profile() -> None:
+    for step_us in (500.0, 2000.0, 8370.0):
+        text = advice("CPU, 1 thread", 0.33554432e-3, 1, step_us)
+        assert text.endswith("so what bounds the step is not known.")
+        for word in ("BLAS", "Join", "Arithmetic bounds", "GHz"):
+            assert word not in text
+
+
+def test_the_next_rung_is_named_with_its_change() -> None:
+    run: Results = sample.results()
+    for name, below in (("sparse-metrics", "naive"), ("async", "cpu-bytes")):
+        run = sample.replace_stage(run, name, below=below)
+    run = sample.replace_stage(sample.replace_stage(run, "numpy", name="cpu-bytes"), "async", name="cpu-cores")
+    stage = next(one for one in run.stages if one.name == "cpu-bytes")
+    assert next_on_cpu(run, stage).next == "Climb to cpu-cores: all cores share a step."
+    broken = sample.replace_stage(run, "cpu-cores", status="failed")
+    assert next_on_cpu(broken, stage).next == ""

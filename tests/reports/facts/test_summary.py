@@ -5,8 +5,8 @@ import math
 import msgspec
 import pytest
 
-from ladder.records.run import Results, Spread, StageDoc, Timing
-from reports.facts.summary import Row, caption, rows, setbacks
+from ladder.records.run import Check, Results, Spread, Timing
+from reports.facts.summary import Row, caption, rows
 from reports.facts.warnings import notices
 from reports.markdown.run_report import report
 from tests.reports import recorded, sample
@@ -86,41 +86,12 @@ def processes_of(run: Results, name: str, *steps_us: float) -> Results:
     return sample.replace_stage(run, name, timing=timing)
 
 
-@pytest.mark.parametrize(
-    ("own_us", "told"),
-    [
-        ((79.0, 80.0), False),
-        ((81.0, 82.0), False),  # less than 2 %
-        ((82.5, 84.0), True),
-        ((79.9, 90.0), False),  # its processes overlap with naive's
-    ],
-)
-def test_a_rung_that_is_slower_than_its_parent_beyond_the_noise_is_named(
-    own_us: tuple[float, float], told: bool
-) -> None:
-    run = processes_of(processes_of(without(sample.results(), "bf16-gemm"), "naive", 80.0, 80.4), "async", *own_us)
-    run = processes_of(run, "cublas", 20.0, 20.2)
-    expected = "`async` is slower than `naive`, which it climbs from: 0.96x (0.95-0.97) its speed. See Expect and"
-    assert [text[: len(expected)] for text in setbacks(run)] == [expected] * told
-
-
-def test_a_setback_points_to_the_finding_if_there_is_one() -> None:
-    run = processes_of(processes_of(sample.results(), "cublas", 40.0, 40.4), "bf16-gemm", 50.0, 50.5)
-    assert setbacks(run) == [
-        "`bf16-gemm` is slower than `cublas`, which it climbs from: 0.80x (0.79-0.81) its speed. See Found in its "
-        "section."
-    ]
-    (sentence,) = setbacks(sample.replace_stage(run, "bf16-gemm", doc=StageDoc("w", "c", "e")))
-    assert sentence.endswith("See Expect and Measured in its section.")
-    assert setbacks(sample.replace_stage(run, "cublas", status="failed", reason="loss curve")) == []
-
-
 def test_one_process_of_a_rung_that_the_host_launches_shows_no_small_effect() -> None:
     run = processes_of(processes_of(sample.results(), "naive", 80.0), "async", 64.0)
     shown = row(run, "async").versus_parent
     assert shown is not None
     assert shown.is_noise
-    assert shown.text == "1.25x (1.25-1.25), within noise"
+    assert shown.text == "1.25x, within noise"
     shown = row(processes_of(run, "async", 40.0), "async").versus_parent
     assert shown is not None
     assert not shown.is_noise
@@ -244,6 +215,15 @@ def test_disturbed_processes_have_notices() -> None:
     assert "2 processes (2 of naive) were disturbed and measured again. First: heat." in found
     assert "1 process (1 of naive) was disturbed; its times are included. Reason: load." in found
     assert not any("disturbed" in text for text in texts(run))
+
+
+def test_checks_that_were_not_judged_have_a_notice_and_say_so_in_the_report() -> None:
+    open_one = Check("loss curve", None, 0.0, passed=True, judged=False, note="float32 cannot decide here")
+    run = sample.replace_stage(sample.results(), "naive", checks=[open_one])
+    told = "naive passed without a check. Float32 cannot decide here: loss curve."
+    assert told in texts(run)
+    assert told not in texts(sample.results())
+    assert "not judged: float32 cannot decide here" in report(run, ())
 
 
 def test_a_missed_precision_has_a_notice() -> None:

@@ -173,10 +173,21 @@ def test_kernels_are_told_by_their_kind() -> None:
         for one, kernels in ((change.parent, slower), (change.rung, faster))
     )
     change = Change(dataclasses.replace(change.parent, profile=parent), dataclasses.replace(change.rung, profile=rung))
-    assert change.operations_us == {"gemm": 2.0, "softmax": 1.0, "update": -10.0}
+    assert change.detailed_us["products"] == pytest.approx(30 * 32 / 33 - 45)
+    assert change.detailed_us["update"] == pytest.approx(-15)
     assert change.parent.detailed_us["products"] == pytest.approx(45)  # three quarters of the kernels' 60
     assert sum(change.detailed_us.values()) == pytest.approx(sum(change.parts_us.values()))
     assert "kernels" not in change.detailed_us
+
+
+def test_kernels_that_wait_beside_others_are_not_divided() -> None:
+    change = only_change(pair(80.0, 50.0, Split(60, 5, 5, 10, 0), Split(30, 5, 5, 10, 0)))
+    assert "products" in change.detailed_us
+    waiting = msgspec.structs.replace(change.rung.profile, overlap_us=0.51 * change.rung.profile.seen.kernels_us)
+    change = Change(change.parent, dataclasses.replace(change.rung, profile=waiting))
+    assert change.rung.is_entangled
+    assert change.detailed_us == change.parts_us
+    assert change.detailed_us["kernels"] == pytest.approx(-30)
 
 
 def test_the_way_leads_to_the_fastest_rung_and_begins_where_profiles_do() -> None:

@@ -11,12 +11,13 @@ from ladder.records.run import Check, save
 from ladder.records.study import save_study
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.study import StudyResults, not_passed
-from reports.figures.curves import band, curves_csv, distances, has_curves
+from reports.figures.curves import band, curves, curves_csv, distances, has_curves
 from reports.figures.run_figures import figures
 from reports.figures.study_figures import seeds_of, study_figures
 from reports.figures.style import NEAREST
 from reports.markdown.study_report import study_report
 from reports.render import render_study
+from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts, words
 from tests.reports.sample import replace_stage, unprofiled_results
 from tests.reports.study_sample import curve_results
 
@@ -38,6 +39,37 @@ def test_distances_are_relative_to_the_oracle_of_the_same_run() -> None:
     assert set(distances(runs, "numpy").means) == {NEAREST}
     assert 1e-4 < max(distances(runs, "bf16-gemm").means) <= 1e-3
     assert distances(runs, "gone").epochs == []
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_lines_are_labelled_and_no_text_lies_on_another(seeds: int) -> None:
+    runs = list(curve_results(seeds=seeds).runs.values())[:seeds]
+    drawn = curves(runs).svg()
+    assert_texts_apart(drawn)
+    names = [stage.name for stage in runs[0].stages if stage.curve]
+    assert set(names) <= {word.removesuffix(" (CPU)") for word in words(drawn)}
+    assert "training loss, log scale" in words(drawn)
+    assert ("epoch; mean and range of 3 seeds" in words(drawn)) == (seeds == 3)
+    bands = list(parse(drawn).iter(f"{SVG}polygon"))
+    assert bool(bands) == (seeds == 3)
+
+
+def test_the_oracle_is_a_wide_line_below_the_stages() -> None:
+    run = next(iter(curve_results(seeds=1).runs.values()))
+    lines = [one for one in parse(curves([run]).svg()).iter(f"{SVG}polyline") if one.get("stroke-width") in ("1", "6")]
+    lines = [one for one in lines if one.get("class") != "s-grid"]
+    assert lines[0].get("stroke-width") == "6"
+    assert sum(one.get("stroke-width") == "6" for one in lines) == 3  # not in the panel of distances from it
+    stages = [stage for stage in run.stages if stage.curve]
+    assert len(lines) == 3 + 4 * len(stages)
+    broken = {stage.name for stage in stages if stage.group == "reference"}
+    assert sum(one.get("stroke-dasharray") is not None for one in lines) == 4 * len(broken)
+
+
+def test_a_longer_way_from_the_oracle_is_drawn_higher() -> None:
+    run = next(iter(curve_results(seeds=1).runs.values()))
+    heights = {box.words: box.baseline for box in texts(curves([run]).svg())}
+    assert heights["bf16-gemm"] < heights["naive"]
 
 
 def test_seeds_share_a_figure() -> None:

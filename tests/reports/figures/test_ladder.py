@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from ladder.records.run import Results, load
-from reports.figures.ladder import dots, headline, ladder
+from reports.facts import numbers
+from reports.facts.baselines import precision_class
+from reports.facts.summary import MARKS, disturbed_mark
+from reports.figures.ladder import PAGE, dots, drawn, headline, ladder
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -56,12 +59,31 @@ def test_the_headline_names_both_ends_and_the_precision_of_the_fastest() -> None
     assert "in bf16" in headline(dots(sample.replace_stage(RUN, "bf16-gemm", timing=half)))
 
 
-def test_the_line_is_the_reference_of_the_fastest_rung_s_lead() -> None:
+def test_each_precision_has_the_line_of_its_reference() -> None:
     assert "fastest reference: jax-scan, float32, 53.4 us" in words(ladder(RUN))
-    # A bfloat16 reference does not count for the fastest rung, which is float32.
+    # A bfloat16 reference does not count for the float32 rungs.
     run = sample.replace_stage(RUN, "jax-scan", status="failed", reason="loss curve")
     assert dots(run)
-    assert "fastest reference: torch-eager, float32, 427 us (right of the axis)" in words(ladder(run))
+    lines = [text for text in words(ladder(run)) if text.startswith("fastest reference")]
+    assert lines[0] == "fastest reference for float32: torch-eager, float32, 427 us (right of the axis)"
+    assert [line.partition(":")[0] for line in lines[1:]] == ["fastest reference for bf16/fp16"]
+
+
+@pytest.mark.parametrize("path", [RECORDED[0], RECORDED[-1]], ids=lambda path: path.parent.name)
+def test_the_file_has_the_lines_and_marks_of_the_page(path: Path) -> None:
+    run = load(path)
+    file, page = words(ladder(run)), words(drawn(run, PAGE).svg())
+    names = {dot.stage.name for dot in dots(run)}
+    precisions = {precision_class(dot.stage) for dot in dots(run)}
+    lines = {text for text in file if text.startswith("fastest reference")}
+    assert lines
+    if precisions == {precision_class(dot.stage) for dot in dots(run, is_page=True)}:
+        assert lines == {text for text in page if text.startswith("fastest reference")}
+    for dot in dots(run):
+        time = numbers.microseconds(dot.step_us.median) + disturbed_mark(dot.stage)
+        assert file[file.index(dot.stage.name) + 1] == time == page[page.index(dot.stage.name) + 1]
+    is_marked = any(disturbed_mark(one) for one in run.stages if one.name in names)
+    assert (MARKS in file) is is_marked
 
 
 def test_without_a_timed_rung_the_references_are_the_dots() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from ladder.records.limits import DesignFloor, StepBounds
 from ladder.records.run import Results, load
-from reports.figures.roofline import Roof, headline, points, roofline
+from reports.figures.roofline import Point, Roof, headline, points, roofline
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
-RECORDED = sorted(Path("results/reference").glob("*/*/results.json"))
+RECORDED = sorted(Path("results/reference").glob("h200/*/results.json"))
 
 
 def with_roofs() -> Results:
@@ -51,8 +51,11 @@ def sample_step_us(name: str) -> float:
 
 
 def test_the_roof_is_the_path_until_the_unit_is_reached() -> None:
-    roof = Roof({"float32": 100.0, "tf32": 50.0}, {"L2": 10.0, "memory": 5.0})
-    assert [roof.at(intensity) for intensity in (1, 10, 100)] == [10, 100, 100]
+    roof = Roof({"float32": 50.0, "bfloat16": 100.0, "float16": 90.0}, {"L2": 10.0, "memory": 5.0})
+    stage = points(with_roofs())[0].stage
+    assert [roof.over(Point(stage, intensity, 1.0)) for intensity in (1, 100)] == [("L2", 10), ("bfloat16", 100)]
+    half = msgspec.structs.replace(stage, precision="float16")  # under its own unit, not the fastest
+    assert roof.over(Point(half, 100, 1.0)) == ("float16", 90)
 
 
 def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:
@@ -84,4 +87,4 @@ def test_words_of_recorded_runs_stand_apart_and_name_every_dot(path: Path) -> No
     assert {point.stage.name for point in points(run)} <= set(words(text))
     roof = Roof.of(run.limits) if run.limits else None
     assert roof is not None
-    assert all(point.rate < roof.at(point.intensity) for point in points(run))
+    assert all(point.rate < roof.over(point)[1] for point in points(run))

@@ -16,7 +16,7 @@ RECORDED = sorted(path.parent for path in Path("results/reference").glob("*/stud
 
 
 def drawn(results: StudyResults) -> str:
-    return step_time(results, axis_of(results.study.varied, results.measured), results.measured)
+    return step_time(results, axis_of(results.study.varied, results.measured), results.measured).svg()
 
 
 def dots(svg: str) -> int:

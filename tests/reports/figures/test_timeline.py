@@ -1,21 +1,18 @@
 from __future__ import annotations
 
-import matplotlib as mpl
 import msgspec
-import numpy as np
 import pytest
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
 from reports.facts.profiles import timeline_name
-from reports.figures.style import KIND_COLOURS, STYLE
-from reports.figures.timeline import left_out, stage_timeline, timelines, with_timeline
+from reports.figures import timeline
+from reports.figures.timeline import left_out, on_one_clock, shown, stage_timeline, timelines, with_timeline
 from tests.reports import sample
+from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
 RUN = sample.results()
+AXIS = timeline.RIGHT - timeline.LEFT  # pixels that three steps of one stage take
 
 
 def stage(name: str, run: Results = RUN) -> StageResult:
@@ -33,26 +30,13 @@ def step_us(name: str, run: Results = RUN) -> float:
     return timing.step_us
 
 
-def bars(figure: Figure) -> list[PolyCollection]:
-    return [one for one in figure.axes[0].collections if isinstance(one, PolyCollection)]
-
-
-def ends(bar: PolyCollection) -> list[tuple[float, float]]:
-    corners = [np.asarray(path.vertices)[:, 0] for path in bar.get_paths()]
-    return [(float(x.min()), float(x.max())) for x in corners]
-
-
-def assert_texts_apart(figure: Figure) -> None:
-    with mpl.rc_context(STYLE):
-        figure.draw_without_rendering()
-        axes = figure.axes[0]
-        ticks = [tick for tick in axes.get_xticklabels() if tick.get_position()[0] <= axes.get_xlim()[1]]
-        found = [*axes.texts, *ticks, axes.xaxis.label, *figure.texts, *figure.legends[0].get_texts()]
-        boxes = [(text.get_text(), text.get_window_extent()) for text in found if text.get_text()]
-    for index, (name, box) in enumerate(boxes):
-        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1, name
-        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1, name
-        assert not [other for other, its in boxes[index + 1 :] if box.overlaps(its)], name
+def bars(svg: str, colour: str) -> list[tuple[float, float]]:
+    """Where the bars of a colour begin and end; those of the legend and the paper are left out."""
+    return [
+        (float(one.get("x", "nan")), float(one.get("x", "nan")) + float(one.get("width", "nan")))
+        for one in parse(svg).iter(f"{SVG}rect")
+        if one.get("class") == f"f-{colour}" and one.get("height") not in ("11", "100%")
+    ]
 
 
 @pytest.mark.parametrize("name", [stage.name for stage in with_timeline(RUN)])
@@ -72,18 +56,13 @@ def test_bars_stand_where_they_were_seen_in_the_colour_of_their_kind() -> None:
          Span("gpu", "sgd_update", "update", 25.0, 1.0)],
         30.0,
     )  # fmt: skip
-    figure = stage_timeline(stage("async", run), run)
-    idle, host, idle_too, gpu = bars(figure)
-    scale = 3 * step_us("async") / 30.0
-    assert ends(idle)[0] == ends(idle_too)[0] == pytest.approx((0.0, 3 * step_us("async")))
-    assert ends(host)[0] == pytest.approx((0.0, 3.0 * scale))
-    assert np.asarray(ends(gpu)) == pytest.approx(np.asarray([(4.0, 24.0), (25.0, 26.0)]) * scale)
-    assert [to_hex(colour) for colour in np.asarray(gpu.get_facecolor())] == [
-        KIND_COLOURS["gemm"],
-        KIND_COLOURS["update"],
-    ]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["matrix product", "update", "host: launch", "idle; host: own code"]
+    drawn = stage_timeline(stage("async", run), run)
+    begin, scale = timeline.LEFT, AXIS / 30.0
+    assert bars(drawn, "idle") == [pytest.approx((begin, timeline.RIGHT))] * 2
+    assert bars(drawn, "host") == [pytest.approx((begin, begin + 3 * scale), abs=0.11)]
+    assert bars(drawn, "gemm") == [pytest.approx((begin + 4 * scale, begin + 24 * scale), abs=0.11)]
+    assert bars(drawn, "update") == [pytest.approx((begin + 25 * scale, begin + 26 * scale), abs=0.11)]
+    assert words(drawn)[-4:] == ["matrix product", "update", "host: launch", "idle; host: own code"]
 
 
 def test_names_stand_only_where_there_is_room_and_in_the_outer_of_two_bars() -> None:
@@ -94,32 +73,57 @@ def test_names_stand_only_where_there_is_room_and_in_the_outer_of_two_bars() -> 
          Span("host", "cudaLaunchKernel", "launch", 0.0, 50.0), Span("host", "cuLaunchKernel", "launch", 5.0, 40.0)],
         100.0,
     )  # fmt: skip
-    words = [text.get_text() for text in stage_timeline(stage("async", run), run).axes[0].texts]
-    assert words == ["cudaLaunchKernel", "host", "gemm_naive", "a_name_that_is…", "GPU"]
+    inside = [
+        one.text
+        for one in parse(stage_timeline(stage("async", run), run)).iter(f"{SVG}text")
+        if "inside" in (one.get("class") or "").split()
+    ]
+    assert inside == ["cudaLaunchKernel", "gemm_naive", "a_name…"]
+
+
+def test_two_stages_share_a_clock() -> None:
+    found = [shown(stage("naive")), shown(stage("async"))]
+    drawn = on_one_clock(found, RUN).svg()
+    assert_texts_apart(drawn)
+    lengths = [end - begin for begin, end in bars(drawn, "idle")]
+    assert lengths == pytest.approx([AXIS, AXIS, AXIS / 2, AXIS / 2], rel=1e-3)
+
+
+def test_on_a_page_a_group_says_where_the_bars_go() -> None:
+    run = with_spans("async", [Span("gpu", "gemm_naive", "gemm", 4.0, 20.0)], 30.0)
+    text = on_one_clock([shown(stage("async", run))], run, is_page=True).inline()
+    host, gpu = (one for one in parse(text).iter(f"{SVG}g") if one.get("data-bars") == "async")
+    assert (host.get("data-row"), gpu.get("data-row")) == ("host", "gpu")
+    left, scale = (float(gpu.get(f"data-{name}", "nan")) for name in ("left", "scale"))
+    ((begin, end),) = bars(stage_timeline(stage("async", run), run), "gemm")
+    assert (left + 4 * scale, left + 24 * scale) == pytest.approx((begin, end), abs=0.11)
+    assert bars(text, "gemm") == []
 
 
 def test_the_title_says_stage_time_and_the_axis_the_tool() -> None:
-    figure = stage_timeline(stage("naive"), RUN)
-    assert figure.get_suptitle().startswith("Three steps of naive, 85.5 us/step")
-    assert (
-        figure.axes[0].get_xlabel()
-        == "us, scaled to the timed step; profiled by CUPTI, under which a step takes 10% longer"
-    )
+    drawn = words(stage_timeline(stage("naive"), RUN))
+    assert drawn[0] == "Three steps of naive, 85.5 us/step"
+    assert "us, scaled to the timed step; profiled by CUPTI, under which a step takes 10% longer" in drawn
 
 
 def test_all_stages_share_an_axis_that_ends_with_the_slowest_rung() -> None:
-    figure = timelines(RUN)
-    rungs = ("naive", "async", "cublas", "bf16-gemm")
-    assert figure.axes[0].get_xlim() == pytest.approx((0.0, 3 * max(step_us(name) for name in rungs)))
-    words = [text.get_text() for text in figure.axes[0].texts]
-    assert words[:4] == ["naive", "85.5", "async", "42.7"]
-    assert words[8:11] == ["torch-eager", "427 ▸", "jax-scan"]
+    drawn = timelines(RUN)
+    assert max(end for _, end in bars(drawn, "idle")) == pytest.approx(timeline.TIMES)
+    ends = [end - timeline.NAMES for _, end in bars(drawn, "idle")][::2]
+    assert ends[1] / ends[0] == pytest.approx(step_us("async") / step_us("naive"), rel=1e-3)
+    shown_words = words(drawn)
+    assert [shown_words[shown_words.index(name) + 1] for name in ("naive", "async")] == ["85.5", "42.7"]
+    assert "427 ▸" in shown_words
 
 
 def test_a_rule_stands_between_the_rungs_and_the_references_only() -> None:
-    assert len(timelines(RUN).axes[0].get_lines()) == 1
+    def rules(run: Results) -> int:
+        lines = [one.get("points") or "" for one in parse(timelines(run)).iter(f"{SVG}polyline")]
+        return sum(points.startswith("12,") for points in lines)
+
+    assert rules(RUN) == 1
     only = msgspec.structs.replace(RUN, stages=[one for one in RUN.stages if one.group == "reference"])
-    assert timelines(only).axes[0].get_lines() == []
+    assert rules(only) == 0
 
 
 def test_a_stage_without_bars_has_no_timeline() -> None:
@@ -131,26 +135,26 @@ def test_a_stage_without_bars_has_no_timeline() -> None:
 
 def epoch_kernel(kernels_per_step: float) -> Results:
     """The run with one stage whose kernel runs many steps, so that its profile shows no step."""
-    shown = msgspec.structs.replace(
+    seen = msgspec.structs.replace(
         stage("async").profiles[0], timeline=[], timeline_us=0.0, kernels_per_step=kernels_per_step
     )
-    return sample.replace_stage(RUN, "async", profiles=[shown])
+    return sample.replace_stage(RUN, "async", profiles=[seen])
 
 
 @pytest.mark.parametrize(("kernels", "label"), [(1, "one kernel"), (2, "2 kernels")])
-def test_a_kernel_that_runs_an_epoch_is_a_hatched_bar_of_three_timed_steps(kernels: int, label: str) -> None:
+def test_a_kernel_that_runs_an_epoch_is_a_pale_bar_of_three_timed_steps(kernels: int, label: str) -> None:
     run = epoch_kernel(kernels / 468)
     assert "async" in [one.name for one in with_timeline(run)]
-    timing = stage("async", run).timing
-    assert timing is not None
     alone, everyone = stage_timeline(stage("async", run), run), timelines(run)
-    assert alone.axes[0].get_xlim() == pytest.approx((0, 3 * timing.step_us))
-    for figure in (alone, everyone):
-        (hatched,) = [bar for bar in bars(figure) if bar.get_hatch()]
-        assert ends(hatched)[0] == pytest.approx((0.0, 3 * timing.step_us))
-        assert f"{label} an epoch: 42.7 us a step" in [text.get_text() for text in figure.axes[0].texts]
-        assert "many steps in one kernel" in [text.get_text() for text in figure.legends[0].get_texts()]
-        assert_texts_apart(figure)
+    assert bars(alone, "one-kernel") == [pytest.approx((timeline.LEFT, timeline.RIGHT))]
+    (pale,) = (one for one in parse(everyone).iter(f"{SVG}rect") if one.get("opacity") and one.get("height") != "11")
+    length = float(pale.get("width", "nan"))
+    share = step_us("async") / step_us("naive")
+    assert length / (timeline.TIMES - timeline.NAMES) == pytest.approx(share, rel=1e-3)
+    for drawn in (alone, everyone):
+        assert f"{label} an epoch: 42.7 us a step" in words(drawn)
+        assert "many steps in one kernel" in words(drawn)
+        assert_texts_apart(drawn)
 
 
 def test_stages_without_a_timeline_are_named_with_the_reason() -> None:
@@ -158,17 +162,13 @@ def test_stages_without_a_timeline_are_named_with_the_reason() -> None:
     assert "async (it crashed)" in left_out(run)
     assert "numpy (on the CPU)" in left_out(run)
     assert not [one for one in left_out(run) if one.startswith("naive")]
-    figure = timelines(run)
-    said = " ".join(figure.axes[0].get_xlabel().split())
-    assert f"no timeline: {', '.join(left_out(run))}" in said
-    assert_texts_apart(figure)
+    drawn = timelines(run)
+    assert f"no timeline: {', '.join(left_out(run))}" in " ".join(words(drawn))
+    assert_texts_apart(drawn)
 
 
 def test_a_faster_rung_is_never_drawn_longer_whatever_its_profile_stretched() -> None:
-    (shown,) = stage("async").profiles
-    stretched = msgspec.structs.replace(shown, timeline_us=shown.timeline_us * 10)
-    figure = timelines(sample.replace_stage(RUN, "async", profiles=[stretched]))
-    lengths = [ends(bar)[0][1] for bar in bars(figure) if ends(bar)[0][0] == 0 and len(ends(bar)) == 1]
-    assert lengths[0] == pytest.approx(3 * step_us("naive"))
-    assert 3 * step_us("async") in [pytest.approx(length) for length in lengths]
-    assert max(lengths) == pytest.approx(3 * step_us("naive"))
+    (seen,) = stage("async").profiles
+    stretched = msgspec.structs.replace(seen, timeline_us=seen.timeline_us * 10)
+    before = bars(timelines(RUN), "idle")
+    assert bars(timelines(sample.replace_stage(RUN, "async", profiles=[stretched])), "idle") == before

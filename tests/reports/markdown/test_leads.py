@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.records.run import save
+from ladder.records.run import Results, save
 from ladder.records.study import save_study
 from reports.errors import ReportError
 from reports.markdown.leads import MARKERS, leads_are_current, leads_sentence, leads_table, update_leads
@@ -20,12 +20,18 @@ def test_the_pages_of_this_project_show_the_recorded_leads() -> None:
     assert leads_are_current(*pages, ROOT / "results" / "reference"), "`python run_ladder.py readme` writes it again"
 
 
-def test_readme_tells_each_network_and_the_smallest_lead_of_a_study() -> None:
-    told = leads_sentence([("h200/hidden-256", sample.results())], [study_results([64, 128, 256])])
-    assert told.startswith("**The lead** of the fastest rung, as x of the fastest reference at least as exact: 1.45x (")
-    assert " in 784-256-10. It is smallest, " in told
-    assert told.endswith(", in the study `made-up` at hidden 128.")
+def test_readme_tells_the_largest_and_the_smallest_lead() -> None:
+    runs = [("h200/hidden-256", sample.results()), ("h200/slow", _slower(sample.results()))]
+    told = leads_sentence(runs, [study_results([64, 128, 256])])
+    assert "that is at least as exact: 1.45x (1.44-1.53) in 784-256-10 down to " in told
+    assert told.endswith(", in `made-up` at hidden 128.")
+    assert leads_sentence(runs[:1], []).endswith("exact: 1.45x (1.44-1.53) in 784-256-10.")
     assert leads_sentence([], []) == ""
+
+
+def _slower(run: Results) -> Results:
+    """The run without its fastest rung."""
+    return sample.replace_stage(run, "cublas", status="failed", reason="x")
 
 
 def test_the_page_of_studies_has_a_row_for_each_point() -> None:

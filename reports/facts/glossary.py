@@ -1,0 +1,48 @@
+"""The terms of reports and documents in plain words: the one place that explains them."""
+
+from __future__ import annotations
+
+TERMS: dict[str, str] = {
+    "784-10": "a network by the sizes of its layers: 784 pixels in, 10 classes out, here softmax regression. "
+    "784-256-10 has one hidden layer of 256, 784-128x3-10 has three of 128.",
+    "rung": "one version of the trainer. It climbs *from* another rung, by one choice changed; a launch that runs the "
+    "whole step as one kernel also takes over the parts inside it.",
+    "ladder": "all rungs together: a tree, because several rungs may climb from one. `--stages all` runs it, "
+    "`--stages ladder` only its first six rungs on a GPU.",
+    "reference": "the same training in NumPy, PyTorch or JAX, as its user would write it.",
+    "ablation": "a rung beside the ladder that varies what the ladder holds fixed: memory, data path, launch shapes.",
+    "step": "one batch, forward, backward and update. An *epoch* is one pass over all images.",
+    "us/step": "microseconds a step: the median over all runs, preparation not included.",
+    "x of from": "how many times as fast as the rung that it climbs from; in brackets the range over processes, "
+    "which is no confidence interval.",
+    "within noise": "two recordings of one stage may differ as much, so the difference means nothing.",
+    "disturbed": "while a process was timed, other work took the CPU or the GPU, or a clock fell. It counts.",
+    "oracle": "the same training by NumPy in float64, which every stage is checked against.",
+    "cheat limit": "the least time that any honest program could take on this GPU; a faster stage fails.",
+    "floor": "the least time of this design: its own launches, kernels, exchanges and waits, at measured speeds.",
+    "GPU time": "how long the GPU was busy, without the waits of a program that waits in every epoch.",
+    "under the tool": "while a profiler records. It lengthens the step, so parts are *fitted*: scaled to the time "
+    "without it.",
+    "host": "the processor, its memory and the Python program, which give the GPU its orders.",
+    "kernel": "a function that runs on the GPU, in *blocks* of *threads*. A *warp* is 32 threads of a block in step.",
+    "stream": "a queue of launches, which the GPU takes out in order.",
+    "node": "a kernel or copy inside a CUDA graph.",
+    "register, shared memory, L2": "memory on the chip: of one thread, of one block, and of the whole GPU.",
+    "occupancy": "the threads that a multiprocessor with blocks can hold at once, as a share of the most it can hold.",
+    "tensor core": "a unit that multiplies small matrices of short numbers.",
+    "GEMM, BLAS": "a matrix product, and a library of them: NVIDIA's are cuBLAS and cuBLASLt. *Split-k* divides the "
+    "sum of each result among blocks, and adds the parts.",
+    "logits": "the outputs of the last layer, one a class; the *softmax* makes probabilities of them.",
+    "launch": "the host's call that starts a kernel, or a CUDA graph of many kernels.",
+    "epilogue": "work on a matrix product's result before it is written: bias, ReLU, update.",
+    "multiprocessor": "one of the GPU's cores (SM); an H200 has 132. A *block* of threads runs on one.",
+    "cluster": "up to 16 blocks that read each other's shared memory. A *hop* is one message between two of them.",
+    "grid barrier": "a wait of all blocks of a kernel for each other.",
+    "AMP": "automatic mixed precision: PyTorch multiplies in bfloat16 and keeps float32 weights.",
+    "tf32, bf16, fp16": "formats that tensor cores multiply: 11, 8 and 11 significant bits. Sums stay float32.",
+}  # fmt: skip
+
+
+def glossary_lines(terms: tuple[str, ...] = ()) -> list[str]:
+    """`**term**: meaning`, for these terms or for all."""
+    return [f"**{term}**: {TERMS[term]}" for term in terms or TERMS]

@@ -1,0 +1,103 @@
+"""Every network and batch that was measured, and the rung that wins there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ladder.records.run import Results, StageResult
+from ladder.records.study import Point
+from reports.facts.baselines import fastest, precision_class, ratio, references, winners
+from reports.facts.ratios import Ratio
+from reports.facts.study import PointLead, StudyResults, point_winners, step_us
+
+ENDS = (784, 10)  # inputs and classes: a network with others is another question
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """A run of a network whose hidden layers are equally wide, with the winning rung."""
+
+    layers: int  # hidden layers
+    width: int  # units of each; 0 without a hidden layer
+    batch: int
+    results: Results
+    study: str  # its title; empty for a run of its own
+    point: str  # its name in the study; empty for a run of its own
+    address: str  # of the page of its run or study
+    best: StageResult
+    leads: tuple[PointLead, ...]  # of the fastest rung of each class of precision, where one can be stated
+
+    @property
+    def lead(self) -> PointLead | None:
+        """The lead of the winning rung; None if a reference that is faster elsewhere has no time here."""
+        return next((one for one in self.leads if one.lead.stage is self.best), None)
+
+    @property
+    def second(self) -> tuple[StageResult, Ratio] | None:
+        """The next fastest rung, and how many times as fast as it the winning one is."""
+        other = fastest(stage for stage in self.rungs if stage is not self.best)
+        factor = ratio(other, self.best)
+        return (other, factor) if other is not None and factor is not None else None
+
+    @property
+    def rungs(self) -> list[StageResult]:
+        """The timed rungs, from the fastest to the slowest."""
+        return _by_time(stage for stage in self.results.stages if stage.group != "reference")
+
+    @property
+    def rivals(self) -> list[StageResult]:
+        """The timed references, likewise."""
+        return _by_time(references(self.results))
+
+    @property
+    def fastest_by_precision(self) -> dict[str, StageResult]:
+        """The fastest rung of each class of precision."""
+        found: dict[str, StageResult] = {}
+        for stage in self.rungs:
+            found.setdefault(precision_class(stage), stage)
+        return found
+
+
+def measured_points(runs: Mapping[str, Results], studies: Mapping[str, StudyResults]) -> list[MeasuredPoint]:
+    """The points of recorded runs and studies, by the addresses of their pages.
+
+    Where one network was measured twice, the surest comes first: with a lead, then of more processes, then the newest.
+    A study without references asks another question, and so does one of seeds: their points are left out.
+    """
+    found = []
+    for address, run in runs.items():
+        leads = tuple(PointLead(Point("", {}, {}, "measured"), one, []) for one in winners(run))
+        found.append(_point(run, leads, "", "", address))
+    for address, results in studies.items():
+        leads_of: dict[str, list[PointLead]] = {}
+        for lead in point_winners(results):
+            leads_of.setdefault(lead.point.name, []).append(lead)
+        for point in results.measured if leads_of and "seed" not in results.study.varied else []:
+            leads = tuple(leads_of.get(point.name, []))
+            found.append(_point(results.runs[point.name], leads, results.study.title, point.name, address))
+    known = [one for one in found if one is not None]
+    known.sort(key=lambda one: one.results.created, reverse=True)
+    return sorted(known, key=lambda one: (one.layers, one.width, one.batch, _doubt(one)))
+
+
+def _point(run: Results, leads: tuple[PointLead, ...], study: str, name: str, address: str) -> MeasuredPoint | None:
+    """The point of a run; None for another kind of network, or without a rung that was timed on a GPU."""
+    problem = run.problem
+    best = fastest(stage for stage in run.stages if stage.group != "reference")
+    if (problem.inputs, problem.classes) != ENDS or len(set(problem.hidden)) > 1:
+        return None
+    if best is None or best.device != "gpu":
+        return None
+    width = problem.hidden[0] if problem.hidden else 0
+    return MeasuredPoint(len(problem.hidden), width, problem.batch_size, run, study, name, address, best, leads)
+
+
+def _doubt(point: MeasuredPoint) -> tuple[bool, bool, bool, int]:
+    lead, is_validated = point.lead, point.results.problem.validate_every > 0
+    return is_validated, lead is None, bool(lead and lead.missing), -len(point.best.processes)
+
+
+def _by_time(stages: Iterable[StageResult]) -> list[StageResult]:
+    timed = [(step.median, stage) for stage in stages if (step := step_us(stage)) is not None]
+    return [stage for _, stage in sorted(timed, key=lambda pair: pair[0])]

@@ -1,0 +1,172 @@
+"""What a stage's author predicted, beside what the run measured: hit or missed.
+
+A stage's docstring tells its predictions in a paragraph `Predict`, written from the numbers of `Expect`:
+
+    Predict: on H200: 784-10, batch 128: 15 to 20 us; 784-128x3-10, batch 32: 2 to 3 x of cudnn-softmax.
+
+A prediction is a step's time in `us`, a difference in `us less than STAGE` or `us more than STAGE`, or a factor in
+`x of STAGE`. Nothing is judged on another GPU, for another network or batch, or without a time of `STAGE`. `on CPU: `
+is for a rung on any CPU, and `on CPU with 2 cores: ` for as many usable cores.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ladder.records.run import Results, StageResult
+from reports.facts import numbers
+from reports.facts.provenance import gpu_name
+from reports.facts.ratios import NOISE
+
+# A single number is hit within this share of it; a range has its own width.
+NEAR_TIME = 0.10
+NEAR_FACTOR = 0.05
+NEAR_DIFFERENCE = 0.25  # of two times, so it carries the errors of both
+ENTRY = re.compile(
+    r"(?P<networks>[\dx, and-]+), batch (?P<batch>\d+): (?:(?P<most>at most )|(?P<low>[\d.]+) to )?(?P<high>[\d.]+) "
+    r"(?:us(?: (?P<way>less|more) than (?P<base>[\w-]+))?|x of (?P<of>[\w-]+))"
+)
+CPU = "CPU"
+GPU = re.compile(r"on (?P<gpu>[^:;,]+): ")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted numbers of a stage for one network and batch."""
+
+    network: str  # `784-128-128-128-10`
+    batch: int
+    gpu: str  # part of its name, or of `CPU with 2 cores`; empty for any
+    text: str  # `15 to 20 us`
+    low: float
+    high: float
+    of: str  # the stage that it is compared with; empty for a time
+    is_factor: bool = False
+    is_less: bool = False  # less than `of`, in us; otherwise more
+
+    @property
+    def near(self) -> float:
+        """The share by which a measured number may leave the predicted ones."""
+        if self.low < self.high:
+            return NOISE
+        return NEAR_FACTOR if self.is_factor else NEAR_DIFFERENCE if self.of else NEAR_TIME
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A prediction beside the measurement."""
+
+    predicted: str
+    measured: str  # in the prediction's own quantity: `10% slower`, `0.26 us less`, `0.43x`
+    hit: bool
+
+    @property
+    def text(self) -> str:
+        """`hit`, or `missed: 10% slower`."""
+        return "hit" if self.hit else f"missed: {self.measured}"
+
+
+def predictions(text: str) -> list[Prediction]:
+    """The predictions of a `Predict` paragraph; ValueError for an entry of another form."""
+    gpu = GPU.match(text)
+    found = []
+    for entry in filter(None, text[gpu.end() if gpu else 0 :].strip().removesuffix(".").split(";")):
+        parts = ENTRY.fullmatch(entry.strip())
+        if parts is None:
+            raise ValueError(f"not a prediction: {entry.strip()}; write NETWORK, batch B: 15 to 20 us")
+        high = float(parts["high"])
+        low = 0.0 if parts["most"] else float(parts["low"] or high)
+        of = parts["base"] or parts["of"] or ""
+        for network in re.split(r", | and ", parts["networks"]):
+            said = entry.partition(": ")[2]
+            found.append(
+                Prediction(
+                    _expanded(network.strip()), int(parts["batch"]), gpu["gpu"] if gpu else "", said, low, high, of,
+                    is_factor=bool(parts["of"]), is_less=parts["way"] == "less",
+                )
+            )  # fmt: skip
+    return found
+
+
+def _expanded(network: str) -> str:
+    """`784-128x3-10` as `784-128-128-128-10`."""
+    return re.sub(r"(\d+)x(\d+)", lambda part: "-".join([part[1]] * int(part[2])), network)
+
+
+def prediction(stage: StageResult, results: Results) -> Prediction | None:
+    """What was predicted of a stage for this run's network, batch and GPU; None if nothing was."""
+    one = _here(stage, results)
+    return one if one is not None and one.gpu in _machine(stage, results) else None
+
+
+def _machine(stage: StageResult, results: Results) -> str:
+    """The GPU's name; for a stage on the CPU also `CPU with 2 cores`."""
+    if stage.device != "cpu":
+        return gpu_name(results)
+    return f"{gpu_name(results)}, {CPU} with {results.environment.get('cpu', {}).get('cores_usable')} cores"
+
+
+def _here(stage: StageResult, results: Results) -> Prediction | None:
+    """What was predicted of a stage for this run's network and batch, on any GPU."""
+    try:
+        known = predictions(stage.doc.predict) if stage.doc is not None else []
+    except ValueError:  # a user's own words: they are shown, not judged
+        return None
+    problem = results.problem
+    wanted = problem.network, problem.batch_size
+    return next((one for one in known if (one.network, one.batch) == wanted), None)
+
+
+def judge(stage: StageResult, results: Results) -> Judgement | None:
+    """The prediction that applies to a stage beside its measured time; None if there is none, or no time."""
+    one, own_us = prediction(stage, results), _step_us(stage)
+    if one is None or own_us is None:
+        return None
+    base_us = _step_us(next((other for other in results.stages if other.name == one.of), None))
+    if one.of and base_us is None:
+        return None
+    measured, text = _measured(one, own_us, base_us or 0.0)
+    return Judgement(one.text, text, one.low * (1 - one.near) <= measured <= one.high * (1 + one.near))
+
+
+def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
+    """What was predicted for this network and batch, and the verdict: (`15 to 20 us`, `hit`).
+
+    Both are empty without a prediction. One for another GPU is shown and not judged.
+    """
+    found = judge(stage, results)
+    if found is not None:
+        return found.predicted, found.text
+    one = _here(stage, results)
+    if one is None:
+        return "", ""
+    if one.gpu not in _machine(stage, results):
+        return f"{one.text} on {one.gpu}", f"not judged on another {CPU if one.gpu.startswith(CPU) else 'GPU'}"
+    return one.text, f"not judged: {one.of if one.of else stage.name} has no time"
+
+
+def _measured(one: Prediction, own_us: float, base_us: float) -> tuple[float, str]:
+    """The measured number in the prediction's own quantity, as a number and in words."""
+    if one.is_factor:
+        return base_us / own_us, numbers.ratio(base_us / own_us)
+    if one.of:
+        less_us = base_us - own_us
+        words = f"{numbers.microseconds(abs(less_us))} us {'less' if less_us >= 0 else 'more'}"
+        return less_us if one.is_less else -less_us, words
+    nearest = min(max(own_us, one.low), one.high)
+    apart = own_us / nearest - 1
+    return own_us, f"{numbers.rough_share(abs(apart))} {'slower' if apart > 0 else 'faster'}"
+
+
+def _step_us(stage: StageResult | None) -> float | None:
+    """Microseconds a step; None unless the stage passed with a time."""
+    if stage is None or stage.status != "passed" or stage.timing is None:
+        return None
+    return stage.timing.step_us
+
+
+def judged(results: Results) -> list[tuple[StageResult, Judgement]]:
+    """Every rung whose prediction this run can judge, in the order of the run."""
+    rungs = [stage for stage in results.stages if stage.group != "reference"]
+    return [(stage, found) for stage in rungs if (found := judge(stage, results)) is not None]

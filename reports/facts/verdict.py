@@ -1,0 +1,156 @@
+"""The verdict of a run or a study in three sentences: the fastest rung, the gains, and how far to trust them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ladder.records.run import Results, StageResult
+from ladder.records.study import Point
+from reports.facts import numbers
+from reports.facts.baselines import Lead, epoch_s, fastest, overall_winner, ratio
+from reports.facts.predictions import judged
+from reports.facts.ratios import Ratio
+from reports.facts.study import PointLead, StudyResults, is_disturbed, overall_winners, point_text, step_us
+from reports.facts.summary import table_order
+
+NAMED = 3  # rungs that a sentence names, at most
+Gain = tuple[StageResult, Ratio]  # a rung, and its time beside its parent's
+
+
+def verdict_sentences(results: Results) -> list[str]:
+    """At most three sentences, in markdown: without a timed rung, the first tells of the fastest reference."""
+    return [*_fastest(results), *_gains(results), *_trust(results)]
+
+
+def _fastest(results: Results) -> Iterator[str]:
+    rungs = [stage for stage in table_order(results) if stage.group != "reference" and epoch_s(stage) is not None]
+    best = fastest(rungs or results.stages)
+    if best is None or best.timing is None:
+        yield "No stage of this run has a time."
+        return
+    step = f"{numbers.microseconds(best.timing.step_us)} us"
+    if not rungs:
+        yield f"No rung was timed here; the fastest reference, `{best.name}`, trains a step in {step}."
+        return
+    beside = list(filter(None, (_of_first(rungs[0], best), _of_reference(overall_winner(results)))))
+    told = f": {numbers.listing(beside)}" if beside else ""
+    aside = "" if best.precision == "float32" else f" in {numbers.precision(best.precision)}"
+    yield f"The fastest rung, `{best.name}`, trains a step in {step}{aside}{told}."
+
+
+def _of_first(first: StageResult, best: StageResult) -> str:
+    factor = ratio(first, best)
+    if first is best or factor is None:
+        return ""
+    aside = "" if first.precision == best.precision else f" in {numbers.precision(first.precision)}"
+    return f"{numbers.ratio(factor.times)} as fast as `{first.name}`{aside}"
+
+
+def _of_reference(lead: Lead | None) -> str:
+    if lead is None:
+        return ""
+    clock = " by GPU time" if lead.on_gpu_time else ""
+    return f"{lead.ratio.text} as fast as `{lead.reference.name}`{clock}, the fastest reference at least as exact"
+
+
+def gains(results: Results) -> list[Gain]:
+    """Every rung with a time and a timed parent, in the order of the table."""
+    stages = {stage.name: stage for stage in results.stages}
+    found = ((stage, ratio(stages.get(stage.below or ""), stage)) for stage in table_order(results))
+    return [(stage, factor) for stage, factor in found if factor is not None]
+
+
+def _gains(results: Results) -> Iterator[str]:
+    found = gains(results)
+    if not found:
+        return
+    beyond = [one for one in found if not one[1].is_noise]
+    faster = sorted((one for one in beyond if one[1].times > 1), key=lambda one: -one[1].times)
+    slower = [f"`{stage.name}`" for stage, factor in beyond if factor.times < 1]
+    named = [f"`{stage.name}` ({numbers.ratio(factor.times)} of `{stage.below}`)" for stage, factor in faster[:NAMED]]
+    most = f", most of all {numbers.listing(named)}" if named else ""
+    noise = len(found) - len(beyond)
+    counts = [f"{noise} {'differs' if noise == 1 else 'differ'} by no more than noise"] if noise else []
+    if slower:
+        who = numbers.listing(slower) if len(slower) <= NAMED else str(len(slower))
+        counts.append(f"{who} {'is' if len(slower) == 1 else 'are'} slower")
+    others = f"; {numbers.listing(counts)}" if counts else ""
+    rungs = "rung is" if len(found) == 1 else "rungs are"
+    yield f"{len(faster)} of {len(found)} {rungs} faster than the rung they climb from{most}{others}."
+
+
+def _trust(results: Results) -> Iterator[str]:
+    passed = sum(stage.status == "passed" for stage in results.stages)
+    parts = [f"{numbers.count(passed, 'stage')} passed every check"] if passed else []
+    for status in ("failed", "crashed"):
+        if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
+            parts.append(f"{numbers.listing(names)} {status}")
+    if known := judged(results):
+        hits = sum(one.hit for _, one in known)
+        parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {'was' if hits == 1 else 'were'} hit")
+    timed = [stage for stage in results.stages if epoch_s(stage) is not None]
+    if disturbed := sum(any(process.disturbed for process in stage.processes) for stage in timed):
+        parts.append(f"{disturbed} of {numbers.count(len(timed), 'timed stage')} had a disturbed process")
+    if parts:
+        text = numbers.listing(parts)
+        yield f"{text[0].upper()}{text[1:]}."
+
+
+def study_sentences(results: StudyResults) -> list[str]:
+    """At most three sentences, in markdown; without references the first tells of the largest effect of a rung."""
+    return [*_study_leads(results), *_study_trust(results)]
+
+
+def _study_leads(results: StudyResults) -> Iterator[str]:
+    leads = sorted(overall_winners(results), key=lambda one: one.lead.ratio.times)
+    if not leads:
+        yield from _largest_effect(results)
+        return
+    largest, smallest = leads[-1], leads[0]
+    rung, reference = (f"`{stage.name}`" for stage in (largest.lead.stage, largest.lead.reference))
+    named = f"{_at(largest.point)}{rung} is {_factor(largest)} as fast as {reference}{_clock(largest)}"
+    told = f"{named[0].upper()}{named[1:]}, the fastest reference at least as exact"
+    if smallest is largest:
+        yield f"{told}."
+        return
+    rung, reference = (f"`{stage.name}`" for stage in (smallest.lead.stage, smallest.lead.reference))
+    yield f"{told}: the largest lead."
+    yield f"The smallest is {_factor(smallest)}, {_at(smallest.point)}{rung} over {reference}{_clock(smallest)}."
+
+
+def _largest_effect(results: StudyResults) -> Iterator[str]:
+    """The rung that differs most from the rung it climbs from, at any point and beyond the noise."""
+    effects = [
+        (point, *one) for point in results.measured for one in gains(results.runs[point.name]) if not one[1].is_noise
+    ]
+    if effects:
+        point, stage, factor = max(effects, key=lambda one: abs(math.log(one[2].times)))
+        yield f"The largest effect: {_at(point)}`{stage.name}` is {factor.text} as fast as `{stage.below}`."
+
+
+def _factor(one: PointLead) -> str:
+    return ("at most " if one.missing else "") + one.lead.ratio.text
+
+
+def _clock(one: PointLead) -> str:
+    return " by GPU time" if one.lead.on_gpu_time else ""
+
+
+def _at(point: Point) -> str:
+    return f"at {point_text(point)} " if point.values else ""
+
+
+def _study_trust(results: StudyResults) -> Iterator[str]:
+    stages = [stage for point in results.measured for stage in results.runs[point.name].stages]
+    timed = [stage for stage in stages if step_us(stage) is not None]
+    parts = [
+        f"{numbers.count(len(timed), 'time')} at {numbers.count(len(results.measured), 'point')} passed every check"
+    ]
+    for status in ("failed", "crashed"):
+        if number := sum(stage.status == status for stage in stages):
+            parts.append(f"{number} {status}")
+    if disturbed := sum(map(is_disturbed, timed)):
+        parts.append(f"every process of {disturbed} of them was disturbed")
+    if timed:
+        yield f"{numbers.listing(parts)}."

@@ -1,0 +1,95 @@
+"""How far each rung is from the floor of its own design, and from the cheat limit, on a log axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ladder.records.run import Results, StageResult
+from reports.facts import numbers
+from reports.facts.regimes import regime
+from reports.facts.study import step_us
+from reports.facts.summary import name_of, table_order
+from reports.figures.canvas import Canvas
+from reports.figures.ladder import COLOURS
+from reports.figures.style import PIXELS, subject
+
+LEFT, RIGHT, ASIDE = 170, 700, 714  # pixels: the axis, and the words on its right
+TOP, ROW, BOTTOM = 84, 22, 66
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A rung's time and its bounds, in us/step."""
+
+    stage: StageResult
+    step_us: float
+    floor_us: float
+    cheat_limit_us: float
+
+    @property
+    def times(self) -> float:
+        """The time as a multiple of the floor."""
+        return self.step_us / self.floor_us
+
+
+def floor_distances(results: Results) -> list[Distance]:
+    """The timed rungs whose design has a floor, in table order."""
+    found = []
+    for stage in table_order(results):
+        timed, bounds = step_us(stage), stage.bounds
+        floor_us = bounds.design_floor_us if bounds is not None else None
+        if timed and bounds is not None and floor_us and bounds.cheat_limit_us > 0 and stage.group != "reference":
+            found.append(Distance(stage, timed.median, floor_us, bounds.cheat_limit_us))
+    return found
+
+
+def drawn(results: Results) -> Canvas:
+    """A row a rung: a bar at the floor, a dot at the time; at least one rung must have a floor."""
+    found = floor_distances(results)
+    nearest = min(found, key=lambda one: one.times)
+    title = f"{nearest.stage.name} is nearest to its floor: {numbers.ratio(nearest.times)}"
+    bottom = TOP + ROW * len(found)
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(results)}", _description(found))
+    canvas.text(12, 24, title, look="bold")
+    canvas.text(12, 42, subject(results), "faint")
+    cheat_limit = min(one.cheat_limit_us for one in found)
+    place = _scale([us for one in found for us in (one.step_us, one.floor_us, cheat_limit)])
+    for power in range(-4, 8):
+        if LEFT <= (at := place(10.0**power)) <= RIGHT:
+            canvas.line([(at, TOP - 6), (at, bottom)], "grid")
+            canvas.text(at, bottom + 16, f"{10.0**power:,g}", "faint", anchor="middle", look="small")
+    at = place(cheat_limit)
+    canvas.line([(at, TOP - 6), (at, bottom)], "limit", width=1.5, dash="5 4")
+    canvas.text(at, TOP - 12, "cheat limit", "limit", anchor="middle", look="small")
+    for index, one in enumerate(found):
+        _row(canvas, one, TOP + ROW * (index + 0.5), place)
+    canvas.text(LEFT, bottom + 34, "microseconds a training step, log scale", "faint", look="small")
+    foot = "Bar: the floor of the rung's own design here. Dot: its time. Red: no honest program is faster."
+    canvas.text(12, bottom + 54, foot, "faint", look="small")
+    return canvas
+
+
+def _row(canvas: Canvas, one: Distance, middle: float, place: Callable[[float], float]) -> None:
+    """A rung's name, floor, dot, and its time as a multiple of the floor."""
+    colour = COLOURS[regime(one.stage)]
+    canvas.text(LEFT - 14, middle + 4, name_of(one.stage), anchor="end", look="mono")
+    canvas.line([(place(one.floor_us), middle), (place(one.step_us), middle)], "grid", width=3)
+    canvas.line([(place(one.floor_us), middle - 7), (place(one.floor_us), middle + 7)], colour, width=3)
+    canvas.dot(place(one.step_us), middle, 4.5, colour)
+    canvas.text(ASIDE, middle + 4, f"{numbers.ratio(one.times)} its floor", "faint", look="small")
+
+
+def _scale(values: Sequence[float]) -> Callable[[float], float]:
+    """From us/step to pixels, with a margin at both ends."""
+    low, high = math.log(min(values) / 1.3), math.log(max(values) * 1.15)
+    return lambda value: LEFT + (math.log(value) - low) / (high - low) * (RIGHT - LEFT)
+
+
+def _description(found: Sequence[Distance]) -> str:
+    """The figure in a sentence, for a reader who cannot see it."""
+    rows = [
+        f"{one.stage.name} {numbers.microseconds(one.step_us)} of {numbers.microseconds(one.floor_us)}" for one in found
+    ]
+    return f"Microseconds a step and the floor of each rung's design: {', '.join(rows)}."

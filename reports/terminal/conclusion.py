@@ -1,0 +1,118 @@
+"""The last three lines of a run: what it found, where its report is, and what to try next."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ladder.records.program import PROGRAM
+from ladder.records.run import Results, StageResult
+from reports.facts import numbers
+from reports.facts.baselines import Lead, epoch_s, fastest, lead, ratio
+from reports.facts.summary import ABLATIONS
+from reports.terminal.layout import is_live, say, shortest, unbroken
+from reports.terminal.words import disturbed_in_words
+
+REPORTS = ("report.html", "report.md")  # the first that was written is named
+
+
+def print_conclusion(
+    results: Results, folder: Path | None, example: tuple[Path, Results] | None, console: Console
+) -> None:
+    """Print the three lines; without a folder there is no report to name."""
+    console.print()
+    say(console, found(results), first="Found   ")
+    if folder is not None:
+        print_link(console, folder, "Report  ")
+    say(console, try_next(results, folder, example), first="Next    ")
+
+
+def found(results: Results) -> str:
+    """What the run found, in a sentence or two."""
+    broken = [stage.name for stage in results.stages if stage.status in ("failed", "crashed")]
+    sentences = [f"{numbers.brief(broken)} did not pass."] if broken else []
+    best = _best(results)
+    if best is None:
+        passed = sum(stage.status == "passed" for stage in results.stages)
+        checked = f"{numbers.count(passed, 'stage')} passed all checks; no" if passed else "No"
+        beside = " side by side (--at-once)" if results.settings.at_once > 1 else ""
+        sentences.append(f"{checked} stage was timed{beside}.")
+    else:
+        sentences.append(_praise(results, best))
+    return " ".join(sentences)
+
+
+def _best(results: Results) -> StageResult | None:
+    """The fastest rung; if none was timed, the fastest reference."""
+    return fastest(_rungs(results)) or fastest(results.stages)
+
+
+def _rungs(results: Results) -> list[StageResult]:
+    return [stage for stage in results.stages if stage.group not in ("reference", *ABLATIONS)]
+
+
+def _praise(results: Results, best: StageResult) -> str:
+    """The fastest stage, its time, and how far it is above the first rung and the best reference."""
+    stages = {stage.name: stage for stage in results.stages}
+    first = best
+    while first.below in stages and epoch_s(stages[first.below]) is not None:
+        first = stages[first.below]
+    one: Lead | None = lead(best, results)
+    rungs = _rungs(results)
+    kind, beside = ("rung", rungs) if best in rungs else ("stage", results.stages)
+    timed = numbers.count(sum(epoch_s(stage) is not None for stage in beside), kind)
+    text = f"{best.name} is the fastest of {timed}: {_us(best)} us/step"
+    factor = ratio(first, best)
+    if first is not best and factor is not None:
+        text += f", {numbers.ratio(factor.times)} as fast as {first.name}"
+    if one is not None and one.reference is not best:
+        text += f", {numbers.ratio(one.ratio.times)} as fast as {one.reference.name}"
+    compared = {stage.name: stage for stage in (best, first, one.reference if one else best)}
+    if disturbed := [name for name, stage in compared.items() if disturbed_in_words(stage)]:
+        times = "these times" if disturbed == list(compared) else f"the time of {numbers.listing(disturbed)}"
+        text += f"; other work disturbed {times}"
+    return f"{text}."
+
+
+def _us(stage: StageResult) -> str:
+    return numbers.microseconds(stage.timing.step_us if stage.timing else None)
+
+
+def print_link(console: Console, folder: Path, first: str) -> None:
+    """The folder's report as a file:// link; where that is too long for the terminal, as a path that is the link."""
+    path = next((folder / name for name in REPORTS if (folder / name).exists()), folder / REPORTS[-1])
+    link = path.resolve().as_uri()
+    shown = link if len(first) + len(link) <= console.width else shortest(path)
+    line = Text(first).append(shown, f"link {link}" if is_live(console) else "")
+    console.print(line, soft_wrap=True)
+
+
+def try_next(results: Results, folder: Path | None, example: tuple[Path, Results] | None) -> str:
+    """One thing to try, with its command; that names the files of stages, which no other run knows."""
+    files = "".join(f" --stage-file {shlex.quote(file)}" for file in _stage_files(results.command))
+    broken = next((stage for stage in results.stages if stage.status in ("failed", "crashed")), None)
+    if broken is not None:
+        logs = shlex.quote(str(folder / "logs")) if folder is not None else "logs"
+        return f"see {logs}, then run it alone: {unbroken(f'{PROGRAM} --stages {broken.name}{files}')}"
+    best = _best(results)
+    if example is not None:
+        if best in _rungs(results):
+            return f"{unbroken(f'{PROGRAM} explain {best.name}{files}')}; {unbroken(f'{PROGRAM} open')}"
+        return f"{unbroken(f'{PROGRAM} explain cuda-graph')}; on a GPU: {unbroken('make ladder')}"
+    if best is not None and (best.device == "cpu" or best.profile is not None):
+        return f"{unbroken(f'{PROGRAM} explain {best.name}{files}')}"
+    return f"{unbroken(f'{PROGRAM} list')}"
+
+
+def _stage_files(command: str) -> list[str]:
+    """The files that a command took stages from."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # of a record that was not written by this program
+        return []
+    after = [value for word, value in pairwise(words) if word == "--stage-file"]
+    return after + [word.partition("=")[2] for word in words if word.startswith("--stage-file=")]

@@ -1,0 +1,177 @@
+"""Text that fits the terminal: lines that break only between words, and tables that choose their columns.
+
+A path, a link or a name is never broken. A table shows the columns that fit, so that each row takes one line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STATUS_STYLE = {"passed": "green", "passed?": "yellow", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
+NO_BREAK = "\N{NO-BREAK SPACE}"
+ESSENTIAL = 5  # the highest rank of the columns that every reader needs
+NARROWEST = 80  # columns; tables that cannot choose their columns leave a narrower terminal to wrap
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, which a narrow terminal may leave out."""
+
+    header: str  # lines, separated by line feeds
+    cells: Sequence[str]
+    rank: int = 0  # those of the lowest rank are chosen first; those of rank 0 always
+    right: bool = False
+    style: str = ""
+    styles: Mapping[str, str] = field(default_factory=dict)  # by the text of a cell
+    wider: Column | None = None  # takes this one's place where there is room left at its own rank
+
+    @property
+    def width(self) -> int:
+        """The letters of the longest line."""
+        return max(len(line) for text in (self.header, *self.cells) for line in (text.splitlines() or [""]))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cell says anything."""
+        return not any(cell.strip(" -") for cell in self.cells)
+
+
+def standard(console: Console | None) -> Console:
+    """The console, or one for standard output."""
+    return console or Console(highlight=False)
+
+
+def wide_enough(console: Console | None) -> Console:
+    """The console, or one for standard output, at least 80 columns wide."""
+    console = standard(console)
+    console.width = max(console.width, NARROWEST)
+    return console
+
+
+def shortest(path: Path) -> str:
+    """The path as it is, or from the working folder, if that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
+
+
+def is_live(console: Console) -> bool:
+    """Whether the console can redraw a line."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def has_symbols(console: Console) -> bool:
+    """Whether the console's encoding has more than ASCII."""
+    return console.encoding.startswith("utf")
+
+
+def say(console: Console, text: str, style: str = "", *, first: str = "", hang: int | None = None) -> None:
+    """Print a paragraph, broken only between words; later lines hang below the text after `first`."""
+    indent = " " * (len(first) if hang is None else hang)
+    for line in wrapped(text, console.width, first, indent) or [first.rstrip()]:
+        console.print(Text(line, style), soft_wrap=True)
+
+
+def say_titled(console: Console, title: str, text: str) -> None:
+    """Print a paragraph that begins with a title in bold."""
+    first, *others = wrapped(f"{title}: {text}", console.width)
+    console.print(Text.assemble((f"{title}:", "bold"), first.removeprefix(f"{title}:")), soft_wrap=True)
+    for line in others:
+        console.print(Text(line), soft_wrap=True)
+
+
+def unbroken(command: str) -> str:
+    """A command that `wrapped` keeps on one line."""
+    return command.replace(" ", NO_BREAK)
+
+
+def wrapped(text: str, width: int, first: str = "", indent: str = "") -> list[str]:
+    """The lines of a paragraph; a word that is wider than a line has one of its own.
+
+    A `command` is broken only if it is wider than a line.
+    """
+    marked = re.sub("`[^`]+`", lambda found: unbroken(found[0]), " ".join(re.split(r"[ \t\n]+", text.strip())))
+    words = [word if len(indent) + len(word) <= width else word.replace(NO_BREAK, " ") for word in marked.split(" ")]
+    lines = textwrap.wrap(
+        " ".join(words),
+        width,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(NO_BREAK, " ") for line in lines]
+
+
+def fitting(columns: Iterable[Column], width: int) -> tuple[list[Column], int]:
+    """The columns that fit a width in their order, and the gap between them.
+
+    Of columns with something to say, the lowest ranks come first. If one of the ranks that every reader needs does not
+    fit, all of higher rank are left out with it.
+    """
+    told = [column for column in columns if not column.is_empty]
+    waiting = [(form.rank, place, form) for place, column in enumerate(told) for form in _forms(column)]
+    chosen: dict[int, Column] = {}
+    for rank, place, form in sorted(waiting, key=lambda one: one[:2]):
+        others = [one for other, one in chosen.items() if other != place]
+        if rank == 0 or _width([*others, form], 1) <= width:
+            chosen[place] = form
+        elif rank <= ESSENTIAL and place not in chosen:
+            break
+    shown = [chosen[place] for place in sorted(chosen)]
+    return shown, 2 if _width(shown, 2) <= width else 1
+
+
+def _forms(column: Column | None) -> Iterator[Column]:
+    """The column, then its wider forms."""
+    while column is not None:
+        yield column
+        column = column.wider
+
+
+def _width(columns: Sequence[Column], gap: int) -> int:
+    return sum(column.width for column in columns) + gap * (len(columns) - 1)
+
+
+def print_table(console: Console, columns: Iterable[Column], headings: Mapping[int, str] | None = None) -> None:
+    """Print one line a row, below a line of headers, with a heading above the rows of these numbers."""
+    shown, gap = fitting(columns, console.width)
+    if not shown:
+        return
+    headers = [column.header.split("\n") for column in shown]
+    height = max(map(len, headers))
+    for line in zip(*([""] * (height - len(header)) + header for header in headers), strict=True):
+        _print_cells(console, shown, gap, line, "bold")
+    rule = "─" if has_symbols(console) else "-"
+    console.print(Text(rule * _width(shown, gap), "dim"), soft_wrap=True)
+    for number, cells in enumerate(zip(*(column.cells for column in shown), strict=True)):
+        if headings and (heading := headings.get(number)):
+            if number:
+                console.print()
+            say(console, heading, "italic")
+        _print_cells(console, shown, gap, cells)
+
+
+def _print_cells(console: Console, columns: Sequence[Column], gap: int, cells: Iterable[str], style: str = "") -> None:
+    """Print a line; blanks at its end are left out, so that nothing is wider than it looks."""
+    line = Text()
+    for column, cell in zip(columns, cells, strict=True):
+        blanks = " " * (column.width - len(cell))
+        line.append(blanks if column.right else "")
+        line.append(cell, style or column.styles.get(cell, column.style))
+        line.append(("" if column.right else blanks) + " " * gap)
+    line.rstrip()
+    console.print(line, soft_wrap=True)
+
+
+def plain_table(gap: int = 1) -> Table:
+    """An empty table without a frame."""
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))

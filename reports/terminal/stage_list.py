@@ -1,0 +1,114 @@
+"""The list of all stages, one line each, and once for all of them why some cannot run here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from rich.console import Console
+
+from ladder.records.expected import Expected
+from ladder.records.program import PROGRAM
+from ladder.records.run import Group
+from reports.facts import numbers
+from reports.facts.regimes import HEADINGS, IN_WORDS, words_of
+from reports.facts.summary import ABLATIONS, BLOCKS
+from reports.terminal.layout import Column, print_table, say, standard
+
+OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"
+HERE = {"yes": "green", "no": "dim"}
+
+
+class Stage(NamedTuple):
+    """A stage, as `ladder.run.entries` lists it."""
+
+    name: str
+    below: str  # the rung that it climbs from; empty without one
+    group: Group
+    title: str
+    needs: str
+    missing: str  # why it cannot run here; empty if it can
+    expected: Expected | None = None  # for the network in question
+
+
+def print_stage_list(
+    stages: Iterable[tuple[str, str, Group, str, str, str, Expected | None]],
+    way_to_gpu: str | None,
+    console: Console | None = None,
+) -> None:
+    """Print the stages by group, and once the reasons why some do not run here, with the way to a GPU."""
+    console = standard(console)
+    blocks = ["", *BLOCKS.values()]
+    ordered = sorted((Stage(*stage) for stage in stages), key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
+    grouped = groupby(enumerate(ordered), key=lambda pair: _heading(pair[1]))
+    headings = {next(members)[0]: heading for heading, members in grouped}
+    columns = [
+        Column("stage", [stage.name for stage in ordered]),
+        *_expected(ordered),
+        Column("from", [stage.below for stage in ordered], 3, style="dim"),
+        Column("what it changes", [words_of(stage.name, stage.title) for stage in ordered], 2),
+        Column("needs", [stage.needs for stage in ordered], 4, style="dim"),
+        Column("runs\nhere", ["no" if stage.missing else "yes" for stage in ordered], 1, styles=HERE),
+    ]
+    print_table(console, columns, headings)
+    console.print()
+    for line in (*_losses(ordered), *_why_not(ordered)):
+        say(console, line)
+    if way_to_gpu:
+        say(console, f"{way_to_gpu}.")
+    say(console, f"More of one: `{PROGRAM} explain NAME`", "dim")
+
+
+def _expected(stages: Sequence[Stage]) -> list[Column]:
+    """The columns of the estimates; none without any."""
+    found = [stage.expected for stage in stages]
+    if not any(found):
+        return []
+    cells = [
+        (numbers.microseconds(one.us), f"{one.error:.0%}", numbers.ratio(one.times_from))
+        if one
+        else (numbers.MISSING,) * 3
+        for one in found
+    ]
+    us, errors, ratios = zip(*cells, strict=True)
+    return [
+        Column("expected\nus/step", us, right=True),
+        Column("its\nerror", errors, 1, right=True),
+        Column("expected\nx of from", ratios, 1, right=True),
+    ]
+
+
+def _losses(stages: Sequence[Stage]) -> list[str]:
+    """What the estimates are, and a line for each rung that should lose."""
+    gpus = [stage.expected.gpu for stage in stages if stage.expected]
+    if not gpus:
+        return []
+    about = f"Expected on an {gpus[0]}, by a model of recorded runs; nothing was measured."
+    named = [f"{stage.name}: {stage.expected.remark}." for stage in stages if stage.expected and stage.expected.remark]
+    return [about, "Rungs without a number have too few recorded runs, or do not take this network.", *named]
+
+
+def _heading(stage: Stage) -> str:
+    """A rung's way to the GPU; the block of any other stage."""
+    if stage.group == "cpu":
+        return ON_CPU
+    return HEADINGS[IN_WORDS[stage.name][0]] if stage.name in IN_WORDS else BLOCKS.get(stage.group, OTHERS)
+
+
+def _why_not(stages: Sequence[Stage]) -> list[str]:
+    """A line for each reason why stages do not run here: `no (28 of 38): no CUDA device`."""
+    reasons: dict[str, list[str]] = {}
+    for stage in stages:
+        if stage.missing:
+            reasons.setdefault(stage.missing, []).append(stage.name)
+    if not reasons:
+        return [f"All {len(stages)} run here."]
+    ablations = sum(stage.group in ABLATIONS for stage in stages)
+    among = f"{len(stages)} stages, {ablations} ablations included," if ablations else f"{len(stages)} stages"
+    return [
+        f"{numbers.listing(names)} cannot run here: {why}."
+        if len(names) <= 3
+        else f"{len(names)} of {among} cannot run here: {why}."
+        for why, names in reasons.items()
+    ]

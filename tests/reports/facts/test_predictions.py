@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ladder.records.run import Results, StageDoc
+from reports.facts.predictions import judge, judged, outcome, prediction, predictions
+from stages.registry import load_all
+from tests.reports import sample
+
+# In the sample 784-256-10 takes 85.5 us a step with naive, 42.7 with async and 36.8 with cublas.
+HERE = "784-256-10, batch 128"
+
+
+def run_with(text: str, name: str = "async") -> Results:
+    return sample.replace_stage(sample.results(), name, doc=StageDoc("w", "c", "e", predict=text))
+
+
+def verdict(text: str, name: str = "async") -> str | None:
+    run = run_with(text, name)
+    found = judge(next(stage for stage in run.stages if stage.name == name), run)
+    return found.text if found else None
+
+
+@pytest.mark.parametrize("name", load_all())
+def test_every_prediction_of_ours_can_be_read(name: str) -> None:
+    text = load_all()[name].doc.predict
+    assert bool(text) == bool(predictions(text))
+
+
+def test_all_rungs_predict_something() -> None:
+    rungs = [one for one in load_all().values() if one.stage.below is not None]
+    assert [one.stage.name for one in rungs if not one.doc.predict] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("35 to 45 us", "hit"),
+        ("43.6 to 50 us", "hit"),  # 2 % away: two recordings may differ as much
+        ("43.7 to 50 us", "missed: 2% faster"),
+        ("30 to 35 us", "missed: 22% slower"),
+        ("39 us", "hit"),  # a single number: within 10 %
+        ("38 us", "missed: 12% slower"),
+        ("at most 60 us", "hit"),
+        ("at most 40 us", "missed: 7% slower"),
+        ("40 us less than naive", "hit"),  # 42.7 less
+        ("20 us less than naive", "missed: 42.7 us less"),
+        ("5 us more than naive", "missed: 42.7 us less"),
+        ("2 x of naive", "hit"),
+        ("2.2 to 3 x of naive", "missed: 2.00x"),
+        ("2.2 x of naive", "missed: 2.00x"),
+        ("6 us more than cublas", "hit"),
+    ],
+)
+def test_a_prediction_is_hit_or_missed(text: str, expected: str) -> None:
+    assert verdict(f"on H200: {HERE}: {text}.") == expected
+    assert verdict(f"{HERE}: {text}.") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        f"on H100: {HERE}: 43 us.",
+        "on H200: 784-10, batch 128: 43 us.",
+        "on H200: 784-256-10, batch 64: 43 us.",
+        f"on H200: {HERE}: 2 x of cuda-graph.",  # which crashed
+        f"on H200: {HERE}: 2 x of nothing.",
+        f"{HERE}: about half of it.",
+    ],
+)
+def test_nothing_is_judged_without_the_same_problem_gpu_and_base(text: str) -> None:
+    assert verdict(text) is None
+
+
+def test_a_stage_without_a_time_is_not_judged() -> None:
+    assert verdict(f"{HERE}: 43 us.", "cuda-graph") is None
+
+
+def test_networks_may_share_a_prediction_and_be_shortened() -> None:
+    found = predictions("on H200: 784-10 and 784-128x3-10, batch 32: 25 us; 784-64x2-10, batch 8: 1 to 2 us.")
+    assert [(one.network, one.batch, one.low, one.high, one.gpu) for one in found] == [
+        ("784-10", 32, 25.0, 25.0, "H200"),
+        ("784-128-128-128-10", 32, 25.0, 25.0, "H200"),
+        ("784-64-64-10", 8, 1.0, 2.0, "H200"),
+    ]
+
+
+def test_another_form_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match="not a prediction: a third less; write NETWORK, batch B"):
+        predictions("on H200: a third less.")
+
+
+@pytest.mark.parametrize(
+    ("where", "judged_here"),
+    [("CPU", True), ("CPU with 2 cores", True), ("CPU with 12 cores", False), ("H200", True), ("A100", False)],
+)
+def test_a_rung_on_the_cpu_is_judged_there(where: str, judged_here: bool) -> None:
+    run = run_with(f"on {where}: {HERE}: 2 x of naive.")
+    run = sample.replace_stage(run, "async", device="cpu")
+    run = msgspec.structs.replace(run, environment=run.environment | {"cpu": {"cores_usable": 2}})
+    (stage,) = (one for one in run.stages if one.name == "async")
+    assert outcome(stage, run) == (
+        ("2 x of naive", "hit")
+        if judged_here
+        else (f"2 x of naive on {where}", f"not judged on another {where.partition(' ')[0].replace('A100', 'GPU')}")
+    )
+
+
+def test_only_rungs_are_counted() -> None:
+    run = run_with(f"{HERE}: 43 us.")
+    run = sample.replace_stage(run, "jax-scan", doc=StageDoc("w", "c", "e", predict=f"{HERE}: 50 us."))
+    assert [(stage.name, one.hit) for stage, one in judged(run)] == [("async", True)]
+
+
+def test_a_prediction_is_recorded_and_older_runs_have_none() -> None:
+    doc = msgspec.json.decode(b'{"why": "w", "change": "c", "expect": "e"}', type=StageDoc)
+    assert doc.predict == ""
+    run = sample.replace_stage(sample.results(), "async", doc=doc)
+    assert prediction(next(stage for stage in run.stages if stage.name == "async"), run) is None

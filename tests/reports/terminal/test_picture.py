@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ladder.records.run import Results, load
+from reports.figures.ladder import dots
+from reports.terminal.picture import print_picture
+from tests.reports import sample
+from tests.reports.terminal.screens import screen, too_wide
+
+RECORDED = Path(__file__).parents[3] / "results" / "reference" / "h200"
+LOGISTIC = RECORDED / "logistic"
+
+
+def picture(run: Results, width: int = 80, encoding: str = "utf-8") -> str:
+    return screen(lambda console: print_picture(run, console), width, encoding=encoding)
+
+
+def line_of(text: str, name: str) -> str:
+    return next(line for line in text.splitlines() if line.split()[:1] == [name])
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120, 200])
+@pytest.mark.parametrize("folder", sorted(RECORDED.glob("*/results.json")), ids=lambda path: path.parent.name)
+def test_it_fits_and_has_a_dot_for_every_rung(folder: Path, width: int) -> None:
+    run = load(folder)
+    text = picture(run, width)
+    rungs = [line_of(text, dot.stage.name) for dot in dots(run)]
+    if width > 20:
+        assert too_wide(text, width) == []
+    assert all(line.count("●") == 1 for line in rungs)
+
+
+def test_dots_stand_in_the_order_of_their_times() -> None:
+    run = load(LOGISTIC)
+    text = picture(run)
+    shown = sorted(dots(run), key=lambda dot: dot.step_us.median)
+    places = [line_of(text, dot.stage.name).index("●") for dot in shown]
+    assert places == sorted(places)
+    assert places[0] < places[-1] == 79  # the axis takes the whole width
+
+
+def test_a_way_leads_from_the_parents_place_to_the_dot() -> None:
+    text = picture(load(LOGISTIC))
+    parent, own = line_of(text, "cuda-graph"), line_of(text, "persistent-cluster")
+    assert own.rindex("─") == parent.index("●")
+    assert "─" not in line_of(text, "naive")  # climbs from none
+    assert "─" not in line_of(text, "cudnn-softmax")  # within the noise
+
+
+def test_a_slower_rung_has_its_way_on_the_left() -> None:
+    line = line_of(picture(load(RECORDED / "hidden-4096-4096-4096")), "parallel-branches")
+    assert line.index("─") < line.index("●")
+
+
+def test_the_axis_has_round_numbers_at_their_places() -> None:
+    text = picture(load(LOGISTIC))
+    axis = line_of(text, "us/step")
+    assert axis.split() == ["us/step", "2", "5", "10", "20", "50"]
+    assert line_of(text, "cuda-graph").index("●") < axis.index("20") < line_of(text, "sparse-metrics").index("●")
+    for folder in RECORDED.glob("*/results.json"):
+        assert len(line_of(picture(load(folder)), "us/step").split()) >= 3
+
+
+def test_the_reference_has_a_line_and_a_key() -> None:
+    text = picture(load(LOGISTIC))
+    assert {line.index("┊") for line in text.splitlines()[:-2] if "┊" in line} == {text.splitlines()[2].index("┊")}
+    assert "┊ the fastest reference, jax-scan (float32): 10.1 us." in " ".join(text.split())
+
+
+def test_words_stand_beside_the_chart_where_there_is_room() -> None:
+    assert "one launch an epoch" in picture(load(LOGISTIC), 120)
+    assert "one launch an epoch" not in picture(load(LOGISTIC), 80)
+
+
+def test_ascii_where_nothing_else_can_be_shown() -> None:
+    text = picture(load(LOGISTIC), encoding="ascii")
+    assert line_of(text, "cuda-graph").endswith("o--------------")
+
+
+def test_a_run_of_references_alone_has_one_group_and_no_ways() -> None:
+    text = picture(sample.synthetic_results())
+    assert "References" in text
+    assert "●" in line_of(text, "numpy")
+
+
+def test_a_run_without_times_has_no_picture() -> None:
+    assert picture(sample.nothing_passed()) == ""

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ladder.machine import environment
+from ladder.run.entries import Listed, all_entries, listed
+from reports.terminal.stage_list import print_stage_list
+from stages.registry import select
+from tests.reports.terminal.screens import screen, too_wide
+
+WAY = "This machine has no NVIDIA GPU; on one with a GPU and driver 525 or newer: `make ladder`"
+NO_GPU = "no CUDA device: no NVIDIA driver (libcuda.so.1 not found)"
+
+
+def text_of(stages: list[Listed], width: int, way: str | None = WAY) -> str:
+    return screen(lambda console: print_stage_list(stages, way, console), width)
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> list[Listed]:
+    """The ladder's own stages on a machine without a GPU."""
+    monkeypatch.setattr(environment, "_no_device", lambda: NO_GPU)
+    return [one._replace(missing=NO_GPU if "cuda" in one.needs else "") for one in listed(())]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_every_stage_is_one_line_and_none_is_too_wide(stages: list[Listed], width: int) -> None:
+    text = text_of(stages, width)
+    assert too_wide(text, width) == []
+    first_words = [line.split()[0] for line in text.splitlines() if line]
+    assert all(first_words.count(stage.name) == 1 for stage in stages)
+
+
+def test_the_list_is_short_and_says_once_what_is_missing(stages: list[Listed]) -> None:
+    text = text_of(stages, 80)
+    assert len(text.splitlines()) < len(stages) + 25
+    words = " ".join(text.split())
+    assert words.count("no CUDA device") == 1
+    assert words.count("`make ladder`") == 1
+    in_all = len(select(["all"], all_entries(())[0]))
+    among = f"{len(stages)} stages, {len(stages) - in_all} ablations included,"
+    assert f"{sum(bool(one.missing) for one in stages)} of {among} cannot run here: {NO_GPU}." in words
+
+
+def test_changes_are_told_in_words_and_not_by_classes(stages: list[Listed]) -> None:
+    text = text_of(stages, 200)
+    assert "loss read once an epoch" in text
+    assert "MetricsEveryEpoch" not in text
+    assert "AMP" not in text
+
+
+def test_few_stages_are_named_with_their_reason() -> None:
+    stages = [
+        Listed("naive", "", "ladder", "Naive", "cuda", ""),
+        Listed("mine", "naive", "beyond", "Mine", "x", "no x"),
+    ]
+    text = text_of(stages, 80, None)
+    assert "mine cannot run here: no x." in text
+    assert "More stages" in text  # a user's own
+    assert "make ladder" not in text
+    assert "All 1 run here." in text_of(stages[:1], 80, None)
+
+
+def test_the_ladder_on_the_cpu_has_a_heading_of_its_own(stages: list[Listed]) -> None:
+    lines = text_of(stages, 80).splitlines()
+    assert lines[lines.index("The same ladder on the CPU") + 1].startswith("cpu-loops ")
+    assert "More stages" not in lines
+
+
+def test_a_network_has_estimates_that_are_marked_as_such() -> None:
+    named = {stage.name: stage for stage in listed((), (512, 512), 256)}
+    losing = named["persistent-grid"].expected
+    assert losing is not None
+    assert losing.loses_to == "exact-u8"
+    text = text_of(list(named.values()), 120, None)
+    assert "Expected on an NVIDIA H200, by a model of recorded runs; nothing was measured." in text
+    assert f"persistent-grid: {losing.remark}." in text
+    row = next(line.split() for line in text.splitlines() if line.startswith("persistent-grid "))
+    assert row[1:4] == [f"{losing.us:.1f}", f"{losing.error:.0%}", f"{losing.times_from:.2f}x"]
+    assert "xpected" not in text_of(listed(()), 120, None)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_estimates_fit_any_terminal(width: int) -> None:
+    text = text_of(listed((), (512, 512), 256), width, None)
+    assert too_wide(text, width) == []
+    assert "us/step" in text
+
+
+def test_a_listed_stage_of_a_file_is_among_them(tmp_path: Path) -> None:
+    assert {stage.name for stage in listed(())} >= {"naive", "numpy", "tuned"}

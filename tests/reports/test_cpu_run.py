@@ -1,0 +1,82 @@
+"""A run of rungs on the CPU alone: profiles, limits and floors, in the record, the report, the page and `explain`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ladder.records.run import Results, load
+from reports.explorer.floor import floor_view
+from reports.explorer.rung import rung_view
+from reports.facts.time_breakdown import changes
+from reports.render import report_again
+from reports.terminal.explain import print_explain
+from tests.ladder.harness import Watcher, prepare
+
+SOURCES = ("stages.cpu.r6_one_call:STAGE", "stages.cpu.r7_tiles:STAGE", "stages.cpu.r9_cores:STAGE")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of three rungs, rendered."""
+    target = tmp_path_factory.mktemp("run")
+    prepare(target, *SOURCES, profile=["cupti", "stamps"]).run(Watcher())
+    report_again(target, Path("results/reference"))
+    return target
+
+
+@pytest.fixture
+def results(folder: Path) -> Results:
+    return load(folder)
+
+
+def test_every_rung_has_a_profile_and_a_floor_below_its_time(results: Results) -> None:
+    assert results.cpu_limits is not None
+    for stage in results.stages:
+        assert stage.status == "passed", stage.reason
+        assert stage.timing is not None
+        assert stage.bounds is not None
+        assert stage.bounds.design is not None
+        assert stage.unprofiled == {}
+        assert [profile.tool for profile in stage.profiles] == ["stamps"]
+        profile = stage.profiles[0]
+        assert profile.split.total_us == pytest.approx(profile.plain_step_us)
+        assert all(kernel.kind != "other" for kernel in profile.kernels)
+        floor_us = stage.bounds.design_floor_us
+        assert floor_us is not None
+        assert stage.bounds.cheat_limit_us <= floor_us <= stage.timing.step_us
+
+
+def test_a_change_is_told_by_operation(results: Results) -> None:
+    (change,) = (one for one in changes(results) if one.rung.stage.name == "cpu-tiles")
+    assert {"products", "softmax, loss", "Python between kernels"} <= set(change.detailed_us)
+    assert sum(change.detailed_us.values()) == pytest.approx(change.timed_us - change.rest_us)
+
+
+def test_explain_names_operations_and_the_distance_from_the_floor(results: Results) -> None:
+    out = io.StringIO()
+    print_explain(results, "cpu-tiles", console=Console(file=out, width=100, highlight=False))
+    text = " ".join(out.getvalue().split())
+    for words in ("Profiled by time stamps", "rows_by_columns", "add_outer", "products", "vs cpu-one-call"):
+        assert words in text
+    assert "the floor of its design" in text
+    assert "GPU" not in text
+
+
+def test_the_report_and_the_page_show_both(folder: Path) -> None:
+    report = (folder / "report.md").read_text()
+    for words in ("### Limits of this CPU", "barrier", "Waiting at barriers", "x floor", "by time stamps"):
+        assert words in report
+    results = load(folder)
+    floor, rung = floor_view(results), rung_view(results.stages[-1], results)
+    for words in ("calls from Python, kernels and barriers", "Longest part", "is nearest to its floor"):
+        assert words in floor
+    for words in ('data-row="cpu 0"', "waits at a barrier", "Threads</th>", "the floor of its design"):
+        assert words in rung
+    assert {path.name for path in (folder / "figures").iterdir()} >= {"timelines.svg", "waterfall.svg"}
+    assert sorted(path.name for path in (folder / "profiles").iterdir()) == [
+        f"{name}.stamps.trace.json.gz" for name in ("cpu-cores", "cpu-one-call", "cpu-tiles")
+    ]

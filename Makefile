@@ -1,8 +1,8 @@
-# `make ladder` and `make test` set everything up by themselves; both take CUDA=12, CUDA=13, CUDA=cpu, TORCH=1, JAX=1.
+# `make ladder` and `make test` set everything up by themselves; both take CUDA=12, CUDA=13, CUDA=cpu, TORCH=1, JAX=0.
 PYTHON ?= python3
 CUDA = auto
 TORCH = 0
-JAX = 0
+JAX = 1
 ARGS =
 
 NO_PYTHON = setup: needs Python 3.11 or newer, and there is no $(PYTHON) on the PATH; \
@@ -10,9 +10,13 @@ install one, or name one: make $@ PYTHON=/path/to/python3.12
 SETUP = command -v $(PYTHON) >/dev/null || { echo "$(NO_PYTHON)" >&2; exit 1; }; \
 $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)"
 
+QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests/common/test_problem.py \
+tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
+tests/reports/terminal tests/stages/engine tests/stages/test_ladder.py tests/test_docs.py tests/test_markers.py
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help ladder test test-gpu sanitize check fmt record clean
+.PHONY: help ladder test test-quick test-gpu sanitize check fmt record site clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
@@ -23,18 +27,22 @@ ladder: ## set up, then run every stage; more options through ARGS="--hidden 256
 test: ## set up, then run the tests, two at a time; GPU tests are skipped without a GPU
 	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+test-quick: ## set up, then run the tests of options, data, records and reports, in under a minute
+	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(QUICK) $(ARGS)
+
 test-gpu: ## set up, then run the tests that need a GPU
 	@$(SETUP) --dev && tools/test_gpu.sh
 
 sanitize: ## run compute-sanitizer over the GPU tests of our own kernels; one tool through ARGS=racecheck
 	@$(SETUP) --dev && tools/sanitize.sh $(ARGS)
 
-check: ## run the checks that a commit must pass: ruff, mypy, import-linter
+check: ## run the checks that a commit must pass: ruff, mypy, import-linter, codespell, proselint
 	@$(SETUP) --dev
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	tools/check_words.sh
 
 fmt: ## format the code, and apply ruff's fixes
 	@$(SETUP) --dev
@@ -42,7 +50,10 @@ fmt: ## format the code, and apply ruff's fixes
 	.venv/bin/ruff format
 
 record: ## record the runs of results/reference/ on this machine's GPU
-	@$(SETUP) --dev && tools/record.sh $(ARGS)
+	@$(SETUP) --dev && .venv/bin/python -m tools.record $(ARGS)
+
+site: ## build the static site in site/: documents, the climb, every recorded run and study
+	@$(SETUP) --site && .venv/bin/python -m tools.site $(ARGS)
 
 clean: ## remove .venv and the tools' caches; keep runs/ and results/
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

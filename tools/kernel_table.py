@@ -52,8 +52,10 @@ def summary(kernel: Kernel) -> str:
 
 
 def first_user(kernel: str) -> str:
-    """The first stage, in ladder order, whose module or imports name the kernel; ValueError if none does."""
-    for source, name in zip(SOURCES, load_all(), strict=True):
+    """The first stage on a GPU, in ladder order, whose module or imports name the kernel; ValueError if none does."""
+    for source, (name, entry) in zip(SOURCES, load_all().items(), strict=True):
+        if "cuda" not in entry.stage.needs:
+            continue
         if any(kernel in _strings(module) for module in _imports(source.partition(":")[0])):
             return name
     raise ValueError(f"{kernel}: no stage names it; launch it or delete it")

@@ -2,19 +2,28 @@
 # Records the processes that docs/statistics.md compares with themselves: 96 of numpy on an otherwise idle CPU, and 24
 # each of naive, cuda-graph and fused-epilogue on the GPU; then updates the document's tables. Run it from a committed
 # tree, so that the recordings name their commit; check the text below the tables, and commit it with results/aa/.
+# `tools/record_aa.sh cpu` records 24 processes each of five CPU rungs instead, on an idle machine without a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=.venv/bin/python
 [ -x "$python" ] || python=python3
 
+measured=runs/aa
+how=(--warmups 1 --profile none --budget 1000)
+if [ "${1:-}" = cpu ]; then
+    rm -rf "$measured"
+    "$python" run_ladder.py --stages cpu-one-call..cpu-resident --rounds 24 --epochs 10 --repeats 2 \
+        --out "$measured/cpu-rungs" "${how[@]}"
+    cp "$measured/cpu-rungs/results.json" results/aa/cpu-rungs.json
+    exec "$python" -m tools.aa_study --update
+fi
+
 name=$("$python" -c 'from common.cuda.driver import devices; print(*[gpu.name for gpu in devices()[:1]])')
 [ "$name" ] || { echo "record_aa: no NVIDIA GPU here" >&2; exit 2; }
 gpu=$(tr '[:upper:]' '[:lower:]' <<<"$name" | sed -E 's/nvidia |geforce //g; s/[^a-z0-9]+/-/g; s/^-|-$//g')
 
-measured=runs/aa
 rm -rf "$measured"
-how=(--warmups 1 --profile none --budget 1000)
 "$python" run_ladder.py --stages numpy --rounds 96 --epochs 3 --repeats 12 --out "$measured/cpu" "${how[@]}"
 "$python" run_ladder.py --stages naive,cuda-graph,fused-epilogue --rounds 24 --epochs 10 --repeats 2 --out "$measured/gpu" "${how[@]}"
 

@@ -62,7 +62,8 @@ PYPI_TORCH = re.compile(r"^(Successfully installed torch-| \+ torch==)[\d.]+\s*$
 
 NO_NETWORK = re.compile(
     "NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|name resolution|"
-    "Network is unreachable|Connection refused|dns error|error sending request",
+    "Network is unreachable|Connection refused|dns error|error sending request|network connectivity|"
+    r"\(from versions: none\)",
     re.IGNORECASE,
 )
 
@@ -97,8 +98,9 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="tools/setup.py", description="Make .venv with what fits this machine.")
     parser.add_argument("--cuda", default="auto", help="12, 13 or cpu instead of what the driver supports")
     parser.add_argument("--torch", default="0", help="1: PyTorch on a machine without a GPU too, as its CPU build")
-    parser.add_argument("--jax", default="0", help="1: JAX on a machine without a GPU too, for its CPU")
+    parser.add_argument("--jax", default="1", help="0: no JAX on a machine without a GPU")
     parser.add_argument("--dev", action="store_true", help="what tests and checks need as well")
+    parser.add_argument("--site", action="store_true", help="what the static site needs as well")
     options = parser.parse_args(arguments)
     try:
         if options.cuda not in ("auto", "12", "13", "cpu"):
@@ -107,7 +109,8 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
             raise SetupError(f"TORCH={options.torch}: choose 1 for PyTorch's CPU build, or 0")
         if options.jax not in ("0", "1"):
             raise SetupError(f"JAX={options.jax}: choose 1 for JAX on the CPU, or 0")
-        set_up(root, cuda=options.cuda, torch=options.torch == "1", jax=options.jax == "1", dev=options.dev)
+        torch, jax = options.torch == "1", options.jax == "1"
+        set_up(root, cuda=options.cuda, torch=torch, jax=jax, dev=options.dev, site=options.site)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -120,14 +123,14 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     return 0
 
 
-def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool) -> None:
+def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, site: bool = False) -> None:
     """Bring `root/.venv` to what is asked for, adding to what it has; raises SetupError when that cannot be done."""
     venv, stamp_path = root / ".venv", root / ".venv" / "setup.json"
     core, optional = dependency_tables(root / "pyproject.toml")
     found = Stamp.read(stamp_path) if (venv / "bin" / "python").exists() else None
     before = found.extras if found else frozenset()
     target, because = cuda_that_fits(cuda, before)
-    wanted = extras_for(target, torch=torch, jax=jax, dev=dev, installed=before)
+    wanted = extras_for(target, torch=torch, jax=jax, dev=dev, installed=before) | ({"site"} if site else set())
     python = ".".join(str(part) for part in sys.version_info[:2])
     tables = hashlib.sha256(json.dumps([core, optional], sort_keys=True).encode()).hexdigest()
     if found and wanted <= before and (found.python, found.tables) == (python, tables):
@@ -135,7 +138,10 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool) -> None:
 
     started = time.monotonic()
     extras = (before - rivals(wanted)) | wanted
-    print(f"setup: Python {python}, {because}; extras: {', '.join(sorted(extras)) or 'none'}", flush=True)
+    uv = shutil.which("uv")
+    by = "uv, found on the PATH" if uv else "pip"
+    extra = f"; extras: {', '.join(sorted(extras))}" if extras else ""
+    print(f"setup: Python {python}, {because}{extra}; by {by}", flush=True)
     # Resolve links: if this runs from the `.venv` that is about to go, only the real file will remain.
     interpreter = os.path.realpath(sys.executable)
     obstacle = reason_to_rebuild(venv, found, python, wanted)
@@ -144,10 +150,9 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool) -> None:
         # The stamp goes first, so that a half-deleted folder never looks finished.
         stamp_path.unlink(missing_ok=True)
         shutil.rmtree(venv)
-    uv = shutil.which("uv")
     if not venv.exists():
         make_venv(venv, uv, interpreter, python)
-    size = "several GB to download; " if target != "cpu" else ""
+    size = "several GB; " if target != "cpu" else ""
     print(f"setup: installing into .venv ({size}progress is in .venv/setup.log)", flush=True)
     (venv / "setup.log").unlink(missing_ok=True)  # of the previous set-up
     if "torch-cpu" in extras:

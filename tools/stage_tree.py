@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+from stages.engine.stage import Stage
 from stages.registry import ABLATIONS, Entry, load_all
 
 PAGE = Path(__file__).resolve().parent.parent / "stages" / "README.md"
@@ -28,7 +29,8 @@ rungs share is [engine/step.py](engine/step.py). Each file begins with four para
 `r2` from an `r1` of its own; equal numbers are alternatives. The kernels have a [page of their
 own](kernels/README.md).
 
-`python run_ladder.py list` adds what each stage needs and whether it runs on this machine.
+*GPU*: `sm_80` is an A100 or newer, `sm_90` an H100 or newer, `any` an sm_75 or newer. `python run_ladder.py list` tells
+what runs on this machine.
 """
 
 ABLATION = "It varies a choice that the ladder takes for granted: `--stages {group}` runs it, `all` leaves it out."
@@ -110,8 +112,8 @@ def _about(folder: str, first: Entry) -> str:
 def _table(folder: str, members: list[Entry]) -> Iterator[str]:
     """Table lines: one row a module, which may hold several references."""
     is_rung = members[0].stage.recipe is not None
-    yield "| stage | from | what changes | file |" if is_rung else "| stage | what it is | file |"
-    yield "| --- | --- | --- | --- |" if is_rung else "| --- | --- | --- |"
+    yield "| stage | from | what changes | file | GPU |" if is_rung else "| stage | what it is | file |"
+    yield "| --- | --- | --- | --- | --- |" if is_rung else "| --- | --- | --- |"
     for module, stages in groupby(members, key=_module):
         here = [entry.stage for entry in stages]
         names = ", ".join(f"`{stage.name}`" for stage in here)
@@ -119,7 +121,15 @@ def _table(folder: str, members: list[Entry]) -> Iterator[str]:
         cells = [names, description(module), f"[{file}]({folder}/{file})"]
         if is_rung:
             cells.insert(1, f"`{here[0].below}`" if here[0].below else "")
+            cells.append(gpu(here[0]))
         yield f"| {' | '.join(cells)} |"
+
+
+def gpu(stage: Stage) -> str:
+    """The GPU that a rung needs: `none`, `any`, or the least architecture, such as `sm_90`."""
+    if "cuda" not in stage.needs:
+        return "none"
+    return max((need for need in stage.needs if need.startswith("sm_")), default="any")
 
 
 def _module(entry: Entry) -> str:

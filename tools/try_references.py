@@ -168,7 +168,7 @@ def oracle_epoch(problem: Problem) -> tuple[dict[str, Any], float]:
     """The oracle's parameters after one epoch from run 0's, and its mean loss."""
     oracle = Oracle(problem, initial_params(problem, 0))
     seen = oracle.run_epoch(TRAIN[0].images, TRAIN[0].labels)
-    return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors(), seen.mean_loss  # type: ignore[arg-type]
+    return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors(), seen.mean_loss
 
 
 def row(build: Build, problem: Problem) -> str:

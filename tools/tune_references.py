@@ -155,7 +155,7 @@ def _oracle_epoch(problem: Problem, steps: int) -> dict[str, Any]:
     """The oracle's parameters after an epoch of so many steps."""
     oracle, images = Oracle(problem, initial_params(problem, 0)), steps * problem.batch_size
     oracle.run_epoch(_train().images[:images], _train().labels[:images])
-    return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors()  # type: ignore[arg-type]
+    return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors()
 
 
 class Apart:

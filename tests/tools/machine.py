@@ -21,6 +21,7 @@ jax-cuda13 = ["jax[13]"]
 jax-cpu = ["jax"]
 compile = ["nvrtc"]
 dev = ["pytest"]
+site = ["mkdocs"]
 """
 
 FAKE_PYTHON = """#!/bin/sh

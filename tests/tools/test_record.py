@@ -1,167 +1,162 @@
-"""What `tools/record.sh` measures, keeps and ends with; its Python only pretends to measure."""
+"""What `tools/record.py` measures, keeps and ends with; its programs only pretend to measure."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ladder.options.commands import Run
-from ladder.options.parsers import parse
-from stages.registry import load_all, select
-from tests.tools.machine import write_program
+from ladder.records.run import save
+from ladder.study.points import options_at
+from ladder.study.study_file import read_study
+from stages.registry import load_all
+from tests.reports.sample import unprofiled_results
+from tools import record
 
-ROOT = Path(__file__).parents[2]
-PROBLEMS = ("logistic", "hidden-256", "hidden-128-128-128")
-
-# Notes what it is asked for and which records are new by then; leaves a run's files, and fails for problem $BAD.
-FAKE_PYTHON = (
-    f"""#!/bin/sh
-case "$1" in
--c) echo "$GPUS $GPU_NAME" ;;
--m) exec env "PYTHONPATH={ROOT}" "{sys.executable}" "$@" ;;
-"""
-    + """
-run_ladder.py)
-    echo "$* with $(cat results/reference/*/*/results.json | grep -c new) kept" >> log
-    mkdir -p "$3/logs" "$3/profiles" && echo new > "$3/results.json" && touch "$3/profiles/naive.nsys-rep"
-    if [ "${3##*/}" = "$BAD" ]; then exit "$STATUS"; fi ;;
-esac
-"""
-)
+RUN = unprofiled_results()
 
 
 class Tree:
-    """A checkout whose H200 has a record of every problem."""
+    """A checkout with two studies, whose H200 has a record of a network and of a study."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        for folder in ("tools", ".venv/bin"):
-            (root / folder).mkdir(parents=True)
-        shutil.copy(ROOT / "tools" / "record.sh", root / "tools")
-        write_program(root / "tools" / "test_gpu.sh", '#!/bin/sh\necho "tests by $1" >> log\nexit "$TESTS"\n')
-        self.python = write_program(root / ".venv" / "bin" / "python", FAKE_PYTHON)
-        for problem in PROBLEMS:
-            (root / "results" / "reference" / "h200" / problem).mkdir(parents=True)
-            self.record(problem).write_text("old\n")
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.gpu, self.log = root, "NVIDIA H200", list[str]()
+        self.bad: dict[str, int] = {}  # the exit status by the last word of a command
+        for name in ("depth", "size"):
+            (root / "experiments").mkdir(exist_ok=True)
+            (root / "experiments" / f"{name}.toml").touch()
+        for old in ("logistic", "studies/depth"):
+            (root / "results/reference/h200" / old / "old").mkdir(parents=True)
+        monkeypatch.setattr(subprocess, "call", self.call)
+        self.visible(monkeypatch, 1)
 
-    def record(self, problem: str, gpu: str = "h200") -> Path:
-        return self.root / "results" / "reference" / gpu / problem / "results.json"
+    def visible(self, monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+        monkeypatch.setattr(record, "devices", lambda: [None] * gpus)
 
-    def records(self) -> list[str]:
-        return [self.record(problem).read_text().strip() for problem in PROBLEMS]
+    def call(self, command: list[str], cwd: Path) -> int:
+        assert cwd == self.root
+        words = command[2:] if command[1] == "run_ladder.py" else ["tests"]
+        self.log.append(" ".join(words).replace(f"{self.root}/", ""))
+        if words[0] == "study":
+            folder = cwd / words[words.index("--out" if "--out" in words else "--resume") + 1]
+            points = words[words.index("--points") + 1].split(",") if "--points" in words else ["p"]
+            for point in points:
+                (folder / point / "logs").mkdir(parents=True, exist_ok=True)
+                gpu = {"name": self.gpu}
+                run = msgspec.structs.replace(RUN, environment={**RUN.environment, "gpu": gpu})
+                save(run, folder / point / "results.json")
+            (folder / "jobs").mkdir(exist_ok=True)
+            (folder / "study.json").touch()
+        return next((status for part, status in self.bad.items() if part in self.log[-1]), 0)
 
-    def run(self, *problems: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.root / "tools" / "record.sh"), *problems]
-        variables = (
-            os.environ | {"GPUS": "1", "GPU_NAME": "NVIDIA H200", "BAD": "", "STATUS": "0", "TESTS": "0"} | environment
-        )
-        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-
-    def log(self) -> list[str]:
-        file = self.root / "log"
-        return file.read_text().splitlines() if file.exists() else []
+    def kept(self, gpu: str = "h200") -> set[str]:
+        folder = self.root / "results/reference" / gpu
+        return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() or path.name == "old"}
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    return Tree(tmp_path, monkeypatch)
 
 
-def test_every_problem_is_measured_before_the_first_record_is_replaced(tree: Tree) -> None:
-    left_over = tree.root / "runs" / "record" / "h200" / "logistic" / "results.json"
-    left_over.parent.mkdir(parents=True)
-    left_over.write_text("interrupted")
-    ended = tree.run()
-    assert ended.returncode == 0
-    run = "run_ladder.py --out runs/record/h200/"
-    assert tree.log() == [
-        "tests by .venv/bin/python",
-        f"{run}logistic --stages all --profile nsys,cupti --nsys-stages ladder,references with 0 kept",
-        f"{run}hidden-256 --stages all --hidden 256 with 0 kept",
-        f"{run}hidden-128-128-128 --stages all --hidden 128,128,128 --batch-size 32 with 0 kept",
+def test_every_network_is_measured_before_the_first_record_is_replaced(tree: Tree) -> None:
+    assert record.main([], tree.root) == 0
+    points = "hidden-none,hidden-256,hidden-128-128-128"
+    assert tree.log == [
+        "tests",
+        f"study tools/networks.toml --out runs/record/networks --points {points}",
+        *(f"report results/reference/h200/{name}" for name in record.DEFAULT),
     ]
-    assert re.sub(r"\d+", "N", ended.stdout).splitlines() == [
-        f"{part} took N s" for part in ("tests", *(re.sub(r"\d+", "N", problem) for problem in PROBLEMS))
-    ]
-    assert tree.records() == ["new", "new", "new"]
-    assert not list((tree.root / "results").rglob("logs"))
-    assert not list((tree.root / "results").rglob("profiles"))
+    assert tree.kept() == {f"{name}/results.json" for name in record.DEFAULT} | {"studies/depth/old"}
     assert not list((tree.root / "runs").rglob("*.json"))
+    assert not [path for path in (tree.root / "results").rglob("*") if path.name in ("logs", "jobs")]
 
 
-def test_beside_others_nothing_is_measured_again_for_their_sake(tree: Tree) -> None:
-    assert tree.run(GPUS="4").returncode == 0
-    assert all("--remeasure 0 with" in line for line in tree.log()[1:])
+def test_every_study_replaces_its_record_the_longest_first(tree: Tree) -> None:
+    (tree.root / "experiments" / "hidden-size.toml").touch()
+    assert record.main(["studies"], tree.root) == 0
+    assert [line.split()[1] for line in tree.log] == [
+        f"experiments/{name}.toml" for name in ("hidden-size", "depth", "size")
+    ]
+    assert {"studies/depth/study.json", "studies/depth/p/results.json", "logistic/old"} <= tree.kept()
+    assert "studies/depth/old" not in tree.kept()
 
 
-def test_nothing_is_measured_when_the_tests_fail(tree: Tree) -> None:
-    assert tree.run(TESTS="1").returncode == 3
-    assert tree.log() == ["tests by .venv/bin/python"]
-    assert tree.records() == ["old", "old", "old"]
-
-
-def test_every_problem_there_is_can_be_asked_for() -> None:
-    script = (ROOT / "tools" / "record.sh").read_text()
-    beyond = re.search(r'beyond="(.*)"', script)
-    assert beyond is not None
-    problems = re.findall(r'^    \[(.*)\]="(.*)"$', script, re.MULTILINE)
-    assert len(problems) > len(PROBLEMS)
-    for problem, options in problems:
-        command = parse(options.replace("$beyond", beyond[1]).split())
-        assert isinstance(command, Run)
-        asked = command.options
-        assert select(asked.stages, load_all())
-        assert problem == ("hidden-" + "-".join(map(str, asked.hidden)) if asked.hidden else "logistic")
-
-
-def test_only_the_problems_that_are_named_are_replaced(tree: Tree) -> None:
-    assert tree.run("hidden-256").returncode == 0
-    assert tree.records() == ["old", "new", "old"]
-
-
-@pytest.mark.parametrize("bad", PROBLEMS)
-def test_a_run_with_a_crashed_stage_is_kept_and_the_status_tells(tree: Tree, bad: str) -> None:
-    assert tree.run(BAD=bad, STATUS="1").returncode == 1
-    assert tree.records() == ["new", "new", "new"]
-    assert not list((tree.root / "results").rglob("logs"))
-    assert not list((tree.root / "results").rglob("profiles"))
+def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.visible(monkeypatch, 4)
+    assert record.main(["depth"], tree.root) == 0
+    assert tree.log[-1].endswith("--out runs/record/depth --on local")
+    tree.visible(monkeypatch, 0)
+    tree.gpu = "NVIDIA H100 80GB HBM3"
+    assert record.main(["logistic", "--on", "slurm", "--slurm", "time=60"], tree.root) == 0
+    assert tree.log[-2].endswith("--points hidden-none --on slurm --slurm time=60")
+    assert tree.kept("h100-80gb-hbm3") == {"logistic/results.json"}
 
 
 @pytest.mark.parametrize("status", [2, 130])
-def test_a_run_that_was_refused_or_interrupted_ends_it_all_and_nothing_is_replaced(tree: Tree, status: int) -> None:
-    assert tree.run(BAD="hidden-256", STATUS=str(status)).returncode == status
-    assert len(tree.log()) == 3
-    assert tree.records() == ["old", "old", "old"]
+def test_an_interrupted_recording_replaces_nothing_and_continues(tree: Tree, status: int) -> None:
+    tree.bad = {"size": status}
+    before = tree.kept()
+    assert record.main(["studies"], tree.root) == status
+    assert tree.kept() == before
+    tree.bad = {}
+    assert record.main(["studies"], tree.root) == 0
+    assert tree.log[-1] == "study --resume runs/record/size"
+
+
+def test_a_stage_that_fails_is_recorded_and_a_failed_test_ends_it(tree: Tree) -> None:
+    tree.bad = {"depth": 1}
+    assert record.main(["depth"], tree.root) == 1
+    assert "studies/depth/study.json" in tree.kept()
+    tree.bad = {"tests": 1}
+    assert record.main([], tree.root) == 3
+    assert tree.log[-1] == "tests"
+
+
+def test_what_cannot_be_recorded_is_refused(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert record.main(["logistic", "hidden-9"], tree.root) == 2
+    tree.visible(monkeypatch, 0)
+    assert record.main([], tree.root) == 2
+    said = "record: there is no network or study hidden-9\n"
+    said += "record: no NVIDIA GPU here; `python -m tools.record cpu` records the CPU\n"
+    assert (capsys.readouterr().err, tree.log) == (said, [])
+
+
+def test_every_network_there_is_can_be_measured() -> None:
+    study = read_study(record.ROOT / record.NETWORKS, "", "")
+    assert [point.name for point in study.points] == [record.POINTS.get(name, name) for name in record.KNOWN]
+    for point in study.points:
+        assert options_at(point, load_all()).stages
 
 
 @pytest.mark.parametrize(
     ("name", "slug"),
     [
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA H100 80GB HBM3", "h100-80gb-hbm3"),
         ("NVIDIA GeForce RTX 4070 Ti", "rtx-4070-ti"),
         ("Tesla T4", "tesla-t4"),
         ("NVIDIA A100-SXM4 (MIG 1g.5gb)", "a100-sxm4-mig-1g-5gb"),
     ],
 )
-def test_the_folder_has_the_whole_name_of_the_gpu(tree: Tree, name: str, slug: str) -> None:
-    assert tree.run("logistic", GPU_NAME=name).returncode == 0
-    assert tree.record("logistic", slug).read_text() == "new\n"
+def test_the_folder_has_the_whole_name_of_the_gpu(name: str, slug: str) -> None:
+    assert record.slug(msgspec.structs.replace(RUN, environment={"gpu": {"name": name}})) == slug
 
 
-def test_without_a_gpu_it_is_one_line(tree: Tree) -> None:
-    write_program(tree.python, f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    ended = tree.run(PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", "record: no NVIDIA GPU here\n")
+def test_a_cpu_is_recorded_in_a_folder_of_its_model(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.visible(monkeypatch, 0)
+    environment = {"gpu": {"none": "no driver"}, "cpu": {"model": "AMD EPYC 7R13 CPU @ 2.65GHz", "cores_usable": 2}}
+    run = msgspec.structs.replace(RUN, environment={**RUN.environment, **environment})
+    assert record.slug(run) == "amd-epyc-7r13-2-cores"
+    assert record.main(["cpu", "logistic"], tree.root) == 0
+    assert tree.log[0] == "study tools/cpu_networks.toml --out runs/record/networks --points hidden-none"
+    assert record.main(["cpu", "hidden-1024"], tree.root) == 2
+    tree.visible(monkeypatch, 1)
+    assert record.main(["cpu"], tree.root) == 2
 
 
-def test_a_problem_there_is_not_is_told_before_anything_is_measured(tree: Tree) -> None:
-    ended = tree.run("logistic", "hidden-9")
-    assert (ended.returncode, ended.stderr) == (2, "record: there is no problem hidden-9\n")
-    assert tree.log() == []
+def test_the_points_of_a_cpu_have_the_names_that_are_recorded() -> None:
+    study = read_study(record.ROOT / record.CPU_NETWORKS, "", "")
+    assert [point.name for point in study.points] == [record.POINTS.get(name, name) for name in record.DEFAULT]

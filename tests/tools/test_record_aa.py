@@ -27,13 +27,15 @@ esac
 """
 
 
-def record(root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def record(root: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     for folder in ("tools", ".venv/bin", "results/aa"):
         (root / folder).mkdir(parents=True)
     shutil.copy(ROOT / "tools" / "record_aa.sh", root / "tools")
     write_program(root / ".venv" / "bin" / "python", FAKE_PYTHON)
     variables = os.environ | {"GPU_NAME": "NVIDIA H200", "BAD": ""} | environment
-    return subprocess.run([root / "tools" / "record_aa.sh"], env=variables, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [root / "tools" / "record_aa.sh", *arguments], env=variables, capture_output=True, text=True, check=False
+    )
 
 
 def test_both_machines_are_recorded_and_the_document_is_updated(tmp_path: Path) -> None:
@@ -56,3 +58,13 @@ def test_both_machines_are_recorded_and_the_document_is_updated(tmp_path: Path) 
 def test_nothing_is_kept_of_what_was_not_recorded_whole(tmp_path: Path, environment: dict[str, str], code: int) -> None:
     assert record(tmp_path, **environment).returncode == code
     assert list((tmp_path / "results" / "aa").iterdir()) == []
+
+
+def test_a_machine_without_a_gpu_records_cpu_rungs(tmp_path: Path) -> None:
+    assert record(tmp_path, "cpu", GPU_NAME="").returncode == 0
+    assert [path.name for path in (tmp_path / "results" / "aa").iterdir()] == ["cpu-rungs.json"]
+    run, last = (tmp_path / "log").read_text().splitlines()
+    assert last == "-m tools.aa_study --update"
+    asked = parse(run.split()[1:])
+    assert isinstance(asked, Run)
+    assert (asked.options.stages, asked.options.rounds) == (("cpu-one-call..cpu-resident",), 24)

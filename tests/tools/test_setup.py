@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def test_without_uv_python_makes_the_venv_and_its_pip_installs(
     compiling = "" if keeps_nothing else "--no-compile "
     assert commands == [
         "python -m venv .venv",
-        f"python -m pip install {compiling}--disable-pip-version-check --no-input numpy>=2",
+        f"python -m pip install {compiling}--disable-pip-version-check --no-input numpy>=2 jax",
     ]
 
 
@@ -37,7 +38,7 @@ def test_uv_does_both_when_it_is_on_the_path(machine: Machine) -> None:
     assert status == 0
     assert commands == [
         f"uv venv --seed --python {machine.python} .venv",
-        "uv pip install --python .venv/bin/python numpy>=2 nvrtc pytest",
+        "uv pip install --python .venv/bin/python numpy>=2 nvrtc pytest jax",
     ]
 
 
@@ -50,20 +51,21 @@ def test_a_second_run_does_and_says_nothing(machine: Machine, capsys: pytest.Cap
 
 
 def test_extras_add_up_in_the_venv_that_is_there(machine: Machine) -> None:
-    assert machine.installed() == ["numpy>=2"]
+    assert machine.installed("--jax", "0") == ["numpy>=2"]
     kept = machine.root / ".venv" / "kept"
     kept.touch()
-    assert machine.installed("--dev") == ["numpy>=2", "nvrtc", "pytest"]
-    assert machine.installed("--torch", "1") == ["numpy>=2", "nvrtc", "pytest", "torch==1"]
-    assert machine.installed("--jax", "1") == ["numpy>=2", "nvrtc", "pytest", "jax", "torch==1"]
+    assert machine.installed("--jax", "0", "--dev") == ["numpy>=2", "nvrtc", "pytest"]
+    assert machine.installed("--jax", "0", "--torch", "1") == ["numpy>=2", "nvrtc", "pytest", "torch==1"]
+    assert machine.installed() == ["numpy>=2", "nvrtc", "pytest", "jax", "torch==1"]
+    assert machine.installed("--site") == ["numpy>=2", "nvrtc", "pytest", "jax", "mkdocs", "torch==1"]
     assert kept.exists()
 
 
 @pytest.mark.parametrize(
     ("version", "requirements"),
     [
-        (None, ["numpy>=2"]),
-        ((11, 4), ["numpy>=2"]),
+        (None, ["numpy>=2", "jax"]),
+        ((11, 4), ["numpy>=2", "jax"]),
         ((12, 0), ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"]),
         ((12, 9), ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"]),
         ((13, 0), ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"]),
@@ -90,7 +92,7 @@ def test_an_old_driver_is_told_so(
     [
         ("12", ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"]),
         ("13", ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"]),
-        ("cpu", ["numpy>=2"]),
+        ("cpu", ["numpy>=2", "jax"]),
     ],
 )
 @pytest.mark.parametrize("version", [None, (12, 4), (13, 0)])
@@ -109,12 +111,12 @@ def test_torch_for_the_cpu_is_looked_for_in_its_own_index_first(machine: Machine
     status, commands = machine.set_up("--torch", "1")
     assert status == 0
     assert commands[1].endswith("--no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==1")
-    assert commands[2].endswith("--no-input numpy>=2 torch==1")
+    assert commands[2].endswith("--no-input numpy>=2 jax torch==1")
 
 
 def test_a_gpu_s_torch_and_jax_are_not_replaced_by_the_cpu_s(machine: Machine) -> None:
     machine.installed("--cuda", "13")
-    assert machine.set_up("--cuda", "cpu", "--torch", "1", "--jax", "1") == (0, [])
+    assert machine.set_up("--cuda", "cpu", "--torch", "1") == (0, [])
 
 
 def test_switching_cuda_makes_the_venv_anew_and_keeps_the_rest(
@@ -155,7 +157,7 @@ def test_changed_dependencies_are_installed_into_the_same_venv(machine: Machine)
     kept = machine.root / ".venv" / "kept"
     kept.touch()
     machine.pyproject.write_text(PYPROJECT.replace("numpy>=2", "numpy>=3"))
-    assert machine.installed() == ["numpy>=3", "nvrtc", "pytest"]
+    assert machine.installed() == ["numpy>=3", "nvrtc", "pytest", "jax"]
     assert kept.exists()
 
 
@@ -165,13 +167,22 @@ def test_another_python_makes_the_venv_anew(machine: Machine, monkeypatch: pytes
     status, commands = machine.set_up()
     assert status == 0
     assert commands[0] == "python -m venv .venv"
-    assert commands[1].endswith("numpy>=2 nvrtc pytest")
+    assert commands[1].endswith("numpy>=2 nvrtc pytest jax")
 
 
 def test_every_extra_that_set_up_may_ask_for_is_in_pyproject() -> None:
     _, optional = setup.dependency_tables(ROOT / "pyproject.toml")
-    asked = {"dev", "compile", "torch-cpu", "jax-cpu"}.union(*(left | right for left, right in setup.CONFLICTS))
-    assert asked == set(optional)
+    asked = {"dev", "compile", "site", "torch-cpu", "jax-cpu"}.union(*(left | right for left, right in setup.CONFLICTS))
+    assert asked == set(optional) - {"notebook", "cluster"}  # which only some readers need
+
+
+def test_the_dev_extra_brings_every_program_that_our_scripts_run() -> None:
+    scripts = [ROOT / "Makefile", *ROOT.glob("tools/*.sh")]
+    programs = {name for path in scripts for name in re.findall(r"\.venv/bin/([\w-]+)", path.read_text())}
+    _, optional = setup.dependency_tables(ROOT / "pyproject.toml")
+    installed = {re.split(r"[<>=\[]", requirement)[0] for requirement in optional["dev"]}
+    packages = {"lint-imports": "import-linter"}
+    assert {packages.get(name, name) for name in programs - {"python"}} <= installed
 
 
 @pytest.mark.skipif(MAKE is None, reason="make is not installed")
@@ -181,19 +192,17 @@ def test_make_sets_up_before_it_runs(machine: Machine, monkeypatch: pytest.Monke
     (machine.root / ".venv" / "bin").mkdir(parents=True)
     write_program(machine.root / ".venv" / "bin" / "python", FAKE_PYTHON)
     shutil.copy(ROOT / "Makefile", machine.root)
-    (machine.root / "tools").mkdir()
-    write_program(machine.root / "tools" / "record.sh", '#!/bin/sh\necho "record $*" >> "$FAKE_LOG"\n')
     for goal in (
         ["ladder", "CUDA=12", "ARGS=--hidden 256"],
-        ["test", "TORCH=1", "JAX=1"],
+        ["test", "TORCH=1", "JAX=0"],
         ["record", "ARGS=logistic"],
     ):
         subprocess.run([str(MAKE), *goal], cwd=machine.root, check=True)
     assert machine.log.read_text().splitlines() == [
-        "python tools/setup.py --cuda 12 --torch 0 --jax 0",
+        "python tools/setup.py --cuda 12 --torch 0 --jax 1",
         "python run_ladder.py --stages all --hidden 256",
-        "python tools/setup.py --cuda auto --torch 1 --jax 1 --dev",
+        "python tools/setup.py --cuda auto --torch 1 --jax 0 --dev",
         "python -m pytest -n 2 --dist loadfile --no-loadscope-reorder",
-        "python tools/setup.py --cuda auto --torch 0 --jax 0 --dev",
-        "record logistic",
+        "python tools/setup.py --cuda auto --torch 0 --jax 1 --dev",
+        "python -m tools.record logistic",
     ]

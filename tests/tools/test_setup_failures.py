@@ -75,7 +75,7 @@ def test_a_failing_install_is_one_line_and_the_next_run_goes_on(
     assert said.count("\n") == 1
     assert output in (machine.root / ".venv" / "setup.log").read_text()
     monkeypatch.delenv("PIP_FAILS")
-    assert machine.installed() == ["numpy>=2"]
+    assert machine.installed() == ["numpy>=2", "jax"]
 
 
 def test_failing_to_add_leaves_what_was_there_in_use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_one_line_says_that_torch_for_the_cpu_came_from_pypi(
     told: bool,
 ) -> None:
     monkeypatch.setenv(variable, output)
-    assert machine.installed("--torch", "1") == ["numpy>=2", "torch==1"]
+    assert machine.installed("--torch", "1") == ["numpy>=2", "jax", "torch==1"]
     assert capsys.readouterr().out.count("setup: taking PyPI's PyTorch, with CUDA: ") == told
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
 from ladder.machine.environment import missing
+from tests.browser import context, open_page
 from tests.cpu_cuda.shim import Shim, Toolchain
 from tests.cpu_cuda.sources import KERNELS_FOLDER, cuda_files
 
+__all__ = ["context", "open_page", "toolchain"]
+
+MOST_REASONS, LONGEST_REASON = 6, 100
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
@@ -30,6 +35,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if reason:
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why tests were skipped: a line a reason, with the number of tests, where pytest has a line a place."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in reasons.most_common(MOST_REASONS):
+        terminalreporter.write_line(f"{count:5}  {reason}")
+    if others := reasons.total() - sum(count for _, count in reasons.most_common(MOST_REASONS)):
+        terminalreporter.write_line(f"{others:5}  for other reasons; ARGS=-rs lists them all")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The reason of a skipped test, in one line."""
+    where = report.longrepr
+    text = where[2] if isinstance(where, tuple) else str(where)
+    return " ".join(text.removeprefix("Skipped: ").split())[:LONGEST_REASON]
 
 
 @pytest.fixture(scope="session")

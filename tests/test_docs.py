@@ -12,6 +12,9 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from stages.engine.stage import Stage
+from tests.cheats import defects, frauds, on_gpu
+
 ROOT = Path(__file__).parents[1]
 README_WORDS, CHANGELOG_WORDS = 1100, 800
 ELSEWHERE = {".venv", "runs", "golden", "node_modules"}  # golden files render runs that have no folder
@@ -93,6 +96,13 @@ def test_every_page_of_the_notebook_is_in_its_index() -> None:
     assert {page.name for page in folder.glob("*.md")} - {"README.md"} == set(links(folder / "README.md")) & {
         page.name for page in folder.glob("*.md")
     }
+
+
+def test_readme_and_the_method_count_the_cheats() -> None:
+    planted = [one for module in (defects, frauds, on_gpu) for one in vars(module).values() if isinstance(one, Stage)]
+    assert 60 < len(planted) < 80
+    for page in ("README.md", "docs/method.md"):
+        assert re.findall(r"`tests/cheats` \w+ more than (\w+)", (ROOT / page).read_text(encoding="utf-8")) == ["sixty"]
 
 
 def test_every_page_of_docs_can_be_reached_from_readme() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from tests import conftest
+
+ROOT = Path(__file__).parents[1]
 
 
 class Collected:
@@ -38,3 +41,10 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
     conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
     reasons = {marker: [f"no {need}"] * (need in lacking) for marker, (need,) in conftest.NEEDS.items()}
     assert [test.skipped for test in tests] == [[r for marker in m for r in reasons[marker]] for m in carried]
+
+
+def test_the_quick_tests_exist() -> None:
+    named = (ROOT / "Makefile").read_text().partition("QUICK =")[2].partition("\n\n")[0]
+    paths = named.replace("\\", " ").split()
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -42,7 +42,7 @@ def test_tuning_measures_keeps_prints_and_draws(gpu: TimingDevice, capsys: pytes
     assert {kernel.chosen for kernel in record.kernels} == {2}
     assert not any(kernel.was_kept for kernel in record.kernels)
     assert "gemm_shaped 5 x 3 over 36" in out
-    assert "tuned    4 x 8, 1 x 2: 7.07 us, 1.29x as fast as 16 x 16, 1 x 1" in out
+    assert "tuned, 4 x 8, 1 x 2: 7.07 us, 1.29x as fast as 16 x 16, 1 x 1" in out
     assert "Heat map: out/heat_map.svg" in out
     assert Path("out/heat_map.svg").read_text().startswith("<?xml")
 

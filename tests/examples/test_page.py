@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from common.cuda import driver
 from common.data.dataset import Split
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.machine.environment import missing
 from ladder.records.run import StageResult, load
-from ladder.verify.gates import FirstBatches, verify_first_update
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from run_ladder import main
 from stages.engine.stage import Build
 from stages.engine.step import RecipeTrainer
@@ -59,7 +61,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_command_of_the_page_runs(here: Path, command: str) -> None:
     python, script, *argv = shlex.split(command)
     assert (python, script) == ("python", "run_ladder.py")
-    assert main([*argv, *SMALL, "--out", "run"]) == 0
+    nothing_can_be_measured = bool(driver.no_device_reason()) and "naive..cublas" in argv
+    assert main([*argv, *SMALL, "--out", "run"]) == (2 if nothing_can_be_measured else 0)
+    if nothing_can_be_measured:
+        return
     stages = {stage.name: stage for stage in load(here / "run").stages}
     own = [load_entry(f"{here / word}:STAGE").stage for word in argv if word.endswith(".py")]
     assert own
@@ -105,6 +110,8 @@ def test_a_defect_in_it_is_caught_as_in_any_other(here: Path) -> None:
 
 def test_every_example_is_on_the_page_and_has_under_40_lines_of_code() -> None:
     for path in EXAMPLES.glob("*.*"):
+        if path.suffix == ".ipynb":
+            continue  # it reads results, on a page of its own
         assert path.name in PAGE
         assert len([line for line in path.read_text().splitlines() if line.strip()]) < 40, path.name
 
@@ -135,7 +142,5 @@ def assert_first_updates(build: Build, hidden: tuple[int, ...]) -> None:
     trainer.load_params(initial)
     trainer.run_epoch(0)
     after, metrics = trainer.read_params(), trainer.last_metrics()
-    checks = verify_first_update(
-        "float32", FirstBatches.of(problem, 3, initial, split.images, split.labels), after, metrics
-    )
+    checks = verify_first_update("float32", ShortRun(problem, 3, initial, split.images, split.labels), after, metrics)
     assert [check for check in checks if not check.passed] == []

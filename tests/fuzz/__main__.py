@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz TARGET COUNT [SEED]`: random inputs for one of idx, results, command-line, toml, study."""
+"""`python -m tests.fuzz TARGET COUNT [SEED]`: random inputs for one of the targets in `targets.run`."""
 
 from __future__ import annotations
 

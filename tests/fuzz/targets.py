@@ -9,9 +9,10 @@ import contextlib
 import gzip
 import io
 import json
+import shutil
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,16 +22,19 @@ import msgspec
 import numpy as np
 
 import run_ladder
+from common.data.dataset import Dataset, Split
 from common.data.idx import parse_idx
 from common.errors import UsageError
 from ladder.options.toml_file import options_of
-from ladder.records.run import ResultsError, load
+from ladder.records.run import Results, ResultsError, load, save
 from ladder.records.study import INDEX, Point, Study, load_study
 from ladder.study.points import options_at
 from ladder.study.study_file import KEYS, VARIED, read_study
 from reports.compare.verdicts import CannotCompareError, compare
+from reports.explorer.page import render
 from reports.markdown.run_report import report
 from stages.registry import load_all
+from tests.reports.sample import results as profiled_results
 from tests.reports.sample import unprofiled_results
 
 EDGE_BYTES = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
@@ -44,7 +48,20 @@ OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --me
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
 --validate-every --config --max-steps --curve-steps --lock-clocks
 --again --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
-COMMANDS = ("run", "study", "compare", "profile", "report", "limits", "readme", "tune", "list", "doctor", "explain")
+COMMANDS = (
+    "run",
+    "study",
+    "compare",
+    "profile",
+    "report",
+    "open",
+    "limits",
+    "readme",
+    "tune",
+    "list",
+    "doctor",
+    "explain",
+)
 WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
 
 FILES = {"results.json", "given.toml", INDEX}  # targets may leave only these files
@@ -101,6 +118,9 @@ PLAN = Point("seed-1", {"seed": 1}, {"seed": 1, "stages": "all", "hidden": [8], 
 STUDY = msgspec.json.encode(Study("plan", "Plan", "Why?", "2026-01-01", "command", ["seed"], [PLAN]))
 
 
+PAGES = 0.2  # share of the files whose page is rendered too, which takes longer than everything else
+
+
 def results(random: Random, folder: Path) -> None:
     """A results file is read, written and read again unchanged, reported and compared; or refused in one line."""
     path = folder / "results.json"
@@ -116,6 +136,8 @@ def results(random: Random, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy's warnings would reach the user
         report(found, [])
+        if random.random() < PAGES:
+            render(found)
         with contextlib.suppress(CannotCompareError):
             compare(RUN, found, ("a", "b"))
 
@@ -132,6 +154,34 @@ def _other_json(random: Random, sample: bytes) -> bytes:
             continue
         here[key] = random.choice([None, -1, 0, 1e308, "", "x\n", [], {}, True, 2**70, {"a": 1}, [1], "NaN"])
         return json.dumps(data).encode()
+
+
+def _extreme_json(random: Random, sample: bytes) -> bytes:
+    """The sample with the same extreme number at every place of one key."""
+    data = json.loads(sample)
+    keys = sorted({key for key, value in _members(data) if _is_number(value)})
+    wanted, extreme = random.choice(keys), random.choice([1e308, 1e-308, 1e30, 0, -1.5, 2**70, 1e16])
+
+    def changed(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: changed(inner, name) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [changed(inner, key) for inner in value]
+        return extreme if key == wanted and _is_number(value) else value
+
+    return json.dumps(changed(data)).encode()
+
+
+def _members(data: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value below, with the key that it or its list has."""
+    inner = data.items() if isinstance(data, dict) else [(key, one) for one in data] if isinstance(data, list) else []
+    for name, value in inner:
+        yield name, value
+        yield from _members(value, name)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 EXPERIMENTS = [path.read_bytes() for path in sorted((Path(run_ladder.__file__).parent / "experiments").glob("*.toml"))]
@@ -226,16 +276,82 @@ def command_line(random: Random) -> None:
         argv[random.randrange(len(argv))] = "".join(
             chr(random.randrange(1, 0x250)) for _ in range(random.randint(1, 9))
         )
-    out, err = io.StringIO(), io.StringIO()
+    on_ascii_terminal(argv)
+
+
+def on_ascii_terminal(argv: Sequence[str], codes: Sequence[int] = (0, 2)) -> None:
+    """Run a command; it must print, on a terminal that knows ASCII alone, or refuse in one line."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = run_ladder.main(argv)
         except SystemExit:  # only --help exits this way
             return
-    assert code in (0, 2), argv
+    err.seek(0)
+    said = err.read()
+    assert code in codes, argv
     if code == 2:
-        assert err.getvalue().startswith("run_ladder.py: "), argv
-        assert err.getvalue().count("\n") == 1 or "\n" in "".join(argv), argv
+        assert said.startswith("run_ladder.py: "), argv
+        assert said.count("\n") == 1, (argv, said)
+    else:
+        assert said == "", (argv, said)
+
+
+def commands(random: Random, folder: Path) -> None:
+    """A damaged results file is explained, reported, compared and resumed; or refused in one line."""
+    whole, path = folder / "whole", folder / "results.json"
+    whole.mkdir(exist_ok=True)
+    save(KNOWN, whole / "results.json")
+    few = random.sample(KNOWN.stages, random.randint(0, 3))
+    raw = msgspec.json.encode(msgspec.structs.replace(KNOWN, stages=few))
+    change = random.choice([_other_json, _extreme_json, _extreme_json, mutated])
+    path.write_bytes(change(random, raw))
+    stage = random.choice(few or KNOWN.stages).name
+    for argv in (["explain", stage, str(path)], ["compare", str(whole), str(path)], ["compare", *[str(path)] * 3]):
+        on_ascii_terminal(argv, (0, 1, 2))
+    with measuring_nothing():
+        on_ascii_terminal(["--resume", str(path)], (0, 1, 2))
+        on_ascii_terminal(["report", str(path)])
+    shutil.rmtree(whole)
+    for made in {*folder.iterdir()} - {path}:
+        shutil.rmtree(made) if made.is_dir() else made.unlink()
+
+
+def _known() -> Results:
+    """A profiled run of stages that exist, as if it had been measured here."""
+    run = profiled_results()
+    stages = [stage for stage in run.stages if stage.name in ENTRIES]
+    return msgspec.structs.replace(run, stages=stages)
+
+
+KNOWN = _known()
+
+
+@contextlib.contextmanager
+def measuring_nothing() -> Iterator[None]:
+    """Resume a run without its data and its processes: the records alone are read, judged, saved and shown."""
+    problem = KNOWN.problem
+    images = np.zeros((problem.batch_size, problem.inputs), np.uint8)
+    split = Split(images, np.zeros(len(images), np.uint8))
+    data = Dataset("MNIST", True, "cache", problem.dataset_sha256, (28, 28), problem.classes, split, split)
+    with contextlib.ExitStack() as patched:
+        patched.enter_context(mock.patch("ladder.run.session.load_dataset", return_value=data))
+        patched.enter_context(mock.patch("ladder.run.session.check_same_machine"))
+        for name in ("_missing_in", "_repeat_disturbed", "_add_rounds"):
+            patched.enter_context(mock.patch(f"ladder.run.runner.Runner.{name}", return_value=[]))
+        yield
+
+
+def study_command(random: Random, folder: Path) -> None:
+    """A damaged study is resumed and reported; or refused in one line."""
+    point = folder / PLAN.name
+    point.mkdir()
+    (folder / INDEX).write_bytes(_other_json(random, STUDY) if random.random() < 0.8 else mutated(random, STUDY))
+    save(KNOWN, point / "results.json")
+    on_ascii_terminal(["study", "--resume", str(folder)], (0, 1, 2))
+    on_ascii_terminal(["report", str(folder)])
+    for made in folder.iterdir():
+        shutil.rmtree(made) if made.is_dir() else made.unlink()
 
 
 @contextlib.contextmanager
@@ -253,11 +369,9 @@ def without_side_effects() -> Iterator[None]:
             "ladder.doctor.doctor",
             "ladder.machine.limits.measure_limits",
             "reports.markdown.documents.update_readme",
-            "reports.render.render_all",
-            "reports.render.print_results",
         ):
             patched.enter_context(mock.patch(name, refuse))
-        for name in ("reports.terminal.tables.print_stage_list", "reports.terminal.explain.print_explain"):
+        for name in ("reports.terminal.stage_list.print_stage_list",):
             patched.enter_context(mock.patch(name))
         patched.enter_context(mock.patch("ladder.run.entries.load_all", side_effect=lambda: dict(ENTRIES)))
         yield
@@ -271,6 +385,8 @@ def run(target: str, count: int, seed: int, folder: Path) -> None:
         "command-line": command_line,
         "toml": lambda random: toml(random, folder),
         "study": lambda random: study(random, folder),
+        "commands": lambda random: commands(random, folder),
+        "study-command": lambda random: study_command(random, folder),
     }
     with without_side_effects():
         for number in range(seed, seed + count):

@@ -11,7 +11,16 @@ from tests.fuzz.targets import FILES, run
 
 
 @pytest.mark.parametrize(
-    ("target", "count"), [("idx", 20_000), ("results", 1_500), ("command-line", 400), ("toml", 400), ("study", 1_500)]
+    ("target", "count"),
+    [
+        ("idx", 20_000),
+        ("results", 1_500),
+        ("command-line", 400),
+        ("toml", 400),
+        ("study", 1_500),
+        ("commands", 60),
+        ("study-command", 60),
+    ],
 )
 def test_every_input_is_accepted_or_refused_in_one_line(
     target: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

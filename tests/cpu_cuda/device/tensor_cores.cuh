@@ -72,6 +72,10 @@ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, R
 
 }  // namespace cpu_cuda
 
+inline float2 of_float16_pair(unsigned pair) {
+    return {cpu_cuda::of_float16(pair & 0xffff), cpu_cuda::of_float16(pair >> 16)};
+}
+
 inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                           int line = __builtin_LINE()) {
     cpu_cuda::multiply<8>(c, a, b0, b1, [](unsigned bits, int) { return as_float(bits); }, line);

@@ -1,4 +1,4 @@
-"""The number of threads of PyTorch and JAX where there is no GPU: the faster of one and all usable."""
+"""The number of threads of PyTorch and JAX where there is no GPU: the fastest of 1, 2, 4, ... and all usable."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from common import run_choices
 from common.problem import Problem
 from stages.references import jax_threads, thread_trials, torch_compile_cpu, torch_eager, torch_threads
 from tests.stages.engine.test_step import random_split
@@ -27,23 +29,56 @@ def torch_as_before() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_the_number_with_the_fastest_median_wins_and_a_tie_takes_more() -> None:
-    def chosen(seconds: dict[int, float]) -> int:
-        return thread_trials.fastest_count([*seconds], lambda count: [9.0, seconds[count], seconds[count]])
+def chosen(seconds: dict[int, float]) -> int:
+    """The number that wins when a step takes so long with each, after a slow first one."""
+    return thread_trials.fastest_count([*seconds], lambda count: [9.0, seconds[count], seconds[count]])
 
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8)), (96, (1, 2, 4, 8, 16, 32, 64, 96))],
+)
+def test_powers_of_two_and_all_are_tried(most: int, expected: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert thread_trials.thread_counts(most) == expected
+    monkeypatch.setattr(thread_trials, "usable_cores", lambda: most)
+    assert thread_trials.thread_counts() == expected
+
+
+def test_the_number_with_the_fastest_median_wins_and_a_tie_takes_fewer() -> None:
     assert chosen({1: 1.0, 2: 1.2}) == 1
     assert chosen({1: 1.0, 2: 0.8}) == 2
-    assert chosen({1: 1.0, 2: 1.04}) == 2
-    assert chosen({1: 1.0, 2: 0.5, 4: 0.6}) == 2
+    assert chosen({1: 1.0, 2: 0.98}) == 1
+    assert chosen({1: 1.0, 2: 0.5, 4: 0.49, 6: 0.6}) == 2
+    assert chosen({1: 1.0, 2: 0.6, 4: 0.5, 6: 0.4}) == 6
+
+
+def test_numbers_above_a_hopeless_one_are_not_tried() -> None:
+    tried = list[int]()
+
+    def steps_s(count: int) -> list[float]:
+        tried.append(count)
+        return [1.0 if count == 1 else 2.5]
+
+    assert thread_trials.fastest_count([1, 2, 4, 64], steps_s) == 1
+    assert set(tried) == {1, 2}
 
 
 def test_one_thread_needs_no_trial() -> None:
     assert thread_trials.fastest_count([1], lambda count: pytest.fail("tried")) == 1
 
 
+def test_all_processes_of_a_run_take_the_first_ones_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy moment must not give two processes of one row different numbers; the next run chooses anew."""
+    monkeypatch.setenv(run_choices.VARIABLE, str(tmp_path / "one run"))
+    assert chosen({1: 1.0, 2: 0.5}) == 2
+    assert chosen({1: 1.0, 2: 5.0}) == 2
+    monkeypatch.setenv(run_choices.VARIABLE, str(tmp_path / "the next"))
+    assert chosen({1: 1.0, 2: 5.0}) == 1
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("fastest", [1, 2])
-def test_pytorch_trains_with_the_faster_number(
+def test_pytorch_trains_with_the_fastest_number(
     fastest: int, torch_as_before: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
@@ -56,7 +91,7 @@ def test_pytorch_trains_with_the_faster_number(
         tried.append(torch.get_num_threads())
         return [1.0 if tried[-1] == fastest else 2.0]
 
-    monkeypatch.setattr(torch_threads, "one_or_all", lambda: (1, 2))
+    monkeypatch.setattr(torch_threads, "thread_counts", lambda: (1, 2))
     monkeypatch.setattr(torch_threads, "epoch_steps_s", steps_s)
     for _ in range(2):
         trainer = torch_eager.STAGE.build(PROBLEM, random_split(8, 49, 10))
@@ -76,7 +111,7 @@ def test_the_step_compiled_for_the_cpu_trains(torch_as_before: None, monkeypatch
     if reason := missing(torch_compile_cpu.STAGE.needs):
         pytest.skip(reason)
     torch.compiler.reset()
-    monkeypatch.setattr(torch_threads, "one_or_all", lambda: (1,))
+    monkeypatch.setattr(torch_threads, "thread_counts", lambda: (1,))
     assert_trains(torch_compile_cpu.STAGE.build, problem_of((17,), 16))
     torch.compiler.reset()
 
@@ -93,7 +128,7 @@ import pathlib
 from common.problem import Problem
 from stages.references import jax_scan, jax_threads
 from tests.stages.engine.test_step import random_split
-jax_threads.one_or_all = lambda: (1, 2)
+jax_threads.thread_counts = lambda: (1, 2)
 jax_threads.fastest_count = lambda counts, steps_s: [steps_s(count) for count in counts] and FASTEST
 for _ in range(2):
     print(jax_scan.STAGE.build(Problem(49, 10, batch_size=4), random_split(8, 49, 10)).detail)
@@ -104,7 +139,7 @@ print(sum("XLAEigen" in name for name in names))
 
 @pytest.mark.jax
 @pytest.mark.parametrize("fastest", [1, 2])
-def test_jax_gets_the_faster_number_before_its_threads_exist(fastest: int) -> None:
+def test_jax_gets_the_fastest_number_before_its_threads_exist(fastest: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != jax_threads.VARIABLE}
     environment["JAX_PLATFORMS"] = "cpu"
     code = JAX.replace("FASTEST", str(fastest))

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from ladder.records.run import Results
+from ladder.records.run import Results, StageResult
 from reports.facts.numbers import line
 
-# A library's name, its packages, and the prefix of the stages that use it; "" stands for every rung.
+Uses = Callable[[StageResult], bool]
+
+
+class Library(NamedTuple):
+    """A library by its name in reports and by its packages, and which stages use it."""
+
+    title: str
+    packages: tuple[str, ...]
+    used_by: Uses
+
+
+def _is_gpu_rung(stage: StageResult) -> bool:
+    return stage.group != "reference" and stage.device == "gpu"
+
+
+# CUDA's packages may be installed where no GPU is, so that a library counts only with a stage that used it.
 LIBRARIES = (
-    ("CUDA", ("cuda-toolkit",), ""),
-    ("NVRTC", ("NVRTC",), ""),
-    ("CuPy", ("cupy-cuda12x", "cupy-cuda13x"), ""),
-    ("PyTorch", ("torch",), "torch-"),
-    ("JAX", ("jax",), "jax-"),
+    Library("CUDA", ("cuda-toolkit",), _is_gpu_rung),
+    Library("NVRTC", ("NVRTC",), _is_gpu_rung),
+    Library("CuPy", ("cupy-cuda12x", "cupy-cuda13x"), _is_gpu_rung),
+    Library("Numba", ("numba",), lambda stage: stage.group == "cpu"),
+    Library("PyTorch", ("torch",), lambda stage: stage.name.startswith("torch-")),
+    Library("JAX", ("jax",), lambda stage: stage.name.startswith("jax-")),
 )
 COMMIT_DIGITS = 10
 
@@ -41,7 +57,7 @@ def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
     found = []
     for origin, alike in together.items():
         used = [version for run in alike for version in _versions(run)]
-        versions = dict.fromkeys(version for name, _, _ in LIBRARIES for version in used if version.split()[0] == name)
+        versions = dict.fromkeys(version for one in LIBRARIES for version in used if version.split()[0] == one.title)
         found.append((line("; ".join(filter(None, (origin, ", ".join(versions))))) + ".", alike))
     return found
 
@@ -81,11 +97,10 @@ def _versions(results: Results) -> list[str]:
     installed = _part(results.environment, "libraries")
     passed = [stage for stage in results.stages if stage.status == "passed"]
     found = []
-    for title, packages, prefix in LIBRARIES:
-        used = any(stage.name.startswith(prefix) if prefix else stage.group != "reference" for stage in passed)
-        version = next((installed[package] for package in packages if package in installed), None)
-        if used and version is not None:
-            found.append(f"{title} {version}")
+    for library in LIBRARIES:
+        version = next((installed[package] for package in library.packages if package in installed), None)
+        if version is not None and any(map(library.used_by, passed)):
+            found.append(f"{library.title} {version}")
     return found
 
 

@@ -22,6 +22,19 @@ def test_libraries_that_no_stage_used_are_left_out() -> None:
     assert "CuPy" not in provenance(sample.synthetic_results())
 
 
+@pytest.mark.parametrize(
+    ("device", "group", "named"), [("gpu", "classic", "CUDA 13.5, NVRTC 13.5."), ("cpu", "cpu", "Numba 0.68.")]
+)
+def test_a_run_names_the_libraries_of_its_device_alone(device: str, group: str, named: str) -> None:
+    """CUDA's compiler is installed for tests on machines that have no GPU."""
+    run = sample.results()
+    naive = next(stage for stage in run.stages if stage.name == "naive")
+    naive = msgspec.structs.replace(naive, device=device, group=group)
+    libraries = {"cuda-toolkit": "13.5", "NVRTC": "13.5", "numba": "0.68", "torch": "2.13"}
+    run = msgspec.structs.replace(run, stages=[naive], environment={**run.environment, "libraries": libraries})
+    assert provenance(run).endswith(f"; {named}")
+
+
 def test_uncommitted_changes_are_told() -> None:
     run = sample.results()
     code = {"git_commit": "f" * 40, "uncommitted_changes": True}

@@ -95,6 +95,34 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
     assert tree.kept("h100-80gb-hbm3") == {"logistic/results.json"}
 
 
+def test_an_engine_may_be_named_with_an_equals_sign(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.visible(monkeypatch, 0)
+    assert record.main(["depth", "--on=slurm"], tree.root) == 0
+    assert tree.log == ["study experiments/depth.toml --out runs/record/depth --on=slurm"]
+    tree.visible(monkeypatch, 4)
+    assert record.main(["depth", "--on=slurm"], tree.root) == 0
+    assert tree.log[-1].endswith("--out runs/record/depth --on=slurm")
+
+
+def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = tree.root / "runs/record/depth"
+    for constraint in ("a", "b"):
+        (measured / constraint / "p").mkdir(parents=True)
+        (measured / constraint / "study.json").touch()
+        gpu = {"name": tree.gpu}
+        run = msgspec.structs.replace(RUN, environment={**RUN.environment, "gpu": gpu})
+        save(run, measured / constraint / "p" / "results.json")
+    before = tree.kept()
+    records = list(record._studies_of(tree.root, ["depth"]))
+    assert record._measured_twice(records) == (measured / "a", measured / "b")
+    assert record.main(["depth", "--on=slurm", "--constraint=a,b"], tree.root) == 2
+    assert "are of one kind of GPU; delete one of them" in capsys.readouterr().err
+    assert tree.kept() == before
+    assert (measured / "b" / "study.json").exists()
+
+
 @pytest.mark.parametrize("status", [2, 130])
 def test_an_interrupted_recording_replaces_nothing_and_continues(tree: Tree, status: int) -> None:
     tree.bad = {"size": status}

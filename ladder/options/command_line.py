@@ -284,10 +284,10 @@ COMMANDS: dict[str, FrontDoor] = {
     ),
     "compare": FrontDoor(
         "say which stages became faster or slower between two runs",
-        "compare RUN RUN [RUN ...] [OPTIONS]",
+        "compare RUN [RUN ...] [OPTIONS]",
         {
             "what to compare": (
-                ("RUN", None, "a results.json, its folder, or reference:GPU[/PROBLEM]; the first is the base"),
+                ("RUN", None, "a run's or study's folder, a results.json, reference:GPU[/PROBLEM]; the first is the base"),
             ),
             "how to judge": (
                 ("--threshold", "P%", "a regression is slower by more than this (2%)"),
@@ -299,7 +299,8 @@ COMMANDS: dict[str, FrontDoor] = {
         lambda given: _made(Compare, {**given, "format": "json"} if given.pop("json", False) else given),
         (),
         "Each stage is FASTER, SLOWER, the SAME or AMBIGUOUS. Three or more runs are\n"
-        "shown side by side. Exit status: 0 no regression, 1 a regression, 2 no verdict.",
+        "shown side by side, and studies point by point. Exit status: 0 no regression,\n"
+        "1 a regression, 2 no verdict.",
     ),
     "explain": FrontDoor(
         "say where the time of one stage goes, and what to try next",

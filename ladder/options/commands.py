@@ -126,7 +126,7 @@ class Open(Command, frozen=True, kw_only=True):
 
 
 class Compare(Command, frozen=True, kw_only=True):
-    """`compare`: two runs as a gate, or several side by side."""
+    """`compare`: two runs as a gate, or several runs or studies side by side."""
 
     name: ClassVar[str] = "compare"
     runs: RunNames

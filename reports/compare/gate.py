@@ -1,4 +1,4 @@
-"""The command `compare`: two runs as a gate, or several side by side."""
+"""The command `compare`: two runs as a gate, several runs or studies side by side."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.compare.many_runs import compare_machines
+from reports.compare.many_studies import compare_studies
 from reports.compare.render import Form, print_comparison
-from reports.compare.run_lookup import named_runs
+from reports.compare.run_lookup import named_runs, named_studies
 from reports.compare.verdicts import THRESHOLD, CannotCompareError, compare
 
 
 def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: float | None, strict: bool) -> int:
-    """Print the comparison of the named runs; returns 0 without a regression, 1 with one, 2 for a strict doubt.
+    """Print the comparison of the named runs or studies.
 
-    Raises CannotCompareError, and ResultsError for a file that cannot be read.
+    Returns 0 without a regression, 1 with one, 2 for a strict doubt; several runs, or studies, are not judged. Raises
+    CannotCompareError, and ResultsError for a file that cannot be read.
     """
-    runs = named_runs(names, reference)
-    if len(runs) > 2:
-        if strict or threshold is not None:
-            raise CannotCompareError(f"--strict and --threshold: judge two runs, not {len(runs)}; name two")
-        print_comparison(compare_machines(runs), form)
-        return 0
-    (base, base_run), (new, new_run) = runs
-    share = THRESHOLD if threshold is None else threshold
-    found = compare(base_run, new_run, (base, new), threshold=share, strict=strict)
-    print_comparison(found, form)
-    return found.exit_code
+    studies = named_studies(names)
+    runs = [] if studies else named_runs(names, reference)
+    if len(runs) == 2:
+        (base, base_run), (new, new_run) = runs
+        share = THRESHOLD if threshold is None else threshold
+        found = compare(base_run, new_run, (base, new), threshold=share, strict=strict)
+        print_comparison(found, form)
+        return found.exit_code
+    if strict or threshold is not None:
+        given = f"{len(studies)} studies" if studies else str(len(runs))
+        raise CannotCompareError(f"--strict and --threshold: judge two runs, not {given}; name two")
+    print_comparison(compare_studies(studies) if studies else compare_machines(runs), form)
+    return 0

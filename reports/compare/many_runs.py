@@ -66,7 +66,8 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
         if obstacle := cannot_compare(first[1], run):
             raise CannotCompareError(f"{first[0]} and {name}: {obstacle}")
     stages = [{stage.name: stage for stage in table_order(run)} for _, run in runs]
-    names = list(dict.fromkeys(name for found in stages for name in found))
+    groups = {name: stage.group for found in stages for name, stage in found.items()}
+    names = sorted(groups, key=lambda name: groups[name] == "reference")
     rows = [MachineRow(name, _cells([found.get(name) for found in stages], [run for _, run in runs])) for name in names]
     if not any(cell.step_us for row in rows for cell in row.cells):
         raise CannotCompareError(f"{', '.join(name for name, _ in runs)}: no stage was timed; name other runs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE
 from reports.compare.many_runs import MachineCell, Machines
+from reports.compare.many_studies import PointMachines, Studies
 from reports.compare.verdicts import RESOLUTION, Comparison, StageVerdict, Verdict
 from reports.facts import numbers
 from reports.facts.numbers import line
@@ -23,10 +24,11 @@ STYLES: dict[Verdict, str] = {"FASTER": "green", "SLOWER": "red", "SAME": "", "A
 HEADER = ("stage", "verdict", "new / base", "interval", "base us/step", "new us/step", "processes")
 WIDE = 100  # a ratio from here on is shown without decimals
 IN_BRACKETS = "In brackets: its time divided by its time in the first run (above 1 is slower), and the verdict."
+IN_HEADINGS = "Beside a point: its fastest rung on each machine, whatever its precision."
 
 
-def print_comparison(found: Comparison | Machines, form: Form, console: Console | None = None) -> None:
-    """Print the comparison of two runs, or of several side by side."""
+def print_comparison(found: Comparison | Machines | Studies, form: Form, console: Console | None = None) -> None:
+    """Print the comparison of two runs, or of several runs or studies side by side."""
     if form == "json":
         console = console or Console(highlight=False)
         raw = msgspec.json.format(msgspec.json.encode(found), indent=2)
@@ -57,11 +59,12 @@ def markdown_of_two(found: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def markdown_of_many(found: Machines) -> str:
-    """Several runs in markdown: table and changes of order."""
-    header, lines = _table_of_many(found)
-    cells = [[cell(text) for text in words] for words in lines]
-    parts = (table([cell(name) for name in header], cells, right=_right(header)), IN_BRACKETS, bullets(orders(found)))
+def markdown_of_many(found: Machines | Studies) -> str:
+    """Several runs or studies in markdown: table and changes of order."""
+    columns, rows = _table_of_many(found)
+    cells = [[f"*{cell(text)}*" if row.is_heading else cell(text) for text in row.words] for row in rows]
+    explained = IN_BRACKETS if isinstance(found, Machines) else f"{IN_BRACKETS} {IN_HEADINGS}"
+    parts = (table([cell(name) for name in columns], cells, right=_right(columns)), explained, bullets(orders(found)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -104,18 +107,27 @@ def how_to_read(found: Comparison) -> str:
     return text
 
 
-def orders(found: Machines) -> list[str]:
+def orders(found: Machines | Studies) -> list[str]:
     """A sentence for each pair of rungs that changes order, and one for the pairs within the noise."""
-    sentences = [
+    if isinstance(found, Studies):
+        changes = [f"{point.point}: {change}" for point in found.points for change in _changes(point.machines)]
+        within_noise = sum(point.machines.within_noise for point in found.points)
+    else:
+        changes, within_noise = _changes(found), found.within_noise
+    sentences = changes or ["No pair of rungs certainly changes order."]
+    if within_noise:
+        pairs = numbers.count(within_noise, "pair")
+        change = "changes" if within_noise == 1 else "change"
+        sentences.append(f"{pairs} of rungs {change} order by the medians, but within the noise.")
+    return sentences + (found.left_out if isinstance(found, Studies) else [])
+
+
+def _changes(found: Machines) -> list[str]:
+    return [
         f"{change.higher} is faster than {change.lower} in {numbers.listing(change.faster_in)}, "
         f"slower in {numbers.listing(change.slower_in)}."
         for change in found.order_changes
-    ] or ["No pair of rungs certainly changes order."]
-    if found.within_noise:
-        pairs = numbers.count(found.within_noise, "pair")
-        change = "changes" if found.within_noise == 1 else "change"
-        sentences.append(f"{pairs} of rungs {change} order by the medians, but within the noise.")
-    return sentences
+    ]
 
 
 def _words(stage: StageVerdict) -> Sequence[str]:
@@ -171,18 +183,37 @@ def _columns(judged: Sequence[StageVerdict]) -> list[Column]:
     ]
 
 
-def _print_many(found: Machines, console: Console) -> None:
-    header, lines = _table_of_many(found)
-    console.print(_rich_table(header, [[Text(word.replace(" (", "\n(")) for word in words] for words in lines]))
+def _print_many(found: Machines | Studies, console: Console) -> None:
+    console.print(_rich_table(*_table_of_many(found)))
     say(console, IN_BRACKETS, "dim")
+    if isinstance(found, Studies):
+        say(console, IN_HEADINGS, "dim")
     for sentence in orders(found):
         say(console, sentence, first="* ")
 
 
-def _table_of_many(found: Machines) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: microseconds a step, with the ratio to the first run."""
-    header = ["us/step"] + [f"{run} ({machine})" for run, machine in zip(found.runs, found.machines, strict=True)]
-    return header, [[row.name, *(_of_machine(one) for one in row.cells)] for row in found.rows]
+class _Row(NamedTuple):
+    """A row of a table side by side: a stage's times, or a point with its fastest rungs."""
+
+    words: list[str]
+    is_heading: bool = False
+
+
+def _table_of_many(found: Machines | Studies) -> tuple[list[str], list[_Row]]:
+    """Header and rows: microseconds a step, with the ratio to the first run; of studies, below a row for each point."""
+    if isinstance(found, Studies):
+        names, rows = found.studies, [row for point in found.points for row in _rows_of_point(point)]
+    else:
+        names, rows = found.runs, _rows(found)
+    return ["us/step", *(f"{name} ({machine})" for name, machine in zip(names, found.machines, strict=True))], rows
+
+
+def _rows_of_point(point: PointMachines) -> list[_Row]:
+    return [_Row([point.point, *point.fastest], is_heading=True), *_rows(point.machines)]
+
+
+def _rows(found: Machines) -> list[_Row]:
+    return [_Row([row.name, *map(_of_machine, row.cells)]) for row in found.rows]
 
 
 def _of_machine(one: MachineCell) -> str:
@@ -190,11 +221,13 @@ def _of_machine(one: MachineCell) -> str:
     return text if one.ratio is None else f"{text} ({one.ratio:.3f}, {one.verdict})"
 
 
-def _rich_table(header: Sequence[str], lines: Sequence[Sequence[Text]]) -> Table:
+def _rich_table(header: Sequence[str], rows: Sequence[_Row]) -> Table:
     empty = plain_table()
     for name, right in zip(header, _right(header), strict=True):
         title = name.replace(" us/step", "\nus/step").replace(" / ", "\n/ ").replace(" (", "\n(")
         empty.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=not right)
-    for cells in lines:
-        empty.add_row(*cells)
+    for row in rows:
+        if row.is_heading:
+            empty.add_section()
+        empty.add_row(*(Text(word.replace(" (", "\n(")) for word in row.words), style="italic" * row.is_heading)
     return empty

@@ -1,4 +1,4 @@
-"""Finds the runs that a comparison names: results files, their folders, and recorded runs like `reference:h200`."""
+"""Finds what a comparison names: results files, folders of runs or studies, and recorded runs like `reference:h200`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,35 @@ from contextlib import suppress
 from pathlib import Path
 
 from ladder.records.run import Results, ResultsError, StageResult, load
+from ladder.records.study import INDEX
 from reports.compare.differences import cannot_compare
 from reports.compare.verdicts import CannotCompareError
 from reports.errors import ReportError
 from reports.facts.provenance import gpu_name, machine_name
+from reports.facts.study import StudyResults, load_results
 
 PREFIX = "reference:"
+
+
+def named_studies(names: Sequence[str]) -> list[tuple[str, StudyResults]]:
+    """Each study as (name, results); a folder of studies, such as those of several constraints, is all of them.
+
+    Empty if no name is a study's. Raises CannotCompareError, and ResultsError for a file that cannot be read.
+    """
+    found = {name: _study_folders(Path(name)) for name in names}
+    folders = [folder for each in found.values() for folder in each]
+    if not folders:
+        return []
+    if run := next((name for name, each in found.items() if not each), None):
+        raise CannotCompareError(f"{run}: is no study, but {folders[0]} is one; name studies alone, or runs alone")
+    if len(folders) < 2:
+        raise CannotCompareError(f"compare {folders[0]}: only one study; name a second one")
+    return [(str(folder), load_results(folder)) for folder in folders]
+
+
+def _study_folders(path: Path) -> list[Path]:
+    folder = path.parent if path.name == INDEX else path
+    return [one for one in (folder, *sorted(folder.glob("*/"))) if (one / INDEX).exists()]
 
 
 def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results]]:

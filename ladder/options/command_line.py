@@ -287,7 +287,7 @@ COMMANDS: dict[str, FrontDoor] = {
         "compare RUN [RUN ...] [OPTIONS]",
         {
             "what to compare": (
-                ("RUN", None, "a run's or study's folder, a results.json, reference:GPU[/PROBLEM]; the first is the base"),
+                ("RUN", None, "a run's or study's folder or file, or reference:GPU[/PROBLEM]; the first is the base"),
             ),
             "how to judge": (
                 ("--threshold", "P%", "a regression is slower by more than this (2%)"),

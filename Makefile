@@ -1,14 +1,16 @@
-# `make ladder` and `make test` set everything up by themselves; both take CUDA=12, CUDA=13, CUDA=cpu, TORCH=1, JAX=0.
+# Every goal sets up what it needs by itself, and takes CUDA=12, CUDA=13, CUDA=cpu, TORCH=1, JAX=0, CLUSTER=1.
 PYTHON ?= python3
 CUDA = auto
 TORCH = 0
 JAX = 1
+CLUSTER = 0
 ARGS =
 
 NO_PYTHON = setup: needs Python 3.11 or newer, and there is no $(PYTHON) on the PATH; \
 install one, or name one: make $@ PYTHON=/path/to/python3.12
 SETUP = command -v $(PYTHON) >/dev/null || { echo "$(NO_PYTHON)" >&2; exit 1; }; \
-$(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)"
+$(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)" \
+--cluster "$(CLUSTER)"
 
 QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests/common/test_problem.py \
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
@@ -16,10 +18,13 @@ tests/reports/terminal tests/stages/engine tests/stages/test_ladder.py tests/tes
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help ladder test test-quick test-gpu sanitize check fmt record site clean
+.PHONY: help setup ladder test test-quick test-gpu sanitize check fmt record site clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
+
+setup: ## set up alone, as on a login node; CLUSTER=1 adds what sends studies to Slurm or to several GPUs
+	@$(SETUP)
 
 ladder: ## set up, then run every stage; more options through ARGS="--hidden 256"
 	@$(SETUP) && .venv/bin/python run_ladder.py --stages all $(ARGS)

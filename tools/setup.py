@@ -99,6 +99,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     parser.add_argument("--cuda", default="auto", help="12, 13 or cpu instead of what the driver supports")
     parser.add_argument("--torch", default="0", help="1: PyTorch on a machine without a GPU too, as its CPU build")
     parser.add_argument("--jax", default="1", help="0: no JAX on a machine without a GPU")
+    parser.add_argument("--cluster", default="0", help="1: what sends a study's points to Slurm or to several GPUs")
     parser.add_argument("--dev", action="store_true", help="what tests and checks need as well")
     parser.add_argument("--site", action="store_true", help="what the static site needs as well")
     options = parser.parse_args(arguments)
@@ -109,8 +110,11 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
             raise SetupError(f"TORCH={options.torch}: choose 1 for PyTorch's CPU build, or 0")
         if options.jax not in ("0", "1"):
             raise SetupError(f"JAX={options.jax}: choose 1 for JAX on the CPU, or 0")
+        if options.cluster not in ("0", "1"):
+            raise SetupError(f"CLUSTER={options.cluster}: choose 1 for studies on several GPUs or on Slurm, or 0")
         torch, jax = options.torch == "1", options.jax == "1"
-        set_up(root, cuda=options.cuda, torch=torch, jax=jax, dev=options.dev, site=options.site)
+        also = frozenset(["cluster"] * (options.cluster == "1") + ["site"] * options.site)
+        set_up(root, cuda=options.cuda, torch=torch, jax=jax, dev=options.dev, also=also)
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -123,14 +127,17 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     return 0
 
 
-def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, site: bool = False) -> None:
-    """Bring `root/.venv` to what is asked for, adding to what it has; raises SetupError when that cannot be done."""
+def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, also: frozenset[str]) -> None:
+    """Bring `root/.venv` to what is asked for and to these extras, adding to what it has.
+
+    Raises SetupError when that cannot be done.
+    """
     venv, stamp_path = root / ".venv", root / ".venv" / "setup.json"
     core, optional = dependency_tables(root / "pyproject.toml")
     found = Stamp.read(stamp_path) if (venv / "bin" / "python").exists() else None
     before = found.extras if found else frozenset()
     target, because = cuda_that_fits(cuda, before)
-    wanted = extras_for(target, torch=torch, jax=jax, dev=dev, installed=before) | ({"site"} if site else set())
+    wanted = extras_for(target, torch=torch, jax=jax, dev=dev, installed=before) | also
     python = ".".join(str(part) for part in sys.version_info[:2])
     tables = hashlib.sha256(json.dumps([core, optional], sort_keys=True).encode()).hexdigest()
     if found and wanted <= before and (found.python, found.tables) == (python, tables):

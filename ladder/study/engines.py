@@ -45,7 +45,7 @@ def check_engine(on: Engine) -> None:
     try:
         import submitit  # noqa: F401, late, as only jobs need it
     except ModuleNotFoundError:
-        raise UsageError(f"--on {on}: needs submitit, which is not installed; pip install submitit") from None
+        raise UsageError(f"--on {on}: needs submitit, which is not installed: `make setup CLUSTER=1`") from None
 
 
 def local_gpus() -> list[str]:

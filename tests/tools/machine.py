@@ -22,6 +22,7 @@ jax-cpu = ["jax"]
 compile = ["nvrtc"]
 dev = ["pytest"]
 site = ["mkdocs"]
+cluster = ["submitit"]
 """
 
 FAKE_PYTHON = """#!/bin/sh

@@ -58,6 +58,15 @@ def test_extras_add_up_in_the_venv_that_is_there(machine: Machine) -> None:
     assert machine.installed("--jax", "0", "--torch", "1") == ["numpy>=2", "nvrtc", "pytest", "torch==1"]
     assert machine.installed() == ["numpy>=2", "nvrtc", "pytest", "jax", "torch==1"]
     assert machine.installed("--site") == ["numpy>=2", "nvrtc", "pytest", "jax", "mkdocs", "torch==1"]
+    assert machine.installed("--cluster", "1") == [
+        "numpy>=2",
+        "submitit",
+        "nvrtc",
+        "pytest",
+        "jax",
+        "mkdocs",
+        "torch==1",
+    ]
     assert kept.exists()
 
 
@@ -172,8 +181,9 @@ def test_another_python_makes_the_venv_anew(machine: Machine, monkeypatch: pytes
 
 def test_every_extra_that_set_up_may_ask_for_is_in_pyproject() -> None:
     _, optional = setup.dependency_tables(ROOT / "pyproject.toml")
-    asked = {"dev", "compile", "site", "torch-cpu", "jax-cpu"}.union(*(left | right for left, right in setup.CONFLICTS))
-    assert asked == set(optional) - {"notebook", "cluster"}  # which only some readers need
+    asked = {"dev", "compile", "site", "cluster", "torch-cpu", "jax-cpu"}
+    asked |= {extra for left, right in setup.CONFLICTS for extra in left | right}
+    assert asked == set(optional) - {"notebook"}  # which only some readers need
 
 
 def test_the_dev_extra_brings_every_program_that_our_scripts_run() -> None:
@@ -193,16 +203,18 @@ def test_make_sets_up_before_it_runs(machine: Machine, monkeypatch: pytest.Monke
     write_program(machine.root / ".venv" / "bin" / "python", FAKE_PYTHON)
     shutil.copy(ROOT / "Makefile", machine.root)
     for goal in (
+        ["setup", "CUDA=13", "CLUSTER=1"],
         ["ladder", "CUDA=12", "ARGS=--hidden 256"],
         ["test", "TORCH=1", "JAX=0"],
         ["record", "ARGS=logistic"],
     ):
         subprocess.run([str(MAKE), *goal], cwd=machine.root, check=True)
     assert machine.log.read_text().splitlines() == [
-        "python tools/setup.py --cuda 12 --torch 0 --jax 1",
+        "python tools/setup.py --cuda 13 --torch 0 --jax 1 --cluster 1",
+        "python tools/setup.py --cuda 12 --torch 0 --jax 1 --cluster 0",
         "python run_ladder.py --stages all --hidden 256",
-        "python tools/setup.py --cuda auto --torch 1 --jax 0 --dev",
+        "python tools/setup.py --cuda auto --torch 1 --jax 0 --cluster 0 --dev",
         "python -m pytest -n 2 --dist loadfile --no-loadscope-reorder",
-        "python tools/setup.py --cuda auto --torch 0 --jax 1 --dev",
+        "python tools/setup.py --cuda auto --torch 0 --jax 1 --cluster 0 --dev",
         "python -m tools.record logistic",
     ]

@@ -126,6 +126,7 @@ def test_the_log_keeps_what_all_installers_of_a_set_up_said(machine: Machine, mo
     [
         (("--cuda", "11"), "setup: CUDA=11: choose 12, 13 or cpu\n"),
         (("--torch", "yes"), "setup: TORCH=yes: choose 1 for PyTorch's CPU build, or 0\n"),
+        (("--cluster", "2"), "setup: CLUSTER=2: choose 1 for studies on several GPUs or on Slurm, or 0\n"),
         (("--jax", "cpu"), "setup: JAX=cpu: choose 1 for JAX on the CPU, or 0\n"),
     ],
 )

@@ -108,5 +108,5 @@ def test_without_submitit_it_is_a_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     assert main(["study", "six.toml", "--on", "local"]) == 2
-    said = "--on local: needs submitit, which is not installed; pip install submitit"
+    said = "--on local: needs submitit, which is not installed: `make setup CLUSTER=1`"
     assert capsys.readouterr().err == f"run_ladder.py: {said}\n"

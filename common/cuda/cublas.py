@@ -8,6 +8,7 @@ capture (cupy#6290).
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from nvmath.bindings import cublas, cublasLt
 from common.cuda.autotune import Trials
 from common.cuda.epilogue import Fusion
 from common.cuda.gpu import Gpu
+from common.cuda.step_memory import Tensor
 
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; older chips need less
 CANDIDATES = 24
@@ -190,7 +192,7 @@ def _epilogue(fusion: Fusion | None) -> list[tuple[Any, Any]]:
     return settings
 
 
-def _layout(matrix: Any) -> int:
+def _layout(matrix: Tensor | Any) -> int:
     """Layout of a row-major (rows, cols) matrix, or of several: cols by rows in cuBLASLt, columns dense."""
     *several, rows, cols = matrix.shape
     layout: int = cublasLt.matrix_layout_create(FORMATS[matrix.dtype.char], cols, rows, cols)
@@ -204,10 +206,11 @@ def _layout(matrix: Any) -> int:
     return layout
 
 
-def _alignment(matrix: Any) -> Any:
+def _alignment(matrix: Tensor | Any) -> Any:
     """The largest power of two in bytes that divides the address of every batch of an epoch.
 
     Batches are contiguous, and so are the matrices of several products, so their size decides.
     """
-    size = matrix.nbytes // (len(matrix) if matrix.ndim == 3 else 1)
+    *several, _, _ = matrix.shape
+    size = matrix.nbytes // math.prod(several)
     return np.array(min(ALIGNMENT, size & -size), np.uint32)

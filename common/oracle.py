@@ -54,9 +54,11 @@ class Oracle:
     def _step(self, images: FloatArray, labels: NDArray[np.intp]) -> tuple[float, int]:
         """Update from one batch; returns the batch's summed loss and correct answers before the update."""
         weights = [self._factor(weight) for weight in self.weights]
-        inputs = [images]
+        inputs, passing = [images], []
         for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
-            inputs.append(self._factor(np.maximum(self._product(inputs[-1], weight) + bias, 0.0)))
+            outputs = self._product(inputs[-1], weight) + bias
+            passing.append(self._passes(outputs))
+            inputs.append(self._factor(np.maximum(outputs, 0.0)))
         logits = self._product(inputs[-1], weights[-1]) + self.biases[-1]
 
         rows = np.arange(len(labels))
@@ -71,13 +73,17 @@ class Oracle:
             dweight = self._product(inputs[layer].T, doutput)
             dbias = self._column_sums(doutput)
             if layer > 0:
-                doutput = self._factor(self._product(doutput, weights[layer].T) * (inputs[layer] > 0.0))
+                doutput = self._factor(self._product(doutput, weights[layer].T) * passing[layer - 1])
             dweight *= self.problem.learning_rate
             self._subtract(self.weights[layer], dweight)
             self._subtract(self.biases[layer], self.problem.learning_rate * dbias)
         return float(np.log(sums).sum() - shifted[rows, labels].sum()), int((logits.argmax(axis=1) == labels).sum())
 
-    # What rounds in lower precision, for a subclass to replace.
+    # What another implementation may do in another way, for a subclass to replace.
+
+    def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
+        """Where ReLU passes the gradient on. At exactly zero, any share of it is a subgradient; most pass nothing."""
+        return outputs > 0.0
 
     def _probabilities(self, exact: FloatArray) -> FloatArray:
         """Exponentials divided by their sums."""

@@ -55,7 +55,8 @@ class Control(Oracle):
     """The oracle in float32, with one draw of a precision's rounding.
 
     Draws place the grid of representable numbers differently; number 0 rounds as the format does. Every second one
-    stores products in low precision, and adds the images' updates to the parameters one by one.
+    stores products in low precision, adds the images' updates to the parameters one by one, and passes a gradient
+    through a ReLU at zero, as cuBLASLt does.
     """
 
     def __init__(self, problem: Problem, params: Params, rounding: Rounding, draw: int) -> None:
@@ -63,6 +64,7 @@ class Control(Oracle):
         self._grid = np.float32(1.0 if draw == 0 else 2.0 ** np.random.default_rng(draw).random())
         self._split = np.float32(2.0 ** (24 - rounding.bits) + 1.0)
         self._rounds_products = rounding.products and draw % 2 == 1
+        self._passes_at_zero = draw % 2 == 1
         self._noise, self._at, self._rounds_sums = _noise(draw), 0, rounding.sums
         # In a short run at every step, in a long one at every eighth, for the time's sake.
         self._every, self._steps = 1 if rounding.sums or problem.batch_size == 1 else 8, 0
@@ -73,6 +75,9 @@ class Control(Oracle):
 
     def _probabilities(self, exact: FloatArray) -> FloatArray:
         return exact * self._probability
+
+    def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
+        return outputs >= 0.0 if self._passes_at_zero else super()._passes(outputs)
 
     def _factor(self, exact: FloatArray) -> FloatArray:
         # T. J. Dekker, A floating-point technique for extending the available precision, 1971.

@@ -208,6 +208,27 @@ def test_a_unit_at_its_relus_corner_may_be_active_or_not() -> None:
     assert failed(tensors) == set()
 
 
+class Passing(Oracle):
+    """Its ReLU passes the gradient at zero, as cuBLASLt's does."""
+
+    def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
+        return outputs >= 0.0
+
+
+def test_a_unit_exactly_at_zero_may_pass_the_gradient_or_not() -> None:
+    """A black image gives zero for every hidden unit as long as the biases are zero."""
+    problem = Problem(2, 2, (3,), batch_size=8, learning_rate=0.1, metrics_every=1)
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (8, 2), dtype=np.uint8), random.integers(0, 2, 8, dtype=np.uint8)
+    images[0] = 0
+    params = initial_params(problem, 0)
+    passing = Passing(problem, params)
+    passing.run_epoch(images, labels)
+    checks = verify_first_update("float32", ShortRun(problem, 1, params, images, labels), as_float32(passing), None)
+    assert max(one.error or 0.0 for one in checks) > 1e-3
+    assert failed(checks) == set()
+
+
 class Rounded(Oracle):
     """An oracle whose products round their factors to `bits` bits.
 

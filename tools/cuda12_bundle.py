@@ -112,10 +112,11 @@ def pack(folder: Path, more: list[str], python: str, arch: int, part_bytes: int)
 
 
 def project_requirements() -> list[str]:
-    """What pyproject.toml asks for with its extra `cuda12`."""
+    """What pyproject.toml asks for with its extra `cuda12`, but for Numba, which compiles the CPU's rungs alone."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["cuda12"]]
+    needed = [one for one in project["dependencies"] if not one.startswith("numba")]
+    return [*needed, *project["optional-dependencies"]["cuda12"]]
 
 
 def fetch(requirements: list[str], python: str, site: Path) -> None:

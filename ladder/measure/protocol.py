@@ -27,6 +27,7 @@ NO_ROOM_CODE = os.EX_IOERR  # the exit code of a process whose result finds no r
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches
 REPEATED_RUN, REPEATED_EPOCHS = 920, 3  # + the number of batches
+SHARED_RUNS = range(FIRST_UPDATE_RUN, RUNS_PER_ROUND)  # the next number is the next round's judged run
 COLD_RUN = 999
 PROFILING = "profile and close"  # the phase that CUPTI and time stamps take part in
 

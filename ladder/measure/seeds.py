@@ -14,7 +14,7 @@ import msgspec
 MESSAGE_BYTES = 4096  # at most
 CLOCK = "-clock"  # added to the address of the socket that takes the marks
 MARKS = {"begin": b"begin", "end": b"end"}
-REFUSED = "the runner gives each run's seed once, in order; the stage's process asked otherwise"
+REFUSED = "the runner gives each run's seed once, in order; the stage's process asked otherwise: leave its seeds alone"
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class RunSeeds:
         return self._seed(Message("timed", run, runs))
 
     def shared(self, run: int) -> int:
-        """The seed of a run number from FIRST_UPDATE_RUN on, which all stages of a round share."""
+        """The seed of one of SHARED_RUNS, which all stages of a round share."""
         return self._seed(Message("shared", run))
 
     def stamp(self, mark: Literal["begin", "end"]) -> None:

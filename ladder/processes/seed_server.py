@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from ladder.measure.protocol import FIRST_UPDATE_RUN
+from ladder.measure.protocol import SHARED_RUNS
 from ladder.measure.seeds import CLOCK, MARKS, MESSAGE_BYTES, Message, in_no_folder
 
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
@@ -118,7 +118,7 @@ class SeedServer(Thread):
         match message.what:
             case "untimed":
                 return secrets.token_bytes(16)
-            case "shared" if message.number >= FIRST_UPDATE_RUN:
+            case "shared" if message.number in SHARED_RUNS:
                 return self._shared_seed(message.number).to_bytes(16)
             case "timed" if message.number == len(attempt.seeds) and not attempt.kept:
                 return self._timed_seed(message.of)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ladder.measure.seeds import REFUSED
 from ladder.records.run import StageResult
 from ladder.verify.other_runs import LOSS_CHECK
 from stages.engine.stage import Stage
@@ -84,6 +85,7 @@ REFUSED_FOR = {
     "frauds:CONSTANT": REPLACED.format("timing.COPY_S_PER_BYTE"),
     "frauds:BUILTIN": REPLACED.format("builtins.max"),
     "frauds:ENCODER": REPLACED.format("msgpack.encode"),
+    "frauds:ASKS_AHEAD": f"SeedError: {REFUSED}",
     "frauds:REPORTS_AND_LEAVES": "exit code 3 after its result; see logs/reports-and-leaves.1.log",
 }
 JAX_UNWAITED = "tests.cheats.frauds:JAX_WITHOUT_WAITING"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ladder.measure.protocol import FIRST_UPDATE_RUN
+from ladder.measure.protocol import FIRST_UPDATE_RUN, RUNS_PER_ROUND
 from ladder.measure.seeds import RunSeeds, SeedError
 from ladder.processes import seed_server
 from ladder.processes.seed_server import SeedServer
@@ -69,9 +69,10 @@ def test_the_short_runs_have_the_seeds_of_their_numbers(seeds: RunSeeds) -> None
     assert [seeds.shared(FIRST_UPDATE_RUN + batches) for batches in (1, 17)] == [908, 924]
 
 
-def test_the_judged_runs_seed_is_not_told_by_its_number(seeds: RunSeeds) -> None:
+@pytest.mark.parametrize("number", [0, RUNS_PER_ROUND, -1], ids=["this round's", "the next round's", "before all"])
+def test_no_judged_runs_seed_is_told_by_its_number(seeds: RunSeeds, number: int) -> None:
     with pytest.raises(SeedError):
-        seeds.shared(0)
+        seeds.shared(number)
 
 
 def test_linux_times_the_runs(server: SeedServer, seeds: RunSeeds) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -34,6 +35,7 @@ LOWER_SHARE, MOST_CHANCE = 0.75, 0.4
 SCALE_SAFETY = 8.0  # of the update's scale: one number, of which a few draws say less than of thousands
 ROUNDING_FLOOR = 2.0**-20  # sixteen roundings of float32: rate, 1 / batch and their product are rounded for all images
 UNDECIDABLE = 0.9  # a limit beyond this share of an update: a missing update has an error of 1
+TWO_IMAGES = 2.001  # and float64's rounding of their share
 # A single control of a long run may miss the unit at its ReLU's corner that the stage meets.
 MLP_APART_FLOOR = 0.02
 MLP_LOSS_FLOOR = 2e-3  # relative to the loss of the first epoch
@@ -77,15 +79,37 @@ def within(
     *,
     safety: float = SAFETY,
     floor: float = ROUNDING_FLOOR,
+    most: float = 1.0,
 ) -> Check:
     """A check against the controls' error. It is not judged if they are so far apart that no run could fail.
 
-    NaN fails even so.
+    NaN fails even so. `most` is the error of a run that is as wrong as can be.
     """
-    limit = safety * spread + floor
-    if limit < UNDECIDABLE or not math.isfinite(error):
-        return check(what, error, limit if limit < UNDECIDABLE else UNDECIDABLE)
-    return Check(what, error, UNDECIDABLE, passed=True, judged=False, note=undecided(precision))
+    limit, widest = safety * spread + floor, UNDECIDABLE * most
+    if limit < widest or not math.isfinite(error):
+        return check(what, error, limit if limit < widest else widest)
+    return Check(what, error, widest, passed=True, judged=False, note=undecided(precision))
+
+
+def accuracy_within(
+    what: str,
+    precision: Precision,
+    own: float,
+    reference: float,
+    images: int,
+    *,
+    spread: float = 0.0,
+    floor: float = 0.0,
+) -> Check:
+    """A check of an accuracy among so many images, of which rounding may change two.
+
+    Accuracies lie between 0 and 1, so that an error has a largest value: where the limit is near it, nothing is judged.
+    """
+    few, most = TWO_IMAGES / images, max(reference, 1.0 - reference)
+    found = within(what, precision, abs(own - reference), spread, floor=floor + few, most=most)
+    if found.judged or few < UNDECIDABLE * most:
+        return found
+    return msgspec.structs.replace(found, note=f"rounding may change two images; this run has {images}")
 
 
 def undecided(precision: Precision) -> str:
@@ -164,12 +188,11 @@ def _tensors(
         name: within(f"{named}, {what}", precision, error, spread.tensors[name], safety=safety)
         for name, error in found.tensors.items()
     }
-    judged = {name: one for name, one in checks.items() if one.judged}
-    if not judged:
-        return next(iter(checks.values()))
-    nearest = _nearest_to_limit(list(judged.values()))
+    name = max(checks, key=lambda name: _telling(checks[name]))
+    nearest = checks[name]
+    if not nearest.judged:
+        return nearest
     others = ", ".join(name for name, one in checks.items() if not one.judged)
-    name = next(name for name, one in judged.items() if one is nearest)
     return msgspec.structs.replace(nearest, note=f"{name}; {undecided(precision)}: {others}" if others else name)
 
 
@@ -179,7 +202,8 @@ def _of_scale_and_metrics(
     checks = [within(f"{named}, scale", precision, found.scale, spread.scale, safety=SCALE_SAFETY)]
     if metrics is not None:
         checks.append(_loss(named, precision, run, found, spread))
-        checks.append(check(f"{named}, accuracy", found.accuracy, SAFETY * spread.accuracy + 2.001 / run.images))
+        what, reference = f"{named}, accuracy", run.reference.accuracy
+        checks.append(accuracy_within(what, precision, metrics.accuracy, reference, run.images, spread=spread.accuracy))
     return checks
 
 
@@ -215,16 +239,18 @@ def verify_final(
     checks = [check("finite parameters and metrics", 0.0 if finite else math.nan, 0.0)]
     reference_accuracy = oracle.tested[len(reached) - 1].accuracy
     spread = oracle.spread(precision, len(reached) - 1)
-    test_limit = _test_accuracy_limit(problem, precision, oracle, len(reached) - 1, test_images)
+    floor = _test_accuracy_floor(problem, oracle, len(reached) - 1, test_images)
+    tested = partial(accuracy_within, spread=spread.tested_accuracy, floor=floor)
     if epochs <= len(oracle.epochs):
         reference = oracle.params[epochs - 1]
         if problem.is_logistic and reference is not None:
             error = params_error((final.weights, final.biases), reference, least=problem.learning_rate)
             checks.append(within("final parameters", precision, error, spread.params))
-        checks.append(check("test accuracy", abs(accuracy - reference_accuracy), test_limit))
+        checks.append(tested("test accuracy", precision, accuracy, reference_accuracy, test_images))
     else:
-        lost = max(0.0, reference_accuracy - accuracy) if math.isfinite(accuracy) else math.nan
-        checks.append(check(f"test accuracy, not below epoch {len(reached)}'s", lost, test_limit))
+        what = f"test accuracy, not below epoch {len(reached)}'s"
+        lower = reference_accuracy if accuracy > reference_accuracy else accuracy
+        checks.append(tested(what, precision, lower, reference_accuracy, test_images))
     due = [epoch for epoch in range(epochs) if problem.metrics_due(epoch)]
     if due:
         missing = sum(epoch not in metrics for epoch in due) / len(due)
@@ -241,10 +267,10 @@ def verify_final(
             floor = loss_floor(train_images) + (0.0 if problem.is_logistic else MLP_LOSS_FLOOR)
             floor += late * reached[e].mean_loss / first_loss
             losses.append(within("loss curve", precision, loss_error, _chaotic(problem, apart_by.loss), floor=floor))
-            accuracy_error = abs(metrics[e].accuracy - reached[e].accuracy)
-            accuracy_limit = SAFETY * apart_by.accuracy + late * (1.0 - reached[e].accuracy) + 2.0 / train_images
-            accuracies.append(check("training accuracy", accuracy_error, accuracy_limit))
-        checks += [_nearest_to_limit(losses), _nearest_to_limit(accuracies)]
+            aim, floor = reached[e].accuracy, late * (1.0 - reached[e].accuracy)
+            trained = partial(accuracy_within, spread=apart_by.accuracy, floor=floor)
+            accuracies.append(trained("training accuracy", precision, metrics[e].accuracy, aim, train_images))
+        checks += [_of_epochs(losses), _of_epochs(accuracies)]
     else:
         short = f"epochs {len(reached) + 1} to {epochs} are beyond the oracle's time" if metrics else NO_METRICS_DUE
         checks += [left_out("loss curve", short), left_out("training accuracy", short)]
@@ -275,8 +301,8 @@ def verify_validation(
     if last is not None:
         loss_error = abs(last.mean_loss - final.mean_loss) / first_loss
         checks.append(check("validation of the final parameters, loss", loss_error, forward_limit(problem, precision)))
-        accuracy_error, limit = abs(last.accuracy - final.accuracy), FLIPPED_IMAGES[precision] + 2.0 / test_images
-        checks.append(check("validation of the final parameters, accuracy", accuracy_error, limit))
+        what, floor = "validation of the final parameters, accuracy", FLIPPED_IMAGES[precision]
+        checks.append(accuracy_within(what, precision, last.accuracy, final.accuracy, test_images, floor=floor))
     judged = [e for e in due if e in validations and e < len(oracle.tested)]
     if judged:
         late = LATE_START_ALLOWANCE if _starts_late(problem, oracle.epochs) else 0.0
@@ -290,10 +316,14 @@ def verify_validation(
             apart_by = oracle.spread(precision, e)
             tested_apart = _chaotic(problem, apart_by.tested_loss)
             losses.append(within("validation curve, loss", precision, loss_error, tested_apart, floor=floor))
-            accuracy_error = abs(own.accuracy - reference.accuracy)
-            accuracy_limit = _test_accuracy_limit(problem, precision, oracle, e, test_images)
-            accuracies.append(check("validation curve, accuracy", accuracy_error, accuracy_limit))
-        checks += [_nearest_to_limit(losses), _nearest_to_limit(accuracies)]
+            accuracies.append(
+                accuracy_within(
+                    *("validation curve, accuracy", precision, own.accuracy, reference.accuracy, test_images),
+                    spread=apart_by.tested_accuracy,
+                    floor=_test_accuracy_floor(problem, oracle, e, test_images),
+                )
+            )
+        checks += [_of_epochs(losses), _of_epochs(accuracies)]
     return checks
 
 
@@ -372,13 +402,18 @@ def forward_limit(problem: Problem, precision: Precision) -> float:
     return SAFETY * len(problem.layers) * 2.0 ** -ROUNDINGS[precision].bits
 
 
-def _nearest_to_limit(checks: Sequence[Check]) -> Check:
-    """The check with the largest error relative to its limit."""
+def _telling(one: Check) -> tuple[bool, bool, float]:
+    """Sorts checks of one kind by what they tell: failed before judged before open ones, then by nearness to limits."""
+    return not one.passed, one.judged, math.inf if one.error is None or not one.limit else one.error / one.limit
 
-    def share(one: Check) -> float:
-        return math.inf if one.error is None or not one.limit else one.error / one.limit
 
-    return max(checks, key=share)
+def _of_epochs(checks: Sequence[Check]) -> Check:
+    """One check for all epochs: the most telling one, and how many others were not judged."""
+    most = max(checks, key=_telling)
+    unjudged = [one for one in checks if not one.judged]
+    if not unjudged or not most.judged:
+        return most
+    return msgspec.structs.replace(most, note=f"{unjudged[0].note}: {len(unjudged)} of {len(checks)} epochs")
 
 
 def _starts_late(problem: Problem, epochs: Sequence[OracleEpoch]) -> bool:
@@ -389,18 +424,15 @@ def _starts_late(problem: Problem, epochs: Sequence[OracleEpoch]) -> bool:
     return len(problem.hidden) >= LATE_START_LAYERS and len(epochs) > 1 and epochs[1].accuracy < 0.5
 
 
-def _test_accuracy_limit(
-    problem: Problem, precision: Precision, oracle: OracleRun, epoch: int, test_images: int
-) -> float:
-    """The limit of the difference from the oracle's test accuracy after an epoch, counted from 0."""
+def _test_accuracy_floor(problem: Problem, oracle: OracleRun, epoch: int, test_images: int) -> float:
+    """How far a test accuracy may be from the oracle's after an epoch, from 0, beside the controls' distance."""
     reference = oracle.tested[epoch].accuracy
     # Two networks that fail on different images also differ by chance: three standard deviations are allowed.
     wrong = 0.0 if problem.is_logistic else 1.0 - reference
     chance = 3.0 * math.sqrt(wrong * (1.0 - wrong) / test_images)
     if reference < SETTLED_ACCURACY and _starts_late(problem, oracle.epochs):
         return 1.0  # one network may have started to learn and the other not
-    apart_by = SAFETY * oracle.spread(precision, epoch).tested_accuracy
-    return TEST_ACCURACY[0 if problem.is_logistic else 1] + apart_by + chance + 2.0 / test_images
+    return TEST_ACCURACY[0 if problem.is_logistic else 1] + chance
 
 
 def _max_error(errors: Iterable[float]) -> float:

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 import run_ladder
+from common.cuda import driver
 from common.data.download import DownloadError
 from common.data.idx_folder import TRAIN_IMAGES
 from ladder.options.command_line import COMMANDS
@@ -486,13 +487,20 @@ def test_help_is_one_screen_with_two_examples_that_parse(command: str, capsys: p
         assert command not in ("run", "profile", "study", "tune") or usage in "\n".join(told)
 
 
-def test_the_defaults_in_the_help_are_those_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_defaults_in_the_help_are_those_of_a_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = help_of(capsys, "run")
     numbers = dict(re.findall(r"^  --([a-z-]+) .*\((\d[\d.]*)\)$", told, re.MULTILINE))
     assert numbers.pop("time-cap") == f"{Settings(1, 1, 1, 1.0, 1.0).time_cap_s:g}"
-    assert len(numbers) == 14
+    assert len(numbers) == 13
     options = RunOptions()
     assert {name: f"{getattr(options, name.replace('-', '_')):g}" for name in numbers} == numbers
+    budgets = []
+    for seen in ([object()], []):
+        monkeypatch.setattr(driver, "devices", lambda seen=seen: seen)
+        budgets.append(options.seconds_a_stage)
+    assert "({:g}; on a CPU {:g})".format(*budgets) in told
 
 
 def test_the_version_is_the_project_s(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ BATCH_SIZE: Option = ("--batch-size", "N", "images a step (128)")
 DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
 ROUNDS: Option = ("--rounds", "N", "fresh processes for each stage (2)")
 REPEATS: Option = ("--repeats", "N", "timed runs in each process (2)")
-BUDGET: Option = ("--budget", "S", "seconds to measure a slow stage for (5)")
+BUDGET: Option = ("--budget", "S", "seconds to measure a slow stage for (5; on a CPU 2)")
 REMEASURE: Option = ("--remeasure", "N", "new tries at most for a disturbed process (2)")
 TRAINING: tuple[Option, ...] = (
     HIDDEN,

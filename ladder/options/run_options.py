@@ -118,7 +118,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     rounds: Runs = 2
     repeats: Runs = 2
     warmups: RunsOrNone = 1
-    budget: Seconds = 5.0
+    budget: Seconds | None = None
     timeout: Seconds = 300.0
     remeasure: RunsOrNone = 2
     at_once: Runs = 1
@@ -146,6 +146,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             return self.profile
         return ("cupti", "stamps") if self.at_once == 1 else ()
 
+    @property
+    def seconds_a_stage(self) -> float:
+        """The chosen budget; without a GPU 2 by default, since on a CPU processes differ by more than their runs."""
+        if self.budget is not None:
+            return self.budget
+        from common.cuda.driver import devices  # late: it loads the driver, which most commands need not
+
+        return 5.0 if devices() else 2.0
+
     def problem(self, inputs: int = 1, classes: int = 1) -> Problem:
         """The training problem for these numbers of pixels and classes; UsageError for an impossible one."""
         from common.problem import Problem  # late, since NumPy is slow to import and most commands need none
@@ -168,7 +177,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             rounds=self.rounds,
             repeats=self.repeats,
             warmups=self.warmups,
-            budget_s=self.budget,
+            budget_s=self.seconds_a_stage,
             timeout_s=self.timeout,
             profile=list(self.profilers),
             remeasure=self.remeasure,

@@ -31,6 +31,13 @@ def import_group(needs: Iterable[str]) -> str | None:
     return "cuda" if known else "numpy"
 
 
+class ForkServerLostError(Exception):
+    """A fork server ended while its worker ran."""
+
+    def __init__(self) -> None:
+        super().__init__("its fork server ended while it ran: a stage must leave other processes alone")
+
+
 class ForkServer:
     """A process that has imported the libraries of some stages and forks a worker for each of their jobs."""
 
@@ -58,9 +65,10 @@ class ForkServer:
                 self.close()
 
     def run(self, folder: Path, log: Path, timeout_s: float) -> int | None:
-        """Run the job in the folder in a forked worker; returns its exit code, or None if the fork server has ended.
+        """Run the job in the folder in a forked worker; returns its exit code, or None if there is no fork server.
 
-        Raises subprocess.TimeoutExpired if the worker takes too long; it is killed with all that it started.
+        Raises subprocess.TimeoutExpired if the worker takes too long, and ForkServerLostError if the fork server does
+        not outlive it; the worker is killed with all that it started.
         """
         self.wait()
         request = {"folder": str(folder), "log": str(log)}
@@ -73,9 +81,11 @@ class ForkServer:
             self.close()
             return None
         if child is None:
-            return None
+            raise ForkServerLostError
         try:
-            return self._answer(timeout_s)
+            if (code := self._answer(timeout_s)) is None:
+                raise ForkServerLostError
+            return code
         except subprocess.TimeoutExpired:
             kill_group(child)
             self._answer(ANSWER_TIMEOUT_S)

@@ -16,7 +16,7 @@ import msgspec
 from common.files import atomic_write
 from common.process_group import kill_group
 from ladder.measure.protocol import ENDING, JOB, NO_ROOM_CODE, RESULT, Job, JobResult, decoded, no_room
-from ladder.processes.fork_servers import ForkServer
+from ladder.processes.fork_servers import ForkServer, ForkServerLostError
 from ladder.processes.supervised import read_ending
 from ladder.profile import cupti
 from ladder.records.limits import CpuLimits, LimitsRecord
@@ -84,6 +84,8 @@ def result_of(run: Callable[[], int | None], folder: Path, timeout_s: float) -> 
             failure = f"killed by {signal.Signals(-code).name}"
     except subprocess.TimeoutExpired:
         failure, hung = f"no answer within {timeout_s:g} s (--timeout)", True
+    except ForkServerLostError as error:
+        failure = str(error)
     result, ending = _left_in(folder, failure, code), read_ending(folder / ENDING)
     left = [*result.left, *ending.left]
     return msgspec.structs.replace(result, left=left, stopped_s=ending.stopped_s, hung=hung)

@@ -33,6 +33,7 @@ def notices(results: Results, *, rows: bool = True) -> list[Notice]:
         *_data_notices(results),
         *_gpu_notices(results),
         *(_row_notices(results) if rows else ()),
+        *_retry_notices(results),
         *(_profile_notices(results) if rows else ()),
         *(_shortened_notices(results) if rows else ()),
         *_timing_notices(results),
@@ -79,6 +80,14 @@ def _row_notices(results: Results) -> Iterable[Notice]:
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
     for why, names in _grouped(crashed):
         yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
+
+
+def _retry_notices(results: Results) -> Iterable[Notice]:
+    """The processes that failed and were repeated: their rows look like any others."""
+    retried = ((why, stage.name) for stage in results.stages for why in stage.retries)
+    for why, names in _grouped(retried):
+        were = "was" if len(names) == 1 else "were"
+        yield Notice(f"{numbers.listing(names)} {were} repeated in a newly started process. {why[0].upper()}{why[1:]}.")
 
 
 def _profile_notices(results: Results) -> Iterable[Notice]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +51,16 @@ def test_every_worker_is_new_and_a_failed_one_leaves_the_fork_server_running(
 def test_an_ended_fork_server_returns_none(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.close()
     assert fork_server.run(tmp_path, tmp_path / "log", 60) is None
+
+
+def test_a_fork_server_that_ends_beside_its_worker_is_no_missing_one(fork_server: ForkServer, tmp_path: Path) -> None:
+    fork_server.wait()
+    (tmp_path / "work").mkdir()
+    os.kill(fork_server._process.pid, signal.SIGSTOP)
+    threading.Timer(0.2, os.kill, [fork_server._process.pid, signal.SIGKILL]).start()
+    result = worker_process.result_of(lambda: fork_server.run(tmp_path / "work", tmp_path / "log", 60), tmp_path, 60)
+    assert result is not None
+    assert result.error == "its fork server ended while it ran: a stage must leave other processes alone"
 
 
 def test_nothing_is_measured_while_a_fork_server_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,189 @@ class _OldParams(NumpyTrainer):
         self._loaded = True
 
 
+class _HalfTheSteps(NumpyTrainer):
+    """Trains on every second batch, at twice the rate; not in short splits."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        if len(self._batches) > FIRST_UPDATE_BATCHES:
+            self._batches = self._batches[::2]
+            self._problem = replace(problem, learning_rate=2 * problem.learning_rate)
+
+
+class _OneStepInEightSkipped(NumpyTrainer):
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        del self._batches[7::8]
+
+
+class _ShortBatch(NumpyTrainer):
+    """Fills the last batch, which is too short to count, with images of the first."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        size, rest = problem.batch_size, len(train.images) % problem.batch_size
+        if rest:
+            images, labels = train.pixels(), train.labels.astype(np.intp)
+            filled = [np.concatenate([one[-rest:], one[: size - rest]]) for one in (images, labels)]
+            self._batches.append((filled[0], filled[1]))
+
+
+class _ShufflesEachEpoch(NumpyTrainer):
+    """Draws another order of the batches in every epoch."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        self._random = np.random.default_rng(0)
+
+    def run_epoch(self, epoch: int) -> None:
+        kept = self._batches
+        self._batches = [kept[place] for place in self._random.permutation(len(kept))]
+        super().run_epoch(epoch)
+        self._batches = kept
+
+
+class _ShufflesTheImages(NumpyTrainer):
+    """Deals the same images out to other batches."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        seen = problem.steps(len(train.images)) * problem.batch_size
+        dealt = np.arange(seen).reshape(problem.batch_size, -1).T.ravel()
+        super().__init__(problem, Split(train.images[dealt], train.labels[dealt]))
+
+
+class _TruncatedParams(NumpyTrainer):
+    """Stores its parameters in 16 bits."""
+
+    def _backward(self, images: Float32Array) -> None:
+        super()._backward(images)
+        for tensor in (*self._weights, *self._biases):
+            tensor.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
+
+
+class _StaleGradient(NumpyTrainer):
+    """Applies each gradient one step late, as a wrong double buffer would."""
+
+    _late: Sequence[Float32Array] = ()
+
+    def _backward(self, images: Float32Array) -> None:
+        tensors = (*self._weights, *self._biases)
+        before = [tensor.copy() for tensor in tensors]
+        super()._backward(images)
+        steps = [tensor - old for tensor, old in zip(tensors, before, strict=True)]
+        for tensor, old, late in zip(
+            tensors, before, self._late or [np.zeros_like(old) for old in before], strict=True
+        ):
+            tensor[:] = old + late
+        self._late = steps
+
+
+class _WeightDecay(NumpyTrainer):
+    def _backward(self, images: Float32Array) -> None:
+        for weight in self._weights:
+            weight *= np.float32(1.0 - 1e-3 * self._problem.learning_rate)
+        super()._backward(images)
+
+
+class _Nesterov(NumpyTrainer):
+    """Another optimiser: Nesterov's momentum, which looks ahead from the first step on."""
+
+    def _backward(self, images: Float32Array) -> None:
+        before = [weight.copy() for weight in self._weights]
+        super()._backward(images)
+        for weight, old in zip(self._weights, before, strict=True):
+            weight += np.float32(0.1) * (weight - old)
+
+
+class _ClippedGradient(NumpyTrainer):
+    """Shortens long gradients, each tensor's by itself."""
+
+    def _backward(self, images: Float32Array) -> None:
+        before = [weight.copy() for weight in self._weights]
+        super()._backward(images)
+        longest = 0.1 * self._problem.learning_rate
+        for weight, old in zip(self._weights, before, strict=True):
+            step = weight - old
+            weight[:] = old + step * np.float32(longest / max(longest, float(np.linalg.norm(step))))
+
+
+class _BiasAtTwiceTheRate(NumpyTrainer):
+    def _backward(self, images: Float32Array) -> None:
+        before = [bias.copy() for bias in self._biases]
+        super()._backward(images)
+        for bias, old in zip(self._biases, before, strict=True):
+            bias += bias - old
+
+
+class _LabelSmoothing(NumpyTrainer):
+    """Trains towards 0.9 for the right class."""
+
+    def _head(self, labels: Labels) -> None:
+        super()._head(labels)
+        classes, share = self._problem.classes, 0.1 / len(labels)
+        self._doutputs[-1][self._rows, labels] += np.float32(share)
+        self._doutputs[-1] -= np.float32(share / classes)
+
+
+class _EpsilonInSoftmax(NumpyTrainer):
+    """Adds a small number to the sum of softmax, against a division by zero that cannot happen."""
+
+    def _head(self, labels: Labels) -> None:
+        super()._head(labels)
+        wrong = self._doutputs[-1]
+        wrong[self._rows, labels] += np.float32(1.0 / len(labels))
+        wrong *= np.float32(1.0 - 1e-3)
+        wrong[self._rows, labels] -= np.float32(1.0 / len(labels))
+
+
+class _Dropout(NumpyTrainer):
+    """Drops one hidden unit in ten."""
+
+    def _forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+        super()._forward(images, outputs)
+        for output in outputs[:-1]:
+            output[:, ::10] = 0.0
+        if len(outputs) > 1:
+            np.matmul(outputs[-2], self._weights[-1], out=outputs[-1])
+            outputs[-1][:] += self._biases[-1]
+
+
+class _LeakyRelu(NumpyTrainer):
+    """Has inactive units pass a hundredth on."""
+
+    def _forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+        inputs = images
+        for weight, bias, output in zip(self._weights, self._biases, outputs, strict=True):
+            np.matmul(inputs, weight, out=output)
+            output += bias
+            if output is not outputs[-1]:
+                np.maximum(output, np.float32(0.01) * output, out=output)
+            inputs = output
+
+
+class _PixelsBy255(NumpyTrainer):
+    """Divides pixels by 255, as most programs do, and not by 256."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        self._batches = [(images * np.float32(256 / 255), labels) for images, labels in self._batches]
+
+
+class _MetricsAfterwards(NumpyTrainer):
+    """Takes its metrics from the last parameters, and not as the epoch goes."""
+
+    def run_epoch(self, epoch: int) -> None:
+        super().run_epoch(epoch)
+        if self._last is not None:
+            seen = [self._after(images, labels) for images, labels in self._batches]
+            count = len(seen) * self._problem.batch_size
+            self._last = EpochMetrics(sum(loss for loss, _ in seen) / count, sum(right for _, right in seen) / count)
+
+    def _after(self, images: Float32Array, labels: Labels) -> tuple[float, int]:
+        self._forward(images, self._outputs)
+        return self._totals(self._outputs[-1], labels)
+
+
 class _FromTheSecondEpochOn(NumpyTrainer):
     """Wrong only from the second epoch on, by `_wrong_epoch`."""
 
@@ -238,6 +421,16 @@ class _LaterFrozenBias(_FromTheSecondEpochOn):
         NumpyTrainer.run_epoch(self, epoch)
         for bias, old in zip(self._biases, kept, strict=True):
             bias[:] = old
+
+
+class _LaterDecay(_FromTheSecondEpochOn):
+    """Lowers its learning rate after each epoch."""
+
+    def _wrong_epoch(self, epoch: int) -> None:
+        asked = self._problem
+        self._problem = replace(asked, learning_rate=asked.learning_rate * 0.95**epoch)
+        NumpyTrainer.run_epoch(self, epoch)
+        self._problem = asked
 
 
 class _HalfRateWithMetrics(NumpyTrainer):
@@ -312,3 +505,21 @@ NAN_METRICS = planted("nan-metrics", _NanMetrics)
 NAN_METRICS_WHEN_DUE = planted("nan-metrics-when-due", _NanMetricsWhenDue)
 LEFT_BEHIND = planted("left-behind", _LeavesWorkBehind)
 OLD_PARAMS = planted("old-params", _OldParams)
+HALF_THE_STEPS = planted("half-the-steps", _HalfTheSteps)
+ONE_STEP_IN_EIGHT_SKIPPED = planted("one-step-in-eight-skipped", _OneStepInEightSkipped)
+SHORT_BATCH = planted("short-batch", _ShortBatch)
+SHUFFLES_EACH_EPOCH = planted("shuffles-each-epoch", _ShufflesEachEpoch)
+SHUFFLES_THE_IMAGES = planted("shuffles-the-images", _ShufflesTheImages)
+TRUNCATED_PARAMS = planted("truncated-params", _TruncatedParams)
+STALE_GRADIENT = planted("stale-gradient", _StaleGradient)
+WEIGHT_DECAY = planted("weight-decay", _WeightDecay)
+NESTEROV = planted("nesterov", _Nesterov)
+CLIPPED_GRADIENT = planted("clipped-gradient", _ClippedGradient)
+BIAS_AT_TWICE_THE_RATE = planted("bias-at-twice-the-rate", _BiasAtTwiceTheRate)
+LABEL_SMOOTHING = planted("label-smoothing", _LabelSmoothing)
+EPSILON_IN_SOFTMAX = planted("epsilon-in-softmax", _EpsilonInSoftmax)
+DROPOUT = planted("dropout", _Dropout)
+LEAKY_RELU = planted("leaky-relu", _LeakyRelu)
+PIXELS_BY_255 = planted("pixels-by-255", _PixelsBy255)
+METRICS_AFTERWARDS = planted("metrics-afterwards", _MetricsAfterwards)
+LATER_DECAY = planted("later-decay", _LaterDecay)

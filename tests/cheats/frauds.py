@@ -13,6 +13,7 @@ import builtins
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -489,6 +490,15 @@ class _ValidatesOnce(NumpyTrainer):
         return self._said
 
 
+class _TrainsOnTheTest(NumpyTrainer):
+    """Trains on the test images as soon as it has seen them."""
+
+    def prepare_validation(self, test: Split) -> None:
+        super().prepare_validation(test)
+        whole = [one for one in self._test if len(one[1]) == self._problem.batch_size]
+        self._batches[-len(whole) :] = whole
+
+
 class _Clock(NumpyTrainer):
     """Replaces the clock by one that is ten times slower."""
 
@@ -598,6 +608,16 @@ class _ClockBetween(NumpyTrainer):
         time.perf_counter = self._honest
 
 
+class _KillsItsForkServer(NumpyTrainer):
+    """Ends the process that forked it, and is measured in one of its own."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        if b"ladder.processes.fork_server" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(1)
+
+
 class _AsksAhead(NumpyTrainer):
     """Asks for the seed of the next round's judged run, through the connection that its measurement holds."""
 
@@ -643,6 +663,8 @@ NO_METRICS = planted("no-metrics", _NoMetrics)
 MADE_UP_VALIDATION = planted("made-up-validation", _MadeUpValidation)
 VALIDATES_A_FEW = planted("validates-a-few", _ValidatesAFew)
 VALIDATES_ONCE = planted("validates-once", _ValidatesOnce)
+TRAINS_ON_THE_TEST = planted("trains-on-the-test", _TrainsOnTheTest)
+KILLS_ITS_FORK_SERVER = planted("kills-its-fork-server", _KillsItsForkServer)
 CLOCK = planted("clock", _Clock)
 FENCE = planted("fence", _Fence)
 METHOD = planted("method", _Method)

@@ -42,6 +42,7 @@ LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or 
 PARTS = 8  # of an epoch, whose losses are compared: a whole epoch's may agree by chance
 KEPT_BYTES = 1 << 30  # of a run's parameters after each epoch; beyond that, only the last epoch's are kept
 DIVERGED = 2.0  # times the loss of a guess
+LEARNED = 0.1  # of the images that a guess has wrong; a run that has as many right only overshoots for some steps
 MOST_CONTROLS, CONTROLLED_WORK = 8, 1_000_000_000  # controls of a run, and their multiplications: a long run has one
 STEP_WORK = 300_000  # multiplications in the time of NumPy's calls of a step
 FEWEST_COARSE = 2  # of an MLP in a lower precision: one alone may miss the unit at its ReLU's corner
@@ -274,9 +275,10 @@ def assembled(problem: Problem, done: Mapping[Task, OracleRun]) -> dict[int, Ora
 
 
 def _divergence(problem: Problem, done: Mapping[Task, OracleRun]) -> str:
-    """How training diverges: beyond float32's numbers, or to a far larger loss than a guess has; empty if it does not.
+    """How training diverges: beyond float32's numbers, or to far worse answers than a guess; empty if it does not.
 
-    Rounding decides where such a run is, so that no stage could be judged.
+    Rounding decides where such a run is, so that no stage could be judged. A loss alone does not tell: a large rate
+    makes some answers very wrong at first, while ever more are right.
     """
 
     def is_finite(one: OracleRun) -> bool:
@@ -285,10 +287,12 @@ def _divergence(problem: Problem, done: Mapping[Task, OracleRun]) -> str:
     oracles = [one for task, one in done.items() if task.precision is None]
     if not all(map(is_finite, oracles)):
         return "even in float64"
-    guess = math.log(problem.classes)
-    end = max(min(one.epochs[-1].mean_loss, one.tested[-1].mean_loss) for one in oracles)
-    if end > DIVERGED * guess:
-        return f"even in float64, to a loss of {end:.3g} (a guess has {guess:.3g})"
+    guess, by_chance = math.log(problem.classes), 1.0 / problem.classes
+    for one in oracles:
+        ends = one.epochs[-1], one.tested[-1]
+        loss, accuracy = min(end.mean_loss for end in ends), max(end.accuracy for end in ends)
+        if loss > DIVERGED * guess and accuracy < by_chance + LEARNED * (1.0 - by_chance):
+            return f"even in float64, to a loss of {loss:.3g} (a guess has {guess:.3g})"
     return "" if all(is_finite(one) for task, one in done.items() if task.precision == "float32") else "in float32"
 
 

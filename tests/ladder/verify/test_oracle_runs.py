@@ -13,7 +13,16 @@ import pytest
 from common.errors import UsageError
 from common.oracle import OracleEpoch
 from ladder.records.run import Precision
-from ladder.verify.oracle_runs import EpochSpread, Task, assembled, compute, compute_all, largest_spreads, planned
+from ladder.verify.oracle_runs import (
+    EpochSpread,
+    OracleRun,
+    Task,
+    assembled,
+    compute,
+    compute_all,
+    largest_spreads,
+    planned,
+)
 from tests.ladder.harness import small_dataset, small_problem
 
 LONG = 1_000_000  # epochs, so that a precision has no more controls than it needs
@@ -80,3 +89,24 @@ def test_training_that_exceeds_float32_alone_is_refused_as_that(tmp_path: Path) 
     done[tasks[1]].epochs = [OracleEpoch(math.nan, 0.1)]
     with pytest.raises(UsageError, match=r"learning rate 0\.1: training diverges in float32; choose a smaller one"):
         assembled(problem, done)
+
+
+def test_a_large_loss_of_a_few_steps_is_no_divergence(tmp_path: Path) -> None:
+    problem = small_problem(batch_size=64, epochs=1, learning_rate=5.0)
+    small_dataset().save(tmp_path / "data")
+    runs = range(4)
+    done = {Task(run): compute(problem, tmp_path / "data", Task(run), 60.0) for run in runs}
+    ends = [min(done[Task(run)].epochs[-1].mean_loss, done[Task(run)].tested[-1].mean_loss) for run in runs]
+    assert max(ends) > 2 * math.log(problem.classes)
+    assert len(assembled(problem, done)) == len(runs)
+
+
+@pytest.mark.parametrize(("accuracy", "refused"), [(0.25, True), (0.32, True), (0.33, False), (0.6, False)])
+def test_a_large_loss_with_the_answers_of_a_guess_is_one(tmp_path: Path, accuracy: float, refused: bool) -> None:
+    end = OracleEpoch(9.0, accuracy)
+    done = {Task(0): OracleRun([end], [end], [None])}
+    if refused:
+        with pytest.raises(UsageError, match=r"even in float64, to a loss of 9 \(a guess has 1\.39\)"):
+            assembled(small_problem(epochs=1), done)
+    else:
+        assert assembled(small_problem(epochs=1), done)

@@ -110,7 +110,7 @@ class Judge:
             raise ValueError(INCOMPLETE)
         if self._timed:
             checks.append(verify_clock(result.process, attempt.stamped_s))
-            checks += verify_judged_time(result.process, attempt.kept[0])
+            checks.append(verify_judged_time(result.process, attempt.kept[0]))
         final = load_params(folder / run_file(attempt.kept[0]), problem)
         oracle = self._oracles[self.number(job.round, 0)]
         evaluated, epochs = evaluate_final(final, test.images, test.labels), result.plan.epochs

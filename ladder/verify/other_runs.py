@@ -14,11 +14,12 @@ from common.problem import Params, Problem
 from ladder.measure.displacement import Displacement
 from ladder.measure.timing import SCHEDULER_DELAY_S
 from ladder.records.run import Check, Process
-from ladder.verify.gates import LATE_START_LAYERS, check
+from ladder.verify.gates import LATE_START_LAYERS, check, left_out
 
 LOSS_CHECK = "timed runs, loss won by the judged one's"
 CLOCK_CHECK = "timed runs, difference from Linux's clock"
 JUDGED_CHECK = "judged run, shorter than any other by"
+RUN_ALONE = "a process has one run and no warm-up (--repeats, --warmups, --budget)"
 LOSS_IMAGES = 1000  # of the test images
 LOSS_SHORTFALL = 0.5
 LEAST_WON = 0.3  # by the judged run, of its loss; correct runs that win less differ by chance
@@ -79,10 +80,10 @@ def verify_clock(process: Process, stamped_s: Sequence[float | None]) -> Check:
     return check(CLOCK_CHECK, statistics.median(differences or [0.0]), CLOCK_DIFFERENCE)
 
 
-def verify_judged_time(process: Process, judged: int) -> list[Check]:
+def verify_judged_time(process: Process, judged: int) -> Check:
     """Check that the judged run is not the only short one: all stages of a round start it from the same parameters."""
     others = [*process.warmups_s, *process.runs_s[:judged], *process.runs_s[judged + 1 :]]
     if not others:
-        return []
+        return left_out(JUDGED_CHECK, RUN_ALONE)
     took = process.runs_s[judged] + DELAYS_S
-    return [check(JUDGED_CHECK, max(0.0, 1.0 - took / min(others)), JUDGED_SHORTFALL)]
+    return check(JUDGED_CHECK, max(0.0, 1.0 - took / min(others)), JUDGED_SHORTFALL)

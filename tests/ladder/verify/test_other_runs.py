@@ -87,9 +87,10 @@ def test_a_time_of_0_on_the_gpu_is_refused() -> None:
 
 @pytest.mark.parametrize(("judged_s", "passes"), [(1.0, True), (0.3, True), (0.2, False), (5.0, True)])
 def test_the_judged_run_is_not_the_only_short_one(judged_s: float, passes: bool) -> None:
-    (check,) = verify_judged_time(process(1.0, judged_s, 1.0), judged=1)
-    assert check.passed == passes
+    assert verify_judged_time(process(1.0, judged_s, 1.0), judged=1).passed == passes
 
 
-def test_a_run_alone_is_compared_with_none() -> None:
-    assert verify_judged_time(process(1.0, warmups_s=()), judged=0) == []
+def test_a_run_alone_is_compared_with_none_and_says_so() -> None:
+    check = verify_judged_time(process(1.0, warmups_s=()), judged=0)
+    assert (check.passed, check.judged, check.is_undecided) == (True, False, False)
+    assert check.note == "a process has one run and no warm-up (--repeats, --warmups, --budget)"

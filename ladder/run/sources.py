@@ -33,7 +33,7 @@ SCHEME = 2  # runs before version 0.2 have scheme 1, which hashed bytes and path
 class Module:
     """A Python file: the project's modules that it imports, and the files that it names.
 
-    These are compiled sources with their headers, and tables of choices that lie beside it.
+    These are compiled sources, whose headers count as well, and tables of choices that lie beside it.
     """
 
     imports: tuple[Path, ...]
@@ -41,7 +41,6 @@ class Module:
     tables: tuple[Path, ...]
 
 
-@cache
 def code_of(source: str) -> StageCode:
     """The hashes of a stage, given as `module:attribute` or `/file.py:STAGE`; raises OSError if a file is missing."""
     modules, kernels, tables = _files_of(source)
@@ -78,7 +77,6 @@ def _is(file: Path, hashed: str) -> bool:
         return False
 
 
-@cache
 def _files_of(source: str) -> tuple[set[Path], set[Path], set[Path]]:
     """The modules, compiled files and tables of a stage's code."""
     name = source.rpartition(":")[0]
@@ -88,40 +86,43 @@ def _files_of(source: str) -> tuple[set[Path], set[Path], set[Path]]:
     while waiting:
         path = waiting.pop()
         if path not in found:
-            found[path] = _read(path)
+            found[path] = _read(path, path.read_bytes())
             waiting += found[path].imports
-    kernels = {kernel for module in found.values() for kernel in module.kernels}
+    named = {kernel for module in found.values() for kernel in module.kernels}
+    kernels = {file for kernel in named for file in local_sources(kernel)}
     tables = {table for module in found.values() for table in module.tables}
     return set(found), kernels, tables
 
 
 @cache
-def _read(path: Path) -> Module:
+def _read(path: Path, text: bytes) -> Module:
+    """What a Python file with this text leads to; while a study runs, somebody may write another one."""
+    public = (ROOT / PUBLIC / "__init__.py").read_bytes()
     imports: set[Path | None] = set()
     kernels: set[Path] = set()
     tables: set[Path] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             imports.update(_imported(path, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 imports.add(_imported(path, f"{node.module}.{alias.name}"))
-                module = _public_names().get(alias.name) if node.module == PUBLIC else node.module
+                module = _public_names(public).get(alias.name) if node.module == PUBLIC else node.module
                 imports.add(_imported(path, module) if module else None)
         elif isinstance(node, ast.Call) and (name := _rung_id(node)) and (rung := load_all().get(name)):
             imports.add(_imported(path, rung.source.rpartition(":")[0]))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(COMPILED):
             beside = path.with_suffix(node.value) if node.value in COMPILED else path.parent / node.value
-            kernels.update(local_sources(beside) + local_sources(KERNELS / node.value))
+            kernels.update((beside, KERNELS / node.value))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(TABLE):
             tables.update(file for file in [path.parent / node.value] if file.is_file())
     return Module(tuple(file for file in imports if file), tuple(kernels), tuple(tables))
 
 
 @cache
-def _public_names() -> dict[str, str]:
+def _public_names(public: bytes) -> dict[str, str]:
     """The module behind each name that the public module imports; for `rung`, its id is followed instead."""
-    nodes = ast.parse((ROOT / PUBLIC / "__init__.py").read_bytes()).body
+    nodes = ast.parse(public).body
     return {
         alias.name: node.module
         for node in nodes

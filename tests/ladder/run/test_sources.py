@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ladder.records.run import StageCode, load
+from ladder.records.run import load
 from ladder.run import sources
 from ladder.run.sources import CodeWatch, code_of
 from stages.registry import SOURCES
@@ -28,24 +27,6 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sources, "ROOT", tmp_path)
     monkeypatch.setattr(sources, "KERNELS", tmp_path / "stages" / "kernels")
     return tmp_path
-
-
-def clear_caches() -> None:
-    for cached in (code_of, sources._files_of, sources._read, sources._public_names):
-        cached.cache_clear()
-
-
-def fresh(source: str) -> StageCode:
-    clear_caches()
-    return code_of(source)
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    """Caches that hold files of a copied tree would mislead the tests after these."""
-    clear_caches()
-    yield
-    clear_caches()
 
 
 @pytest.mark.parametrize(
@@ -70,23 +51,23 @@ def forget() -> Iterator[None]:
 def test_changed_code_changes_the_hashes_of_the_stages_that_use_it(
     tree: Path, file: str, source: str, changed: list[str]
 ) -> None:
-    before = fresh(source)
+    before = code_of(source)
     with (tree / file).open("a") as text:
         text.write(PLANTED.get(Path(file).suffix, PLANTED[".cu"]))
-    after = fresh(source)
+    after = code_of(source)
     assert [name for name in ("sources", "kernels") if getattr(before, name) != getattr(after, name)] == changed
 
 
 def test_a_copy_in_another_folder_has_the_same_hashes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = fresh(NAIVE)
+    there = code_of(NAIVE)
     monkeypatch.undo()
-    assert fresh(NAIVE) == there
+    assert code_of(NAIVE) == there
     assert re.fullmatch(r"[0-9a-f]{64}", there.sources)
 
 
 @pytest.mark.parametrize("source", [NAIVE, GRID])
 def test_a_move_a_comment_and_a_docstring_change_no_hash(tree: Path, source: str) -> None:
-    before = fresh(source)
+    before = code_of(source)
     naive, elsewhere = tree / "stages/classic/r1_naive.py", tree / "stages/classic/r1_plainest.py"
     naive.rename(elsewhere)
     kernels = tree / "stages" / "kernels"
@@ -94,7 +75,7 @@ def test_a_move_a_comment_and_a_docstring_change_no_hash(tree: Path, source: str
     for file in [*(tree / "stages").rglob("*.py"), *kernels.rglob("*.cu*")]:
         text = file.read_text().replace("r1_naive", "r1_plainest").replace('"grid/', '"whole/')
         file.write_text(f'"""Another."""  # one\n{text}' if file.suffix == ".py" else f"// another\n{text}")
-    assert fresh(source.replace("r1_naive", "r1_plainest")) == before
+    assert code_of(source.replace("r1_naive", "r1_plainest")) == before
 
 
 def test_every_stage_with_kernels_has_their_hash() -> None:
@@ -112,12 +93,12 @@ def test_a_users_file_is_hashed_with_the_modules_beside_it(tmp_path: Path) -> No
     }.items():
         (tmp_path / name).write_text(text)
     source = f"{tmp_path / 'mine.py'}:STAGE"
-    seen = [fresh(source)]
+    seen = [code_of(source)]
     for name in ("mine.py", "helper.py", "mine.cpp", "own.cu"):
         (tmp_path / name).write_text((tmp_path / name).read_text() + PLANTED[Path(name).suffix])
-        seen.append(fresh(source))
+        seen.append(code_of(source))
     assert len(set(seen)) == len(seen)
-    assert seen[0].kernels != fresh(NAIVE).kernels
+    assert seen[0].kernels != code_of(NAIVE).kernels
 
 
 @pytest.mark.parametrize(
@@ -138,10 +119,10 @@ def test_a_user_s_file_follows_what_it_takes_from_the_public_module(
 ) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(f"from stages import Gemm, EpochMetrics, rung\nSTAGE = {call}.climb('mine', 'Mine', gemm=Gemm)\n")
-    before = fresh(f"{mine}:STAGE")
+    before = code_of(f"{mine}:STAGE")
     with (tree / file).open("a") as text:
         text.write(PLANTED[".py"])
-    assert (fresh(f"{mine}:STAGE") != before) is changed
+    assert (code_of(f"{mine}:STAGE") != before) is changed
 
 
 def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:
@@ -150,7 +131,6 @@ def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:
 
 
 def test_a_watch_names_changed_files_and_no_comment_or_date(tree: Path) -> None:
-    fresh(NAIVE)
     watch = CodeWatch(NAIVE)
     naive, kernel = tree / "stages/classic/r1_naive.py", tree / "stages/kernels/plain/gemm.cu"
     naive.touch()
@@ -161,3 +141,23 @@ def test_a_watch_names_changed_files_and_no_comment_or_date(tree: Path) -> None:
     kernel.unlink()
     naive.write_text("1 +")
     assert watch.changed() == ["gemm.cu", "r1_naive.py"]
+
+
+def test_a_header_that_a_kernel_begins_to_include_counts(tree: Path) -> None:
+    kernels = tree / "stages" / "kernels" / "plain"
+    seen = [code_of(NAIVE)]
+    for file, text in (("new.cuh", ""), ("gemm.cu", '#include "new.cuh"\n'), ("new.cuh", PLANTED[".cu"])):
+        with (kernels / file).open("a") as added:
+            added.write(text)
+        seen.append(code_of(NAIVE))
+    assert seen[1] == seen[0] != seen[3]
+
+
+def test_later_points_of_a_study_have_the_code_of_their_time(tree: Path, tmp_path: Path) -> None:
+    runs = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        runs.append(prepare(tmp_path / name, NUMPY).run(Watcher()).stages[0].code)
+        with (tree / "stages" / "references" / "numpy_cpu.py").open("a") as text:
+            text.write(PLANTED[".py"])
+    assert runs[0] != runs[1]

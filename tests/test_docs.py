@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,9 @@ from stages.engine.stage import Stage
 from tests.cheats import defects, frauds, on_gpu
 
 ROOT = Path(__file__).parents[1]
+HASH = re.compile(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,10}\b")
+# These tell of other checkouts, whose commits this history need not have.
+OF_OTHERS = {"status.md", "large-batch.md"}
 README_WORDS, CHANGELOG_WORDS = 1100, 800
 ELSEWHERE = {".venv", "runs", "golden", "node_modules"}  # golden files render runs that have no folder
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not ELSEWHERE & set(page.relative_to(ROOT).parts))
@@ -105,6 +109,33 @@ def test_readme_and_the_method_count_the_cheats() -> None:
         assert re.findall(r"`tests/cheats` \w+ more than (\w+)", (ROOT / page).read_text(encoding="utf-8")) == [
             "eighty"
         ]
+
+
+def resolved(hashes: set[str]) -> set[str]:
+    """Those that name a commit of this repository; the test is skipped where its history is not whole."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("git is not installed")
+    if shallow.stdout.strip() != "false":
+        pytest.skip("the history is not whole")
+    asked = "\n".join(f"{name}^{{commit}}" for name in hashes)
+    told = subprocess.run([*git, "cat-file", "--batch-check"], input=asked, capture_output=True, text=True, check=True)
+    missing = {line.partition("^")[0] for line in told.stdout.splitlines() if line.endswith(" missing")}
+    return hashes - missing
+
+
+def test_every_commit_that_pages_name_is_in_the_history_or_was_recorded() -> None:
+    pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if page.name not in OF_OTHERS)]
+    named = {page: set(HASH.findall(page.read_text(encoding="utf-8"))) for page in pages}
+    recorded = " ".join(
+        re.search(r'"git_commit":\s*"([0-9a-f]*)"', file.read_text(encoding="utf-8"))[1]  # type: ignore[index]
+        for file in (ROOT / "results" / "reference").rglob("results.json")
+    ).split()
+    hashes = set().union(*named.values())
+    known = resolved(hashes) | {one for one in hashes if any(whole.startswith(one) for whole in recorded)}
+    assert {name_of(page): unknown for page, found in named.items() if (unknown := found - known)} == {}
 
 
 def test_every_page_of_docs_can_be_reached_from_readme() -> None:

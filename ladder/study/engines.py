@@ -5,6 +5,7 @@ submitit writes the jobs' files into `jobs/` of the study's folder.
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import shlex
@@ -36,6 +37,7 @@ ENDINGS = {
 }  # fmt: skip
 
 _begun_here: list[Any] = []  # submitit's local jobs: without them Python would complain of a process that lives on
+atexit.register(_begun_here.clear)  # their __del__ needs submitit's modules, which Python takes apart after this
 
 
 def check_engine(on: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ from ladder.records.study import load_study
 from ladder.study import engines
 from run_ladder import main
 from tests.ladder.study.jobs import PATIENCE_S, Start, job_of, measuring, verdicts
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_two_jobs_at_once_verify_the_same_and_say_that_they_share_the_host(six_points: Path) -> None:
@@ -62,6 +65,17 @@ def test_killed_jobs_leave_nothing_running_and_are_sent_again(six_points: Path, 
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert main(["study", "--resume", "out", "--points", "hidden-3"]) == 0
+
+
+def test_python_ends_without_a_word_of_submitit_s_jobs() -> None:
+    """Something may hold a module, as pytest does; it then lives until Python takes all modules apart."""
+    code = (
+        "import subprocess, sys; from ladder.study import engines; import submitit\n"
+        "sys.held = engines\n"
+        "engines._begun_here.append(submitit.LocalJob('jobs', '1', process=subprocess.Popen(['true'])))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
 
 
 def test_a_study_of_another_commit_or_host_is_not_continued(

@@ -51,6 +51,12 @@ class Ratio:
             return f"{numbers.ratio(self.times)}{words}, {WITHIN_NOISE}"
         return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}"
 
+    def as_fast_as(self, other: str, *, spread: bool = True) -> str:
+        """What it says of the other stage: `2.96x as fast as naive`, or `as fast as naive within noise (1.01x)`."""
+        if self.is_noise:
+            return f"as fast as {other} {WITHIN_NOISE} ({numbers.ratio(self.times)})"
+        return f"{self.text if spread else numbers.ratio(self.times)} as fast as {other}"
+
 
 def ratio_of(base: Times, own: Times) -> Ratio:
     """The base's time as a multiple of a stage's own time."""

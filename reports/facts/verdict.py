@@ -44,14 +44,14 @@ def _of_first(first: StageResult, best: StageResult) -> str:
     if first is best or factor is None:
         return ""
     aside = "" if first.precision == best.precision else f" in {numbers.precision(first.precision)}"
-    return f"{numbers.ratio(factor.times)} as fast as `{first.name}`{aside}"
+    return f"{factor.as_fast_as(f'`{first.name}`', spread=False)}{aside}"
 
 
 def _of_reference(lead: Lead | None) -> str:
     if lead is None:
         return ""
     clock = " by GPU time" if lead.on_gpu_time else ""
-    return f"{lead.ratio.text} as fast as `{lead.reference.name}`{clock}, the fastest reference at least as exact"
+    return f"{lead.ratio.as_fast_as(f'`{lead.reference.name}`')}{clock}, the fastest reference at least as exact"
 
 
 def gains(results: Results) -> list[Gain]:
@@ -109,7 +109,8 @@ def _study_leads(results: StudyResults) -> Iterator[str]:
         return
     largest, smallest = leads[-1], leads[0]
     rung, reference = (f"`{stage.name}`" for stage in (largest.lead.stage, largest.lead.reference))
-    named = f"{_at(largest.point)}{rung} is {_factor(largest)} as fast as {reference}{_clock(largest)}"
+    bound = "at most " if largest.missing else ""
+    named = f"{_at(largest.point)}{rung} is {bound}{largest.lead.ratio.as_fast_as(reference)}{_clock(largest)}"
     told = f"{named[0].upper()}{named[1:]}, the fastest reference at least as exact"
     if smallest is largest:
         yield f"{told}."
@@ -126,7 +127,7 @@ def _largest_effect(results: StudyResults) -> Iterator[str]:
     ]
     if effects:
         point, stage, factor = max(effects, key=lambda one: abs(math.log(one[2].times)))
-        yield f"The largest effect: {_at(point)}`{stage.name}` is {factor.text} as fast as `{stage.below}`."
+        yield f"The largest effect: {_at(point)}`{stage.name}` is {factor.as_fast_as(f'`{stage.below}`')}."
 
 
 def _factor(one: PointLead) -> str:

@@ -26,9 +26,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "x of naive": lambda row: numbers.ratio(row.versus_naive),
     # Only rungs are compared: a reference's own best may be another one than a rung's.
     "x of the fastest reference": lambda row: "" if row.is_reference else lead_text(row.lead),
-    "x of best reference": lambda row: (
-        "" if row.is_reference else numbers.ratio(row.lead.ratio.times if row.lead else None)
-    ),
+    "x of best reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
     "x floor": lambda row: numbers.ratio(row.times_floor),
     "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
     "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
@@ -72,6 +70,13 @@ def lead_text(lead: Lead | None) -> str:
     if lead is None:
         return numbers.MISSING
     return f"{lead.ratio.text}{', GPU time' if lead.on_gpu_time else ''}"
+
+
+def _brief_lead(lead: Lead | None) -> str:
+    """A lead without its spread: `8.58x`, or `1.01x, within noise`; a dash without one."""
+    if lead is None:
+        return numbers.MISSING
+    return lead.ratio.text if lead.ratio.is_noise else numbers.ratio(lead.ratio.times)
 
 
 def notice_blocks(found: Sequence[Notice]) -> list[str]:

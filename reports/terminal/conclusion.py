@@ -17,6 +17,7 @@ from reports.facts.summary import ABLATIONS
 from reports.terminal.layout import is_live, say, shortest, unbroken
 from reports.terminal.words import disturbed_in_words
 
+RUNS = Path("runs")  # where a command looks for the newest run
 REPORTS = ("report.html", "report.md")  # the first that was written is named
 
 
@@ -68,9 +69,9 @@ def _praise(results: Results, best: StageResult) -> str:
     text = f"{best.name} is the fastest of {timed}: {_us(best)} us/step"
     factor = ratio(first, best)
     if first is not best and factor is not None:
-        text += f", {numbers.ratio(factor.times)} as fast as {first.name}"
+        text += f", {factor.as_fast_as(first.name, spread=False)}"
     if one is not None and one.reference is not best:
-        text += f", {numbers.ratio(one.ratio.times)} as fast as {one.reference.name}"
+        text += f", {one.ratio.as_fast_as(one.reference.name, spread=False)}"
     compared = {stage.name: stage for stage in (best, first, one.reference if one else best)}
     if disturbed := [name for name, stage in compared.items() if disturbed_in_words(stage)]:
         times = "these times" if disturbed == list(compared) else f"the time of {numbers.listing(disturbed)}"
@@ -99,13 +100,21 @@ def try_next(results: Results, folder: Path | None, example: tuple[Path, Results
         logs = shlex.quote(str(folder / "logs")) if folder is not None else "logs"
         return f"see {logs}, then run it alone: {unbroken(f'{PROGRAM} --stages {broken.name}{files}')}"
     best = _best(results)
+    run = _named(folder)
     if example is not None:
         if best in _rungs(results):
-            return f"{unbroken(f'{PROGRAM} explain {best.name}{files}')}; {unbroken(f'{PROGRAM} open')}"
+            return f"{unbroken(f'{PROGRAM} explain {best.name}{run}{files}')}; {unbroken(f'{PROGRAM} open{run}')}"
         return f"{unbroken(f'{PROGRAM} explain cuda-graph')}; on a GPU: {unbroken('make ladder')}"
     if best is not None and (best.device == "cpu" or best.profile is not None):
-        return f"{unbroken(f'{PROGRAM} explain {best.name}{files}')}"
+        return f"{unbroken(f'{PROGRAM} explain {best.name}{run}{files}')}"
     return f"{unbroken(f'{PROGRAM} list')}"
+
+
+def _named(folder: Path | None) -> str:
+    """The folder as one more word of a command; empty for one in `runs/`, where the command finds it by itself."""
+    if folder is None or folder.resolve().parent == RUNS.resolve():
+        return ""
+    return f" {shlex.quote(shortest(folder))}"
 
 
 def _stage_files(command: str) -> list[str]:

@@ -18,7 +18,6 @@ from reports.facts.baselines import ratio
 from reports.facts.bottleneck import advice_on
 from reports.facts.profiles import agreement, kernel_names, seen_by
 from reports.facts.provenance import machine_name
-from reports.facts.ratios import WITHIN_NOISE
 from reports.facts.regimes import change_in_words
 from reports.facts.summary import FOUND, reason
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
@@ -97,8 +96,7 @@ def _print_heading(stage: StageResult, parent: StageResult | None, console: Cons
     """The timed stage's name, time, ratio to the rung that it climbs from, and docstring."""
     assert stage.timing is not None
     versus = ratio(parent, stage)
-    noise = f", {WITHIN_NOISE}" if versus and versus.is_noise else ""
-    factor = f", {numbers.ratio(versus.times)} as fast as {stage.below}{noise}" if versus else ""
+    factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
     time = f"{numbers.microseconds(stage.timing.step_us)} us/step"
     say(console, f"{stage.name} ({change_in_words(stage)}): {time}{factor}", "bold")
     disturbed = [one.name for one in (stage, parent if versus else None) if one and disturbed_in_words(one)]

@@ -10,6 +10,7 @@ from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Process, Results, StageResult, load
 from reports.compare.render import print_comparison
 from reports.compare.verdicts import compare
+from reports.facts.ratios import Ratio
 from reports.facts.study import load_results
 from reports.markdown.run_report import report
 from reports.terminal.conclusion import found, try_next
@@ -320,6 +321,20 @@ def test_the_next_step_of_a_stage_from_a_file_names_the_file(given: str) -> None
     )
     broken = sample.replace_stage(run, "async", status="crashed", reason="no reason")
     assert "--stages async --stage-file my_rung.py" in try_next(broken, None, None).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_next_step_names_the_run_unless_the_command_finds_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, explain = load(RECORDED / "h200" / "logistic"), f"{PROGRAM} explain persistent-cluster"
+    for folder, command in (("runs/one", explain), ("my runs/one", f"{explain} 'my runs/one'")):
+        assert try_next(run, Path(folder), None).replace("\N{NO-BREAK SPACE}", " ") == command
+
+
+def test_a_lead_within_noise_is_not_told_as_one() -> None:
+    ratio = Ratio(1.13, 0.97, 1.31, is_noise=True)
+    assert ratio.as_fast_as("numpy") == "as fast as numpy within noise (1.13x)"
 
 
 def test_a_command_that_is_no_command_line_names_no_file() -> None:

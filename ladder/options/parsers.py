@@ -16,6 +16,7 @@ from ladder.options.commands import Command
 from ladder.options.completion import complete
 
 PROGRAM = "run_ladder.py"
+NEAR = 0.7  # likeness of an option worth suggesting; at 0.6 --processes would mean --resume
 TOP_OPTIONS = ("-h", "--help", "--version")
 
 
@@ -33,7 +34,7 @@ class OneLineParser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
             known = [name for name in self._option_string_actions if name.startswith("--")]
-            near = difflib.get_close_matches(word, known, n=1)
+            near = difflib.get_close_matches(word, known, n=1, cutoff=NEAR)
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")
         return found, unknown

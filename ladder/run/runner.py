@@ -320,7 +320,7 @@ class Runner:
             again = [(round_, one) for one in self._stage_runs for round_ in one.rounds_to_repeat(limit)]
             if not again:
                 return
-            observer.begin(len(again), _names(again), "as other work disturbed them")
+            observer.begin(len(again), _names(again), f"as other work disturbed {'it' if len(again) == 1 else 'them'}")
             tries = "1 more try" if left == 1 else f"{left} more tries"
             observer.note(f"at most {tries} of each; Ctrl-C keeps what is measured")
             self._train_oracles({round_ for round_, _ in again}, scratch, observer)

@@ -84,7 +84,7 @@ def begin(
     dataset = cut(dataset, problem.batch_size, options.max_steps)
     _check_any_runs(chosen, problem, problem.steps(len(dataset.train.images)))
     if options.profile and (why := _unprofilable(options.profile, chosen)):
-        observer.note(f"--profile {','.join(options.profile)}: {why}; times alone")
+        observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):
         pass  # refused now or not at all
     folder = make_folder(out)  # last, so that a refused run leaves no folder behind

@@ -90,7 +90,7 @@ def _details(stage: StageResult, results: Results) -> Iterator[str]:
     named.append(("Measured", _measured(stage, results)))
     paragraphs = [(name, text) for name, text in named if text]
     if paragraphs:
-        yield table(("", ""), [(f"**{name}**", cell(text)) for name, text in paragraphs])
+        yield table(("", ""), [(f"**{name}**", cell(f"{text[0].upper()}{text[1:]}")) for name, text in paragraphs])
     yield from stage_profile_blocks(stage)
     if stage.checks:
         yield table(
@@ -127,7 +127,8 @@ def _measured(stage: StageResult, results: Results) -> str:
         parts.append(f"{numbers.memory(timing.gpu_memory_mib)} of GPU memory")
     parts.append(f"prepared in {numbers.duration(timing.prepare_s)}")
     if stage.metrics is not None:
-        parts.append(f"final training loss {numbers.loss(stage.metrics.final_loss)}")
+        if stage.metrics.final_loss is not None:  # no epoch of a short run has sparse metrics
+            parts.append(f"final training loss {numbers.loss(stage.metrics.final_loss)}")
         if stage.metrics.validation:
             last = stage.metrics.validation[-1]
             result = f"{numbers.loss(last.loss)} and accuracy {numbers.percent(last.accuracy)}"

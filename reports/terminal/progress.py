@@ -190,8 +190,10 @@ class LiveView:
             )
 
     def _waited(self) -> str:
-        """How long the current job has taken: `12 s`."""
-        return numbers.duration(self._clock() - self._started_s) if self._started_s is not None else ""
+        """How long the current job has taken, before the time left: `(12 s),`."""
+        if self._started_s is None:
+            return ""
+        return f"({numbers.duration(self._clock() - self._started_s)})" + "," * bool(self._time_left())
 
     def _time_left(self) -> str:
         """The time left if the other jobs take the mean of the finished ones."""

@@ -154,7 +154,7 @@ def test_a_running_job_shows_how_long_it_has_taken() -> None:
     assert live._waited() == ""
     live.start("naive", 1, 2)
     clock.now = 75.0
-    assert live._waited() == "1 min 15 s"
+    assert live._waited() == "(1 min 15 s)"
     assert live._progress.tasks[0].description == "[1/2] naive, round 1 of 2"
     live.end()
 

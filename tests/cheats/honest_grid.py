@@ -72,7 +72,7 @@ def judged(problem: Problem, data: Dataset, sources: list[str]) -> list[StageRes
         return runner.Runner(results, entries, data, problem, Path(folder)).run(Watcher()).stages
 
 
-def _on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
+def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
     """A job that reads no pace of the host."""
     return in_this_process(msgspec.structs.replace(job, blas_threads=1), *rest, **more)
 
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     random, data = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
     judge_in_this_process(SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
-    vars(runner)["run_job"] = _on_one_core
+    vars(runner)["run_job"] = on_one_core
     limit_blas_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores
     runs, failed, not_judged = Counter[str](), Counter[str](), Counter[str]()

@@ -1,0 +1,67 @@
+"""Correct stages that earlier limits refused stay right: the problems of issue 24, as they were reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from common.blas import limit_blas_threads
+from common.data.dataset import Dataset, Split
+from common.data.synthetic import synthetic_digits
+from common.problem import Problem
+from ladder.run import runner
+from ladder.run.stage_run import TIME_CHECKS
+from tests.cheats.honest_grid import EXAMPLES, judged, on_one_core
+from tests.cheats.test_honest import judge_in_this_process
+from tests.ladder.harness import NUMPY
+
+TORCH, BY_HAND = "stages.references.torch_eager:STAGE", f"{EXAMPLES}/torch_by_hand.py:STAGE"
+SOURCES = {"numpy": NUMPY, "torch": TORCH, "by hand": BY_HAND}
+# The first two are of 7x7 pixels, for the time's sake: it is the sums over a batch that round.
+CASES = {
+    "full batches": (Problem(49, 10, (), 60_000, 0.1), 1, 1, ["numpy", "torch"]),
+    "a small rate": (Problem(49, 10, (), 8192, 1e-4), 3, 1, ["numpy"]),
+    "seven units": (Problem(784, 10, (7,), 64, 0.1), 64, 1, ["by hand"]),
+    "eight steps, three layers": (Problem(784, 10, (32, 32, 32), 64, 0.3), 8, 2, ["numpy", "torch"]),
+    "64 steps, three layers": (Problem(784, 10, (128, 128, 128), 32, 0.1), 64, 1, ["numpy"]),
+    "eight steps at rate 2": (Problem(784, 10, (), 64, 2.0), 8, 3, ["numpy"]),
+}
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    splits = [Split(images.reshape(len(images), -1), labels) for images, labels in synthetic_digits(0, 60_000, 500)]
+    return Dataset("digits", False, "drawn", {}, (28, 28), 10, *splits)
+
+
+def every_fourth_pixel(data: Dataset) -> Dataset:
+    """The same digits in 7x7 pixels."""
+    train, test = (
+        Split(np.ascontiguousarray(one.images.reshape(-1, 28, 28)[:, ::4, ::4]).reshape(-1, 49), one.labels)
+        for one in (data.train, data.test)
+    )
+    return replace(data, train=train, test=test, image_shape=(7, 7))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_correct_stage_that_was_refused_once_passes(
+    case: str, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, steps, seeds, names = CASES[case]
+    if {"torch", "by hand"} & {*names}:
+        pytest.importorskip("torch")
+    judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(runner, "run_job", on_one_core)
+    data = digits.first(problem.batch_size * steps, 500)
+    data = data if problem.inputs == 784 else every_fourth_pixel(data)
+    refused = {}
+    with limit_blas_threads(1):
+        for seed in range(seeds):
+            asked = replace(problem, epochs=1, metrics_every=1, seed=seed)
+            for stage in judged(asked, data, [SOURCES[name] for name in names]):
+                wrong = [one.what for one in stage.checks if not one.passed and one.what not in TIME_CHECKS]
+                if wrong or stage.status not in ("passed", "failed"):
+                    refused[stage.name, seed] = wrong or stage.reason
+    assert refused == {}

@@ -5,6 +5,7 @@ The only file that knows both the harness and the reports. Commands import late.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +27,8 @@ if __name__ == "__main__":
 
 ROOT = Path(__file__).parent
 REFERENCE = ROOT / "results" / "reference"
-COMMAND_LINE = shlex.join(["python", "run_ladder.py", *sys.argv[1:]])  # recorded with what it measures
+# Recorded with what it measures, in a file of UTF-8: a terminal of ASCII alone hands other characters over as bytes.
+COMMAND_LINE = os.fsencode(shlex.join(["python", "run_ladder.py", *sys.argv[1:]])).decode(errors="replace")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -551,8 +551,32 @@ def test_a_stage_on_the_cpu_is_explained_without_a_profile(here: Path, capsys: p
     assert "GFLOP/s on 2 threads" in told
 
 
+ASCII_ALONE = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize("command", ["run", "study", "doctor", "limits"])
+def test_a_command_that_measures_shows_everything_in_ascii(command: str, digits: Path, tmp_path: Path) -> None:
+    settings = "".join(f"{one.removeprefix('--').replace('-', '_')}\n" for one in SMALL)
+    (tmp_path / "growth.toml").write_text(
+        f'title = "Größe · 5 µs"\nquestion = "Wächst es?"\nstages = "numpy"\n{settings}[vary]\nhidden = [3]\n',
+        encoding="utf-8",
+    )
+    places = ["--data-dir", str(digits), "--out", str(tmp_path / "löss")]
+    arguments = {"run": ["--stages", "numpy", *SMALL, *places], "study": ["growth.toml", *places]}.get(command, [])
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), command, *arguments],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, **ASCII_ALONE},
+    )
+    told = (done.stdout + done.stderr).decode("ascii")
+    assert "Traceback" not in told
+    assert done.returncode == 0 or command in ("doctor", "limits"), told
+    assert told.strip()
+
+
 def test_a_terminal_that_knows_ascii_alone_shows_everything(here: Path) -> None:
-    ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    ascii_alone = {**os.environ, **ASCII_ALONE}
     for command in (["explain", "cuda-graph"], ["report", "earlier"], ["list"], ["compare", "reference:h200", "a–b"]):
         done = subprocess.run([sys.executable, str(SCRIPT), *command], capture_output=True, cwd=here, env=ascii_alone)
         assert done.returncode == (2 if command[0] == "compare" else 0), done.stderr

@@ -43,4 +43,5 @@ def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
     (why, names), *others = sorted(named.items(), key=lambda pair: -len(pair[1]))
     if not others:
         return f"{f'{len(names)}{every} stages' if len(names) > 1 else names[0]} skipped: {why}."
-    return f"{len(reasons)}{every} stages skipped, {numbers.brief(names)} for this reason: {why}."
+    most = f"{len(names)} of them for one reason" if len(names) > 1 else f"{names[0]} for this reason"
+    return f"{len(reasons)}{every} stages skipped; {most}: {why}."

@@ -26,10 +26,14 @@ def drawing(canvas: Canvas, look: str = "") -> Markup:
     return frame.format(look, canvas.title, Markup(canvas.inline()))
 
 
-def prose(text: str) -> Markup:
-    """Sentences whose names stand between backticks, as reports write them; they begin with a capital."""
-    text = f"{text[:1].upper()}{text[1:]}"
+def phrase(text: str) -> Markup:
+    """Words that continue a sentence, as reports write them: names between backticks become code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def prose(text: str) -> Markup:
+    """The same for whole sentences: they begin with a capital."""
+    return phrase(f"{text[:1].upper()}{text[1:]}")
 
 
 @cache
@@ -47,5 +51,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["prose"] = prose
+    environment.filters |= {"phrase": phrase, "prose": prose}
     return environment

@@ -71,6 +71,7 @@ def rung_view(
         timelines=drawing(timeline.on_one_clock(clock, results, is_page=True), "timelines") if clock else None,
         has_spans=one is not None and bool(one.profile.timeline),
         kernels=_kernels(one.profile.kernels) if one is not None else [],
+        kernels_shown=_kernels_shown(len(one.profile.kernels)) if one is not None else "",
         seen_by=seen_by(one.profile) if one is not None else "",
         advice=_advice(stage, results),
         code=code,
@@ -134,6 +135,11 @@ def _words(words: str, ratio_: Ratio) -> tuple[str, str]:
     """A ratio with its words; one within the noise says so."""
     text = numbers.ratio_spread(ratio_.times, ratio_.low, ratio_.high)
     return f"{words}, {WITHIN_NOISE}" if ratio_.is_noise else words, text
+
+
+def _kernels_shown(count: int) -> str:
+    """How many kernels the table has: `3 kernels`, or `The first 20 of 29 kernels`."""
+    return f"The first {MOST_KERNELS} of {count} kernels" if count > MOST_KERNELS else numbers.count(count, "kernel")
 
 
 def _kernels(kernels: list[KernelUse]) -> list[dict[str, str]]:

@@ -119,16 +119,17 @@
   function askFor(stage, article) {
     const form = find(".guess", article), slider = find("#guess", form), parentUs = parentOf(stage).us;
     const times = [...stages.values()].filter((one) => !one.reference && one.us).map((one) => one.us);
-    const start = Math.log10(parentUs) * STEPS; // its steps are counted from here, so that it begins there exactly
+    // In whole steps from the parent's time: it begins there exactly, and no rounding puts an end out of its own range.
     const [low, high] = [[Math.min(...times) / 3, Math.floor], [Math.max(...times) * 1.5, Math.ceil]]
-      .map(([us, round]) => start + round(Math.log10(us) * STEPS - start));
-    for (const [name, value] of Object.entries({min: low, max: high, value: start})) slider.setAttribute(name, value);
-    const us = () => 10 ** (slider.value / STEPS);
-    const told = (value) => `${digits(10 ** (value / STEPS))} us`;
+      .map(([us, round]) => round(Math.log10(us / parentUs) * STEPS));
+    for (const [name, value] of Object.entries({min: low, max: high, value: 0})) slider.setAttribute(name, value);
+    const at = (value) => parentUs * 10 ** (value / STEPS);
+    const us = () => at(slider.value);
+    const told = (value) => `${digits(at(value))} us`;
     find(".low", form).textContent = told(low);
     find(".high", form).textContent = told(high);
-    find(".scale", form).style.setProperty("--parent", (start - low) / (high - low));
-    find(".scale", form).classList.toggle("late", start - low > (high - low) / 2);
+    find(".scale", form).style.setProperty("--parent", -low / (high - low));
+    find(".scale", form).classList.toggle("late", -low > (high - low) / 2);
     const tell = () => {
       find("output strong", form).textContent = told(slider.value);
       find("output span", form).textContent = change(us(), parentUs);
@@ -284,7 +285,9 @@
     if (data.recorded) {
       recorded.hidden = false;
       recorded.textContent = `Compare with the recorded run of ${data.recorded.machine}`;
-      recorded.addEventListener("click", () => compare(view, data.recorded, "The recorded run"));
+      const show = () => compare(view, data.recorded, "The recorded run");
+      recorded.addEventListener("click", show);
+      show(); // rather than an empty table
     }
     return "Two runs";
   }

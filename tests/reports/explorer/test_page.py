@@ -10,6 +10,7 @@ import pytest
 from ladder.records.run import Results, StageDoc, load, save
 from ladder.records.sources import sources_of
 from reports.explorer.page import render
+from reports.facts import numbers
 from reports.facts.ratios import NOISE
 from reports.facts.summary import rows
 from reports.figures.ladder import PAGE, PHONE, drawn
@@ -101,7 +102,11 @@ def test_the_measurement_waits_for_the_guess(largest: Path, open_page: Open) -> 
     opened = open_page(largest, "#cuda-graph")
     assert not opened.page.is_visible("article .measured")
     assert opened.text("article output").endswith("as slow as its parent")
-    assert opened.text("article .parent") == "cudnn-softmax: 60.4 us"
+    timings = {stage.name: stage.timing for stage in load(LARGEST).stages}
+    stage, parent = timings["cuda-graph"], timings["cudnn-softmax"]
+    assert stage is not None
+    assert parent is not None
+    assert opened.text("article .parent") == f"cudnn-softmax: {numbers.microseconds(parent.step_us)} us"
     opened.page.press("#guess", "Enter")
     assert not opened.page.is_visible("article .measured")  # the parent's time is no guess until the slider has moved
     assert opened.text("article .unmoved").startswith("Move the slider first")
@@ -110,9 +115,7 @@ def test_the_measurement_waits_for_the_guess(largest: Path, open_page: Open) -> 
     assert "1.01x faster than its parent" in opened.text("article output")
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_selector("article .measured .number")
-    (stage,) = (stage for stage in load(LARGEST).stages if stage.name == "cuda-graph")
-    assert stage.timing is not None
-    assert opened.text("article .number") == f"{stage.timing.step_us:.1f}"
+    assert opened.text("article .number") == numbers.microseconds(stage.step_us)
     assert "You guessed" in opened.text(".verdict")
     opened.go("#/")
     opened.go("#cuda-graph")
@@ -147,13 +150,22 @@ def test_a_guess_scores_by_how_much_nearer_it_is_than_the_parent_s_time(
     guess_us = here.step_us * (parent.step_us / here.step_us) ** share
     opened = open_page(largest, "#cuda-graph")
     opened.page.evaluate(
-        "us => { const slider = document.querySelector('#guess'); slider.value = 200 * Math.log10(us);"
+        "factor => { const slider = document.querySelector('#guess'); slider.value = 200 * Math.log10(factor);"
         "slider.dispatchEvent(new Event('input')); }",
-        guess_us,
+        guess_us / parent.step_us,
     )
     opened.page.click("button.primary")
     won = int(opened.text(".verdict strong").split(": ")[1].split()[0])
     assert won == pytest.approx(points, abs=2)  # a step of the slider is 1.2 %
+
+
+@pytest.mark.parametrize("end", ["Home", "End"])
+def test_both_ends_of_the_slider_are_guesses(largest: Path, open_page: Open, end: str) -> None:
+    opened = open_page(largest, "#cuda-graph")
+    opened.page.press("#guess", end)
+    assert opened.text("article output strong") == opened.text(f"article .{'low' if end == 'Home' else 'high'}")
+    opened.page.click("button.primary")
+    assert "You guessed" in opened.text(".verdict")
 
 
 @pytest.mark.parametrize("button", ["button.primary", "[data-always]"])
@@ -527,8 +539,8 @@ def test_a_run_without_a_gpu_says_so_and_where_the_recorded_ladder_is(tmp_path: 
 
 
 def test_the_prediction_waits_for_the_guess_and_the_change_is_told_in_words(largest: Path, open_page: Open) -> None:
-    opened = open_page(largest, "#cuda-graph")
-    assert "by one choice: one launch an epoch." in opened.text("article .climbs")
+    opened = open_page(largest, "#fused-head")
+    assert "by one choice: softmax, loss and gradient in one kernel." in opened.text("article .climbs")
     assert "Expect" not in opened.text("article")
     reveal(opened)
     places = [

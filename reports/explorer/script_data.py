@@ -30,6 +30,12 @@ def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
     }
 
 
+def compared_problem(results: Results) -> list[str | int | None]:
+    """What two runs must share for their times to compare."""
+    problem = results.problem
+    return [problem.network, problem.batch_size, problem.dataset, problem.max_steps, problem.validate_every]
+
+
 def spans(results: Results) -> dict[str, list[list[str | float]]]:
     """The bars of every timeline, by stage."""
     return {stage.name: _spans(stage.profile) for stage in results.stages if stage.profile is not None}
@@ -49,13 +55,12 @@ def _row(span: Span) -> str:
 
 
 def _run(results: Results) -> dict[str, Any]:
-    problem = results.problem
     return {
         "heading": heading(results),
         "origin": provenance(results),
         "machine": machine_name(results),
         "created": results.created,
-        "problem": [problem.network, problem.batch_size, problem.dataset, problem.max_steps, problem.validate_every],
+        "problem": compared_problem(results),
         "stages": [_stage(stage) for stage in table_order(results)],
     }
 

@@ -15,7 +15,7 @@ from ladder.records.run import load
 from tests.browser import Open, violations
 from tools.site.__main__ import MOST_BYTES
 from tools.site.build import build
-from tools.site.records import REFERENCE, ROOT
+from tools.site.records import REFERENCE, ROOT, read
 
 ADDRESS = re.compile(r"""<(?:a|link|img|script|source)\b[^>]*?\s(?:href|src|srcset)="([^"]*)\"""")
 RECORDED = ROOT / REFERENCE
@@ -51,6 +51,22 @@ def test_the_climb_shows_the_recorded_numbers(site: Path) -> None:
     assert naive is not None
     chapter = (site / CHAPTER).read_text(encoding="utf-8")
     assert f"{naive.step_us:.1f} us" in chapter
+
+
+def test_a_run_that_was_recorded_twice_stands_beside_the_other_recording() -> None:
+    records = read(ROOT)
+    run = records.runs["runs/h200-logistic.html"]
+    other = records.beside(run)
+    assert other is not None
+    assert other.problem.network == run.problem.network
+    assert other.created != run.created
+    timed, again = ({stage.name for stage in one.stages if stage.timing} for one in (run, other))
+    assert len(timed & again) > 5
+
+
+def test_the_view_of_two_runs_is_not_empty_in_the_site(site: Path, open_page: Open) -> None:
+    opened = open_page(site / "runs" / "h200-logistic.html", "#/runs")
+    assert opened.page.locator("#shown tbody tr").count() > 5
 
 
 def test_code_and_tables_inside_of_lists_and_details_are_rendered(site: Path) -> None:

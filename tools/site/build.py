@@ -56,7 +56,8 @@ def _write_explorers(records: Records, site: Path) -> None:
     for name in ("runs", "studies"):
         (site / name).mkdir(exist_ok=True)
     for address, results in records.runs.items():
-        page = render(results, sources_of(results, records.folders[address]), home="../")
+        sources = sources_of(results, records.folders[address])
+        page = render(results, sources, records.beside(results), home="../")
         (site / address).write_text(page, encoding="utf-8")
     for address, study in records.studies.items():
         (site / address).write_text(render_study_page(study, home="../"), encoding="utf-8")

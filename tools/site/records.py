@@ -7,7 +7,9 @@ from pathlib import Path
 
 from ladder.records.run import Results, load
 from ladder.records.study import INDEX
-from reports.facts.study import StudyResults, load_results
+from reports.explorer.script_data import compared_problem
+from reports.facts.provenance import machine_name
+from reports.facts.study import StudyResults, load_results, step_us
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path("results") / "reference"
@@ -26,6 +28,27 @@ class Records:
         """The address of the page of a recorded run's or study's file."""
         gpu, name, *rest = record.relative_to(self.root / REFERENCE).parts
         return f"studies/{gpu}-{rest[0]}.html" if name == "studies" else f"runs/{gpu}-{name}.html"
+
+    def beside(self, results: Results) -> Results | None:
+        """The recording to show beside a run: another run of its problem, or a study's point; None without one.
+
+        One of the same machine comes first, then the one that timed most of the run's stages, then the newest.
+        """
+        points = [run for study in self.studies.values() for run in study.runs.values()]
+        alike = [
+            other
+            for other in (*self.runs.values(), *points)
+            if compared_problem(other) == compared_problem(results)
+            and other.created != results.created
+            and _timed(other) & _timed(results)
+        ]
+        own = machine_name(results)
+        order = [(machine_name(one) == own, len(_timed(one) & _timed(results)), one.created) for one in alike]
+        return alike[order.index(max(order))] if alike else None
+
+
+def _timed(results: Results) -> set[str]:
+    return {stage.name for stage in results.stages if step_us(stage) is not None}
 
 
 def read(root: Path) -> Records:

@@ -7,7 +7,7 @@ while other processes use the GPU: see `Stage.compiles_within`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ladder.machine.environment import cores_usable
@@ -23,10 +23,19 @@ class Compilers(WorkerPool):
     If only one could run at a time, no job runs: each stage's first process then compiles in the same time.
     """
 
-    def __init__(self, jobs: Mapping[str, Job], folder: Path, logs: Path, timeout_s: float) -> None:
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        folder: Path,
+        logs: Path,
+        timeout_s: float,
+        note: Callable[[str], object] = lambda _: None,
+    ) -> None:
         at_once = cores_usable() // CORES_EACH
         self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) > 1}
-        super().__init__({log: jobs[name] for log, name in self._stages.items()}, at_once, folder, logs, timeout_s)
+        super().__init__(
+            {log: jobs[name] for log, name in self._stages.items()}, at_once, folder, logs, timeout_s, note
+        )
         self.names = list(self._stages.values())
 
     def wait(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -12,7 +12,7 @@ import msgspec
 
 from common.files import atomic_write
 from ladder.measure.protocol import ENDING, JOB, Job, JobResult
-from ladder.processes.worker_process import kill, result_of, start, worker_command
+from ladder.processes.worker_process import PATIENCE, kill, late, result_of, start, worker_command
 
 POLL_S = 0.02
 
@@ -40,8 +40,18 @@ class WorkerPool:
     Entering the context starts the first workers; iterating yields jobs as they finish; leaving kills the rest.
     """
 
-    def __init__(self, jobs: Mapping[str, Job], at_once: int, folder: Path, logs: Path, timeout_s: float) -> None:
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        at_once: int,
+        folder: Path,
+        logs: Path,
+        timeout_s: float,
+        note: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`note` is told of each worker that takes long, while somebody waits for it."""
         self._waiting, self._at_once = dict(jobs), at_once
+        self._note, self._late = note, set[str]()
         self._folder, self._logs, self._timeout_s = folder, logs, timeout_s
         self._running: list[_Running] = []
 
@@ -63,7 +73,11 @@ class WorkerPool:
         """
         while self._running:
             for running in list(self._running):
-                if running.process.poll() is not None or time.monotonic() > running.started + self._timeout_s:
+                took_s = time.monotonic() - running.started
+                if took_s > self._timeout_s * PATIENCE and running.name not in self._late:
+                    self._late.add(running.name)
+                    self._note(late(running.name, self._timeout_s))
+                if running.process.poll() is not None or took_s > self._timeout_s:
                     finished = self._finish(running)
                     self._start_workers()
                     yield finished

@@ -23,6 +23,7 @@ from ladder.records.limits import CpuLimits, LimitsRecord
 
 ROOT = Path(__file__).parents[2]
 END_LIMIT_S = 10.0  # for a keeper to end what its command left behind
+PATIENCE = 0.2  # of the time limit: a stage that takes longer is said to be late
 Record = TypeVar("Record")
 Wrap = Callable[[Sequence[str]], list[str]]
 """Turns a worker's command into the command that runs it under a profiler."""
@@ -57,6 +58,11 @@ def run_job(
     result = result_of(lambda: _run(command, folder / ENDING, log, timeout_s), folder, timeout_s)
     assert result is not None
     return msgspec.structs.replace(result, retried=retried)
+
+
+def late(name: str, timeout_s: float) -> str:
+    """What is said of a worker that has taken that part of its time."""
+    return f"{name}: no answer for {timeout_s * PATIENCE:g} s; it is ended after {timeout_s:g} s (--timeout)"
 
 
 def _forget(folder: Path) -> None:

@@ -38,7 +38,7 @@ from ladder.processes.compilers import Compilers
 from ladder.processes.fork_servers import ForkServer, ForkServers
 from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
-from ladder.processes.worker_process import measure_cpu_limits, measure_gpu_limits, run_job
+from ladder.processes.worker_process import PATIENCE, late, measure_cpu_limits, measure_gpu_limits, run_job
 from ladder.profile import nsys
 from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.trace import ProfileError
@@ -62,7 +62,6 @@ ROUNDS_IMPORTED_AHEAD = 2
 SALT_BITS = 62  # too many to be tried out
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
 WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
-PATIENCE = 0.2  # of the time limit: a stage that takes longer is said to be late
 
 
 @contextmanager
@@ -184,7 +183,9 @@ class Runner:
                     self._train_oracles(rounds, scratch, observer)
                     self._results = msgspec.structs.replace(self._results, oracle=self._judge.record(rounds[-1]))
                     jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
-                    compiling = begun.enter_context(Compilers(jobs, scratch, logs, self._settings.timeout_s))
+                    compiling = begun.enter_context(
+                        Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note)
+                    )
                     if compiling.names:
                         observer.step(f"compiling {len(compiling.names)} of the stages")
                         with self._timing_activity("compiling"):
@@ -293,7 +294,9 @@ class Runner:
         with ExitStack() as serving, limit_blas_threads(share):
             servers = {name: serving.enter_context(self._seed_server(round_)) for name in jobs}
             jobs = {name: msgspec.structs.replace(job, seeds=servers[name].address) for name, job in jobs.items()}
-            workers = serving.enter_context(WorkerPool(jobs, at_once, scratch, logs, self._settings.timeout_s))
+            workers = serving.enter_context(
+                WorkerPool(jobs, at_once, scratch, logs, self._settings.timeout_s, observer.note)
+            )
             jobs_done = iter(workers)
             for unfinished in range(len(jobs), 0, -1):
                 observer.start(f"{min(unfinished, at_once)} side by side", round_ + 1, self._settings.rounds)
@@ -355,11 +358,7 @@ class Runner:
         job = self._job(stage_run, round_, scratch / "dataset")
         limit_s = self._settings.timeout_s
         observer.step("measuring")
-        patience = threading.Timer(
-            limit_s * PATIENCE,
-            observer.note,
-            [f"{name}: no answer for {limit_s * PATIENCE:g} s; it is ended after {limit_s:g} s (--timeout)"],
-        )
+        patience = threading.Timer(limit_s * PATIENCE, observer.note, [late(name, limit_s)])
         log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
         began = time.monotonic()
         running = self._timing_activity("stages' processes")

@@ -101,7 +101,9 @@ def test_a_single_stage_is_not_compiled_ahead(tmp_path: Path) -> None:
 
 def test_failing_or_hanging_compilers_cost_only_time(tmp_path: Path) -> None:
     failing = ["tests.planted:COMPILER_FAILS", "tests.planted:COMPILER_HANGS"]
-    results = prepare(tmp_path, *failing, COMPILES[0], timeout_s=5.0).run(Watcher())
+    watcher = Watcher()
+    results = prepare(tmp_path, *failing, COMPILES[0], timeout_s=5.0).run(watcher)
+    assert "compiler-hangs.compiling: no answer for 1 s; it is ended after 5 s (--timeout)" in watcher.notes
     assert [stage.status for stage in results.stages] == ["passed"] * 3
     assert [stage.compiled_s == 0.0 for stage in results.stages] == [True, True, False]
     for stage in results.stages:

@@ -71,8 +71,10 @@ def test_faults_and_wrong_gradients_are_caught_side_by_side(tmp_path: Path) -> N
 
 
 def test_a_hanging_stage_is_killed_while_others_continue(tmp_path: Path) -> None:
-    stages = prepare(tmp_path, "tests.planted:HANGS", NUMPY, at_once=2, timeout_s=8.0).run(Watcher()).stages
+    watcher = Watcher()
+    stages = prepare(tmp_path, "tests.planted:HANGS", NUMPY, at_once=2, timeout_s=8.0).run(watcher).stages
     assert [stage.reason for stage in stages] == ["no answer within 8 s (--timeout); see logs/hangs.1.log", None]
+    assert watcher.notes.count("hangs.1: no answer for 1.6 s; it is ended after 8 s (--timeout)") == 1
 
 
 def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:

@@ -426,7 +426,7 @@
       const current = own === "lesson" ? isLesson && isLadder : own === "/" ? isLadder && !isLesson : own === place;
       current ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
     }
-    document.documentElement.dataset.place = asked;
+    document.documentElement.dataset.place = asked || location.hash; // a study's first view gives itself an address
     find("#all").checked = showsAlways;
     all(".drawing").forEach((frame) => widths.observe(frame));
     if (stage || view) { find("#view").focus({preventScroll: true}); window.scrollTo(0, 0); }

@@ -74,7 +74,7 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
         verify_speed(1.0, 2.0),
         *verify_losses(problem, arrived, [arrived]),
         verify_clock(process, [1.0, 1.0]),
-        *verify_judged_time(process, 0),
+        verify_judged_time(process, 0),
     ]
     _, table = METHOD.split(CHECKS)
     told = [line.split("|")[1].strip() for line in table.split("\n\n")[0].splitlines()[2:]]

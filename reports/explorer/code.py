@@ -17,6 +17,7 @@ from reports.explorer.highlight import lines
 from reports.facts import numbers
 
 CHOICE = re.compile(r"(\w+): (\w+)")  # as `StageResult.changed` says: `launch: GraphEpoch`
+LEAST_ALIKE = 0.2  # share of the lines; kernels with less in common are another program, and no diff tells how
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -39,6 +40,7 @@ class Code:
     headers: list[str]
     gone: str  # in words, the kernels that the parent launches and this rung does not; empty without any
     new: str
+    kernel_diff: list[Line]  # the CUDA kernels that only this rung launches against those that only the parent does
 
     @property
     def files(self) -> list[str]:
@@ -77,6 +79,12 @@ def code_of(stage: StageResult, results: Results, sources: Sources) -> Code | No
         headers=[path for path in files if path.endswith((".cuh", ".h")) and _is_included(path, shown, sources.files)],
         gone=_listed(below - launched) if known else "",
         new=_listed(launched - below) if known else "",
+        kernel_diff=_kernel_diff(
+            _kernels_of(below - launched, below_files, sources.files),
+            _kernels_of(launched - below, files, sources.files),
+        )
+        if known
+        else [],
     )
 
 
@@ -94,6 +102,42 @@ def _defines(text: str, kernels: set[str]) -> bool:
     """Whether a CUDA file's code names one of these kernels; a comment may name those of other files."""
     code = COMMENT.sub(" ", text)
     return any(re.search(rf"\b{re.escape(name)}\b", code) for name in kernels)
+
+
+def _kernels_of(names: set[str], paths: list[str], files: Mapping[str, str]) -> tuple[list[str], list[Markup]]:
+    """The definitions of these kernels in CUDA files, each with the comment above it: lines as text and as HTML."""
+    text, html = list[str](), list[Markup]()
+    for path in paths:
+        if path.endswith(".cu"):
+            for first, last in _definitions(files[path], names):
+                text += files[path].splitlines()[first:last]
+                html += lines(path, files[path])[first:last]
+    return text, html
+
+
+def _definitions(text: str, names: set[str]) -> Iterator[tuple[int, int]]:
+    """The first line and the end of each of these kernels' definitions."""
+    code = COMMENT.sub(lambda comment: re.sub(r"[^\n]", " ", comment[0]), text)  # with every letter at its place
+    above = text.splitlines()
+    for kernel in re.finditer(r"^[^\n;{}]*__global__[^;{]*?\b(?!__)(\w+)\s*\((?=[^;{]*\{)", code, re.MULTILINE):
+        if kernel[1] not in names:
+            continue
+        end, depth = code.index("{", kernel.end()), 1
+        while depth and end + 1 < len(code):
+            end += 1
+            depth += {"{": 1, "}": -1}.get(code[end], 0)
+        first = text.count("\n", 0, kernel.start())
+        while first and above[first - 1].startswith("//"):
+            first -= 1
+        yield first, text.count("\n", 0, end) + 1
+
+
+def _kernel_diff(before: tuple[list[str], list[Markup]], after: tuple[list[str], list[Markup]]) -> list[Line]:
+    """The kernels of both rungs line by line; empty if a side has none, or if they are hardly alike."""
+    if not before[0] or not after[0]:
+        return []
+    alike = SequenceMatcher(lambda line: not line.strip(), before[0], after[0], autojunk=False).ratio()
+    return list(_matched(before[0], tuple(before[1]), after[0], tuple(after[1]))) if alike >= LEAST_ALIKE else []
 
 
 def _is_included(header: str, by: list[str], files: Mapping[str, str]) -> bool:

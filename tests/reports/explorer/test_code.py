@@ -128,6 +128,56 @@ def test_a_recorded_rung_s_own_kernel_is_new_in_it(name: str, file: str) -> None
     assert file in [path.rpartition("/")[2] for path, is_new in found.kernels if is_new]
 
 
+def kernels(run: Results, name: str, kernel: str) -> Results:
+    """The run with one kernel alone in the profile of a stage."""
+    profile = next(stage for stage in run.stages if stage.name == name).profiles[0]
+    one = msgspec.structs.replace(profile.kernels[0], name=kernel)
+    return sample.replace_stage(run, name, profiles=[msgspec.structs.replace(profile, kernels=[one])])
+
+
+def kernel_diff(before: str, after: str) -> list[str]:
+    """The diff of `new`, of a file with this text, to `old` of another, by one line each."""
+    run = kernels(kernels(sample.results(), "naive", "old"), "async", "new")
+    files = FILES | {"stages/kernels/a.cu": before, "stages/kernels/b.cu": after}
+    stages = {"naive": ["stages/naive.py", "stages/kernels/a.cu"], "async": ["stages/async.py", "stages/kernels/b.cu"]}
+    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, Sources(files, stages))
+    assert found is not None
+    return [f"{line.sign}{line.code.striptags()}" for line in found.kernel_diff]
+
+
+def test_a_kernel_is_shown_against_the_one_that_it_replaces() -> None:
+    other = "__global__ void other(int i) {\n    i = 3;\n}\n"
+    before = f'{other}// A kernel.\nextern "C" __global__ void old(int i) {{\n    if (i) {{ i = 1; }} // }}\n}}\n'
+    after = f'// A kernel.\nextern "C" __global__ void new(int i) {{\n    if (i) {{ i = 1; }} // }}\n}}\n{other}'
+    assert kernel_diff(before, after) == [
+        " // A kernel.",
+        '-extern "C" __global__ void old(int i) {',
+        '+extern "C" __global__ void new(int i) {',
+        " if (i) { i = 1; } // }",
+        " }",
+    ]
+
+
+def test_kernels_that_have_hardly_a_line_in_common_have_no_diff() -> None:
+    body = "".join(f"    i = {number};\n" for number in range(20))
+    assert kernel_diff("__global__ void old(int i) { i = 0; }\n", f"__global__ void new(int i) {{\n{body}}}\n") == []
+
+
+def test_recorded_kernels_are_compared_in_a_shared_file_and_across_files() -> None:
+    folder = Path("results/reference/h200/hidden-128-128-128")
+    run = load(folder)
+    for name, own, old in (
+        ("fused-update", "bias_update", "bias_gradient"),
+        ("tf32", "tile_product_tf32", "tile_product_f32"),
+    ):
+        stage = next(stage for stage in run.stages if stage.name == name)
+        found = code_of(stage, run, sources_of(run, folder) or SOURCES)
+        assert found is not None
+        lines_of = {sign: "".join(line.code for line in found.kernel_diff if line.sign == sign) for sign in "+-"}
+        assert own in lines_of["+"]
+        assert old in lines_of["-"]
+
+
 def test_a_stage_without_sources_has_no_code() -> None:
     run = sample.results()
     assert code_of(next(stage for stage in run.stages if stage.name == "cublas"), run, SOURCES) is None

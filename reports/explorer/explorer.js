@@ -456,6 +456,16 @@
     }
   }
 
+  function watchParents() { // while one points at a rung of the picture, or the focus is there
+    const place = find("#ladder");
+    const mark = (row) => {
+      const parent = row && stages?.get(row.dataset.rung)?.from;
+      for (const one of all("a.row", place)) one.classList.toggle("parent", Boolean(parent) && one.dataset.rung === parent);
+    };
+    for (const [kind, begins] of [["pointerover", true], ["pointerleave", false], ["focusin", true], ["focusout", false]])
+      place.addEventListener(kind, ({target}) => mark(begins ? target.closest("a.row") : null));
+  }
+
   function watchKeys() {
     document.addEventListener("keydown", (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, .drawing, summary, button")
@@ -488,6 +498,7 @@
     whole = await unpack();
     document.documentElement.classList.add("ready");
     watchKeys();
+    watchParents();
     find(".skip").addEventListener("click", (event) => { event.preventDefault(); find("#view").focus(); });
     find("#all").addEventListener("change", (event) => { showAll(event.target.checked); find("#all").focus(); });
     if (whole.points) {

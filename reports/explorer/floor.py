@@ -16,7 +16,9 @@ def floor_view(results: Results) -> str:
     on_cpu = all(one.stage.device == "cpu" for one in found)
     return template(
         "floor.html",
-        picture=drawing(floor.drawn(results)) if found else None,
+        pictures=[drawing(floor.drawn(results), "wide"), drawing(floor.drawn(results, floor.PHONE), "narrow")]
+        if found
+        else [],
         roofline=drawing(roofline.drawn(results)) if roofline.points(results) else None,
         rows=[_row(one, on_cpu=on_cpu) for one in found],
         on_cpu=on_cpu,

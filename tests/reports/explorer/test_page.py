@@ -179,12 +179,13 @@ def test_the_revealed_heading_gets_the_focus(largest: Path, open_page: Open, but
 
 def test_what_is_wider_than_the_window_says_so(largest: Path, open_page: Open) -> None:
     opened = open_page(largest, "#/floor", width=400)
-    cue = "[...document.querySelectorAll('#shown .drawing')].map(one => getComputedStyle(one, '::before').content)"
+    wide = "'#shown .drawing:not(.narrow, .wide)'"
+    cue = f"[...document.querySelectorAll({wide})].map(one => getComputedStyle(one, '::before').content)"
     assert all("Scroll sideways" in text for text in opened.ask(cue))
-    frame = opened.page.locator("#shown .drawing").first
+    frame = opened.page.locator("#shown .drawing:not(.narrow, .wide)").first
     assert "more" in (frame.get_attribute("class") or "")
     frame.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
-    opened.page.wait_for_selector("#shown .drawing:not(.more)")
+    opened.page.wait_for_selector("#shown .drawing:not(.narrow, .wide, .more)")
     assert not any("Scroll" in text for text in open_page(largest, "#/floor").ask(cue))
 
 
@@ -269,6 +270,34 @@ def test_every_rung_can_be_reached_by_keyboard(largest: Path, open_page: Open) -
     opened.page.evaluate("document.activeElement.blur()")
     opened.page.keyboard.press("ArrowRight")
     opened.page.wait_for_selector("article[data-rung=cublas]")
+
+
+def test_the_rung_that_one_climbs_from_is_marked_while_one_points_at_a_rung(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest)
+    marked = "[...document.querySelectorAll('#ladder .wide a.row.parent')].map(row => row.dataset.rung)"
+    assert opened.ask(marked) == []
+    opened.page.hover("#ladder .wide a[data-rung=persistent-grid]")
+    assert opened.ask(marked) == ["cuda-graph"]
+    opened.page.hover("h1:visible")
+    assert opened.ask(marked) == []
+    opened.page.focus("#ladder .wide a[data-rung=async]")
+    assert opened.ask(marked) == ["naive"]
+    opened.page.focus("#ladder .wide a[data-rung=naive]")
+    assert opened.ask(marked) == []
+
+
+@pytest.mark.parametrize("path", [LARGEST, Path("results/reference/amd-epyc-2-cores/logistic")])
+def test_a_telephone_gets_a_picture_of_the_floor_that_fits_it(path: Path, tmp_path: Path, open_page: Open) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(render(load(path)), encoding="utf-8")
+    opened = open_page(page, "#/floor", width=360)
+    assert not opened.page.is_visible("#shown .wide")
+    box = opened.page.locator("#shown .narrow svg").bounding_box()
+    assert box is not None
+    assert box["width"] <= 344
+    boxes = "[...document.querySelectorAll('#shown .narrow text')].map(one => one.getBBox())"
+    ends = f"{boxes}.flatMap(box => [box.x, box.x + box.width])"
+    assert 0 <= min(opened.ask(ends)) <= max(opened.ask(ends)) <= 344
 
 
 def test_a_precision_can_be_left_out_of_the_picture(largest: Path, open_page: Open) -> None:

@@ -7,6 +7,9 @@ refuses to write a chapter that a new recording contradicts.
 
 from __future__ import annotations
 
+import ast
+import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -22,17 +25,21 @@ from reports.facts.baselines import lead, ratio
 from reports.facts.predictions import judge
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import recorded
-from reports.facts.summary import heading
+from reports.facts.summary import heading, title_of
 from reports.facts.time_breakdown import PARTS, Change, changes, profiled
-from reports.figures.timeline import stage_timeline
+from reports.figures import waterfall
+from reports.figures.timeline import on_one_clock, shown
 from reports.markdown.tables import code, table
 
 TEMPLATES = "templates"
 FIGURES = "figures"
-DRAWN = ("naive",)  # whose timelines chapters show
+TIMELINES = ("naive", "async", "cublas", "cuda-graph")  # shown by chapters, each with the rung that it climbs from
+WAYS = (("cuda-graph", "fused-bias"),)  # from the first rung's time to the last one's, part by part
+ROOT = Path(__file__).parents[2]  # of the files whose code chapters show
 ENDING = ".md.j2"
 EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
 FOLDER = "h200"  # of the recorded runs that the chapters tell of
+MAIN = "logistic"  # the run whose numbers need no name
 GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
 
 
@@ -81,8 +88,9 @@ class Named(Mapping[str, Any]):
 class Run:
     """What chapters say of one recorded run, by the names of its rungs."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: Results, folder: str = MAIN) -> None:
         self._results = results
+        self.folder = folder
         self._stages = {stage.name: stage for stage in results.stages}
         self._changes = {change.rung.stage.name: change for change in changes(results)}
         self.heading = heading(results)
@@ -145,8 +153,26 @@ class Run:
         )
 
     def timeline(self, name: str) -> str:
-        """The figure of three steps of a stage, as SVG text."""
-        return stage_timeline(self._stage(name), self._results)
+        """The figure of three steps of a stage, below those of the one that it climbs from, as SVG text."""
+        parent = self._stages.get(self._parent(name))
+        both = [stage for stage in (parent, self._stage(name)) if stage is not None]
+        return on_one_clock([shown(stage) for stage in both], self._results).svg()
+
+    def way(self, first: str, last: str) -> str:
+        """The figure of what each rung on the way from one stage to another changed, as SVG text."""
+        found: list[Change] = []
+        name = last
+        while name != first:
+            if name not in self._changes:
+                raise LookupError(f"the recorded run has no way from {first} to {last}: it stops at {name}")
+            found.insert(0, self._changes[name])
+            name = self._parent(name)
+        return waterfall.drawn(self._results, found).svg()
+
+    def page(self, name: str) -> str:
+        """A link to a stage in the run's report; in the site it leads to the stage on the run's page."""
+        anchor = re.sub(r"[^\w\- ]", "", f"{name} {title_of(self._stage(name))}".lower()).replace(" ", "-")
+        return f"[its page](../../results/reference/{FOLDER}/{self.folder}/report.md#{anchor})"
 
     def _stage(self, name: str) -> StageResult:
         if name not in self._stages:
@@ -267,12 +293,16 @@ def climb_is_current(folder: Path, reference: Path) -> bool:
 
 def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     """Every chapter's page with the text that its template makes of the recorded runs, and the figures' files."""
-    runs = {path.parent.name: Run(load(path.parent)) for path in sorted(reference.glob(f"{FOLDER}/*/results.json"))}
+    files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
+    runs = {path.parent.name: Run(load(path.parent), path.parent.name) for path in files}
     found = [
         (folder / template.name.removesuffix(".j2"), rendered(template, runs))
         for template in sorted((folder / TEMPLATES).glob(f"*{ENDING}"))
     ]
-    return [*found, *((folder / FIGURES / f"timeline_{name}.svg", runs["logistic"].timeline(name)) for name in DRAWN)]
+    main, figures = runs[MAIN], folder / FIGURES
+    found += [(figures / f"timeline_{name}.svg", main.timeline(name)) for name in TIMELINES]
+    found += [(figures / f"way_{last}.svg", main.way(first, last)) for first, last in WAYS]
+    return found
 
 
 def rendered(template: Path, runs: Mapping[str, Run]) -> str:
@@ -284,15 +314,46 @@ def rendered(template: Path, runs: Mapping[str, Run]) -> str:
         keep_trailing_newline=True,
         trim_blocks=True,
     )
-    main = runs.get("logistic")
+    main = runs.get(MAIN)
     if main is None:
-        raise ClimbError(f"{template}: there is no recorded run logistic; record it with `make record`")
+        raise ClimbError(f"{template}: there is no recorded run {MAIN}; record it with `make record`")
     given = {name: getattr(main, name) for name in dir(main) if not name.startswith("_")}
     try:
-        text = environment.get_template(template.name).render(given, run=runs, holds=_holds, abs=abs)
+        text = environment.get_template(template.name).render(given, run=runs, holds=_holds, diff=diff, abs=abs)
     except (TemplateError, LookupError, TypeError) as error:
         raise ClimbError(f"{template}: {error}; correct the template, or record that run again") from error
     return GENERATED.format(f"{TEMPLATES}/{template.name}") + text
+
+
+def diff(before: str, after: str) -> str:
+    """A block that shows what one choice changed: two classes, each as `file.py:Class`, without their docstrings.
+
+    Raises LookupError for a class that is not there.
+    """
+    old, new = (_class_lines(*one.split(":")) for one in (before, after))
+    lines: list[str] = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            lines += [f"-{line}" for line in old[a:b]]
+        lines += [f"{' ' if tag == 'equal' else '+'}{line}" for line in new[c:d]]
+    return "\n".join(("```diff", *lines, "```"))
+
+
+def _class_lines(path: str, name: str) -> list[str]:
+    """The lines of a class without docstrings, blank lines and remarks to the linter."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            left_out = {
+                number
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant)
+                for number in range(inner.lineno, (inner.end_lineno or inner.lineno) + 1)
+            }
+            numbered = enumerate(text.splitlines()[node.lineno - 1 : node.end_lineno], node.lineno)
+            kept = (line for number, line in numbered if number not in left_out and line.strip())
+            return [re.sub(r"  # noqa.*", "", line) for line in kept]
+    raise LookupError(f"{path} has no class {name}")
 
 
 def _ratio(base: StageResult | None, own: StageResult) -> Shown | None:

@@ -69,6 +69,12 @@ def test_the_view_of_two_runs_is_not_empty_in_the_site(site: Path, open_page: Op
     assert opened.page.locator("#shown tbody tr").count() > 5
 
 
+def test_a_chapter_s_link_to_a_rung_leads_to_the_rung_on_the_run_s_page(site: Path, open_page: Open) -> None:
+    opened = open_page(site / "docs" / "climb" / "02-stop-waiting.html", ready="main", files=PARTS)
+    opened.page.click("main a[href$='runs/h200-logistic.html#async']")
+    opened.page.wait_for_selector("article[data-rung=async]")
+
+
 def test_code_and_tables_inside_of_lists_and_details_are_rendered(site: Path) -> None:
     for path in (*site.glob("docs/climb/*.html"), site / REFERENCE / "h200" / "logistic" / "report.html"):
         shown = re.sub(r"<(pre|code)\b.*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -20,7 +20,8 @@ from reports.figures.ladder import PAGE, PHONE, drawn
 from tools.site.records import REFERENCE, Records
 
 FIRST = "runs/h200-logistic.html"  # the run whose picture the front page shows
-LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)")
+LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?")
+CLIMB = Path("docs") / "climb"  # whose links to a rung in a report lead to the rung's own page, to be climbed there
 PICTURE = re.compile(r"<!-- picture:begin -->.*<!-- picture:end -->", re.DOTALL)
 ENTRANCES = """<p class="entrances">
 <a href="docs/climb/index.html">Climb it in twelve chapters</a>
@@ -69,9 +70,21 @@ def write_documents(records: Records, pages: Path) -> None:
 def _to_page(source: Path, records: Records, link: re.Match[str]) -> str:
     """A link as it is, but one to a record leads to the page of its run or study, since records are too large."""
     target = (source.parent / link["address"]).resolve()
+    if link["place"] and source.parent == records.root / CLIMB and (page := _rung_page(records, target, link["place"])):
+        return link[1] + os.path.relpath(page, source.parent)
     if target.suffix != ".json" or not target.is_file() or not target.is_relative_to(records.root / REFERENCE):
         return link[0]
-    return link[1] + os.path.relpath(records.root / records.page_of(target), source.parent)
+    return f"{link[1]}{os.path.relpath(records.root / records.page_of(target), source.parent)}{link['place'] or ''}"
+
+
+def _rung_page(records: Records, report: Path, place: str) -> Path | None:
+    """The place of a rung on its run's page, by its heading in the run's report; None for any other link."""
+    if report.name != "report.md" or not report.is_relative_to(records.root / REFERENCE):
+        return None
+    address = records.page_of(report)
+    stages = records.runs[address].stages if address in records.runs else []
+    name = max((one.name for one in stages if place.startswith(f"#{one.name}-")), key=len, default="")
+    return records.root / f"{address}#{name}" if name else None
 
 
 def _entrance(records: Records) -> str:

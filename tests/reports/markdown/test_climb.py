@@ -11,7 +11,7 @@ import pytest
 
 from ladder.options.parsers import parse
 from ladder.records.run import Results, load
-from reports.markdown.climb import ClimbError, Run, climb_is_current, rendered, update_climb
+from reports.markdown.climb import ClimbError, Run, chapters, climb_is_current, diff, rendered, update_climb
 
 ROOT = Path(__file__).parents[3]
 CLIMB = ROOT / "docs" / "climb"
@@ -90,6 +90,39 @@ def test_a_placeholder_without_a_value_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(ClimbError, match=r"page\.md\.j2: ") as refused:
             rendered(page, runs)
         assert "\n" not in str(refused.value)
+
+
+def test_every_figure_of_the_climb_stands_in_a_chapter() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in CHAPTERS)
+    drawn = {path.name for path, _ in chapters(CLIMB, REFERENCE) if path.suffix == ".svg"}
+    assert {path.name for path in (CLIMB / "figures").iterdir()} == drawn
+    assert [name for name in sorted(drawn) if f"](figures/{name})" not in text] == []
+
+
+def test_a_pair_of_timelines_and_a_way_name_both_of_their_ends() -> None:
+    run = Run(load(LOGISTIC))
+    assert "<title>Three steps of naive, 77.1 us/step and async, 62.6 us/step" in run.timeline("async")
+    assert "<title>From 17.6 to " in run.way("cuda-graph", "fused-bias")
+    with pytest.raises(LookupError, match="no way from cuda-graph to async"):
+        run.way("cuda-graph", "async")
+
+
+def test_a_diff_has_both_classes_without_docstrings(tmp_path: Path) -> None:
+    block = diff("stages/classic/r1_naive.py:MetricsEveryStep", "stages/classic/r2_async_metrics.py:MetricsEveryEpoch")
+    assert block.splitlines() == [
+        "```diff",
+        "-class MetricsEveryStep(EpochTotals):",
+        "+class MetricsEveryEpoch(EpochTotals):",
+        "     def due(self, epoch: int) -> bool:",
+        "         return True",
+        "-    def end_step(self) -> None:",
+        "-        self.read()",
+        "```",
+    ]
+    page = tmp_path / "page.md.j2"
+    page.write_text('{{ diff("stages/classic/r1_naive.py:Gone", "stages/classic/r1_naive.py:Gone") }}')
+    with pytest.raises(ClimbError, match=r"r1_naive\.py has no class Gone"):
+        rendered(page, {"logistic": Run(load(LOGISTIC))})
 
 
 def test_a_recording_that_contradicts_a_sentence_is_refused(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@
       const show = () => compare(view, data.recorded, "The recorded run");
       recorded.addEventListener("click", show);
       show(); // rather than an empty table
-    }
+    } else tell("No other run of this problem is recorded here. Choose one of your own: the results.json in its folder.");
     return "Two runs";
   }
 

@@ -440,6 +440,23 @@ def test_two_runs_differ_from_two_per_cent_of_the_longer_step_on(
     assert f"less than {NOISE:.0%} of the longer step" in opened.text("#shown .note")
 
 
+def test_without_another_recorded_run_the_view_of_two_runs_says_so(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#/runs")
+    assert opened.text(".told").startswith("No other run of this problem is recorded here.")
+    assert not opened.page.is_visible("#shown table")
+
+
+def test_a_reason_for_a_missing_time_is_whole_on_a_telephone(tmp_path: Path, open_page: Open) -> None:
+    why = "Needs a network without hidden layers; this one has three of them. Closest rung here: `persistent-cluster`."
+    page = tmp_path / "report.html"
+    page.write_text(
+        render(sample.replace_stage(sample.results(), "async", status="skipped", reason=why)), encoding="utf-8"
+    )
+    box = open_page(page, "#/trust", width=360).page.locator("td.why span").first.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 360
+
+
 def test_another_results_file_can_be_chosen_or_dropped(runs: Opened, tmp_path: Path) -> None:
     save(sample.replace_stage(sample.results(), "cublas", status="failed"), tmp_path / "results.json")
     runs.page.set_input_files("input[type=file]", tmp_path / "results.json")

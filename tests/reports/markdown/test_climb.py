@@ -67,7 +67,7 @@ def test_the_commands_of_a_chapter_are_taken(page: Path, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     for folder in ("experiments", "results"):
         (tmp_path / folder).symlink_to(ROOT / folder)
-    for name in ("first", "second", "own"):
+    for name in ("first", "second", "own", "loops"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "results.json").symlink_to(LOGISTIC / "results.json")
     (tmp_path / "my_rung.py").write_text("STAGE = None\n")

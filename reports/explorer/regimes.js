@@ -6,9 +6,11 @@
     const number = document.getElementById(name), slider = number.previousElementSibling;
     return {name, number, slider, measured: slider.dataset.values.split(" ").map(Number)};
   });
-  const points = [...document.querySelectorAll(".answer")].map((article) => ({
+  const gpu = document.getElementById("gpu"); // none where all points are of one
+  const all = [...document.querySelectorAll(".answer")].map((article) => ({
     article, ...article.dataset, ...Object.fromEntries(names.map((name) => [name, Number(article.dataset[name])])),
   }));
+  let points = all;
   const told = document.querySelector(".told"), nearby = document.querySelector(".nearby");
   const made = (tag, ...parts) => { const element = document.createElement(tag); element.append(...parts); return element; };
   const doublings = (one, other) => Math.abs(Math.log2(one / other));
@@ -62,7 +64,9 @@
   function show() {
     const place = asked(), far = points.map((point) => distance(place, point));
     const least = Math.min(...far), nearest = points[far.indexOf(least)];
-    for (const {article, ...point} of points) article.hidden = names.some((name) => point[name] !== nearest[name]);
+    for (const {article} of all) article.hidden = article !== nearest.article;
+    for (const link of document.querySelectorAll("a.place"))
+      link.classList.toggle("chosen", names.every((name) => Number(link.dataset[name]) === nearest[name]));
     for (const {name, slider, number, measured} of fields) {
       const apart = measured.map((value) => doublings(value + 1, place[name] + 1));
       slider.value = apart.indexOf(Math.min(...apart));
@@ -73,6 +77,12 @@
     width.slider.disabled = width.number.disabled = place.layers === 0;
     tell(place, nearest, least);
     showNearby(nearest);
+  }
+
+  function chooseGpu() {
+    points = all.filter((point) => !gpu || point.gpu === gpu.value);
+    for (const section of document.querySelectorAll("section[data-gpu]")) section.hidden = Boolean(gpu) && section.dataset.gpu !== gpu.value;
+    show();
   }
 
   function restore() { // from the address
@@ -92,5 +102,7 @@
   document.querySelector(".yours").addEventListener("submit", (event) => event.preventDefault());
   document.querySelector(".yours").hidden = false;
   window.addEventListener("hashchange", () => { restore(); window.scrollTo(0, 0); });
+  gpu?.addEventListener("change", chooseGpu);
+  chooseGpu();
   restore();
 }

@@ -8,15 +8,16 @@ from typing import Any
 from urllib.parse import quote
 
 from ladder.records.run import Results, StageResult
-from reports.explorer.html import template
+from reports.explorer.html import drawing, template
 from reports.facts import numbers
 from reports.facts.baselines import precision_class
 from reports.facts.measured_points import MeasuredPoint, measured_points
-from reports.facts.provenance import recorded
+from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
 from reports.facts.regimes import regime
 from reports.facts.study import PointLead, StudyResults, step_us
 from reports.facts.summary import MARKS, disturbed_mark
+from reports.figures import regimes_map
 
 START = {"layers": 1, "width": 256, "batch": 128}  # what the page shows first
 SETTINGS = {"layers": "Hidden layers", "width": "Units in each", "batch": "Batch"}
@@ -25,6 +26,7 @@ SETTINGS = {"layers": "Hidden layers", "width": "Units in each", "batch": "Batch
 def render_regimes(runs: Mapping[str, Results], studies: Mapping[str, StudyResults]) -> str:
     """The regimes as HTML without a page around it, of runs and studies by the addresses of their pages."""
     points = measured_points(runs, studies)
+    names = sorted({gpu_name(point.results) for point in points})
     fields = [
         {"name": name, "words": words, "values": sorted({getattr(point, name) for point in points})}
         for name, words in SETTINGS.items()
@@ -33,10 +35,24 @@ def render_regimes(runs: Mapping[str, Results], studies: Mapping[str, StudyResul
         "regimes.html",
         fields=fields,
         start=START,
-        answers=[_answer(list(alike)) for _, alike in groupby(points, key=_place)],
-        groups=_groups(points),
+        gpus=[_gpu(name, [one for one in points if gpu_name(one.results) == name]) for name in names],
         marks=MARKS,
     )
+
+
+def _gpu(name: str, points: Sequence[MeasuredPoint]) -> dict[str, Any]:
+    """What was measured on one GPU: the picture, the answers and the list."""
+    answers = [list(alike) for _, alike in groupby(points, key=_place)]
+    best = [alike[0] for alike in answers]
+    return {
+        "name": name,
+        "pictures": [
+            drawing(regimes_map.drawn(best), "wide"),
+            drawing(regimes_map.drawn(best, is_narrow=True), "narrow"),
+        ],
+        "answers": [_answer(alike) for alike in answers],
+        "groups": _groups(best),
+    }
 
 
 def _answer(alike: Sequence[MeasuredPoint]) -> dict[str, Any]:
@@ -108,10 +124,9 @@ def _bars(point: MeasuredPoint) -> Iterator[dict[str, Any]]:
         }
 
 
-def _groups(points: Sequence[MeasuredPoint]) -> list[dict[str, Any]]:
+def _groups(best: Sequence[MeasuredPoint]) -> list[dict[str, Any]]:
     """The measured networks and batches, each once, by the number of hidden layers."""
     found = []
-    best = [next(alike) for _, alike in groupby(points, key=_place)]
     for layers, members in groupby(best, key=lambda point: point.layers):
         words = numbers.count(layers, "hidden layer") if layers else "No hidden layer"
         found.append({"words": words, "points": [_chip(point) for point in members]})

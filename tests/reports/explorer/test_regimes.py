@@ -99,3 +99,33 @@ def test_a_hostile_name_is_text(tmp_path: Path, open_page: Open) -> None:
     )
     assert HOSTILE in opened.text(".note")
     assert opened.page.locator("img").count() == 0
+
+
+def test_the_picture_has_a_cell_for_every_point_and_marks_the_one_that_answers(regimes: Opened) -> None:
+    cells = regimes.page.locator(".wide a.place")
+    assert cells.count() == 3
+    chosen = ".wide a.place.chosen"
+    assert regimes.page.get_attribute(chosen, "data-width") == "64"
+    regimes.page.click(".wide a.place[data-width='512']")
+    assert regimes.page.url.endswith("#layers=3&width=512&batch=256")
+    assert regimes.page.get_attribute(chosen, "data-width") == "512"
+    assert "at 784-512-512-512-10, batch 256" in regimes.text(".answer:visible h2")
+    assert "3 hidden layers of 64, batch 32: bf16-gemm" in (
+        regimes.page.get_attribute(".wide a.place[data-width='64']", "aria-label") or ""
+    )
+
+
+def test_another_gpu_has_its_own_answers_and_picture(tmp_path: Path, open_page: Open) -> None:
+    other = run_at(64, 32)
+    gpu = {**other.environment["gpu"], "name": "NVIDIA B200"}
+    other = msgspec.structs.replace(other, environment={**other.environment, "gpu": gpu})
+    page = page_of(tmp_path, {"runs/a.html": run_at(512, 256), "runs/b.html": other}, {})
+    opened = open_page(page, "#layers=3&width=512&batch=256", ready=".nearby:not([hidden])")
+    assert opened.ask("[...document.querySelectorAll('#gpu option')].map(one => one.value)") == [
+        "NVIDIA B200",
+        "NVIDIA H200",
+    ]
+    assert "784-64-64-64-10, batch 32" in opened.text(".answer:visible h2")
+    opened.page.select_option("#gpu", "NVIDIA H200")
+    assert "784-512-512-512-10, batch 256" in opened.text(".answer:visible h2")
+    assert opened.page.locator("section[data-gpu]:visible .wide a.place").count() == 1

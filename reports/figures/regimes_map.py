@@ -1,0 +1,110 @@
+"""The regimes as one picture: a row a network, a column a batch, and in each cell the rung that wins there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.facts import numbers
+from reports.facts.measured_points import MeasuredPoint
+from reports.facts.regimes import HEADINGS, Regime, regime
+from reports.figures.canvas import Canvas
+from reports.figures.ladder import COLOURS
+
+TOP, FOOT, LINE = 66, 12, 18  # pixels; the last is the height of a line of the legend
+UNKNOWN = "?"  # where no lead can be stated
+WIDE_SAYS = (
+    "Rows: hidden layers x units in each. Columns: the batch.",
+    "In a cell: the winner and its lead over the fastest reference that is at least as exact.",
+)
+NARROW_SAYS = "Rows: hidden layers x units. Columns: batch.", "In a cell: the lead over the best reference."
+FILLED = 0.28  # opacity of a cell, so that its text can be read on both pages
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The picture's places in pixels."""
+
+    left: float  # where the columns begin
+    column: float
+    row: float
+    has_names: bool  # of the winners, below the leads
+
+
+WIDE = Layout(112, 108, 36, has_names=True)
+ROOM = 340  # pixels: what a telephone has for all columns of the narrow picture
+NARROW = Layout(64, 0, 24, has_names=False)
+
+
+def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas:
+    """The picture of points of one GPU, at least one, each network and batch once; a cell leads to its address."""
+    rows = sorted({(point.layers, point.width) for point in points})
+    batches = sorted({point.batch for point in points})
+    layout = NARROW if is_narrow else WIDE
+    column = (ROOM - layout.left) / len(batches) if is_narrow else layout.column
+    bottom = TOP + layout.row * len(rows)
+    found = [kind for kind in HEADINGS if any(regime(point.best) == kind for point in points)]
+    legend = [(HEADINGS[kind], kind) for kind in found]
+    title = f"Which rung wins, at {numbers.count(len(points), 'measured point')}"
+    canvas = Canvas(
+        layout.left + column * len(batches) + 4,
+        bottom + FOOT + LINE * (len(legend) + 1),
+        title,
+        "; ".join(map(_words, points)),
+    )
+    rows_say, cells_say = NARROW_SAYS if is_narrow else WIDE_SAYS
+    canvas.text(4, 16, rows_say, "faint", look="small")
+    canvas.text(4, 34, cells_say, "faint", look="small")
+    for index, batch in enumerate(batches):
+        words, look = (f"{batch}", "name") if is_narrow else (f"{batch:,}", "small bold")
+        canvas.text(layout.left + column * (index + 0.5), TOP - 8, words, anchor="middle", look=look)
+    for index, (layers, width) in enumerate(rows):
+        words = f"{layers} x {width:,}" if layers else "none"
+        middle = TOP + layout.row * (index + 0.5)
+        canvas.text(layout.left - 8, middle + 4, words, anchor="end", look="name" if is_narrow else "small mono")
+        canvas.line([(layout.left, TOP + layout.row * index), (canvas.width - 4, TOP + layout.row * index)], "grid")
+    for point in points:
+        at = (
+            layout.left + column * batches.index(point.batch),
+            TOP + layout.row * rows.index((point.layers, point.width)),
+        )
+        _cell(canvas, point, at, (column, layout.row), has_names=layout.has_names)
+    begin = 4 if is_narrow else layout.left
+    for index, (words, kind) in enumerate(legend):
+        top = bottom + FOOT + LINE * index
+        canvas.rectangle(begin, top, 12, 12, COLOURS[kind], opacity=FILLED)
+        canvas.text(begin + 18, top + 10, words, COLOURS[kind], look="small bold")
+    canvas.text(
+        begin, bottom + FOOT + LINE * len(legend) + 10, f"{UNKNOWN}: no lead can be stated", "faint", look="small"
+    )
+    return canvas
+
+
+def address(point: MeasuredPoint) -> str:
+    """The point's place on the page of the regimes."""
+    return f"#layers={point.layers}&width={point.width}&batch={point.batch}"
+
+
+def _cell(
+    canvas: Canvas, point: MeasuredPoint, at: tuple[float, float], size: tuple[float, float], *, has_names: bool
+) -> None:
+    kind: Regime = regime(point.best)
+    (left, top), (width, height) = at, size
+    place = {f"data_{name}": str(getattr(point, name)) for name in ("layers", "width", "batch")}
+    with canvas.group("a", href=address(point), class_="place", aria_label=_words(point), **place):
+        canvas.tip(_words(point))
+        canvas.rectangle(left + 1, top + 1, width - 2, height - 2, COLOURS[kind], opacity=FILLED)
+        times = numbers.ratio(point.lead.lead.ratio.times) if point.lead is not None else UNKNOWN
+        shown = times if has_names or point.lead is None else f"{point.lead.lead.ratio.times:.1f}x"
+        middle = left + width / 2
+        canvas.text(middle, top + height / 2 + (-3 if has_names else 4), shown, anchor="middle", look="small bold")
+        if has_names:
+            canvas.text(middle, top + height / 2 + 11, point.best.name, anchor="middle", look="name")
+
+
+def _words(point: MeasuredPoint) -> str:
+    """A cell in words: `1 hidden layer of 256, batch 32: cluster-fp16, 7.78x as fast as jax-scan-bf16`."""
+    network = f"{numbers.count(point.layers, 'hidden layer')} of {point.width}" if point.layers else "no hidden layer"
+    lead = point.lead
+    how = f", {numbers.ratio(lead.lead.ratio.times)} as fast as {lead.lead.reference.name}" if lead is not None else ""
+    return f"{network}, batch {point.batch}: {point.best.name}{how}"

@@ -60,6 +60,7 @@ def test_a_run_that_was_recorded_twice_stands_beside_the_other_recording() -> No
     assert other is not None
     assert other.problem.network == run.problem.network
     assert other.created != run.created
+    assert other.problem.seed == run.problem.seed  # of a study of seeds, which is about losses, it would be another
     timed, again = ({stage.name for stage in one.stages if stage.timing} for one in (run, other))
     assert len(timed & again) > 5
 

@@ -32,9 +32,11 @@ class Records:
     def beside(self, results: Results) -> Results | None:
         """The recording to show beside a run: another run of its problem, or a study's point; None without one.
 
-        One of the same machine comes first, then the one that timed most of the run's stages, then the newest.
+        One of the same machine comes first, then the one that timed most of the run's stages, then the newest. A study
+        of seeds is about losses: its runs are too short for their times to stand beside others.
         """
-        points = [run for study in self.studies.values() for run in study.runs.values()]
+        studies = [study for study in self.studies.values() if "seed" not in study.study.varied]
+        points = [run for study in studies for run in study.runs.values()]
         alike = [
             other
             for other in (*self.runs.values(), *points)

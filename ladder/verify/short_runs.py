@@ -17,6 +17,9 @@ from ladder.records.run import Precision
 from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Rounding
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
+# Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
+# runs in float16 were beyond the limit.
+COARSE_DRAWS = 64
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
 
@@ -48,12 +51,15 @@ class ShortRun:
         labels: NDArray[np.uint8],
         *,
         epochs: int = 1,
-        draws: int = MOST_DRAWS,
+        draws: int | None = None,
     ) -> None:
-        """Train on the first `batches` batches of images (N, I) and labels (N,); `draws` is the most that are made."""
+        """Train on the first `batches` batches of images (N, I) and labels (N,).
+
+        At most `draws` controls are made; by default as many as the run's length and the precision ask for.
+        """
         seen = batches * problem.batch_size
         self.problem, self.batches, self.epochs, self.initial = problem, batches, epochs, initial
-        self._draws = min(draws, MOST_DRAWS)
+        self._draws = draws
         self._images, self._labels = images[:seen], labels[:seen]
         self.oracle = Oracle(problem, initial)
         self.reference = self._trained(self.oracle)
@@ -121,9 +127,9 @@ class ShortRun:
         """The largest errors of the controls in a precision."""
         if precision not in self._spreads:
             parameters = sum(layer.fan_in * layer.fan_out for layer in self.problem.layers)
-            draws = self._draws // (1 if self.batches * self.epochs <= LONG_STEPS else 2)
             work = parameters * self.images * self.epochs
-            draws = max(FEWEST_DRAWS, min(draws, DRAWN_PARAMETERS // parameters, DRAWN_WORK // work))
+            draws = min(self._most_draws(precision), DRAWN_PARAMETERS // parameters, DRAWN_WORK // work)
+            draws = max(FEWEST_DRAWS, draws)
             controls = (Control(self.problem, self.initial, ROUNDINGS[precision], draw) for draw in range(draws))
             bits = ROUNDINGS[precision].bits
             seen = [self.errors(control, self._trained(control), bits) for control in controls]
@@ -135,6 +141,13 @@ class ShortRun:
                 {bits: largest(one.lower[bits] for one in seen) for bits in seen[0].lower},
             )
         return self._spreads[precision]
+
+    def _most_draws(self, precision: Precision) -> int:
+        is_long = self.batches * self.epochs > LONG_STEPS
+        if self._draws is None and is_long and precision != "float32":
+            return COARSE_DRAWS
+        most = MOST_DRAWS // 2 if is_long else MOST_DRAWS
+        return most if self._draws is None else min(self._draws, most)
 
     def _tensors(self, updated: Params | Oracle) -> Iterator[tuple[str, tuple[FloatArray, FloatArray, FloatArray]]]:
         """Every tensor's name, and its values before, after, and after the oracle's training."""

@@ -68,6 +68,9 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
             return status
         worst = max(worst, status)
     records = [*_runs_of(root, networks), *_studies_of(root, studies)]
+    if synthetic := next((one for one, _ in records if not all(map(_on_mnist, one.rglob("results.json")))), None):
+        name = synthetic.relative_to(root)
+        return _refuse(f"{name}: is not of MNIST; delete {MEASURED}, and set $LADDER_DATA_DIR to its four files")
     if twice := _measured_twice(records):
         one, other = (folder.relative_to(root) for folder in twice)
         return _refuse(f"{one} and {other}: are of one kind of GPU; delete one of them, then run the same again")
@@ -117,6 +120,10 @@ def slug(results: Results) -> str:
     name = results.environment["gpu"].get("name", without_gpu).lower()
     name = re.sub(r"nvidia |geforce |\(r\)|\(tm\)| cpu| @ [\d.]+ghz", "", name)
     return re.sub("[^a-z0-9]+", "-", name).strip("-")
+
+
+def _on_mnist(results: Path) -> bool:
+    return load(results).problem.is_mnist
 
 
 def _keep(measured: Path, kept: Path) -> Path:

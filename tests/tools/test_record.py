@@ -23,6 +23,7 @@ class Tree:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.gpu, self.log = root, "NVIDIA H200", list[str]()
+        self.problem = RUN.problem
         self.bad: dict[str, int] = {}  # the exit status by the last word of a command
         for name in ("depth", "size"):
             (root / "experiments").mkdir(exist_ok=True)
@@ -45,7 +46,8 @@ class Tree:
             for point in points:
                 (folder / point / "logs").mkdir(parents=True, exist_ok=True)
                 gpu = {"name": self.gpu}
-                run = msgspec.structs.replace(RUN, environment={**RUN.environment, "gpu": gpu})
+                environment = {**RUN.environment, "gpu": gpu}
+                run = msgspec.structs.replace(RUN, problem=self.problem, environment=environment)
                 save(run, folder / point / "results.json")
             (folder / "jobs").mkdir(exist_ok=True)
             (folder / "study.json").touch()
@@ -121,6 +123,14 @@ def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
     assert "are of one kind of GPU; delete one of them" in capsys.readouterr().err
     assert tree.kept() == before
     assert (measured / "b" / "study.json").exists()
+
+
+def test_synthetic_digits_replace_no_record(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    before = tree.kept()
+    tree.problem = msgspec.structs.replace(RUN.problem, is_mnist=False)
+    assert record.main(["depth"], tree.root) == 2
+    assert "runs/record/depth: is not of MNIST" in capsys.readouterr().err
+    assert tree.kept() == before
 
 
 @pytest.mark.parametrize("status", [2, 130])

@@ -57,7 +57,7 @@ STAGE = Stage(
     "JAX, an epoch in a scan, bfloat16",
     "reference",
     "bfloat16",
-    ("jax",),
+    ("jax", "gpu"),  # no rung on a CPU is in its class
     partial(JaxScanTrainer, name="jax-scan-bf16", product=bfloat16_product, images="bfloat16"),
     first_updates_within=compiled_apart,
 )

@@ -69,9 +69,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         worst = max(worst, status)
     records = [*_runs_of(root, networks), *_studies_of(root, studies)]
     if synthetic := next((one for one, _ in records if not all(map(_on_mnist, one.rglob("results.json")))), None):
-        return _refuse(
-            f"{synthetic.relative_to(root)}: is not of MNIST; delete {MEASURED}, and set $LADDER_DATA_DIR to its four files"
-        )
+        drawn = synthetic.relative_to(root)
+        return _refuse(f"{drawn}: is not of MNIST; delete {MEASURED}, and set $LADDER_DATA_DIR to its four files")
     if twice := _measured_twice(records):
         one, other = (folder.relative_to(root) for folder in twice)
         return _refuse(f"{one} and {other}: are of one kind of GPU; delete one of them, then run the same again")

@@ -25,6 +25,7 @@ from ladder.verify.gates import (
     verify_first_update,
     verify_from_zero,
     verify_path,
+    verify_short_run,
     verify_speed,
     verify_validation,
     worst_of,
@@ -227,6 +228,18 @@ def test_a_unit_exactly_at_zero_may_pass_the_gradient_or_not() -> None:
     checks = verify_first_update("float32", ShortRun(problem, 1, params, images, labels), as_float32(passing), None)
     assert max(one.error or 0.0 for one in checks) > 1e-3
     assert failed(checks) == set()
+
+
+def test_a_long_run_in_low_precision_has_draws_enough_to_meet_a_unit_that_flips_early() -> None:
+    """Of these twenty draws, as if each were a stage, eight controls flag eight."""
+    problem, train = small_problem(hidden=(16,), batch_size=16), small_dataset().train
+    images, params = train.images.reshape(len(train.images), -1), initial_params(problem, 9)
+    run = ShortRun(problem, 17, params, images, train.labels, epochs=3)
+    for draw in range(100, 120):
+        stage = Control(problem, params, ROUNDINGS["float16"], draw)
+        seen = [stage.run_epoch(images[: run.images], train.labels[: run.images]) for _ in range(3)]
+        metrics = EpochMetrics(seen[-1].mean_loss, seen[-1].accuracy)
+        assert failed(verify_short_run("3 epochs", "float16", run, as_float32(stage), metrics)) == set()
 
 
 class Rounded(Oracle):

@@ -21,7 +21,7 @@ import run_ladder
 from common.cuda import driver
 from common.data.download import DownloadError
 from common.data.idx_folder import TRAIN_IMAGES
-from ladder.options.command_line import COMMANDS
+from ladder.options.command_line import COMMANDS, SELDOM
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions, option_types
 from ladder.records.run import Settings, StageCode, load, save
@@ -469,9 +469,10 @@ def test_help_lists_every_command_and_that_of_run_every_option(capsys: pytest.Ca
     assert list(COMMANDS) == re.findall(r"^  ([a-z]+) +[a-z]", help_of(capsys).partition("options:")[0], re.MULTILINE)
     assert COMMANDS.keys() - {"profile"} == run_ladder.COMMANDS.keys()
     shown = set(re.findall(r"^  --([a-z-]+)", help_of(capsys, "run"), re.MULTILINE))
-    assert shown == {
-        name.replace("_", "-") for name in (*option_types(RunOptions), "stage_file", "config", "resume", "out")
-    }
+    options = {name.replace("_", "-") for name in (*option_types(RunOptions), "stage_file", "config", "resume", "out")}
+    assert shown == options - {name.removeprefix("--") for name, _, _ in SELDOM}
+    told = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
+    assert all(f"`{name}" in told for name, _, _ in SELDOM)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

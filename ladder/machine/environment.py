@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from common.blas import blas_library, blas_threads
+from common.cache import cache_folder
 from common.cpu.cores import usable_cores
 from common.cuda import driver
 from common.cuda.compile import nvrtc_version
@@ -109,7 +110,11 @@ def missing(needs: Iterable[str]) -> str | None:
 
 
 def import_packages(needs: Iterable[str]) -> None:
-    """Import the modules that a stage with these needs imports, so that its preparation time excludes imports."""
+    """Import the modules that a stage with these needs imports, so that its preparation time excludes imports.
+
+    PyTorch's compiler, which reads the name of its cache when imported, keeps its code beside ours.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
     for need in needs:
         for module in NEEDS[need][1] if need in NEEDS else ():
             importlib.import_module(module)

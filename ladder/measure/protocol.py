@@ -50,6 +50,7 @@ class Job(msgspec.Struct, frozen=True):
     curve_steps: int = 0  # steps between two points of the curves; 0 for no curves
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
+    mark: str = ""  # a file to leave when the compiler's cache is filled
 
 
 class FirstUpdate(msgspec.Struct, frozen=True):
@@ -81,6 +82,8 @@ class JobResult(msgspec.Struct, frozen=True):
     curve: Curve | None = None
     no_curve: str = ""  # why a requested curve is missing
     compiled_s: float | None = None  # seconds of preparing, for a job that only compiles
+    gpu_peak_mib: float | None = None  # of the GPU memory that all processes used
+    waited_s: float = 0.0  # for the process's turn
     closing: bool = False  # no result: a trainer is being closed
     left: list[str] = []  # processes and files that the process left behind
     stopped_s: float = 0.0  # for which a signal had stopped the process

@@ -35,7 +35,7 @@ Given = dict[str, Any]
 Option = tuple[str, str | None, str]
 """An option or an argument, the name of its value (None for a switch), and its help."""
 
-STAGES: Option = ("--stages", "A,B..C", "names, or all, ladder, references, memory, data, shapes")
+STAGES: Option = ("--stages", "A,B..C", "names, all, ladder, references, cpu, memory, data, shapes")
 STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for more")
 HIDDEN: Option = ("--hidden", "N,...", "widths of the hidden layers (none)")
 BATCH_SIZE: Option = ("--batch-size", "N", "images a step (128)")
@@ -73,6 +73,8 @@ CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps;
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
 JSON: Option = ("--json", None, "print JSON instead of a table")
+# Of `run`, for a screen of help has no room: docs/commands.md has them.
+SELDOM: tuple[Option, ...] = (("--budget-total", "S", ""), ("--prepare-at-once", "N", ""), ("--fresh-limits", None, ""))
 # Options of `run` in earlier versions, which are commands now.
 ALIASES: tuple[Option, ...] = (("--list", None, ""), ("--doctor", None, ""), ("--explain", "STAGE", ""))
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
@@ -145,8 +147,8 @@ def _run(given: Given) -> Command:
 
 
 def _resume(given: Given, stage_file: Given) -> Command:
-    """A run that continues with the settings it began with."""
-    allowed = ("resume", "data_dir", "profile", "nsys_stages")
+    """A run that continues with the settings it began with, apart from how long and how often it tries."""
+    allowed = ("resume", "data_dir", "profile", "nsys_stages", "budget", "timeout", "remeasure")
     free: Given = {name: given.pop(name) for name in allowed if name in given}
     if given.get("stages") == "all":  # `make ladder` always says so; here it means all stages of the run
         del given["stages"]
@@ -221,7 +223,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
         _run,
-        (*ALIASES, ("--tool", "TOOL,...", "")),
+        (*SELDOM, *ALIASES, ("--tool", "TOOL,...", "")),
     ),
     "profile": FrontDoor(
         "run stages briefly, and profile them",
@@ -236,7 +238,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("profile --stages cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*MEASURING, *ALIASES, RESUME, CURVES, ("--profile", "TOOL,...", "")),
+        (*MEASURING, *SELDOM, *ALIASES, RESUME, CURVES, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(

@@ -9,13 +9,25 @@ import msgspec
 from msgspec import Meta
 
 from common.errors import UsageError
-from ladder.options.run_options import FilePath, Layers, Names, RunOptions, Size, Text, Threshold, Tools, Whole
+from ladder.options.run_options import (
+    FilePath,
+    Flag,
+    Layers,
+    Names,
+    RunOptions,
+    RunsOrNone,
+    Seconds,
+    Size,
+    Text,
+    Threshold,
+    Tools,
+    Whole,
+)
 from ladder.records.jobs import Engine
 
 StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Python file")]
 RunName = Annotated[str, Meta(min_length=1, description="the name of a file or folder")]
 RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file or folder")]
-Flag = Annotated[bool, Meta(description="true or false")]
 Format = Annotated[Literal["text", "markdown", "json"], Meta(description="text, markdown or json")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
 
@@ -72,6 +84,9 @@ class Resume(Command, frozen=True, kw_only=True):
     data_dir: FilePath | None = None
     profile: Tools | None = None
     nsys_stages: Names | None = None
+    budget: Seconds | None = None
+    timeout: Seconds | None = None
+    remeasure: RunsOrNone | None = None
 
 
 class Spread(Command, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from pathlib import Path
 from ladder.machine.environment import cores_usable
 from ladder.measure.protocol import Job
 from ladder.processes.worker_pool import WorkerPool
+from ladder.processes.worker_process import WorkerProcess, launch
 
 CORES_EACH = 2  # a compiler starts processes of its own
 
@@ -30,11 +31,19 @@ class Compilers(WorkerPool):
         logs: Path,
         timeout_s: float,
         note: Callable[[str], object] = lambda _: None,
+        launched: Callable[[str, Path, Path], WorkerProcess] = lambda stage, folder, log: launch(folder, log),  # noqa: ARG005
     ) -> None:
+        """`launched` makes the worker of a stage."""
         at_once = cores_usable() // CORES_EACH
         self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) > 1}
         super().__init__(
-            {log: jobs[name] for log, name in self._stages.items()}, at_once, folder, logs, timeout_s, note
+            {log: jobs[name] for log, name in self._stages.items()},
+            at_once,
+            folder,
+            logs,
+            timeout_s,
+            note,
+            lambda log, folder, path: launched(self._stages[log], folder, path),
         )
         self.names = list(self._stages.values())
 

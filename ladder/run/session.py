@@ -16,6 +16,7 @@ from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import missing
+from ladder.machine.kept_limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits import LimitsRecord
@@ -73,7 +74,8 @@ def begin(
     limits: LimitsRecord | None = None,
 ) -> tuple[Runner, Path]:
     """A new run and its folder, a new one unless `out` names it; measures the GPU's limits unless they are given."""
-    chosen = select(options.stages, dict(entries))
+    has_gpu = missing(("gpu",)) is None
+    chosen = select(options.stages, dict(entries), has_gpu=has_gpu)
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     options.problem()  # checked before the data is looked for, which may take a download
     if out is not None:
@@ -89,10 +91,13 @@ def begin(
         pass  # refused now or not at all
     folder = make_folder(out)  # last, so that a refused run leaves no folder behind
     keep_sources(chosen, entries, folder)
+    described = environment.describe()
+    if limits is None and not options.fresh_limits and options.at_once == 1 and any(o.stage.needs for o in chosen):
+        limits = kept_limits(described) if has_gpu else None
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
-        environment=environment.describe(),
+        environment=described,
         problem=describe_problem(problem, dataset, options.max_steps),
         settings=options.settings(seen),
         stages=[],
@@ -104,7 +109,7 @@ def begin(
 def resume(
     asked: Resume, entries: Mapping[str, Entry], observer: Observer, limits: LimitsRecord | None = None
 ) -> Runner:
-    """A stopped run with its recorded options; `limits` replace missing limits of the GPU."""
+    """A stopped run with its recorded options but for those that `asked` changes; `limits` replace missing ones."""
     folder = _folder(asked.resume)
     results = load(asked.resume)
     results = msgspec.structs.replace(results, limits=results.limits or limits)
@@ -116,6 +121,9 @@ def resume(
     check_same_machine(results, folder)
     chosen = _recorded_stages(results, entries, folder)
     seen = _seen_by_nsys(asked.nsys_stages, asked.profile or (), entries, chosen)
+    tries = {"budget_s": asked.budget, "timeout_s": asked.timeout, "remeasure": asked.remeasure}
+    settings = msgspec.structs.replace(results.settings, **{k: v for k, v in tries.items() if v is not None})
+    results = msgspec.structs.replace(results, settings=settings)
     if asked.profile is not None:
         results = _with_nsys(results, asked.profile, seen, folder)
     return Runner(results, chosen, dataset, problem, folder)

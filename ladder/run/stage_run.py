@@ -22,6 +22,7 @@ from ladder.records.run import (
     LossPoint,
     Metrics,
     Process,
+    StageCode,
     StageDoc,
     StageResult,
     Status,
@@ -110,6 +111,11 @@ class StageRun:
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
 
     @property
+    def code(self) -> StageCode:
+        """The hashes of its code."""
+        return self._code
+
+    @property
     def needs_compiling(self) -> bool:
         """Whether the stage takes long to compile, and has neither been compiled nor measured yet."""
         stage = self.entry.stage
@@ -121,6 +127,11 @@ class StageRun:
         repeated = [process.round for process in self.set_aside]
         disturbed = (process.round for process in self.processes if process.disturbed)
         return [round_ for round_ in disturbed if self.status == "passed" and repeated.count(round_) < limit]
+
+    @property
+    def is_disturbed_throughout(self) -> bool:
+        """Whether every process that it has was disturbed; a stage without any was."""
+        return all(process.disturbed for process in self.processes)
 
     def should_repeat_timer_failure(self, round_: int, limit: int) -> bool:
         """Whether the stage failed only checks of times, in a disturbed process of this round.

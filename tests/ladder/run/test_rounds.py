@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -307,3 +308,53 @@ def test_nothing_is_repeated_after_the_time_cap(tmp_path: Path, monkeypatch: pyt
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + 0.1 * round_, round_ > 1), seconds_each=1.0)
     prepare(tmp_path, NUMPY, rounds=2, precision=0.001, time_cap_s=3.0, remeasure=2).run(Watcher())
     assert script.asked == [("numpy", 0), ("numpy", 1), ("numpy", 2)]
+
+
+def test_on_a_busy_machine_nothing_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, watcher = Script(monkeypatch, lambda name, round_, attempt: (1.0, True)), Watcher()
+    results = prepare(tmp_path, NUMPY, OTHER, rounds=2, remeasure=2).run(watcher)
+    assert len(script.asked) == 4
+    assert [note for note in watcher.notes if note.startswith("this machine is busy")]
+    assert [len(stage.processes) for stage in results.stages] == [2, 2]
+
+
+def test_measuring_again_takes_at_most_half_as_long_as_the_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbed = Script(monkeypatch, lambda name, round_, attempt: (1.0, name == "numpy"), seconds_each=10.0)
+    prepare(tmp_path, NUMPY, OTHER, rounds=4, remeasure=2).run(Watcher())
+    assert len(disturbed.asked) == 8 + 4  # 80 s for all, then 40 s for numpy's; the second try finds no time
+
+
+@pytest.mark.parametrize(
+    ("total", "spent", "budgets"),
+    [
+        (None, (1.0, 1.0), (10.0, 10.0)),
+        (30.0, (0.5, 9.0), (10.0, 10.0)),  # what the first leaves, the second may use
+        (12.0, (5.0, 1.0), (6.0, 2.0)),  # 5 s a round are 10 s in two
+        (12.0, (6.5, 1.0), (6.0, 0.1)),
+    ],
+)
+def test_the_runs_budget_is_shared_out_by_need(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    total: float | None,
+    spent: tuple[float, float],
+    budgets: tuple[float, float],
+) -> None:
+    seen: list[float] = []
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False))
+    measured = runner.run_job
+
+    def run_job(job: Job, *arguments: Any, **more: Any) -> JobResult:
+        result = measured(job, *arguments, **more)
+        assert result.process is not None
+        if job.budget_s is not None:
+            seen.append(job.budget_s)
+        took = {"measure": spent[len(seen) - 1]}
+        return msgspec.structs.replace(result, process=msgspec.structs.replace(result.process, took_s=took))
+
+    monkeypatch.setattr(runner, "run_job", run_job)
+    prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_s=10.0, budget_total_s=total).run(Watcher())
+    assert len(script.asked) == 4
+    assert seen == pytest.approx([budget / 2 for budget in budgets])

@@ -95,8 +95,11 @@ class WorkerPool:
         for name in list(self._waiting)[: self._at_once - len(self._running)]:
             folder, log = self._folder / name, self._logs / f"{name}.log"
             folder.mkdir()
-            atomic_write(folder / JOB, msgspec.json.encode(self._waiting.pop(name)))
-            process = start(worker_command(folder), folder / ENDING, log)
+            job = self._waiting.pop(name)
+            atomic_write(folder / JOB, msgspec.json.encode(job))
+            # For the libraries whose threads threadpoolctl does not reach, such as PyTorch's.
+            threads = {"OMP_NUM_THREADS": str(job.blas_threads)} if job.blas_threads else {}
+            process = start(worker_command(folder), folder / ENDING, log, threads)
             self._running.append(_Running(name, process, folder, time.monotonic()))
 
     def _finish(self, running: _Running) -> FinishedJob:

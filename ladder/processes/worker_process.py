@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -143,12 +143,24 @@ def _run(command: Sequence[str], ending: Path, log: Path, timeout_s: float) -> i
         kill(process)
 
 
-def start(command: Sequence[str], ending: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a command that writes to the log, below a keeper, which writes to `ending` what the command left behind."""
+def start(
+    command: Sequence[str], ending: Path, log: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command that writes to the log, below a keeper, which writes to `ending` what the command left behind.
+
+    `variables` are added to its environment.
+    """
     log.parent.mkdir(exist_ok=True)
     keeper = [sys.executable, "-m", "ladder.processes.keeper", str(os.getpid()), str(ending)]
     with log.open("wb") as file:
-        return subprocess.Popen([*keeper, *command], cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
+        return subprocess.Popen(
+            [*keeper, *command],
+            cwd=ROOT,
+            env={**os.environ, **(variables or {})},
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -155,8 +155,9 @@ def explain(command: commands.Explain) -> int:
     from ladder.records.run import load
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import run_of
-    from reports.terminal.as_json import explanation_facts, print_json
+    from reports.terminal.as_json import print_json
     from reports.terminal.explain import print_explain
+    from reports.terminal.run_json import explanation_facts
 
     check_name(name := command.stage, command.stage_file)
     path, results = (command.run, load(command.run)) if command.run else run_of(name, Path("runs"), REFERENCE)

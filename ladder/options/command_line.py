@@ -29,7 +29,6 @@ from ladder.options.commands import (
 )
 from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
 from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
-from ladder.options.toml_file import options_of
 
 Given = dict[str, Any]
 """The options on the command line, by their fields' names, as text."""
@@ -146,10 +145,17 @@ def _run(given: Given) -> Command:
         return _made(Explain, {"stage": given["explain"], **stage_file, **run})
     if "resume" in given:
         return _resume(given, {**stage_file, **fail_fast})
-    config = options_of(_value("config", given.pop("config"), FilePath)) if "config" in given else {}
+    config = _configured(given.pop("config")) if "config" in given else {}
     out = {"out": given.pop("out")} if "out" in given else {}
     options = RunOptions(**{**config, **_converted(RunOptions, given)})
     return _made(Run, {**stage_file, **fail_fast, **out}, options=options)
+
+
+def _configured(path: str) -> Given:
+    """The options in a TOML file."""
+    from ladder.options.toml_file import options_of  # late: most commands read no TOML
+
+    return options_of(_value("config", path, FilePath))
 
 
 def _resume(given: Given, of_files: Given) -> Command:

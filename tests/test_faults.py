@@ -90,7 +90,7 @@ def test_a_run_is_refused_if_another_begins_in_its_folder_meanwhile(
 ) -> None:
     (here / "plan.toml").write_text(PLAN)
 
-    loader = f"ladder.{'study' if 'study' in command else 'run'}.session.load_dataset"
+    loader = f"ladder.{'study.session' if 'study' in command else 'run.preflight'}.load_dataset"
 
     def overtaken(**options: Any) -> Any:
         monkeypatch.setattr(loader, load_dataset)

@@ -139,9 +139,9 @@ LOADING = """
 import sys
 import run_ladder
 from pathlib import Path
-from ladder.run import session
+from ladder.run import preflight
 
-session.load_dataset = lambda **_: Path("slow").read_bytes()
+preflight.load_dataset = lambda **_: Path("slow").read_bytes()
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))
 """

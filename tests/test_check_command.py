@@ -123,6 +123,7 @@ def test_json_has_every_check(
         ),
         (["misfit.py"], "mine: does not take this problem: not today"),
         (["right.py", "--batch-size", "401"], "batch size 401: digits has 400 training images; choose 400 or fewer"),
+        (["numpy", "--hidden", "8", "--learning-rate", "1e30"], "learning rate 1e+30: training diverges in float32; "),
         (["right.py", "--hidden", "x"], "--hidden x: must be "),
         (["right.py", "--epochs", "3"], "--epochs: there is no such option; "),
         (["right.py", "wrong.py"], "wrong.py: there is no such argument; "),

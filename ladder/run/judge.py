@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from common.data.dataset import Dataset
+from common.errors import UsageError
 from common.problem import Params, Problem, initial_params
 from ladder.measure.protocol import (
     FIRST_UPDATE_RUN,
@@ -93,8 +95,15 @@ class Judge:
         self._oracles |= trained
 
     def train_start(self, scratch: Path) -> None:
-        """Train the parameters that later updates are judged from, and leave them beside the data set."""
-        self._trained = trained_params(self._problem, scratch / "dataset")
+        """Train the parameters that later updates are judged from, and leave them beside the data set.
+
+        Raises UsageError if training diverges.
+        """
+        with np.errstate(all="ignore"):  # divergence is reported in one line
+            self._trained = trained_params(self._problem, scratch / "dataset")
+        if not all(np.isfinite(tensor).all() for tensor in self._trained.tensors().values()):
+            rate = f"learning rate {self._problem.learning_rate:g}"
+            raise UsageError(f"{rate}: training diverges in float32; choose a smaller one")
         save_params(scratch / TRAINED, self._trained)
 
     def train_short_runs(self, precision: Precision, job: Job) -> None:

@@ -55,8 +55,8 @@ def _wrong(found: Checked) -> list[str]:
 
 def _verdict(found: Checked) -> str:
     took = f"in {numbers.duration(found.seconds)}"
-    if found.status == "crashed":
-        return f"Crashed, {took}."
+    if not found.checks:
+        return f"{found.status.capitalize()}, {took}."
     failed = sum(not one.passed for one in found.checks)
     if found.status == "failed":
         return f"Wrong: {failed} of {numbers.count(len(found.checks), 'check')} failed, {took}."

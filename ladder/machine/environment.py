@@ -7,7 +7,6 @@ once, and a broken library fails only the stages that need it.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -156,11 +155,13 @@ def describe() -> dict[str, Any]:
 
 def libraries(names: Iterable[str]) -> dict[str, str]:
     """The versions of the installed ones among these packages, by their names on PyPI."""
+    from importlib import metadata  # late: it takes longer to import than this module
+
     found = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
             continue
     return found
 

@@ -102,14 +102,15 @@ class Measurement:
         self._load()
         self._prepare()
         self._first_epochs()
-        self._timed_runs()
+        if self._job.is_timed:
+            self._timed_runs()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
         self._originals.check()
         wants_profile = self._job.profile == ("cupti" if self._trainer.device == "gpu" else "stamps")
         has_profiler = wants_profile and (self._job.profile == "stamps" or cupti.available())
         result = msgspec.structs.replace(
-            self._result(),
+            self._timed() if self._job.is_timed else self._untimed(),
             first_updates=first_updates,
             curve=curve,
             no_curve=no_curve,
@@ -264,14 +265,21 @@ class Measurement:
         self._laps.end("curve")
         return curve, no_curve
 
-    def _result(self) -> JobResult:
-        """The measured times and everything read beside them."""
-        judged = self._runs[self._judged]
-        pace_s, pace_cores = pace_of(self._cpu_speeds, self._host_states, cores_usable())
+    def _untimed(self) -> JobResult:
+        """What the trainer says of itself and of the epoch from zeros."""
         return JobResult(
             detail=self._trainer.detail,
             device=self._trainer.device,
             plan=self._plan,
+            from_zero=self._from_zero.metrics.get(0),
+        )
+
+    def _timed(self) -> JobResult:
+        """The measured times and everything read beside them."""
+        judged = self._runs[self._judged]
+        pace_s, pace_cores = pace_of(self._cpu_speeds, self._host_states, cores_usable())
+        return msgspec.structs.replace(
+            self._untimed(),
             process=Process(
                 round=self._job.round,
                 epochs=self._plan.epochs,
@@ -286,7 +294,6 @@ class Measurement:
                 pace_s=pace_s,
                 pace_cores=pace_cores,
             ),
-            from_zero=self._from_zero.metrics.get(0),
             metrics=judged.metrics,
             validations=judged.validations,
             share_outside=share_outside(self._runs, self._reads),

@@ -40,7 +40,7 @@ class Job(msgspec.Struct, frozen=True):
     dataset: str  # the folder of a saved dataset
     round: int
     first_updates: list[int]  # numbers of batches; the parameters after each are checked, each by a new trainer
-    wanted: Plan
+    wanted: Plan  # no repeats: nothing is timed
     # cupti, stamps: after the timed runs; nsys: around the process, which then times and judges nothing
     profile: Tool | None
     budget_s: float | None  # seconds; null if `wanted` is already what an earlier round could afford
@@ -51,6 +51,11 @@ class Job(msgspec.Struct, frozen=True):
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
     mark: str = ""  # a file to leave when the compiler's cache is filled
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether there are timed runs; without them, the process only leaves the short runs that are verified."""
+        return self.wanted.repeats > 0
 
 
 class FirstUpdate(msgspec.Struct, frozen=True):

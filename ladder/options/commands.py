@@ -72,6 +72,7 @@ class Run(Command, frozen=True, kw_only=True):
     name: ClassVar[str] = "run"
     options: RunOptions
     stage_file: StageFiles = ()
+    no_fail_fast: Flag = False
     out: FilePath | None = None
 
 
@@ -81,12 +82,22 @@ class Resume(Command, frozen=True, kw_only=True):
     name: ClassVar[str] = "run"
     resume: FilePath
     stage_file: StageFiles = ()
+    no_fail_fast: Flag = False
     data_dir: FilePath | None = None
     profile: Tools | None = None
     nsys_stages: Names | None = None
     budget: Seconds | None = None
     timeout: Seconds | None = None
     remeasure: RunsOrNone | None = None
+
+
+class CheckStage(Command, frozen=True, kw_only=True):
+    """`check`: whether a stage is right, untimed; `file` may name one of the ladder's instead."""
+
+    name: ClassVar[str] = "check"
+    file: StageName
+    options: RunOptions
+    json: Flag = False
 
 
 class Spread(Command, frozen=True, kw_only=True):

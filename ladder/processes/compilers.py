@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ladder.machine.environment import cores_usable
 from ladder.measure.protocol import Job
+from ladder.processes.fork_servers import ForkServer
 from ladder.processes.worker_pool import WorkerPool
-from ladder.processes.worker_process import WorkerProcess, launch
 
 CORES_EACH = 2  # a compiler starts processes of its own
 
@@ -31,9 +31,9 @@ class Compilers(WorkerPool):
         logs: Path,
         timeout_s: float,
         note: Callable[[str], object] = lambda _: None,
-        launched: Callable[[str, Path, Path], WorkerProcess] = lambda stage, folder, log: launch(folder, log),  # noqa: ARG005
+        fork_server_of: Callable[[str], ForkServer | None] = lambda _: None,
     ) -> None:
-        """`launched` makes the worker of a stage."""
+        """`fork_server_of` gives the fork server of the stage of this name."""
         at_once = cores_usable() // CORES_EACH
         self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) > 1}
         super().__init__(
@@ -43,7 +43,7 @@ class Compilers(WorkerPool):
             logs,
             timeout_s,
             note,
-            lambda log, folder, path: launched(self._stages[log], folder, path),
+            lambda log: fork_server_of(self._stages[log]),
         )
         self.names = list(self._stages.values())
 

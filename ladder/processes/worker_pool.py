@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ladder.measure.protocol import Job, JobResult
+from ladder.processes.fork_servers import ForkServer
 from ladder.processes.worker_process import PATIENCE, WorkerProcess, late, launch, leave_job, result_of
 
 POLL_S = 0.02
@@ -44,13 +45,13 @@ class WorkerPool:
         logs: Path,
         timeout_s: float,
         note: Callable[[str], object] = lambda _: None,
-        launched: Callable[[str, Path, Path], WorkerProcess] = lambda name, folder, log: launch(folder, log),  # noqa: ARG005
+        fork_server_of: Callable[[str], ForkServer | None] = lambda _: None,
     ) -> None:
         """`note` is told of each worker that takes long, while somebody waits for it.
 
-        `launched` makes the worker of the job of this name, which lies in the folder.
+        `fork_server_of` gives the fork server of the job of this name; without one its worker is started.
         """
-        self._launched = launched
+        self._fork_server_of = fork_server_of
         self._waiting, self._at_once = dict(jobs), at_once
         self._note, self._late = note, set[str]()
         self._folder, self._logs, self._timeout_s = folder, logs, timeout_s
@@ -96,8 +97,11 @@ class WorkerPool:
         for name in list(self._waiting)[: self._at_once - len(self._running)]:
             folder, log = self._folder / name, self._logs / f"{name}.log"
             folder.mkdir()
-            leave_job(self._waiting.pop(name), folder)
-            process = self._launched(name, folder, log)
+            job = self._waiting.pop(name)
+            leave_job(job, folder)
+            # For the libraries whose threads threadpoolctl does not reach, such as PyTorch's.
+            threads = {"OMP_NUM_THREADS": str(job.blas_threads)} if job.blas_threads else {}
+            process = launch(folder, log, self._fork_server_of(name), threads)
             self._running.append(_Running(name, process, folder, time.monotonic()))
 
     def _finish(self, running: _Running) -> FinishedJob:

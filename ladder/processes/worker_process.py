@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -46,12 +46,20 @@ class WorkerProcess(Protocol):
 class StartedWorker:
     """A command below a keeper, which writes to `ending` what the command left behind; its output goes to the log."""
 
-    def __init__(self, command: Sequence[str], ending: Path, log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], ending: Path, log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """`variables` are added to its environment."""
         log.parent.mkdir(exist_ok=True)
         keeper = [sys.executable, "-m", "ladder.processes.keeper", str(os.getpid()), str(ending)]
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [*keeper, *command], cwd=ROOT, stdout=file, stderr=file, start_new_session=True
+                [*keeper, *command],
+                cwd=ROOT,
+                env={**os.environ, **(variables or {})},
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
 
     def wait(self, timeout_s: float) -> int:
@@ -72,13 +80,18 @@ class StartedWorker:
             self._process.wait()
 
 
-def launch(folder: Path, log: Path, fork_server: ForkServer | None = None) -> WorkerProcess:
-    """A worker that does the job in the folder: forked from the fork server, or started where that is not possible."""
+def launch(
+    folder: Path, log: Path, fork_server: ForkServer | None = None, variables: Mapping[str, str] | None = None
+) -> WorkerProcess:
+    """A worker that does the job in the folder: forked from the fork server, or started where that is not possible.
+
+    `variables` are added to the environment of a started one.
+    """
     try:
         forked = fork_server.start(folder, log) if fork_server is not None else None
     except ForkServerLostError:
         forked = None
-    return forked or StartedWorker(worker_command(folder), folder / ENDING, log)
+    return forked or StartedWorker(worker_command(folder), folder / ENDING, log, variables)
 
 
 def run_job(

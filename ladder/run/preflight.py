@@ -7,8 +7,11 @@ import os
 from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
-from ladder.machine.environment import cores_usable
+from ladder.machine.environment import cores_usable, missing
+from ladder.options.run_options import RunOptions
 from ladder.records.run import ProblemRecord
+from ladder.run.data import Observer, load_dataset
+from stages.engine.stage import Stage
 
 # Per parameter in float64: value, gradient and initial value, and the results of three verified first updates.
 ORACLE_BYTES = 56
@@ -16,6 +19,22 @@ CONTEXT_MIB = 600  # GPU memory of CUDA and its libraries, before a stage alloca
 GPU_SPARE = 2.5  # times the estimate: a framework keeps copies of the images while it uploads them
 HOST_MIB_EACH, HOST_SHARE = 2048, 0.5  # of the host's memory, for the libraries and images of stages side by side
 MOST_SIDE_BY_SIDE = 16  # more take no less time: the driver creates one context after the other
+
+
+def posed(options: RunOptions, observer: Observer) -> tuple[Problem, Dataset]:
+    """The training problem and its images; UsageError for settings that do not go together."""
+    options.problem()  # checked before the data is looked for, which may take a download
+    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)
+    problem = options.problem(dataset.train.images.shape[1], dataset.classes)
+    check_fits(problem, dataset)
+    return problem, cut(dataset, problem.batch_size, options.max_steps)
+
+
+def cannot_run(stage: Stage) -> str | None:
+    """Why a stage cannot run here; None if it can. If only the GPU is too old, the text names the rung below."""
+    reason = missing(stage.needs)
+    ageless = [need for need in stage.needs if not need.startswith("sm_")]
+    return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
 
 
 def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:

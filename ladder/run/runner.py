@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -45,9 +44,7 @@ from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import (
     PATIENCE,
-    WorkerProcess,
     late,
-    launch,
     measure_cpu_limits,
     measure_gpu_limits,
     run_job,
@@ -57,14 +54,14 @@ from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.trace import ProfileError
 from ladder.records.limits import StepBounds
 from ladder.records.run import Results, StageResult, save
+from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
-from ladder.run.judge import TRAINED, Judge
+from ladder.run.judge import Judge, drawn_salt
 from ladder.run.observer import Observer
-from ladder.run.preflight import gpu_has_no_room, room_for_stages
+from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
-from stages.engine.stage import Stage
 from stages.registry import Entry
 
 PROFILES = "profiles"  # subfolder for traces and nsys reports
@@ -76,10 +73,7 @@ FEWEST_DISTURBED = 4  # processes; fewer say little of the machine
 BUSY = "this machine is busy: other work disturbed every process; end it and start anew, or read ratios alone"
 # Rounds whose fork servers import before anything is measured; more of them would fill the memory.
 ROUNDS_IMPORTED_AHEAD = 2
-SALT_BITS = 62  # too many to be tried out
 LEAST_BUDGET_S = 0.1  # for a stage, where the others have used up the run's
-FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
-WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
 
 
 @contextmanager
@@ -103,13 +97,6 @@ def _names(jobs: Iterable[tuple[int, StageRun]]) -> list[str]:
     return list(dict.fromkeys(stage_run.name for _, stage_run in jobs))
 
 
-def cannot_run(stage: Stage) -> str | None:
-    """Why a stage cannot run here; None if it can. If only the GPU is too old, the text names the rung below."""
-    reason = missing(stage.needs)
-    ageless = [need for need in stage.needs if not need.startswith("sm_")]
-    return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
-
-
 class Runner:
     """One run of the ladder; its results go to one folder.
 
@@ -124,8 +111,11 @@ class Runner:
         problem: Problem,
         folder: Path,
         salt: int | None = None,
+        checked_first: Collection[str] = (),
     ):
-        self._salt = secrets.randbits(SALT_BITS) if salt is None else salt
+        """`checked_first` names stages that are measured only if a check without timed runs finds them right."""
+        self._checked_first = checked_first
+        self._salt = drawn_salt() if salt is None else salt
         self._known_salt = results.settings.salt
         self._results = with_salt(results, 0)
         self._settings = results.settings
@@ -163,6 +153,7 @@ class Runner:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         self._skip_unrunnable()
+        self._check_first(observer)
         todo = [(round_, one) for round_ in rounds for one in self._missing_in(round_)]
         if before := sum(len(one.processes) for one in self._stage_runs):
             observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
@@ -227,10 +218,10 @@ class Runner:
         jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
         needs = {one.name: one.entry.stage.needs for one in self._stage_runs}
 
-        def launched(name: str, folder: Path, log: Path) -> WorkerProcess:
-            return launch(folder, log, fork_servers.for_needs(needs[name]))
+        def fork_server_of(name: str) -> ForkServer | None:
+            return fork_servers.for_needs(needs[name])
 
-        with Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note, launched) as compilers:
+        with Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note, fork_server_of) as compilers:
             if compilers.names:
                 observer.step(f"compiling {len(compilers.names)} of the stages")
                 with self._timing_activity("compiling"):
@@ -267,6 +258,30 @@ class Runner:
                 reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib)
             if reason is not None and not stage_run.processes:
                 stage_run.skip(reason)
+
+    def _check_first(self, observer: Observer) -> None:
+        """Check stages that nothing is known of yet, and record those that are wrong: no round measures them."""
+        fresh = [
+            one
+            for one in self._stage_runs
+            if one.name in self._checked_first and one.status is None and not one.processes
+        ]
+        if not fresh:
+            return
+        logs, limit_s = self._folder / "logs", self._settings.timeout_s
+        with (
+            self._timing_activity("checking stages of one's own"),
+            scratch_folder(self._folder, self.scratch_bytes) as scratch,
+        ):
+            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, observer.note)
+            for stage_run in fresh:
+                found = StageRun(stage_run.entry, self._steps, expected=stage_run.expected)
+                checker.check(found)
+                if found.status == "crashed":
+                    found.crash(f"{found.reason}; see logs/{found.name}.check.log")
+                if found.status != "passed":
+                    self._stage_runs[self._stage_runs.index(stage_run)] = found
+                observer.note(f"{found.name}, checked first: {found.reason or 'right'}")
 
     def compile_jobs(self, folder: Path) -> dict[str, Job]:
         """The jobs that compile stages ahead of the run, by stage name; saves their dataset in `folder`."""
@@ -519,7 +534,7 @@ class Runner:
             stage_run.fail(f"its code changed while it was measured: {', '.join(files)}; start anew")
         elif self._overwrote_data(job, finished):
             culprit = "it or a stage beside it" if self._settings.at_once > 1 else "it"
-            stage_run.fail(f"{culprit} overwrote the images or labels that all stages share; copy them before writing")
+            stage_run.fail(f"{culprit} {OVERWROTE}")
         elif result.misfit:
             stage_run.skip(result.misfit)
         elif result.error is None:
@@ -594,16 +609,12 @@ class Runner:
     def _job(self, stage_run: StageRun, round_: int, dataset: Path) -> Job:
         first, tool = not stage_run.processes, stage_run.tool
         is_cut = stage_run.plan is None and self._settings.at_once == 1  # side by side, time is no measure
-        updates = sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else []
-        parameters = sum(layer.fan_in * layer.fan_out for layer in self._problem.layers)
-        return Job(
-            source=stage_run.entry.source,
-            problem=self._problem,
-            dataset=str(dataset),
+        job = short_runs_job(stage_run.entry.source, self._problem, self._steps, dataset)
+        if not first:
+            job = msgspec.structs.replace(job, first_updates=[], repeated=[], trained="")
+        return msgspec.structs.replace(
+            job,
             round=round_,
-            first_updates=updates,
-            repeated=(updates[1:] or updates)[: 1 if parameters > WIDE else None],
-            trained=str(dataset.parent / TRAINED) if first else "",
             wanted=stage_run.plan or self._requested_plan,
             profile=tool if tool in self._settings.profile and stage_run.profile_s <= PROFILE_LIMIT_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,

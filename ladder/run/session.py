@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,8 +29,8 @@ from ladder.run.folders import make_folder
 from ladder.run.kept_sources import keep_sources
 from ladder.run.lock import alone_in
 from ladder.run.observer import Observer as RunObserver
-from ladder.run.preflight import check_fits, cut, describe_problem
-from ladder.run.runner import Runner, cannot_run
+from ladder.run.preflight import cannot_run, cut, describe_problem, posed
+from ladder.run.runner import Runner
 from ladder.run.sources import code_of
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
@@ -50,16 +50,17 @@ def opened(asked: Run | Resume, observer: Observer, command: str) -> Iterator[tu
     UsageError for a run that cannot be, or cannot go on. `command` is the command line, recorded with a new run.
     """
     entries, own = all_entries(asked.stage_file)
+    first = () if asked.no_fail_fast else own
     with ExitStack() as locks:
         if isinstance(asked, Resume):
             folder = _folder(asked.resume)
             if (folder.parent / INDEX).exists():  # a study's point, which the study may be measuring
                 locks.enter_context(alone_in(folder.parent))
             locks.enter_context(alone_in(folder))
-            yield resume(asked, entries, observer), folder
+            yield resume(asked, entries, observer, checked_first=first), folder
         else:
             options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
-            runner, folder = begin(options, entries, asked.out, observer, command)
+            runner, folder = begin(options, entries, asked.out, observer, command, checked_first=first)
             locks.enter_context(alone_in(folder))
             _refuse_begun(folder)  # once more: while the data was downloaded, another run may have begun here
             yield runner, folder
@@ -72,18 +73,18 @@ def begin(
     observer: Observer,
     command: str,
     limits: LimitsRecord | None = None,
+    checked_first: Collection[str] = (),
 ) -> tuple[Runner, Path]:
-    """A new run and its folder, a new one unless `out` names it; measures the GPU's limits unless they are given."""
+    """A new run and its folder, a new one unless `out` names it; measures the GPU's limits unless they are given.
+
+    `checked_first` names stages that are measured only if a check finds them right.
+    """
     has_gpu = missing(("gpu",)) is None
     chosen = select(options.stages, dict(entries), has_gpu=has_gpu)
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
-    options.problem()  # checked before the data is looked for, which may take a download
     if out is not None:
         _refuse_begun(out)
-    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)
-    problem = options.problem(dataset.train.images.shape[1], dataset.classes)
-    check_fits(problem, dataset)
-    dataset = cut(dataset, problem.batch_size, options.max_steps)
+    problem, dataset = posed(options, observer)
     _check_any_runs(chosen, problem, problem.steps(len(dataset.train.images)))
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
@@ -103,11 +104,15 @@ def begin(
         stages=[],
         limits=limits,
     )
-    return Runner(results, chosen, dataset, problem, folder), folder
+    return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first), folder
 
 
 def resume(
-    asked: Resume, entries: Mapping[str, Entry], observer: Observer, limits: LimitsRecord | None = None
+    asked: Resume,
+    entries: Mapping[str, Entry],
+    observer: Observer,
+    limits: LimitsRecord | None = None,
+    checked_first: Collection[str] = (),
 ) -> Runner:
     """A stopped run with its recorded options but for those that `asked` changes; `limits` replace missing ones."""
     folder = _folder(asked.resume)
@@ -126,7 +131,7 @@ def resume(
     results = msgspec.structs.replace(results, settings=settings)
     if asked.profile is not None:
         results = _with_nsys(results, asked.profile, seen, folder)
-    return Runner(results, chosen, dataset, problem, folder)
+    return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first)
 
 
 def _check_any_runs(chosen: Sequence[Entry], problem: Problem, steps: int) -> None:

@@ -31,7 +31,7 @@ from ladder.records.run import (
 )
 from ladder.records.statistics import Interval, median_interval
 from ladder.run.sources import CodeWatch, code_of
-from ladder.verify.advice import ADVICE
+from ladder.verify.advice import advice_on
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
 from stages.engine.stage import GPU
@@ -242,6 +242,11 @@ class StageRun:
         )
         self._add_checks(checks)
 
+    def add_untimed(self, result: JobResult, checks: list[Check]) -> None:
+        """Add the checks of a process that timed nothing."""
+        self._latest = result
+        self._add_checks(checks)
+
     def _add_attempt(self, process: Process, *, on_gpu: bool, passed: bool) -> None:
         """Add a process. If every attempt at its round was disturbed, keep the one that was disturbed least.
 
@@ -273,7 +278,7 @@ class StageRun:
             first = failed[0]
             size = "not a number" if first.error is None else f"{first.error:.1e}"
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            advice = f"; {ADVICE[first.what]}" if first.what in ADVICE else ""
+            advice = f"; {said}" if (said := advice_on(first.what)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
         else:
             self.status = "passed"

@@ -36,7 +36,7 @@ from ladder.verify.gates import (
     verify_timer,
     verify_validation,
 )
-from ladder.verify.oracle_runs import EpochSpread, OracleRun, compute_all, trained_params
+from ladder.verify.oracle_runs import EpochSpread, OracleRun, compute_all
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
 from ladder.verify.short_runs import ShortRun
 
@@ -75,16 +75,15 @@ class Judge:
     def train(self, untrained: list[int], scratch: Path, precisions: set[Precision]) -> None:
         """Train the oracle for these run numbers; the controls of the first call, in `precisions`, serve all rounds."""
         first, dataset = not self._oracles, scratch / "dataset"
-        trained = compute_all(
-            self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps, precisions if first else set()
-        )
-        if first:
-            self._spreads = trained[untrained[0]].spreads
-            self._trained = trained_params(self._problem, dataset)
+        arguments = (self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps)
+        runs, trained = compute_all(*arguments, precisions if first else set(), trained=first)
+        if trained is not None:
+            self._spreads = runs[untrained[0]].spreads
+            self._trained = trained
             save_params(scratch / TRAINED, self._trained)
-        for oracle in trained.values():
+        for oracle in runs.values():
             oracle.spreads = self._spreads
-        self._oracles |= trained
+        self._oracles |= runs
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of a round came to, for the results file; its curve by steps is that of the first round."""

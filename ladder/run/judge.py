@@ -84,15 +84,14 @@ class Judge:
     def train(self, untrained: list[int], scratch: Path, precisions: set[Precision]) -> None:
         """Train the oracle for these run numbers; the controls of the first call, in `precisions`, serve all rounds."""
         first, dataset = not self._oracles, scratch / "dataset"
-        trained = compute_all(
-            self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps, precisions if first else set()
-        )
-        if first:
-            self._spreads = trained[untrained[0]].spreads
-            self.train_start(scratch)
-        for oracle in trained.values():
+        arguments = (self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps)
+        runs, trained = compute_all(*arguments, precisions if first else set(), trained=first)
+        if trained is not None:
+            self._spreads = runs[untrained[0]].spreads
+            self._start_from(trained, scratch)
+        for oracle in runs.values():
             oracle.spreads = self._spreads
-        self._oracles |= trained
+        self._oracles |= runs
 
     def train_start(self, scratch: Path) -> None:
         """Train the parameters that later updates are judged from, and leave them beside the data set.
@@ -100,11 +99,14 @@ class Judge:
         Raises UsageError if training diverges.
         """
         with np.errstate(all="ignore"):  # divergence is reported in one line
-            self._trained = trained_params(self._problem, scratch / "dataset")
-        if not all(np.isfinite(tensor).all() for tensor in self._trained.tensors().values()):
+            self._start_from(trained_params(self._problem, scratch / "dataset"), scratch)
+
+    def _start_from(self, trained: Params, scratch: Path) -> None:
+        if not all(np.isfinite(tensor).all() for tensor in trained.tensors().values()):
             rate = f"learning rate {self._problem.learning_rate:g}"
             raise UsageError(f"{rate}: training diverges in float32; choose a smaller one")
-        save_params(scratch / TRAINED, self._trained)
+        self._trained = trained
+        save_params(scratch / TRAINED, trained)
 
     def train_short_runs(self, precision: Precision, job: Job) -> None:
         """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""

@@ -18,7 +18,7 @@ from ladder.run.judge import Judge
 from ladder.run.runner import Runner
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check, verify_timer
-from ladder.verify.oracle_runs import OracleRun
+from ladder.verify.oracle_runs import Computed, OracleRun
 from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -63,17 +63,22 @@ class Script:
             stage_run.add_process(report, checks(job.round, attempt), 0.9, shortened=False)
 
         def oracles(
-            problem: object, dataset: object, runs: list[int], budget_s: float, curve_steps: int, precisions: object
-        ) -> dict[int, OracleRun]:
+            problem: object,
+            dataset: object,
+            runs: list[int],
+            budget_s: float,
+            curve_steps: int,
+            precisions: object,
+            trained: bool,
+        ) -> Computed:
             script.oracles += runs
-            return {run: OracleRun() for run in runs}
+            return Computed({run: OracleRun() for run in runs}, Params((), ()) if trained else None)
 
         monkeypatch.setattr(runner, "run_job", run_job)
         monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: self)
         monkeypatch.setattr(Runner, "_verify", verify)
         monkeypatch.setattr(Judge, "record", lambda self, round_: None)
         monkeypatch.setattr(judge, "compute_all", oracles)
-        monkeypatch.setattr(judge, "trained_params", lambda *_: Params((), ()))
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
 
     def for_needs(self, needs: object) -> None:

@@ -95,7 +95,7 @@ class Layout:
         hidden = self.further + 1
         row, class_row = 2 * self.halves * (self.width + PAD), 2 * self.halves * (CLASSES + PAD)
         bits = 4 * WARP * -(-self.width // 64)
-        warp = EDGE * (row + class_row) + hidden * (bits + 4 * self.width) + 4 * CLASSES + 8 + 4
+        warp = EDGE * (row + class_row) + hidden * bits + (hidden + 1) * 4 * self.width + 8 + 4
         return warps * up(warp, 16) + 4 * hidden * self.width + self.width * (class_row + self.further * row)
 
     @property

@@ -33,8 +33,7 @@ struct Warp {
     alignas(16) Number tile[HALVES][ROWS][STRIDE];
     alignas(16) Number dlogits[HALVES][ROWS][CLASS_STRIDE];
     unsigned passed[LAST][WORDS][WARP];  // four bits a column: whether ReLU passed c's numbers
-    float bias_gradients[LAST][UNITS];
-    float last_bias_gradient[CLASSES];
+    float bias_gradients[LAST + 1][UNITS];
     double loss;
     int correct;
 };
@@ -245,7 +244,7 @@ __device__ inline void write_share(Memory& memory, const float (&gradients)[OWN]
     for (int j = 0; j < 4; ++j) {
         float sum = totals.of_bias[j];
         for (int flip = 4; flip < WARP; flip *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
-        if (lane < 4) own.last_bias_gradient[class_of(j)] = sum;
+        if (lane < 4) own.bias_gradients[LAST][class_of(j)] = sum;
     }
     __syncthreads();
 #pragma unroll
@@ -256,17 +255,16 @@ __device__ inline void write_share(Memory& memory, const float (&gradients)[OWN]
         }
     }
     share += units * classes;
-    const auto write = [&](int count, auto gradient) {
-        for (int i = threadIdx.x; i < count; i += THREADS) {
-            float sum = 0.0f;
-            for (int other = 0; other < WARPS; ++other) sum += gradient(memory.warps[other], i);
-            share[i] = sum * scale;
-        }
-        share += count;
-    };
-    write(classes, [](const Warp& other, int i) { return other.last_bias_gradient[i]; });
 #pragma unroll
-    for (int l = 0; l < LAST; ++l) write(layer(l).units, [l](const Warp& other, int i) { return other.bias_gradients[l][i]; });
+    for (int i = 0; i <= LAST; ++i) {
+        const int l = i == 0 ? LAST : i - 1;
+        for (int unit = threadIdx.x; unit < layer(l).units; unit += THREADS) {
+            float sum = 0.0f;
+            for (const Warp& other : memory.warps) sum += other.bias_gradients[l][unit];
+            share[unit] = sum * scale;
+        }
+        share += layer(l).units;
+    }
 }
 
 // hidden_layers: outputs of each hidden layer = ReLU(sums + bias), where further layers' sums = outputs @ weights; logits

@@ -14,7 +14,7 @@ EXACT, ROUNDED = 2, 1  # float16 summands of a number
 # hidden_head.cu and hidden_layers.cu
 CLASSES, GROUP, PAD = 16, 32, 8
 HEAD_WARPS, MOST_UNITS = 8, 512
-LAYERS_WARPS, MOST_UNITS_OF_SEVERAL = 4, 256
+MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 4, 16, 256  # tiles of sixteen images, a warp for each 32 units
 # update_all.cu
 UPDATE_THREADS = 256
 
@@ -73,30 +73,35 @@ class Layout:
         return -(-tiles // -(-tiles // self.multiprocessors))
 
     @property
+    def head_tiles(self) -> int:
+        """Tiles that a block of hidden_layers takes at once, if there is room for them."""
+        tiles, slices = -(-self.problem.batch_size // EDGE), self.width // GROUP
+        most = min(MOST_TILES, -(-tiles // self.head_blocks), MOST_WARPS // slices)
+        return max(count for count in range(1, most + 1) if count == 1 or self._has_room(count))
+
+    @property
     def head_warps(self) -> int:
-        """Warps of a block of the head: as many as have room for a tile, if each has its own."""
-        if not self.further:
-            return HEAD_WARPS
-        return max(
-            [warps for warps in (1, 2, LAYERS_WARPS) if self._layers_bytes(warps) <= self.block_shared_bytes] or [1]
-        )
+        """Warps of a block of the head."""
+        return self.head_tiles * self.width // GROUP if self.further else HEAD_WARPS
 
     @property
     def head_bytes(self) -> int:
         """Shared memory of a block of the head."""
         if self.further:
-            return self._layers_bytes(self.head_warps)
+            return self._layers_bytes(self.head_tiles)
         class_stride, stride = CLASSES + PAD, self.width + PAD
         shares = min(self.width // GROUP, HEAD_WARPS)
         return EDGE * (8 + 4 + shares * class_stride * 4 + self.halves * 2 * (stride + class_stride))
 
-    def _layers_bytes(self, warps: int) -> int:
+    def _has_room(self, tiles: int) -> bool:
+        return self._layers_bytes(tiles) <= self.block_shared_bytes
+
+    def _layers_bytes(self, tiles: int) -> int:
         """Size of Memory in hidden_layers.cu."""
         hidden = self.further + 1
         row, class_row = 2 * self.halves * (self.width + PAD), 2 * self.halves * (CLASSES + PAD)
-        bits = 4 * WARP * -(-self.width // 64)
-        warp = EDGE * (row + class_row) + hidden * bits + (hidden + 1) * 4 * self.width + 8 + 4
-        return warps * up(warp, 16) + 4 * hidden * self.width + self.width * (class_row + self.further * row)
+        tile = EDGE * (row + class_row) + 4 * (2 * hidden + 1) * self.width + 8 + 4
+        return tiles * up(tile, 16) + 4 * hidden * self.width + self.width * (class_row + self.further * row)
 
     @property
     def share(self) -> int:
@@ -133,6 +138,6 @@ class Layout:
 
     def head_macros(self, parameters: ParameterMemory) -> Macros:
         """Macros of the head."""
-        own = (("UNITS", str(self.width)), ("WARPS", str(self.head_warps)))
+        own = (("UNITS", str(self.width)), ("TILES", str(self.head_tiles)))
         halves, layers = self.update_macros(parameters)
         return (halves, layers, *own) if self.further else (halves, own[0])

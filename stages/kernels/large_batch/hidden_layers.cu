@@ -1,8 +1,9 @@
 // From the first hidden layer's sums to their gradient, through all further layers and back, for a large batch.
 //
-// A block keeps the weights of all further layers in shared memory. Each of its warps takes a tile of sixteen images through
-// all layers and back; every layer overwrites the tile. Warps meet only around the last layer's weight gradient, which they
-// share out by units: each multiplies all tiles of the block by its own units. Other weight gradients are left to the library.
+// A block keeps the weights of all further layers in shared memory. It takes a few tiles of sixteen images at a time through
+// all layers and back; every layer overwrites the tile. A warp has 32 units of every layer for one tile, so that its code is
+// short: most launches run it once, and must fetch it first. All warps of a block meet before and after a tile is overwritten.
+// The library computes the weight gradients of all layers but the last.
 
 #include "large_batch/halves.cuh"
 #include "large_batch/network.cuh"
@@ -12,34 +13,33 @@
 #ifndef UNITS
 #define UNITS 128
 #endif
-#ifndef WARPS
-#define WARPS 4
+#ifndef TILES
+#define TILES 4
 #endif
 constexpr int ROWS = EDGE;
-constexpr int CLASSES = 16;  // with padding
-constexpr int THREADS = WARPS * WARP;
+constexpr int CLASSES = 16;                   // with padding
+constexpr int SLICE = 32, COLUMNS = SLICE / 8;  // units of a warp, in columns of eight
+constexpr int SLICES = UNITS / SLICE, WARPS = TILES * SLICES, THREADS = WARPS * WARP;
 constexpr int PAD = 8, STRIDE = UNITS + PAD, CLASS_STRIDE = CLASSES + PAD;  // of rows in shared memory: no bank conflicts
 constexpr int WIDTH = HALVES * UNITS;                                       // numbers of a row in memory
-constexpr int COLUMNS = UNITS / 8;                                          // of eight units
-constexpr int WORDS = (COLUMNS + 7) / 8;                                    // of a lane's four bits a column
-constexpr int OWN = (UNITS / EDGE + WARPS - 1) / WARPS;                     // of a warp's units, by 16
+constexpr int OWN = (UNITS / EDGE + WARPS - 1) / WARPS;  // of the last layer's weight gradients, by 16 units
 constexpr float LOWEST = -3.4e38f;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr float SUM_SCALE = 1.0f / (OUTPUT_SCALE * WEIGHT_SCALE);
 
 using Number = unsigned short;
 
-struct Warp {
-    alignas(16) Number tile[HALVES][ROWS][STRIDE];
+struct Tile {
+    alignas(16) Number numbers[HALVES][ROWS][STRIDE];
     alignas(16) Number dlogits[HALVES][ROWS][CLASS_STRIDE];
-    unsigned passed[LAST][WORDS][WARP];  // four bits a column: whether ReLU passed c's numbers
+    unsigned passed[LAST][SLICES][WARP];  // a bit for each of a lane's numbers: whether ReLU passed it
     float bias_gradients[LAST + 1][UNITS];
     double loss;
     int correct;
 };
 
 struct Memory {
-    Warp warps[WARPS];
+    Tile tiles[TILES];
     float biases[LAST][UNITS];
     alignas(16) Number last_weights[HALVES][UNITS][CLASS_STRIDE];
     alignas(16) Number weights[FURTHER > 0 ? FURTHER : 1][HALVES][UNITS][STRIDE];
@@ -55,17 +55,16 @@ __device__ inline void copy_rows(Number* to, const Number* from, int rows) {
     }
 }
 
-// c = a tile's sums of the first layer, as c of products; zeros beyond the batch.
-__device__ inline void fetch(float (&c)[COLUMNS][4], const Number* sums, int first, int batch) {
+// c = the first layer's sums of 16 rows and the units from `unit` on, as c of products; zeros beyond the batch.
+__device__ inline void fetch(float (&c)[COLUMNS][4], const Number* sums, int unit, int rows) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int column = 0; column < COLUMNS; ++column) {
         for (int i = 0; i < 2; ++i) {
-            const int row = first + g + 8 * i;
-            const long long at = static_cast<long long>(row) * WIDTH + 8 * column + 2 * t;
+            const int row = g + 8 * i, at = row * WIDTH + unit + 8 * column + 2 * t;
             float2 sum = make_float2(0.0f, 0.0f);
-            if (row < batch && HALVES == 1) sum = of_float16_pair(*reinterpret_cast<const unsigned*>(sums + at));
-            if (row < batch && HALVES == 2) {
+            if (row < rows && HALVES == 1) sum = of_float16_pair(*reinterpret_cast<const unsigned*>(sums + at));
+            if (row < rows && HALVES == 2) {
                 const float2* of_high = reinterpret_cast<const float2*>(reinterpret_cast<const float*>(sums) + at);
                 const float2 high = *of_high, low = of_high[UNITS / 2];
                 sum = make_float2(high.x + low.x, high.y + low.y);
@@ -75,84 +74,88 @@ __device__ inline void fetch(float (&c)[COLUMNS][4], const Number* sums, int fir
     }
 }
 
-// c (16 rows, 8 C units) = a by the weights b; if BACK, by b transposed.
+// c (16 rows, 8 C units from `unit` on) = a by the weights b; if BACK, by b transposed.
 template <bool BACK, int C, int A, int B>
-__device__ inline void multiply(float (&c)[C][4], const Number (&a)[HALVES][ROWS][A], const Number (&b)[HALVES][UNITS][B]) {
-#pragma unroll
+__device__ inline void multiply(float (&c)[C][4], const Number (&a)[HALVES][ROWS][A], const Number (&b)[HALVES][UNITS][B],
+                                int unit) {
     for (int column = 0; column < C; ++column) {
         for (int i = 0; i < 4; ++i) c[column][i] = 0.0f;
     }
-#pragma unroll 2
+#pragma unroll 4
     for (int k = 0; k < A - PAD; k += EDGE) {
         unsigned left[HALVES][4];
         for (int half = 0; half < HALVES; ++half) load_matrices<false>(left[half], row_of(&a[half][0][k], A, true));
 #pragma unroll
         for (int column = 0; column < C; column += 2) {
+            const int other = unit + 8 * column;
             unsigned right[HALVES][4];
             for (int half = 0; half < HALVES; ++half) {
-                const Number* corner = BACK ? &b[half][8 * column][k] : &b[half][k][8 * column];
-                load_matrices<!BACK>(right[half], row_of(corner, B, !BACK));
+                load_matrices<!BACK>(right[half], row_of(BACK ? &b[half][other][k] : &b[half][k][other], B, !BACK));
             }
             for (int i = 0; i < 2; ++i) multiply_halves(c[column + i], left, right, i);
         }
     }
 }
 
-// The tile = c, and its bits. `number` takes a number of c, its column of eight and place in c.
-template <class Change>
-__device__ inline void write_tile(Warp& own, const float (&c)[COLUMNS][4], Change number) {
+// The tile's numbers of a warp's units = c, once all warps have read what was there.
+__device__ inline void overwrite(Tile& tile, const float (&c)[COLUMNS][4], int unit) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    __syncwarp();  // all lanes have read what it overwrites
-#pragma unroll
+    __syncthreads();
     for (int column = 0; column < COLUMNS; ++column) {
         for (int i = 0; i < 2; ++i) {
             unsigned halves[HALVES];
-            split(halves, number(column, 2 * i), number(column, 2 * i + 1));
+            split(halves, c[column][2 * i], c[column][2 * i + 1]);
             for (int half = 0; half < HALVES; ++half) {
-                *reinterpret_cast<unsigned*>(&own.tile[half][g + 8 * i][8 * column + 2 * t]) = halves[half];
+                *reinterpret_cast<unsigned*>(&tile.numbers[half][g + 8 * i][unit + 8 * column + 2 * t]) = halves[half];
             }
         }
     }
-    __syncwarp();
+    __syncthreads();
 }
 
-// The tile = ReLU of c * scale + the layer's bias.
-__device__ inline void activate(Warp& own, const float (&c)[COLUMNS][4], const float (&bias)[UNITS], float scale, int layer) {
-    const int lane = threadIdx.x % WARP, t = lane % 4;
-    unsigned passed[WORDS] = {};
-    write_tile(own, c, [&](int column, int i) {
-        const float sum = c[column][i] * scale + bias[8 * column + 2 * t + i % 2];
-        if (!(sum <= 0.0f)) passed[column / 8] |= 1u << (4 * (column % 8) + i);
-        return sum < 0.0f ? 0.0f : sum * OUTPUT_SCALE;  // a NaN stays one
-    });
-    for (int word = 0; word < WORDS; ++word) own.passed[layer][word][lane] = passed[word];
+// Writes a warp's numbers of a tile to memory, rows within the batch.
+__device__ inline void leave(const Tile& tile, Number* to, int unit, int rows) {
+    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    for (int half = 0; half < HALVES; ++half) {
+        for (int row = g; row < ROWS; row += 8) {
+            if (row >= rows) continue;
+            *reinterpret_cast<int4*>(to + row * WIDTH + half * UNITS + unit + 8 * t) =
+                *reinterpret_cast<const int4*>(&tile.numbers[half][row][unit + 8 * t]);
+        }
+    }
 }
 
-// The tile = c / WEIGHT_SCALE, zero where the layer's ReLU was.
-__device__ inline void pass_back(Warp& own, const float (&c)[COLUMNS][4], int layer) {
-    const int lane = threadIdx.x % WARP;
-    unsigned passed[WORDS];
-    for (int word = 0; word < WORDS; ++word) passed[word] = own.passed[layer][word][lane];
-    write_tile(own, c, [&](int column, int i) {
-        return passed[column / 8] >> (4 * (column % 8) + i) & 1 ? c[column][i] * (1.0f / WEIGHT_SCALE) : 0.0f;
-    });
+// c = ReLU of c * scale + bias, times OUTPUT_SCALE; returns a bit for each number that passed.
+__device__ inline unsigned activate(float (&c)[COLUMNS][4], const float* bias, float scale) {
+    unsigned passed = 0;
+    for (int i = 0; i < 4 * COLUMNS; ++i) {
+        float& number = c[i / 4][i % 4];
+        const float sum = number * scale + bias[i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2];
+        if (!(sum <= 0.0f)) passed |= 1u << i;
+        number = sum < 0.0f ? 0.0f : sum * OUTPUT_SCALE;  // a NaN stays one
+    }
+    return passed;
 }
 
-// Writes the tile's rows to memory; if SUMMED, adds them to the sums of its columns.
-template <bool SUMMED>
-__device__ inline void leave(Warp& own, Number* to, int rows, float (&sums)[UNITS]) {
-    for (int pair = threadIdx.x % WARP; pair < UNITS / 2; pair += WARP) {
-        float2 sum = make_float2(0.0f, 0.0f);
+// c /= WEIGHT_SCALE, zero where ReLU was; adds the sum of each column to `sums`.
+__device__ inline void pass_back(float (&c)[COLUMNS][4], unsigned passed, float* sums) {
+    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4 * COLUMNS; ++i) {
+        float& number = c[i / 4][i % 4];
+        number = passed >> i & 1 ? number * (1.0f / WEIGHT_SCALE) : 0.0f;
+    }
+    float own[2 * COLUMNS];
+    for (int i = 0; i < 2 * COLUMNS; ++i) own[i] = c[i / 2][i % 2] + c[i / 2][2 + i % 2];
+    // Lanes of one t exchange halves of their columns, and are left with the sum of column g.
 #pragma unroll
-        for (int row = 0; row < ROWS; ++row) {
-            for (int half = 0; half < HALVES; ++half) {
-                const unsigned two = *reinterpret_cast<const unsigned*>(&own.tile[half][row][2 * pair]);
-                if (row < rows) reinterpret_cast<unsigned*>(to)[(row * HALVES + half) * (UNITS / 2) + pair] = two;
-                if (SUMMED) sum.x += of_float16_pair(two).x, sum.y += of_float16_pair(two).y;
-            }
+    for (int count = COLUMNS; count > 0; count /= 2) {
+        const bool is_upper = g & count;
+        for (int i = 0; i < count; ++i) {
+            const float other = __shfl_xor_sync(ALL_LANES, is_upper ? own[i] : own[i + count], 4 * count);
+            own[i] = (is_upper ? own[i + count] : own[i]) + other;
         }
-        if (SUMMED) sums[2 * pair] += sum.x, sums[2 * pair + 1] += sum.y;
     }
+    sums[g / 2 * 8 + 2 * t + g % 2] += own[0];
 }
 
 __device__ inline float sum_of_quad(float own) {
@@ -171,7 +174,7 @@ struct Totals {
 };
 
 // Softmax and the logits' gradients; rows beyond the batch get zeros.
-__device__ inline void differentiate(Warp& own, const float (&c)[2][4], const float (&bias)[4], const int (&labels)[2], int rows,
+__device__ inline void differentiate(Tile& tile, const float (&c)[2][4], const float (&bias)[4], const int (&labels)[2], int rows,
                                      float factor, bool with_totals, Totals& totals) {
     constexpr int classes = layer(LAST).units;
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -194,7 +197,7 @@ __device__ inline void differentiate(Warp& own, const float (&c)[2][4], const fl
             unsigned halves[HALVES];
             split(halves, gradients[2 * column], gradients[2 * column + 1]);
             for (int half = 0; half < HALVES; ++half) {
-                *reinterpret_cast<unsigned*>(&own.dlogits[half][g + 8 * i][8 * column + 2 * t]) = halves[half];
+                *reinterpret_cast<unsigned*>(&tile.dlogits[half][g + 8 * i][8 * column + 2 * t]) = halves[half];
             }
         }
         if (with_totals) {
@@ -214,21 +217,17 @@ __device__ inline void differentiate(Warp& own, const float (&c)[2][4], const fl
     }
 }
 
-// The last layer's weight gradients of the warp's units: all warps' outputs, transposed, by the logits' gradients.
-__device__ inline void add_weight_gradients(float (&c)[OWN][2][4], const Memory& memory, int tiles) {
-    for (int from = 0; from < tiles; ++from) {
-        const Warp& other = memory.warps[from];
-        unsigned b[HALVES][4];
-        for (int half = 0; half < HALVES; ++half) {
-            load_matrices<true>(b[half], row_of(&other.dlogits[half][0][0], CLASS_STRIDE, true));
-        }
+// The last layer's weight gradients of a warp's units: all tiles' outputs, transposed, by the logits' gradients.
+__device__ inline void add_weight_gradients(float (&c)[OWN][2][4], const Memory& memory) {
 #pragma unroll
-        for (int own = 0; own < OWN; ++own) {
-            const int unit = EDGE * (threadIdx.x / WARP + WARPS * own);
-            if (unit >= UNITS) continue;
-            unsigned a[HALVES][4];
+    for (int own = 0; own < OWN; ++own) {
+        const int unit = EDGE * (threadIdx.x / WARP + WARPS * own);
+        if (unit >= UNITS) continue;
+        for (const Tile& tile : memory.tiles) {
+            unsigned a[HALVES][4], b[HALVES][4];
             for (int half = 0; half < HALVES; ++half) {
-                load_matrices<true>(a[half], row_of(&other.tile[half][0][unit], STRIDE, false));
+                load_matrices<true>(a[half], row_of(&tile.numbers[half][0][unit], STRIDE, false));
+                load_matrices<true>(b[half], row_of(&tile.dlogits[half][0][0], CLASS_STRIDE, true));
             }
             for (int column = 0; column < 2; ++column) multiply_halves(c[own][column], a, b, column);
         }
@@ -236,17 +235,9 @@ __device__ inline void add_weight_gradients(float (&c)[OWN][2][4], const Memory&
 }
 
 // Writes the block's share of the gradients: the last layer's weights', its bias's, the hidden biases'.
-__device__ inline void write_share(Memory& memory, const float (&gradients)[OWN][2][4], const Totals& totals, float* share,
-                                   float scale) {
+__device__ inline void write_share(const Memory& memory, const float (&gradients)[OWN][2][4], float* share, float scale) {
     constexpr int units = layer(LAST).inputs, classes = layer(LAST).units;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    Warp& own = memory.warps[warp];
-    for (int j = 0; j < 4; ++j) {
-        float sum = totals.of_bias[j];
-        for (int flip = 4; flip < WARP; flip *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
-        if (lane < 4) own.bias_gradients[LAST][class_of(j)] = sum;
-    }
-    __syncthreads();
 #pragma unroll
     for (int i = 0; i < 8 * OWN; ++i) {
         const int unit = EDGE * (warp + WARPS * (i / 8)) + lane / 4 + i % 4 / 2 * 8, column = class_of(i / 4 % 2 * 2 + i % 2);
@@ -260,7 +251,7 @@ __device__ inline void write_share(Memory& memory, const float (&gradients)[OWN]
         const int l = i == 0 ? LAST : i - 1;
         for (int unit = threadIdx.x; unit < layer(l).units; unit += THREADS) {
             float sum = 0.0f;
-            for (const Warp& other : memory.warps) sum += other.bias_gradients[l][unit];
+            for (const Tile& tile : memory.tiles) sum += tile.bias_gradients[l][unit];
             share[unit] = sum * scale;
         }
         share += layer(l).units;
@@ -280,9 +271,9 @@ __device__ inline void write_share(Memory& memory, const float (&gradients)[OWN]
 //   partials      (blocks, share)                    f32  out: gradients of the last weights, their bias, the hidden biases
 //   block_totals  (blocks, 2)                        f64  out: summed cross-entropy and number correct, if with_totals
 // Launch: 1-D, at most batch / 16 blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
-//   UNITS, LAYERS, WARPS and FACTOR_HALVES.
+//   UNITS, LAYERS, TILES and FACTOR_HALVES.
 // Needs:  sm_80; UNITS a multiple of 32, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.
-// Order:  each sum in a fixed order for the same number of blocks and warps; repeats bit for bit.
+// Order:  each sum in a fixed order for the same number of blocks and tiles; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const unsigned short* sums, const unsigned short* weights, const unsigned short* last_weights,
                 const float* parameters, const int* labels, unsigned short* outputs, unsigned short* dsums, float* partials,
                 double* block_totals, int batch, float gradient_scale, int with_totals) {
@@ -291,16 +282,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     extern __shared__ float4 dynamic[];
     Memory& memory = *reinterpret_cast<Memory*>(dynamic);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4;
-    Warp& own = memory.warps[warp];
+    const int slice = warp % SLICES, unit = SLICE * slice;
+    Tile& tile = memory.tiles[warp / SLICES];
     copy_rows<UNITS>(&memory.weights[0][0][0][0], weights, FURTHER * HALVES * UNITS);
     copy_rows<CLASSES>(&memory.last_weights[0][0][0], last_weights, HALVES * UNITS);
     end_group_of_copies();
+    int share = layer(LAST).inputs * layer(LAST).units;
 #pragma unroll
-    for (int l = 0; l < LAST; ++l) {
-        for (int unit = threadIdx.x; unit < UNITS; unit += THREADS) {
-            memory.biases[l][unit] = unit < layer(l).units ? parameters[layer(l).bias + unit] : 0.0f;
+    for (int l = 0; l <= LAST; ++l) {
+        for (int i = threadIdx.x; l < LAST && i < UNITS; i += THREADS) {
+            memory.biases[l][i] = i < layer(l).units ? parameters[layer(l).bias + i] : 0.0f;
         }
-        for (int unit = lane; unit < UNITS; unit += WARP) own.bias_gradients[l][unit] = 0.0f;
+        tile.bias_gradients[l][unit + lane] = 0.0f;
+        share += layer(l).units;
     }
     float bias[4];
     for (int j = 0; j < 4; ++j) bias[j] = class_of(j) < layer(LAST).units ? parameters[layer(LAST).bias + class_of(j)] : 0.0f;
@@ -309,57 +303,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     const int apart = gridDim.x * ROWS;  // of a block's tiles
     float gradients[OWN][2][4] = {};
     Totals totals = {};
-    float c[COLUMNS][4];
-    for (int block_first = blockIdx.x * ROWS; block_first < batch; block_first += WARPS * apart) {
-        const int first = block_first + warp * apart, rows = batch - first;
-        const bool has_tile = rows > 0;
-        int own_labels[2] = {};
-        if (has_tile) {
-            fetch(c, sums, first, batch);
-            for (int i = 0; i < 2; ++i) own_labels[i] = g + 8 * i < rows ? labels[first + g + 8 * i] : 0;
-        }
-        wait_for_copies();
-        __syncthreads();  // weights and biases are there; the last round's tiles have been read
+    for (int first = (blockIdx.x + warp / SLICES * gridDim.x) * ROWS, round = blockIdx.x * ROWS; round < batch;
+         first += TILES * apart, round += TILES * apart) {
+        const int rows = batch - first;  // zero or less: a tile without images
         const long long place = static_cast<long long>(first) * WIDTH;
-        if (has_tile) {
-            activate(own, c, memory.biases[0], 1.0f, 0);
+        float c[COLUMNS][4];
+        fetch(c, sums + place * HALVES, unit, rows);
+        int own_labels[2];
+        for (int i = 0; i < 2; ++i) own_labels[i] = g + 8 * i < rows ? labels[first + g + 8 * i] : 0;
+        wait_for_copies();
+        __syncthreads();  // weights and biases are there
+        tile.passed[0][slice][lane] = activate(c, &memory.biases[0][unit], 1.0f);
+        overwrite(tile, c, unit);
 #pragma unroll 1
-            for (int l = 0; l < FURTHER; ++l) {
-                leave<false>(own, outputs + l * layer_apart + place, rows, own.bias_gradients[l]);
-                multiply<false>(c, own.tile, memory.weights[l]);
-                activate(own, c, memory.biases[l + 1], SUM_SCALE, l + 1);
-            }
+        for (int l = 0; l < FURTHER; ++l) {
+            leave(tile, outputs + l * layer_apart + place, unit, rows);
+            multiply<false>(c, tile.numbers, memory.weights[l], unit);
+            tile.passed[l + 1][slice][lane] = activate(c, &memory.biases[l + 1][unit], SUM_SCALE);
+            overwrite(tile, c, unit);
+        }
+        if (slice == 0) {
             float logits[2][4];
-            multiply<false>(logits, own.tile, memory.last_weights);
-            differentiate(own, logits, bias, own_labels, rows, factor, with_totals != 0, totals);
+            multiply<false>(logits, tile.numbers, memory.last_weights, 0);
+            differentiate(tile, logits, bias, own_labels, rows, factor, with_totals != 0, totals);
         }
         __syncthreads();
-        add_weight_gradients(gradients, memory, min(WARPS, (batch - block_first + apart - 1) / apart));
-        __syncthreads();
-        if (has_tile) {
-            multiply<true>(c, own.dlogits, memory.last_weights);
+        add_weight_gradients(gradients, memory);
+        multiply<true>(c, tile.dlogits, memory.last_weights, unit);
 #pragma unroll 1
-            for (int l = FURTHER;; --l) {
-                pass_back(own, c, l);
-                leave<true>(own, dsums + l * layer_apart + place, rows, own.bias_gradients[l]);
-                if (l == 0) break;
-                multiply<true>(c, own.tile, memory.weights[l - 1]);
-            }
+        for (int l = FURTHER;; --l) {
+            pass_back(c, tile.passed[l][slice][lane], &tile.bias_gradients[l][unit]);
+            overwrite(tile, c, unit);
+            leave(tile, dsums + l * layer_apart + place, unit, rows);
+            if (l == 0) break;
+            multiply<true>(c, tile.numbers, memory.weights[l - 1], unit);
         }
     }
     for (int flip = 4; flip < WARP; flip *= 2) {
+        for (int j = 0; j < 4; ++j) totals.of_bias[j] += __shfl_xor_sync(ALL_LANES, totals.of_bias[j], flip);
         totals.loss += __shfl_xor_sync(ALL_LANES, totals.loss, flip);
         totals.correct += __shfl_xor_sync(ALL_LANES, totals.correct, flip);
     }
-    if (lane == 0) own.loss = totals.loss, own.correct = totals.correct;
-    constexpr int SHARE = (layer(LAST).inputs + 1) * layer(LAST).units;
-    int share = SHARE;
-#pragma unroll
-    for (int l = 0; l < LAST; ++l) share += layer(l).units;
-    write_share(memory, gradients, totals, partials + static_cast<long long>(blockIdx.x) * share, 1.0f / gradient_scale);
+    if (slice == 0) {
+        for (int j = 0; j < 4; ++j) {
+            if (g == 0) tile.bias_gradients[LAST][class_of(j)] = totals.of_bias[j];
+        }
+        if (lane == 0) tile.loss = totals.loss, tile.correct = totals.correct;
+    }
+    __syncthreads();
+    write_share(memory, gradients, partials + static_cast<long long>(blockIdx.x) * share, 1.0f / gradient_scale);
     if (with_totals && threadIdx.x < 2) {
         double sum = 0.0;
-        for (const Warp& other : memory.warps) sum += threadIdx.x == 0 ? other.loss : other.correct;
+        for (const Tile& each : memory.tiles) sum += threadIdx.x == 0 ? each.loss : each.correct;
         block_totals[2 * blockIdx.x + threadIdx.x] = sum;
     }
 }

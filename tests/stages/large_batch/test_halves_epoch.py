@@ -130,17 +130,17 @@ def test_parts_of_a_batch_are_whole_tiles(batch: int, splits: list[int]) -> None
 
 
 @pytest.mark.parametrize(
-    ("hidden", "halves", "kib", "warps"),
+    ("hidden", "halves", "kib", "tiles"),
     [
         ((128,) * 3, EXACT, 227, 4),
         ((128,) * 3, EXACT, 170, 1),
         ((128,) * 3, ROUNDED, 99, 2),
-        ((256,) * 2, ROUNDED, 227, 4),
+        ((256,) * 2, ROUNDED, 227, 2),
     ],
 )
-def test_every_warp_has_room_for_a_tile(hidden: tuple[int, ...], halves: int, kib: int, warps: int) -> None:
-    layout = Layout(Problem(784, 10, hidden), halves, block_shared_bytes=kib << 10)
-    assert (layout.head_warps, layout.head_bytes <= kib << 10) == (warps, True)
+def test_a_block_takes_tiles_that_it_has_room_for(hidden: tuple[int, ...], halves: int, kib: int, tiles: int) -> None:
+    layout = Layout(Problem(784, 10, hidden, 8192), halves, 132, kib << 10)
+    assert (layout.head_tiles, layout.head_bytes <= kib << 10) == (tiles, True)
 
 
 @requires_compiler

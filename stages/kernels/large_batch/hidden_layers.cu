@@ -187,10 +187,10 @@ __device__ inline void differentiate(Tile& tile, const float (&c)[2][4], const f
         float largest = fmaxf(fmaxf(logits[0], logits[1]), fmaxf(logits[2], logits[3]));
         for (int flip = 1; flip < 4; flip *= 2) largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, flip));
         for (int j = 0; j < 4; ++j) powers[j] = class_of(j) < classes ? expf(logits[j] - largest) : 0.0f;
-        const float sum = sum_of_quad((powers[0] + powers[1]) + (powers[2] + powers[3]));
+        const float sum = sum_of_quad((powers[0] + powers[1]) + (powers[2] + powers[3])), part = 1.0f / sum;
         for (int j = 0; j < 4; ++j) {
             const float wanted = class_of(j) == labels[i] ? 1.0f : 0.0f;
-            gradients[j] = is_row && class_of(j) < classes ? (powers[j] / sum - wanted) * factor : 0.0f;
+            gradients[j] = is_row && class_of(j) < classes ? (powers[j] * part - wanted) * factor : 0.0f;
             totals.of_bias[j] += gradients[j];
         }
         for (int column = 0; column < 2; ++column) {
@@ -249,6 +249,7 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 #pragma unroll
     for (int i = 0; i <= LAST; ++i) {
         const int l = i == 0 ? LAST : i - 1;
+#pragma unroll 1
         for (int unit = threadIdx.x; unit < layer(l).units; unit += THREADS) {
             float sum = 0.0f;
             for (const Tile& tile : memory.tiles) sum += tile.bias_gradients[l][unit];
@@ -290,6 +291,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     int share = layer(LAST).inputs * layer(LAST).units;
 #pragma unroll
     for (int l = 0; l <= LAST; ++l) {
+#pragma unroll 1
         for (int i = threadIdx.x; l < LAST && i < UNITS; i += THREADS) {
             memory.biases[l][i] = i < layer(l).units ? parameters[layer(l).bias + i] : 0.0f;
         }

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from common.cost import Arithmetic, Weights
 from common.errors import MisfitError
@@ -67,8 +68,8 @@ class HalvesEpoch(Launch):
         self._tensors = tensors
         batch, steps, further = problem.batch_size, len(tensors.batches), layout.further
 
-        def zeros(*shape: int) -> Array:
-            array = device.empty(shape, np.float16)
+        def zeros(*shape: int, dtype: DTypeLike = np.float16) -> Array:
+            array = device.empty(shape, dtype)
             array[...] = 0
             return array
 
@@ -82,6 +83,7 @@ class HalvesEpoch(Launch):
         self._further_weights = zeros(further, layout.halves, layout.width, layout.width)
         self._by_class = zeros(layout.halves, CLASSES, layout.width)
         self._by_unit = zeros(layout.halves, layout.width, CLASSES)
+        self._biases = zeros(2 + further, layout.width, dtype=np.float32)
         self._sums = device.empty((batch, layout.wide), np.float32 if layout.halves == EXACT else np.float16)
         self._outputs = device.empty((further, batch, layout.wide), np.float16)
         self._dsums = device.empty((1 + further, batch, layout.wide), np.float16)
@@ -150,7 +152,7 @@ class HalvesEpoch(Launch):
         out = self._dsums, self._partials, self._block_totals
         args: tuple[Any, ...]
         if layout.further:
-            weights = self._further_weights, self._by_unit, tensors.parameters.flat
+            weights = self._further_weights, self._by_unit, self._biases
             args = self._sums, *weights, labels, self._outputs, *out, int32(problem.batch_size)
         else:
             weights = tensors.biases[0], self._by_class, self._by_unit, tensors.biases[1]
@@ -181,7 +183,7 @@ class HalvesEpoch(Launch):
             layout.update_blocks,
             UPDATE_THREADS,
             *(*gradients, self._partials, tensors.parameters.flat, self._weights, self._further_weights),
-            *(self._by_class, self._by_unit, self._block_totals, tensors.totals),
+            *(self._by_class, self._by_unit, self._biases, self._block_totals, tensors.totals),
             *map(int32, (len(first), further_splits, layout.features, layout.width, shares)),
             float32(layout.problem.learning_rate),
             int32(with_totals),

@@ -14,7 +14,7 @@ EXACT, ROUNDED = 2, 1  # float16 summands of a number
 # hidden_head.cu and hidden_layers.cu
 CLASSES, GROUP, PAD = 16, 32, 8
 HEAD_WARPS, MOST_UNITS = 8, 512
-MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 4, 16, 256  # tiles of sixteen images, a warp for each 32 units
+LAYERS_ROWS, MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 32, 4, 16, 256
 # update_all.cu
 UPDATE_THREADS = 256
 
@@ -54,7 +54,7 @@ class Layout:
     @property
     def width(self) -> int:
         """U, padded."""
-        return up(max(self.problem.hidden), GROUP)
+        return max(up(max(self.problem.hidden), GROUP), 2 * GROUP if self.further else 0)
 
     @property
     def wide(self) -> int:
@@ -67,15 +67,20 @@ class Layout:
         return "hidden_layers" if self.further else "hidden_head"
 
     @property
+    def head_rows(self) -> int:
+        """Images of a tile of the head."""
+        return LAYERS_ROWS if self.further else EDGE
+
+    @property
     def head_blocks(self) -> int:
         """Blocks of the head, at most one a multiprocessor, with the fewest tiles each; each has a share."""
-        tiles = -(-self.problem.batch_size // EDGE)
+        tiles = -(-self.problem.batch_size // self.head_rows)
         return -(-tiles // -(-tiles // self.multiprocessors))
 
     @property
     def head_tiles(self) -> int:
         """Tiles that a block of hidden_layers takes at once, if there is room for them."""
-        tiles, slices = -(-self.problem.batch_size // EDGE), self.width // GROUP
+        tiles, slices = -(-self.problem.batch_size // LAYERS_ROWS), self.width // GROUP
         most = min(MOST_TILES, -(-tiles // self.head_blocks), MOST_WARPS // slices)
         return max(count for count in range(1, most + 1) if count == 1 or self._has_room(count))
 
@@ -98,10 +103,10 @@ class Layout:
 
     def _layers_bytes(self, tiles: int) -> int:
         """Size of Memory in hidden_layers.cu."""
-        hidden = self.further + 1
+        layers = self.further + 2
         row, class_row = 2 * self.halves * (self.width + PAD), 2 * self.halves * (CLASSES + PAD)
-        tile = EDGE * (row + class_row) + 4 * (2 * hidden + 1) * self.width + 8 + 4
-        return tiles * up(tile, 16) + 4 * hidden * self.width + self.width * (class_row + self.further * row)
+        tile = LAYERS_ROWS * (row + class_row) + 4 * (2 * layers - 1) * self.width + LAYERS_ROWS // EDGE * (8 + 4)
+        return tiles * up(tile, 16) + 4 * layers * self.width + self.width * (class_row + self.further * row)
 
     @property
     def share(self) -> int:

@@ -503,8 +503,8 @@ def hidden_head(random: Generator) -> Iterator[Case]:
 
 def hidden_layers(random: Generator) -> Iterator[Case]:
     # Inputs do not matter; hidden units, classes, batch, blocks, shared memory of a block.
-    sizes = [((1, 1), 1, 1, 1, 99), ((32, 32), 2, 16, 1, 99), ((33, 20), 10, 40, 2, 24), ((40, 64, 30), 10, 70, 1, 99)]
-    sizes += [((130, 96), 16, 66, 3, 227), ((20, 20, 20, 20), 9, 200, 2, 60)]
+    sizes = [((1, 1), 1, 1, 1, 99), ((32, 64), 2, 32, 1, 99), ((33, 20), 10, 72, 2, 24), ((40, 64, 30), 10, 140, 1, 99)]
+    sizes += [((130, 96), 16, 66, 3, 227), ((20, 20, 20, 20), 9, 200, 2, 130)]
     for (i, (hidden, classes, batch, blocks, room)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
         problem = Problem(1, classes, hidden, batch)
         layout = Layout(problem, halves, block_shared_bytes=room << 10)
@@ -523,13 +523,13 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         if classes > 2:  # every row whose label is the second of two classes that tie is wrong
             last[:, 1], biases[-1][:2] = last[:, 0], biases[-1].max() + 1
             labels[1::3] = 1
-        parameters = np.full(memory.flat.shape, np.nan, np.float32)
-        for at, bias in zip(memory.bias_begins, biases, strict=True):
-            parameters[at : at + len(bias)] = bias
+        padded_biases = np.zeros((len(biases), layout.width), np.float32)
+        for row, bias in zip(padded_biases, biases, strict=True):
+            row[: len(bias)] = OUTPUT_SCALE * bias
         bits = [halves_of(each * WEIGHT_SCALE, halves) for each in (*padded, last)]
         scale, shape = layout.gradient_scale, (batch, layout.wide)
         args: Args = {"sums": sums.view(np.uint16), "weights": np.stack(bits[:-1]), "last_weights": bits[-1]}
-        args |= {"parameters": parameters, "labels": labels}
+        args |= {"biases": padded_biases, "labels": labels}
         args |= {"outputs": np.full((layout.further, *shape), 0x7E00, np.uint16)}
         args |= {"dsums": np.full((1 + layout.further, *shape), 0x7E00, np.uint16)}
         args |= {"partials": _poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
@@ -568,7 +568,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
             sizes_of_gradients.insert(0, size)
         shares = np.zeros((blocks, layout.share))
         for block in range(blocks):
-            own = np.arange(batch) // EDGE % blocks == block
+            own = np.arange(batch) // layout.head_rows % blocks == block
             summing = (2 * own.sum() + 8) * UNIT
             noise = (2 * rounding + summing) * last_size[own] + last_error[own]
             of_weights = outputs[-1][own].T @ noise + offs[-1][own].T @ last_size[own]
@@ -577,13 +577,13 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
                 for each, its_size, units in zip(errors, sizes_of_gradients, hidden, strict=True)
             ]
             shares[block] = np.concatenate([of_weights[: hidden[-1]].ravel(), noise.sum(axis=0), *of_hidden])
-        loss = -(-batch // blocks // EDGE) * EDGE * (4 * off.max() + 2 * off_powers)
+        loss = (batch // blocks + layout.head_rows) * (4 * off.max() + 2 * off_powers)
         left = [OUTPUT_SCALE * (its + rounding * output) for its, output in zip(offs, outputs, strict=True)][:-1]
         bounds: dict[str, Array | float] = {"outputs": np.stack(left) + 2.0**-24, "partials": shares + TINY}
         bounds |= {"dsums": scale * np.stack(errors) + 2.0**-24, "block_totals": np.array([loss, float(near)])}
         how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros(memory)}
         case = Case("hidden_layers", (blocks,), (WARP * layout.head_warps,), args, bounds, **how)
-        yield _on_halves(case, layout, ("outputs", "dsums"), memory=memory)
+        yield _on_halves(case, layout, ("outputs", "dsums"))
 
 
 def update_all(random: Generator) -> Iterator[Case]:
@@ -605,6 +605,7 @@ def update_all(random: Generator) -> Iterator[Case]:
         args |= {"parameters": parameters, "halves": np.full((layout.features, layout.wide), 0x7E00, np.uint16)}
         args |= {"further_halves": np.full((layout.further, halves, layout.width, layout.width), 0x7E00, np.uint16)}
         args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit}
+        args |= {"biases": _poison((layout.further + 2, layout.width))}
         args |= {"block_totals": random.random((max(shares, 1), 2)), "totals": np.array([12.5, 3.0])}
         args |= {"splits": own, "further_splits": its, "features": layout.features, "width": layout.width}
         args |= {"shares": shares, "rate": rate, "with_totals": i % 2}
@@ -616,6 +617,7 @@ def update_all(random: Generator) -> Iterator[Case]:
         bounds: dict[str, Array | float] = {"parameters": unit * moved["parameters"], "totals": 1e-12 * shares}
         for name in ("halves", "further_halves", "by_class", "by_unit"):
             bounds[name] = (unit + 2 * _half_rounding(halves)) * np.nan_to_num(moved[name]) + 2.0**-24
+        bounds["biases"] = unit * np.nan_to_num(moved["biases"])
         case = Case("update_all", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds)
         case = replace(case, macros=layout.update_macros(memory))
         yield _on_halves(case, layout, ("halves", "further_halves", "by_class", "by_unit"), memory=memory)

@@ -322,11 +322,10 @@ def hidden_head(
 
 def hidden_layers(
     layout: Layout,
-    memory: ParameterMemory,
     sums: Bits,
     weights: Bits,
     last_weights: Bits,
-    parameters: Array,
+    biases: Array,
     labels: Labels,
     outputs: Bits,
     dsums: Bits,
@@ -337,7 +336,7 @@ def hidden_layers(
     with_totals: int,
 ) -> Outputs:
     layers = layout.problem.layers
-    biases = [parameters[at : at + layer.fan_out] for at, layer in zip(memory.bias_begins, layers, strict=True)]
+    biases = [row[: layer.fan_out] for row, layer in zip(biases / OUTPUT_SCALE, layers, strict=True)]
     padded = [*scaled_down(weights), scaled_down(last_weights)]
     matrices = [each[: layer.fan_in, : layer.fan_out] for each, layer in zip(padded, layers[1:], strict=True)]
     first = sum_of_halves(sums, layout.halves, single=layout.halves == 2)[:, : layers[0].fan_out]
@@ -359,7 +358,7 @@ def hidden_layers(
         "partials": partials.copy(),
         "block_totals": block_totals.copy(),
     }
-    tile = np.arange(batch) // EDGE
+    tile = np.arange(batch) // layout.head_rows
     for block in range(len(partials)):
         own = tile % len(partials) == block
         *hidden, last = (gradient[own] for gradient in gradients)
@@ -382,6 +381,7 @@ def update_all(
     further_halves: Bits,
     by_class: Bits,
     by_unit: Bits,
+    biases: Array,
     block_totals: Array,
     totals: Array,
     splits: int,
@@ -409,13 +409,16 @@ def update_all(
         padded = np.full((max(width, features), max(width, CLASSES)), np.nan)
         padded[: layer.fan_in, : layer.fan_out] = view * WEIGHT_SCALE
         new.append(padded)
-    for at, step in zip(memory.bias_begins, [*share[2:], share[1]], strict=True):
+    new_biases = np.full((len(hidden) + 1, width), np.nan)
+    for row, at, step in zip(new_biases, memory.bias_begins, [*share[2:], share[1]], strict=True):
         updated[at : at + len(step)] -= rate * step
+        row[: len(step)] = updated[at : at + len(step)] * OUTPUT_SCALE
     return {
         "parameters": updated,
         "halves": new[0][:features, :width],
         "further_halves": np.array([each[:width, :width] for each in new[1:-1]]).reshape(-1, width, width),
         "by_class": new[-1][:width, :CLASSES].T,
         "by_unit": new[-1][:width, :CLASSES],
+        "biases": new_biases,
         "totals": totals + with_totals * block_totals[:shares].sum(axis=0),
     }

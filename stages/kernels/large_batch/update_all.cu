@@ -39,7 +39,7 @@ __device__ inline int weights_of(const Layer& layer) { return layer.inputs * lay
 
 // The parameters whose gradients are in shares: the last layer's, then the hidden biases.
 struct Shared {
-    float* parameters;
+    float *parameters, *biases;
     unsigned short *by_class, *by_unit;
     int width;
 
@@ -47,11 +47,12 @@ struct Shared {
 
     __device__ void move(int at, float by) const {
         constexpr int classes = layer(LAST).units, last = layer(LAST).inputs * classes;
-        if (at >= last + classes) {
-            const Found bias = find(at - last - classes, units_of);
-            parameters[bias.layer.bias + bias.at] -= by;
-        } else if (at >= last) {
-            parameters[layer(LAST).bias + at - last] -= by;
+        if (at >= last) {
+            const int bias = at - last;
+            const Found found = bias < classes ? Found{layer(LAST), LAST, bias} : find(bias - classes, units_of);
+            const float moved = parameters[found.layer.bias + found.at] - by;
+            parameters[found.layer.bias + found.at] = moved;
+            biases[found.index * width + found.at] = moved * OUTPUT_SCALE;
         } else {
             const int unit = at / classes, c = at % classes;
             const float weight = parameters[layer(LAST).weights + at] - by;
@@ -123,21 +124,22 @@ __device__ inline void update_weight(float& weight, const float* gradients, int 
 //   further_halves  (FURTHER, HALVES, width, width)        u16  out: the same, one half after the other
 //   by_class      (HALVES, CLASSES, width)                 u16  out: the same of the last layer
 //   by_unit       (HALVES, width, CLASSES)                 u16  out: the same
+//   biases        (LAST + 1, width)                        f32  out: all layers', times 16, where there are units
 //   block_totals  (shares, 2)                              f64  in
 //   totals        (2,)                                     f64  in, out
 // Launch: 1-D, THREADS threads a block; a block for each WARP of a share's numbers, then a thread for each other weight;
 //   compiled with LAYERS and FACTOR_HALVES.
-// Needs:  sm_80; features >= inputs; width >= all hidden units; classes <= 16; hidden weights <= 2^30.
+// Needs:  sm_80; features >= inputs; width >= all units; classes <= 16; hidden weights <= 2^30.
 // Order:  each sum in a fixed order; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS) update_all(const float* gradients, const float* further_gradients, const float* partials, float* parameters,
                unsigned short* halves, unsigned short* further_halves, unsigned short* by_class, unsigned short* by_unit,
-               const double* block_totals, double* totals, int splits, int further_splits, int features, int width,
+               float* biases, const double* block_totals, double* totals, int splits, int further_splits, int features, int width,
                int shares, float rate, int with_totals) {
     let_next_begin();
     wait_for_previous();
     const int others = (Shared::count() + WARP - 1) / WARP;
     if (blockIdx.x < others) {
-        update_shared({parameters, by_class, by_unit, width}, partials, shares, rate);
+        update_shared({parameters, biases, by_class, by_unit, width}, partials, shares, rate);
         if (with_totals && blockIdx.x == 0 && threadIdx.x / WARP == 1) add_totals(block_totals, shares, totals);
         return;
     }

@@ -132,9 +132,9 @@ def test_parts_of_a_batch_are_whole_tiles(batch: int, splits: list[int]) -> None
 @pytest.mark.parametrize(
     ("hidden", "halves", "kib", "tiles"),
     [
-        ((128,) * 3, EXACT, 227, 4),
-        ((128,) * 3, EXACT, 170, 1),
-        ((128,) * 3, ROUNDED, 99, 2),
+        ((128,) * 3, EXACT, 227, 2),
+        ((128,) * 3, EXACT, 190, 1),
+        ((128,) * 3, ROUNDED, 99, 1),
         ((256,) * 2, ROUNDED, 227, 2),
     ],
 )

@@ -198,7 +198,7 @@ def _in_parts(matrices: Array, parts: int) -> Array:
 def _misfit(problem: Problem, steps: int) -> str:
     """Why a problem does not fit, as a sentence; empty if it fits."""
     if not problem.hidden:
-        return "Needs a hidden layer."
+        return "Needs at least one hidden layer."
     most = MOST_UNITS if len(problem.hidden) == 1 else MOST_UNITS_OF_SEVERAL
     if max(problem.hidden) > most:
         several = " a layer" if len(problem.hidden) > 1 else ""

@@ -106,7 +106,7 @@ def test_first_updates_are_the_oracle_s(
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (Problem(784, 10), "Needs a hidden layer."),
+        (Problem(784, 10), "Needs at least one hidden layer."),
         (Problem(784, 10, (8, 257)), "257 hidden units a layer exceed the limit of 256."),
         (Problem(784, 10, (256, 8) * 9), ""),
         (Problem(784, 10, (513,)), "513 hidden units exceed the limit of 512."),

@@ -63,16 +63,15 @@ __device__ inline void copy_rows(void* to, int stride, const void* from) {
 // c = the first layer's sums from `unit` on; zeros beyond the batch.
 __device__ inline void fetch(Sums& c, const Number* sums, int unit, int rows) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    const unsigned* own = reinterpret_cast<const unsigned*>(sums + (g * WIDTH + unit + 2 * t) * HALVES);
 #pragma unroll
     for (int i = 0; i < 2 * EDGES; ++i) {
-        const int row = g + 8 * i;
         for (int column = 0; column < COLUMNS; ++column) {
-            const int at = row * WIDTH + unit + 8 * column + 2 * t;
+            const unsigned* two = own + (8 * i * WIDTH + 8 * column) * HALVES / 2;
             float2 sum = make_float2(0.0f, 0.0f);
-            if (row < rows && HALVES == 1) sum = of_float16_pair(*reinterpret_cast<const unsigned*>(sums + at));
-            if (row < rows && HALVES == 2) {
-                const float2* of_high = reinterpret_cast<const float2*>(reinterpret_cast<const float*>(sums) + at);
-                const float2 high = *of_high, low = of_high[UNITS / 2];
+            if (g + 8 * i < rows && HALVES == 1) sum = of_float16_pair(*two);
+            if (g + 8 * i < rows && HALVES == 2) {
+                const float2 high = *reinterpret_cast<const float2*>(two), low = *reinterpret_cast<const float2*>(two + UNITS);
                 sum = make_float2(high.x + low.x, high.y + low.y);
             }
             c[i / 2][column][i % 2 * 2] = sum.x, c[i / 2][column][i % 2 * 2 + 1] = sum.y;
@@ -107,6 +106,7 @@ __device__ inline void multiply(float (&c)[R][C][4], const Number (&a)[HALVES][R
 // numbers, bit p and p + 16 of the p-th pair: whether their first halves are not zero, if no number is negative.
 __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    Number* own = &tile.numbers[0][g][unit + 2 * t];
     unsigned bits = 0;
     __syncthreads();
 #pragma unroll
@@ -116,7 +116,7 @@ __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
             split(halves, c[i / 2][column][i % 2 * 2], c[i / 2][column][i % 2 * 2 + 1]);
             bits = bits >> 1 | (halves[0] + 0x7fff7fffu & 0x80008000u);
             for (int half = 0; half < HALVES; ++half) {
-                *reinterpret_cast<unsigned*>(&tile.numbers[half][g + 8 * i][unit + 8 * column + 2 * t]) = halves[half];
+                *reinterpret_cast<unsigned*>(own + (half * ROWS + 8 * i) * STRIDE + 8 * column) = halves[half];
             }
         }
     }
@@ -127,13 +127,14 @@ __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
 // Writes a warp's numbers of a tile to memory, rows within the batch.
 __device__ inline void leave(const Tile& tile, Number* to, int unit, int rows) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    const Number* own = &tile.numbers[0][g][unit + 8 * t];
+    to += g * WIDTH + unit + 8 * t;
 #pragma unroll
     for (int i = 0; i < 2 * EDGES; ++i) {
-        const int row = g + 8 * i;
-        if (row >= rows) continue;
+        if (g + 8 * i >= rows) continue;
         for (int half = 0; half < HALVES; ++half) {
-            *reinterpret_cast<int4*>(to + row * WIDTH + half * UNITS + unit + 8 * t) =
-                *reinterpret_cast<const int4*>(&tile.numbers[half][row][unit + 8 * t]);
+            *reinterpret_cast<int4*>(to + 8 * i * WIDTH + half * UNITS) =
+                *reinterpret_cast<const int4*>(own + (half * ROWS + 8 * i) * STRIDE);
         }
     }
 }

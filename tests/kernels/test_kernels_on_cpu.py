@@ -201,6 +201,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("hidden_layers", "edge < TILES * EDGES", "edge < EDGES"),
         ("hidden_layers", "at < end; at += next", "at < next; at += next"),
         ("hidden_layers", "wait_for_copies();", ""),
+        ("hidden_layers", "wait_for_older_copies<1>();", ""),
         ("hidden_layers", "        __syncthreads();\n        add_weight", "        add_weight"),
         ("hidden_layers", "round += TILES * apart", "round += 2 * TILES * apart"),
         ("update_all", "part < splits;", "part < splits - 1;"),

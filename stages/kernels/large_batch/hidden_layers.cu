@@ -16,9 +16,13 @@
 #ifndef TILES
 #define TILES 2
 #endif
-constexpr int ROWS = 32, EDGES = ROWS / EDGE;     // of a tile, and times 16 rows
-constexpr int CLASSES = 16;                       // with padding
-constexpr int SLICE = 32, COLUMNS = SLICE / 8;    // units of a warp, in columns of eight
+#ifndef ROWS
+#define ROWS 16
+#endif
+constexpr int EDGES = ROWS / EDGE;
+constexpr int CLASSES = 16;                     // with padding
+constexpr int SLICE = 32, COLUMNS = SLICE / 8;  // units of a warp, in columns of eight
+constexpr int PAIRS = 2 * EDGES * COLUMNS;      // of a lane's numbers
 constexpr int SLICES = UNITS / SLICE, WARPS = TILES * SLICES, THREADS = WARPS * WARP;
 constexpr int PAD = 8, STRIDE = UNITS + PAD, CLASS_STRIDE = CLASSES + PAD;  // of rows in shared memory: no bank conflicts
 constexpr int WIDTH = HALVES * UNITS;                                       // numbers of a row in memory
@@ -43,7 +47,7 @@ struct Memory {
     Tile tiles[TILES];
     alignas(16) float biases[LAST + 1][UNITS];  // times OUTPUT_SCALE
     alignas(16) Number last_weights[HALVES][UNITS][CLASS_STRIDE];
-    alignas(16) Number weights[FURTHER > 0 ? FURTHER : 1][HALVES][UNITS][STRIDE];
+    alignas(16) Number weights[FURTHER][HALVES][UNITS][STRIDE];
 };
 
 // Starts to copy ROW_COUNT rows of SIZE bytes from memory to rows of shared memory that are `stride` bytes apart.
@@ -102,8 +106,8 @@ __device__ inline void multiply(float (&c)[R][C][4], const Number (&a)[HALVES][R
     }
 }
 
-// The tile's numbers of a warp's units = c, once all warps have read what was there. Returns two bits for each pair of
-// numbers, bit p and p + 16 of the p-th pair: whether their first halves are not zero, if no number is negative.
+// The tile's numbers of a warp's units = c, once all warps have read what was there. Returns a bit for each number, if none is
+// negative: whether its first half is not zero. Bits 15 and 31 are those of the last pair.
 __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     Number* own = &tile.numbers[0][g][unit + 2 * t];
@@ -159,7 +163,7 @@ __device__ inline void pass_back(Sums& c, unsigned passed, float* sums) {
         for (int column = 0; column < COLUMNS; ++column) {
             for (int j = 0; j < 2; ++j) {
                 float& number = c[i / 2][column][i % 2 * 2 + j];
-                number = passed >> (i * COLUMNS + column + 16 * j) & 1 ? number * (1.0f / WEIGHT_SCALE) : 0.0f;
+                number = passed >> (16 - PAIRS + i * COLUMNS + column + 16 * j) & 1 ? number * (1.0f / WEIGHT_SCALE) : 0.0f;
                 own[2 * column + j] += number;
             }
         }
@@ -298,7 +302,7 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 //   block_totals  (blocks, 2)                        f64  out: summed cross-entropy and number correct, if with_totals
 // Launch: 1-D, at most batch / 32 blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
 //   UNITS, LAYERS, TILES and FACTOR_HALVES.
-// Needs:  sm_80; UNITS a multiple of 32 from 64 on, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.
+// Needs:  sm_80; FURTHER >= 1; UNITS a multiple of 32 from 64 on, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.
 // Order:  each sum in a fixed order for the same number of blocks and tiles; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const unsigned short* sums, const unsigned short* weights, const unsigned short* last_weights,
                 const float* biases, const int* labels, unsigned short* outputs, unsigned short* dsums, float* partials,
@@ -311,6 +315,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     const int slice = warp % SLICES, unit = SLICE * slice;
     Tile& tile = memory.tiles[warp / SLICES];
     copy_rows<LAST + 1, 4 * UNITS>(memory.biases, sizeof memory.biases[0], biases);
+    end_group_of_copies();
     copy_rows<FURTHER * HALVES * UNITS, 2 * UNITS>(memory.weights, 2 * STRIDE, weights);
     copy_rows<HALVES * UNITS, 2 * CLASSES>(memory.last_weights, 2 * CLASS_STRIDE, last_weights);
     end_group_of_copies();
@@ -336,13 +341,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
             const int row = EDGE * slice + g + 8 * i;
             own_labels[i] = row < min(rows, ROWS) ? labels[first + row] : 0;
         }
-        wait_for_copies();
-        __syncthreads();  // weights and biases are there
+        wait_for_older_copies<1>();
+        __syncthreads();  // biases are there
         activate(c, &memory.biases[0][unit], OUTPUT_SCALE);
         tile.passed[0][slice][lane] = overwrite(tile, c, unit);
 #pragma unroll 1
         for (int l = 0; l < FURTHER; ++l) {
             leave(tile, outputs + l * layer_apart + place, unit, rows);
+            if (l == 0) {
+                wait_for_copies();
+                __syncthreads();  // weights are there
+            }
             multiply<false>(c, tile.numbers, memory.weights[l], 0, unit);
             activate(c, &memory.biases[l + 1][unit], 1.0f / WEIGHT_SCALE);
             tile.passed[l + 1][slice][lane] = overwrite(tile, c, unit);

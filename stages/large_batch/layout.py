@@ -14,7 +14,7 @@ EXACT, ROUNDED = 2, 1  # float16 summands of a number
 # hidden_head.cu and hidden_layers.cu
 CLASSES, GROUP, PAD = 16, 32, 8
 HEAD_WARPS, MOST_UNITS = 8, 512
-LAYERS_ROWS, MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 16, 4, 16, 256
+MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 4, 16, 256
 # update_all.cu
 UPDATE_THREADS = 256
 
@@ -68,8 +68,9 @@ class Layout:
 
     @property
     def head_rows(self) -> int:
-        """Images of a tile of the head."""
-        return LAYERS_ROWS if self.further else EDGE
+        """Images of a tile of the head: 32 take less time each, if there are enough for all multiprocessors."""
+        is_large = self.problem.batch_size >= 2 * EDGE * self.multiprocessors
+        return 2 * EDGE if self.further and is_large else EDGE
 
     @property
     def head_blocks(self) -> int:
@@ -80,7 +81,7 @@ class Layout:
     @property
     def head_tiles(self) -> int:
         """Tiles that a block of hidden_layers takes at once, if there is room for them."""
-        tiles, slices = -(-self.problem.batch_size // LAYERS_ROWS), self.width // GROUP
+        tiles, slices = -(-self.problem.batch_size // self.head_rows), self.width // GROUP
         most = min(MOST_TILES, -(-tiles // self.head_blocks), MOST_WARPS // slices)
         return max(count for count in range(1, most + 1) if count == 1 or self._has_room(count))
 
@@ -105,7 +106,7 @@ class Layout:
         """Size of Memory in hidden_layers.cu."""
         layers = self.further + 2
         row, class_row = 2 * self.halves * (self.width + PAD), 2 * self.halves * (CLASSES + PAD)
-        tile = LAYERS_ROWS * (row + class_row) + 4 * (2 * layers - 1) * self.width + LAYERS_ROWS // EDGE * (8 + 4)
+        tile = self.head_rows * (row + class_row) + 4 * (2 * layers - 1) * self.width + self.head_rows // EDGE * (8 + 4)
         return tiles * up(tile, 16) + 4 * layers * self.width + self.width * (class_row + self.further * row)
 
     @property
@@ -143,6 +144,8 @@ class Layout:
 
     def head_macros(self, parameters: ParameterMemory) -> Macros:
         """Macros of the head."""
-        own = (("UNITS", str(self.width)), ("TILES", str(self.head_tiles)))
         halves, layers = self.update_macros(parameters)
-        return (halves, layers, *own) if self.further else (halves, own[0])
+        units = "UNITS", str(self.width)
+        if not self.further:
+            return halves, units
+        return halves, layers, units, ("ROWS", str(self.head_rows)), ("TILES", str(self.head_tiles))

@@ -1,9 +1,8 @@
 // From the first hidden layer's sums to their gradient, through all further layers and back, for a large batch.
 //
-// A block keeps the weights of all further layers in shared memory. It takes a few tiles of 32 images at a time through all
-// layers and back; every layer overwrites the tile. A warp has 32 units of every layer for one tile: instructions, not products,
-// take most of the time, and most launches run the code once and must fetch it. All warps of a block meet before and after
-// tiles are overwritten. The library computes the weight gradients of all layers but the last.
+// A block keeps the weights of all further layers in shared memory. It takes a few tiles of images at a time through all layers
+// and back; every layer overwrites the tile. A warp has 32 units of every layer for one tile. All warps of a block meet before
+// and after tiles are overwritten. The library computes the weight gradients of all layers but the last.
 
 #include "large_batch/halves.cuh"
 #include "large_batch/network.cuh"
@@ -50,32 +49,58 @@ struct Memory {
     alignas(16) Number weights[FURTHER][HALVES][UNITS][STRIDE];
 };
 
-// Starts to copy ROW_COUNT rows of SIZE bytes from memory to rows of shared memory that are `stride` bytes apart.
+// Starts to copy ROW_COUNT rows of SIZE bytes from memory to rows of shared memory that are `stride` bytes apart. Each block
+// begins elsewhere, so that not all ask L2 for the same rows at once.
 template <int ROW_COUNT, int SIZE>
 __device__ inline void copy_rows(void* to, int stride, const void* from) {
-    constexpr int PIECES = SIZE / 16, TOGETHER = THREADS / PIECES;
+    constexpr int PIECES = SIZE / 16, TOGETHER = THREADS / PIECES, TURNS = (ROW_COUNT + TOGETHER - 1) / TOGETHER;
     static_assert(THREADS % PIECES == 0);
-    const int first = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
-    auto* target = reinterpret_cast<float*>(static_cast<char*>(to) + first * stride + 16 * piece);
-    auto* source = static_cast<const float*>(from) + 4 * threadIdx.x;
+    const int piece = threadIdx.x % PIECES;
 #pragma unroll 8
-    for (int row = 0; row < ROW_COUNT; row += TOGETHER) {
-        if (ROW_COUNT % TOGETHER == 0 || row + first < ROW_COUNT) copy_four(target + row * stride / 4, source + row * SIZE / 4);
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const int row = (turn + blockIdx.x) % TURNS * TOGETHER + threadIdx.x / PIECES;
+        if (ROW_COUNT % TOGETHER != 0 && row >= ROW_COUNT) continue;
+        copy_four(reinterpret_cast<float*>(static_cast<char*>(to) + row * stride) + 4 * piece,
+                  static_cast<const float*>(from) + (row * PIECES + piece) * 4);
     }
 }
 
-// c = the first layer's sums from `unit` on; zeros beyond the batch.
-__device__ inline void fetch(Sums& c, const Number* sums, int unit, int rows) {
+// A warp's sums of the first layer as they are in memory: pairs of float16, or two float32 for each half.
+struct Fetched {
+    unsigned rounded[2 * EDGES][COLUMNS];
+    float2 exact[2 * EDGES][COLUMNS][HALVES];
+};
+
+// The sums of rows within the batch, else zeros; `sums` is the tile's first row.
+__device__ inline void fetch(Fetched& next, const Number* sums, int unit, int rows) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    const unsigned* own = reinterpret_cast<const unsigned*>(sums + (g * WIDTH + unit + 2 * t) * HALVES);
+    sums += (g * WIDTH + unit + 2 * t) * HALVES;
 #pragma unroll
     for (int i = 0; i < 2 * EDGES; ++i) {
         for (int column = 0; column < COLUMNS; ++column) {
-            const unsigned* two = own + (8 * i * WIDTH + 8 * column) * HALVES / 2;
-            float2 sum = make_float2(0.0f, 0.0f);
-            if (g + 8 * i < rows && HALVES == 1) sum = of_float16_pair(*two);
-            if (g + 8 * i < rows && HALVES == 2) {
-                const float2 high = *reinterpret_cast<const float2*>(two), low = *reinterpret_cast<const float2*>(two + UNITS);
+            const Number* own = sums + (8 * i * WIDTH + 8 * column) * HALVES;
+            const bool is_there = g + 8 * i < rows;
+            if constexpr (HALVES == 1) {
+                next.rounded[i][column] = is_there ? *reinterpret_cast<const unsigned*>(own) : 0;
+            } else {
+                for (int half = 0; half < HALVES; ++half) {
+                    const auto* two = reinterpret_cast<const float2*>(own + half * 2 * UNITS);
+                    next.exact[i][column][half] = is_there ? *two : make_float2(0.0f, 0.0f);
+                }
+            }
+        }
+    }
+}
+
+// c = the sums.
+__device__ inline void take(Sums& c, const Fetched& fetched) {
+    for (int i = 0; i < 2 * EDGES; ++i) {
+        for (int column = 0; column < COLUMNS; ++column) {
+            float2 sum;
+            if constexpr (HALVES == 1) {
+                sum = of_float16_pair(fetched.rounded[i][column]);
+            } else {
+                const float2 high = fetched.exact[i][column][0], low = fetched.exact[i][column][1];
                 sum = make_float2(high.x + low.x, high.y + low.y);
             }
             c[i / 2][column][i % 2 * 2] = sum.x, c[i / 2][column][i % 2 * 2 + 1] = sum.y;
@@ -300,9 +325,9 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 //   dsums         (LAST, batch, HALVES * UNITS)      u16  out: bits of float16
 //   partials      (blocks, share)                    f32  out: gradients of the last weights, their bias, the hidden biases
 //   block_totals  (blocks, 2)                        f64  out: summed cross-entropy and number correct, if with_totals
-// Launch: 1-D, at most batch / 32 blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
-//   UNITS, LAYERS, TILES and FACTOR_HALVES.
-// Needs:  sm_80; FURTHER >= 1; UNITS a multiple of 32 from 64 on, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.
+// Launch: 1-D, at most batch / ROWS blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
+//   UNITS, LAYERS, ROWS, TILES and FACTOR_HALVES.
+// Needs:  sm_80; FURTHER >= 1; ROWS 16 or 32; UNITS a multiple of 32 from 64 on, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.
 // Order:  each sum in a fixed order for the same number of blocks and tiles; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const unsigned short* sums, const unsigned short* weights, const unsigned short* last_weights,
                 const float* biases, const int* labels, unsigned short* outputs, unsigned short* dsums, float* partials,
@@ -314,9 +339,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4;
     const int slice = warp % SLICES, unit = SLICE * slice;
     Tile& tile = memory.tiles[warp / SLICES];
+    const int apart = gridDim.x * ROWS;  // of a block's tiles
+    int first = (blockIdx.x + warp / SLICES * gridDim.x) * ROWS;
+    Fetched next;
+    fetch(next, sums + static_cast<long long>(first) * WIDTH * HALVES, unit, batch - first);
     copy_rows<LAST + 1, 4 * UNITS>(memory.biases, sizeof memory.biases[0], biases);
     end_group_of_copies();
-    copy_rows<FURTHER * HALVES * UNITS, 2 * UNITS>(memory.weights, 2 * STRIDE, weights);
+    for (int l = 0; l < FURTHER; ++l) {
+        copy_rows<HALVES * UNITS, 2 * UNITS>(memory.weights[l], 2 * STRIDE, weights + l * HALVES * UNITS * UNITS);
+        end_group_of_copies();
+    }
     copy_rows<HALVES * UNITS, 2 * CLASSES>(memory.last_weights, 2 * CLASS_STRIDE, last_weights);
     end_group_of_copies();
     int share = layer(LAST).inputs * layer(LAST).units;
@@ -327,32 +359,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     }
     const float factor = gradient_scale / static_cast<float>(batch);
     const long long layer_apart = static_cast<long long>(batch) * WIDTH;
-    const int apart = gridDim.x * ROWS;  // of a block's tiles
     float gradients[OWN][2][4] = {};
     Totals totals = {};
-    for (int first = (blockIdx.x + warp / SLICES * gridDim.x) * ROWS, round = blockIdx.x * ROWS; round < batch;
-         first += TILES * apart, round += TILES * apart) {
+    for (int round = blockIdx.x * ROWS; round < batch; round += TILES * apart, first += TILES * apart) {
         const int rows = batch - first;  // zero or less: a tile without images
         const long long place = static_cast<long long>(first) * WIDTH;
-        Sums c;
-        fetch(c, sums + place * HALVES, unit, rows);
         int own_labels[2];  // of a sixteen of rows, if it has one
         for (int i = 0; i < 2; ++i) {
             const int row = EDGE * slice + g + 8 * i;
             own_labels[i] = row < min(rows, ROWS) ? labels[first + row] : 0;
         }
-        wait_for_older_copies<1>();
+        wait_for_older_copies<FURTHER + 1>();
         __syncthreads();  // biases are there
+        Sums c;
+        take(c, next);
         activate(c, &memory.biases[0][unit], OUTPUT_SCALE);
         tile.passed[0][slice][lane] = overwrite(tile, c, unit);
 #pragma unroll 1
         for (int l = 0; l < FURTHER; ++l) {
             leave(tile, outputs + l * layer_apart + place, unit, rows);
             if (l == 0) {
-                wait_for_copies();
-                __syncthreads();  // weights are there
+                wait_for_older_copies<FURTHER>();
+                __syncthreads();  // this layer's weights are there
             }
             multiply<false>(c, tile.numbers, memory.weights[l], 0, unit);
+            wait_for_copies();
             activate(c, &memory.biases[l + 1][unit], 1.0f / WEIGHT_SCALE);
             tile.passed[l + 1][slice][lane] = overwrite(tile, c, unit);
         }
@@ -363,6 +394,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
             differentiate(tile, logits[0], bias, own_labels, EDGE * slice, rows, factor, with_totals != 0, totals);
         }
         __syncthreads();
+        fetch(next, sums + (place + static_cast<long long>(TILES) * apart * WIDTH) * HALVES, unit, rows - TILES * apart);
         add_weight_gradients(gradients, memory);
         multiply<true>(c, tile.dlogits, memory.last_weights, 0, unit);
 #pragma unroll 1

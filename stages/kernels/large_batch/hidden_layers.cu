@@ -49,19 +49,17 @@ struct Memory {
     alignas(16) Number weights[FURTHER][HALVES][UNITS][STRIDE];
 };
 
-// Starts to copy ROW_COUNT rows of SIZE bytes from memory to rows of shared memory that are `stride` bytes apart. Each block
-// begins elsewhere, so that not all ask L2 for the same rows at once.
+// Starts to copy ROW_COUNT rows of SIZE bytes from memory to rows of shared memory that are `stride` bytes apart.
 template <int ROW_COUNT, int SIZE>
 __device__ inline void copy_rows(void* to, int stride, const void* from) {
-    constexpr int PIECES = SIZE / 16, TOGETHER = THREADS / PIECES, TURNS = (ROW_COUNT + TOGETHER - 1) / TOGETHER;
+    constexpr int PIECES = SIZE / 16, TOGETHER = THREADS / PIECES;
     static_assert(THREADS % PIECES == 0);
-    const int piece = threadIdx.x % PIECES;
+    const int first = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
+    auto* target = reinterpret_cast<float*>(static_cast<char*>(to) + first * stride) + 4 * piece;
+    auto* source = static_cast<const float*>(from) + 4 * threadIdx.x;
 #pragma unroll 8
-    for (int turn = 0; turn < TURNS; ++turn) {
-        const int row = (turn + blockIdx.x) % TURNS * TOGETHER + threadIdx.x / PIECES;
-        if (ROW_COUNT % TOGETHER != 0 && row >= ROW_COUNT) continue;
-        copy_four(reinterpret_cast<float*>(static_cast<char*>(to) + row * stride) + 4 * piece,
-                  static_cast<const float*>(from) + (row * PIECES + piece) * 4);
+    for (int row = 0; row < ROW_COUNT; row += TOGETHER) {
+        if (ROW_COUNT % TOGETHER == 0 || row + first < ROW_COUNT) copy_four(target + row * stride / 4, source + row * SIZE / 4);
     }
 }
 

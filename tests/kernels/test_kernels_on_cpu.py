@@ -203,7 +203,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("hidden_layers", "wait_for_copies();", ""),
         ("hidden_layers", "wait_for_older_copies<FURTHER + 1>();", ""),
         ("hidden_layers", "wait_for_older_copies<FURTHER>();", ""),
-        ("hidden_layers", "        __syncthreads();\n        add_weight", "        add_weight"),
+        ("hidden_layers", "        __syncthreads();\n        fetch(next", "        fetch(next"),
         ("hidden_layers", "round += TILES * apart", "round += 2 * TILES * apart"),
         ("update_all", "part < splits;", "part < splits - 1;"),
         ("update_all", "sums[0] + (HALVES == 2 ? sums[HALVES - 1] : 0.0f)", "sums[0]"),

@@ -37,7 +37,7 @@ IN_WORDS: dict[str, tuple[Regime, str]] = {
     "last-layer": ("graph", "last layer and softmax in one kernel"),
     "streamed-bf16": ("graph", "weights read once for gradient and update"),
     "last-layer-bf16": ("graph", "last layer and softmax in one kernel"),
-    "large-batch": ("graph", "float16 halves in memory, 4 or 5 kernels a step"),
+    "large-batch": ("graph", "float16 halves in memory, few kernels a step"),
     "large-batch-fp16": ("graph", "the same in float16"),
     "large-batch-dependent": ("graph", "two of its kernels start early"),
     "persistent-grid": ("one kernel", "on all multiprocessors"),

@@ -151,6 +151,7 @@ class HalvesEpoch(Launch):
         problem, scale = layout.problem, float32(layout.gradient_scale)
         out = self._dsums, self._partials, self._block_totals
         args: tuple[Any, ...]
+        weights: tuple[Array, ...]
         if layout.further:
             weights = self._further_weights, self._by_unit, self._biases
             args = self._sums, *weights, labels, self._outputs, *out, int32(problem.batch_size)

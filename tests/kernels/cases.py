@@ -558,7 +558,8 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         below = logits.max(axis=1, keepdims=True) - logits  # exact ties stay ties: their weights are the same
         near = ((below > 0) & (below < 4 * off.max())).any(axis=1).sum()
         last_error, last_size = error, dlogits
-        errors, sizes_of_gradients = [], []
+        errors: list[Array] = []
+        sizes_of_gradients: list[Array] = []
         error, size = (np.pad(each, ((0, 0), (0, CLASSES - classes))) for each in (error, dlogits))
         for weight in reversed(weights):
             w = np.abs(weight).T
@@ -588,6 +589,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
 
 def update_all(random: Generator) -> Iterator[Case]:
     # Inputs, hidden units, classes; splits, splits of further layers, shares.
+    sizes: list[tuple[int, tuple[int, ...], int, int, int, int]]
     sizes = [(1, (1,), 1, 1, 0, 1), (16, (32,), 10, 4, 0, 9), (33, (66,), 10, 3, 0, 40), (112, (36,), 16, 16, 0, 17)]
     sizes += [(17, (7,), 3, 0, 0, 0), (20, (33, 7), 10, 2, 5, 3), (17, (5, 40, 9), 4, 1, 3, 9), (9, (8, 3), 2, 0, 0, 0)]
     rate = float(np.float32(2.0**-4))
@@ -610,9 +612,10 @@ def update_all(random: Generator) -> Iterator[Case]:
         args |= {"splits": own, "further_splits": its, "features": layout.features, "width": layout.width}
         args |= {"shares": shares, "rate": rate, "with_totals": i % 2}
 
-        sizes_of = {name: np.abs(args[name]) for name in ("gradients", "further_gradients", "partials", "parameters")}
-        still = {"totals": np.zeros(2), "rate": -rate, "with_totals": 0}
-        moved = doubles.update_all(layout, memory, **(args | sizes_of | still))  # with all magnitudes added up
+        magnitudes = ("gradients", "further_gradients", "partials", "parameters")
+        sizes_of: Args = {name: np.abs(args[name]) for name in magnitudes}
+        still: Args = {"totals": np.zeros(2), "rate": -rate, "with_totals": 0}
+        moved = doubles.update_all(layout, memory, **(args | sizes_of | still))  # type: ignore[arg-type]  # adds magnitudes
         unit = (2 * max(own, its, shares) + 4) * UNIT
         bounds: dict[str, Array | float] = {"parameters": unit * moved["parameters"], "totals": 1e-12 * shares}
         for name in ("halves", "further_halves", "by_class", "by_unit"):
@@ -634,7 +637,9 @@ def _on_halves(case: Case, layout: Layout, outputs: tuple[str, ...], **besides: 
         found: Array = bits.view(np.float16).astype(np.float64).sum(axis=-3)
         return found
 
-    readings = {name: beside if name in ("dsums", "halves", "outputs") else apart for name in outputs}
+    readings: dict[str, Callable[[Array], Array]] = {
+        name: beside if name in ("dsums", "halves", "outputs") else apart for name in outputs
+    }
     return replace(case, besides={"layout": layout, **besides}, readings=readings)
 
 

@@ -336,14 +336,14 @@ def hidden_layers(
     with_totals: int,
 ) -> Outputs:
     layers = layout.problem.layers
-    biases = [row[: layer.fan_out] for row, layer in zip(biases / OUTPUT_SCALE, layers, strict=True)]
+    added = [row[: layer.fan_out] for row, layer in zip(biases / OUTPUT_SCALE, layers, strict=True)]
     padded = [*scaled_down(weights), scaled_down(last_weights)]
     matrices = [each[: layer.fan_in, : layer.fan_out] for each, layer in zip(padded, layers[1:], strict=True)]
     first = sum_of_halves(sums, layout.halves, single=layout.halves == 2)[:, : layers[0].fan_out]
-    passed = [np.maximum(first + biases[0], 0)]
-    for matrix, bias in zip(matrices[:-1], biases[1:-1], strict=True):
+    passed = [np.maximum(first + added[0], 0)]
+    for matrix, bias in zip(matrices[:-1], added[1:-1], strict=True):
         passed.append(np.maximum(passed[-1] @ matrix + bias, 0))
-    logits = passed[-1] @ matrices[-1] + biases[-1]
+    logits = passed[-1] @ matrices[-1] + added[-1]
     classes = layers[-1].fan_out
     gradients = [(softmax(logits, logits, batch, classes)["probs"] - np.eye(classes)[labels]) / batch]
     for matrix, output in zip(reversed(matrices), reversed(passed), strict=True):

@@ -88,7 +88,9 @@ def test_an_interrupted_run_is_whole_and_can_be_resumed(
     out, err = program.communicate(timeout=60)
     assert program.returncode == code
     assert err == ""
+    assert (tmp_path / "a run" / "report.md").exists() == (sent == signal.SIGINT)
     if sent == signal.SIGINT:
+        assert any(line.startswith("numpy ") for line in out.splitlines())  # the table of what there is
         assert out.splitlines()[-1] == f"interrupted; continue with: {TYPED} --resume 'a run'"
 
     half = load(tmp_path / "a run")

@@ -141,6 +141,11 @@ class Runner:
             for entry in entries
         ]
 
+    @property
+    def results(self) -> Results:
+        """What is measured so far."""
+        return self._results
+
     def run(self, observer: Observer) -> Results:
         """Measure all missing rounds, saving the results after every process.
 

@@ -18,13 +18,19 @@ from tests.cpu_cuda.sources import KERNELS_FOLDER, cuda_files
 __all__ = ["context", "open_page", "toolchain"]
 
 MOST_REASONS, LONGEST_REASON = 6, 100
+FAST_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start receive Ctrl-C even if pytest runs in the background, where it is ignored."""
+    """Let programs that tests start receive Ctrl-C even if pytest runs in the background, where it is ignored.
+
+    On a machine without a GPU, let XLA optimise little: it compiles each tiny program in half of the time.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if missing(("cuda",)):
+        os.environ.setdefault("XLA_FLAGS", FAST_TO_COMPILE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,22 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import FILES, run
+from tests.fuzz.targets import COUNTS, FILES, run
 from tests.seeds import SEED
 
 
-@pytest.mark.parametrize(
-    ("target", "count"),
-    [
-        ("idx", 20_000),
-        ("results", 1_500),
-        ("command-line", 200),
-        ("toml", 400),
-        ("study", 1_500),
-        ("commands", 30),
-        ("study-command", 30),
-    ],
-)
+@pytest.mark.parametrize(("target", "count"), COUNTS.items())
 def test_every_input_is_accepted_or_refused_in_one_line(
     target: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

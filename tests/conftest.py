@@ -14,6 +14,7 @@ from ladder.machine.environment import missing
 from tests.browser import context, open_page
 from tests.cpu_cuda.shim import Shim, Toolchain
 from tests.cpu_cuda.sources import KERNELS_FOLDER, cuda_files
+from tests.ladder.in_process import judge_in_this_process
 
 __all__ = ["context", "open_page", "toolchain"]
 
@@ -59,6 +60,12 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     where = report.longrepr
     text = where[2] if isinstance(where, tuple) else str(where)
     return " ".join(text.removeprefix("Skipped: ").split())[:LONGEST_REASON]
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs within the test take place in this process."""
+    judge_in_this_process(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, digits: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, digits: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, in_process: None) -> Path:
     """The current folder, with an earlier run in it; its data is found by default."""
     folder = tmp_path / "here"
     shutil.copytree(finished, folder / "earlier")

@@ -14,8 +14,8 @@ from reports.facts.warnings import notices
 from stages.engine.stage import Stage
 from tests.cheats import defects, frauds
 from tests.cheats.frauds import TRAINING_S
-from tests.cheats.test_honest import judge_in_this_process
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
+from tests.ladder.in_process import judge_in_this_process
 
 FIRST, ZEROS = "first update, weight[0]", "epoch from zeros, parameters"
 UNTIMED_WORK = "work outside of the timer, as a share of the run"

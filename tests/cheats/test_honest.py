@@ -7,50 +7,16 @@ tests/cheats/honest.toml in fifty separate processes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
-from common.data.dataset import Dataset
-from common.problem import Problem
-from ladder.measure import worker
-from ladder.measure.protocol import Job, JobResult, decoded, encoded
-from ladder.processes.fork_servers import ForkServers
-from ladder.records.run import Precision
-from ladder.run import judge, runner
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.study.study_file import read_study
-from ladder.verify.oracle_runs import OracleRun, assembled, compute, planned
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
+from tests.ladder.in_process import judge_in_this_process
 
 RUNS, FIRST_SALT = 10, 1 << 30  # seeds of the data's order, and of the first parameters
-
-
-def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
-    """Do a worker's job, in place of `run_job`."""
-    return decoded(encoded(worker.measure(job, folder)))
-
-
-def trained_here(
-    problem: Problem,
-    dataset: Path,
-    runs: Sequence[int],
-    budget_s: float,
-    curve_steps: int = 0,
-    precisions: Collection[Precision] = (),
-) -> dict[int, OracleRun]:
-    """Train the oracle and its controls, in place of `compute_all`."""
-    tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
-    return assembled(problem, {task: compute(problem, dataset, task, budget_s, curve_steps) for task in tasks})
-
-
-def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a run do everything in this process."""
-    monkeypatch.setattr(runner, "run_job", in_this_process)
-    monkeypatch.setattr(judge, "compute_all", trained_here)
-    monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
-    monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
 
 @pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])

@@ -10,9 +10,10 @@ import pytest
 from ladder.machine.cpu_speed import CpuSpeedProbe, Paces, pace_of
 from ladder.measure import measurement
 from ladder.records.run import HostState
+from ladder.run import runner
 from ladder.run.runner import Runner
-from tests.cheats.test_honest import judge_in_this_process
 from tests.ladder.harness import NUMPY, Watcher, prepare
+from tests.ladder.in_process import in_this_process, judge_in_this_process
 
 
 def test_a_reading_is_the_median_of_the_products_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +48,7 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     readings: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(runner, "run_job", in_this_process)
     values, order = iter(Paces(2 * one_s, one_s) for one_s in readings), []
 
     def read(self: CpuSpeedProbe) -> Paces:

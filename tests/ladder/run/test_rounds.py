@@ -22,6 +22,8 @@ from ladder.verify.oracle_runs import OracleRun
 from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 OTHER = "tests.planted:PRINTS"
 # stage, round, attempt -> time in s, and is it disturbed, or the share of the time that it waited for a core
 Measure = Callable[[str, int, int], tuple[float, bool | float]]

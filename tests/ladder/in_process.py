@@ -1,0 +1,50 @@
+"""A whole run in this process: seconds less for tests to which processes do not matter; others cover those."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.data.dataset import Dataset
+from common.problem import Problem
+from ladder.measure import worker
+from ladder.measure.protocol import Job, JobResult, decoded, encoded
+from ladder.processes.fork_servers import ForkServers
+from ladder.records.run import Precision
+from ladder.run import judge, runner
+from ladder.verify.oracle_runs import OracleRun, assembled, compute, planned
+
+
+def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
+    """Do a worker's job, in place of `run_job`."""
+    return decoded(encoded(worker.measure(job, folder)))
+
+
+def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
+    """The same, without reading the pace of the host."""
+    return in_this_process(msgspec.structs.replace(job, blas_threads=1), *rest, **more)
+
+
+def trained_here(
+    problem: Problem,
+    dataset: Path,
+    runs: Sequence[int],
+    budget_s: float,
+    curve_steps: int = 0,
+    precisions: Collection[Precision] = (),
+) -> dict[int, OracleRun]:
+    """Train the oracle and its controls, in place of `compute_all`."""
+    tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
+    return assembled(problem, {task: compute(problem, dataset, task, budget_s, curve_steps) for task in tasks})
+
+
+def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a run do everything in this process."""
+    monkeypatch.setattr(runner, "run_job", on_one_core)
+    monkeypatch.setattr(judge, "compute_all", trained_here)
+    monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
+    monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))

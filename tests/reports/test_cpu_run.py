@@ -35,6 +35,7 @@ def results(folder: Path) -> Results:
 
 def test_every_rung_has_a_profile_and_a_floor_below_its_time(results: Results) -> None:
     assert results.cpu_limits is not None
+    assert {"call", "blas_call", "memory_read", "multiply_add"} <= {limit.name for limit in results.cpu_limits.limits}
     for stage in results.stages:
         assert stage.status == "passed", stage.reason
         assert stage.timing is not None

@@ -87,6 +87,7 @@ def floor(
     return found
 
 
+@pytest.mark.alone
 def test_this_cpu_has_every_limit_and_nearer_caches_are_not_slower() -> None:
     record = cpu_limits.measure_cpu_limits()
     found = {limit.name: limit for limit in record.limits}

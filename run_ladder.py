@@ -74,6 +74,21 @@ def run(command: commands.Run | commands.Resume) -> int:
     return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0
 
 
+def check(command: commands.CheckStage) -> int:
+    """Say whether a stage is right, without timing it; 1 if it is wrong."""
+    from ladder.run.check import checked
+    from reports.terminal.as_json import show
+    from reports.terminal.check import print_check
+    from reports.terminal.layout import aside
+    from reports.terminal.progress import LiveView
+
+    interruptible()
+    with LiveView(aside() if command.json else None) as view:
+        found = checked(command, view)
+    show(found, print_check, as_json=command.json)
+    return 0 if found.status == "passed" else 1
+
+
 def study(command: commands.Study | commands.ResumeStudy) -> int:
     """Measure a study's points, or continue a stopped study."""
     from ladder.options.continuation import interrupted, resumable
@@ -140,8 +155,9 @@ def explain(command: commands.Explain) -> int:
     from ladder.records.run import load
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import run_of
-    from reports.terminal.as_json import explanation_facts, print_json
+    from reports.terminal.as_json import print_json
     from reports.terminal.explain import print_explain
+    from reports.terminal.run_json import explanation_facts
 
     check_name(name := command.stage, command.stage_file)
     path, results = (command.run, load(command.run)) if command.run else run_of(name, Path("runs"), REFERENCE)
@@ -195,7 +211,7 @@ def readme(_: commands.Readme) -> int:
 
 COMMANDS: dict[str, Callable[..., int]] = {
     body.__name__.partition("_")[0]: body
-    for body in (run, study, report, open_page, compare, explain, list_stages, doctor, tune, limits, readme)
+    for body in (run, check, study, report, open_page, compare, explain, list_stages, doctor, tune, limits, readme)
 }
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from typing import cast
 
 import numpy as np
 
+THREAD_WORK = 8_000_000  # multiplications: half a millisecond of a core's time
+
 
 def blas_description() -> str:
     """Library and threads, for example `scipy-openblas 0.3.31, 2 threads`; `unknown` for a part that cannot be read."""
@@ -29,6 +31,11 @@ def blas_threads() -> int | None:
         return None
     threads = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
     return max(threads, default=None)
+
+
+def worthwhile_threads(multiplications: int, cores: int) -> int:
+    """Threads for products of so many multiplications together: more than these would mostly wait for each other."""
+    return max(1, min(cores, multiplications // THREAD_WORK))
 
 
 def limit_blas_threads(count: int) -> AbstractContextManager[object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +36,7 @@ def atomic_write(path: Path, content: str | bytes, *, sync: bool = False) -> Non
     on the disk before the file is replaced. Raises OSError, which names `path`, and then leaves the old file alone.
     """
     raw = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.part")
     try:
         with naming(path):
             with temporary.open("wb") as file:

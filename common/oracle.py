@@ -1,14 +1,16 @@
-"""Reference training: SGD in float64 with NumPy, written directly from the formulas.
+"""Reference training: SGD in float64, written directly from the formulas.
 
 It shares no code with the stages that it judges and has no optimisation: one batch and one layer at a time. The
 formulas are the chain rule for mean cross-entropy over softmax (Bishop, Pattern Recognition and Machine Learning,
-2006, sections 4.3.4 and 5.3).
+2006, sections 4.3.4 and 5.3). Arrays are NumPy's, or those of a module that is given and has the same functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from common.problem import Params, Problem
 
 Float64Array = NDArray[np.float64]
 FloatArray = NDArray[np.floating]
+EVALUATED_AT_ONCE = 1000  # images
 
 
 @dataclass(frozen=True)
@@ -27,57 +30,131 @@ class OracleEpoch:
     accuracy: float
 
 
-class Oracle:
-    """Float64 training from given parameters, one epoch a call: stages differ in their number of epochs."""
+class Network(NamedTuple):
+    """Weights (I, O) and biases (O,) of each layer."""
 
-    def __init__(self, problem: Problem, params: Params, dtype: type[np.floating] = np.float64) -> None:
+    weights: Sequence[FloatArray]
+    biases: Sequence[FloatArray]
+
+
+class Oracle:
+    """Float64 training from given parameters, one epoch a call: stages differ in their number of epochs.
+
+    Several networks may train on the same images. Each tensor is then a stack of theirs, with one more axis in front.
+    `xp` is NumPy, or a module with the same functions; it may also have `repeated`, which makes a function of arrays
+    cheaper to call again and again.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        params: Params | Sequence[Params | Network],
+        dtype: type[np.floating] = np.float64,
+        xp: Any = np,
+    ) -> None:
         self.problem = problem
-        self.weights: list[FloatArray] = [weight.astype(dtype) for weight in params.weights]
-        self.biases: list[FloatArray] = [bias.astype(dtype) for bias in params.biases]
+        self.xp = xp
+        self.weights: list[FloatArray] = []
+        self.biases: list[FloatArray] = []
+        for layer in range(len(problem.layers)):
+            if isinstance(params, Params):
+                weight, bias = params.weights[layer], params.biases[layer]
+            else:
+                weight = np.stack([one.weights[layer] for one in params])
+                bias = np.stack([one.biases[layer] for one in params])
+            self.weights.append(xp.array(weight, dtype=dtype))
+            self.biases.append(xp.array(bias, dtype=dtype))
         self._dtype = dtype
+        self._classes = xp.arange(problem.classes)
+        self._loss_sum, self._correct = (xp.zeros(self.biases[0].shape[:-1]) for _ in range(2))
+        self._begin()
 
     def run_epoch(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
-        """Train on every full batch of images (N, I) and labels (N,) once, in order."""
+        """Train one network on every full batch of images (N, I) and labels (N,) once, in order."""
+        (seen,) = self.run_epochs(images, labels)
+        return seen
+
+    def run_epochs(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> list[OracleEpoch]:
+        """The same for each network."""
         size = self.problem.batch_size
         steps = self.problem.steps(len(images))
-        loss_sum = 0.0
-        correct = 0
+        self._loss_sum.fill(0.0)
+        self._correct.fill(0.0)
         for step in range(steps):
             batch = slice(step * size, (step + 1) * size)
-            pixels = images[batch].astype(self._dtype)
-            pixels *= 1 / 256
-            loss, right = self._step(pixels, labels[batch].astype(np.intp))
-            loss_sum += loss
-            correct += right
-        return OracleEpoch(loss_sum / (steps * size), correct / (steps * size))
+            self._train(images[batch], labels[batch])
+            self._after_step()
+        return _means(self._loss_sum, self._correct, steps * size)
 
-    def _step(self, images: FloatArray, labels: NDArray[np.intp]) -> tuple[float, int]:
+    def networks(self) -> list[Network]:
+        """The networks of a stack, as views."""
+        return [
+            Network([weight[one] for weight in self.weights], [bias[one] for bias in self.biases])
+            for one in range(len(self.biases[0]))
+        ]
+
+    def on(self, xp: Any) -> Self:
+        """The same networks, as they are now, with the arrays of another module."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                setattr(other, name, [xp.array(host(array)) for array in value])
+            elif isinstance(value, type(self.biases[0])):
+                setattr(other, name, xp.array(host(value)))
+        other.xp = xp
+        other._begin()
+        return other
+
+    def load(self, other: Self) -> None:
+        """Go on from where another oracle of the same networks is, with arrays of any module."""
+        for own, tensor in zip((*self.weights, *self.biases), (*other.weights, *other.biases), strict=True):
+            own[...] = self.xp.asarray(host(tensor))
+
+    def _begin(self) -> None:
+        """Prepare for the first step."""
+        self._train = self._repeated(self._train_on)
+
+    def _repeated(self, function: Callable[..., None]) -> Callable[..., None]:
+        repeated: Callable[..., None] = getattr(self.xp, "repeated", lambda same: same)(function)
+        return repeated
+
+    def _train_on(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+        pixels = images.astype(self._dtype)
+        pixels *= 1 / 256
+        loss, right = self._step(pixels, labels)
+        self._loss_sum += loss
+        self._correct += right
+
+    def _step(self, images: FloatArray, labels: NDArray[np.uint8]) -> tuple[Any, Any]:
         """Update from one batch; returns the batch's summed loss and correct answers before the update."""
+        xp = self.xp
         weights = [self._factor(weight) for weight in self.weights]
         inputs, passing = [images], []
         for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
-            outputs = self._product(inputs[-1], weight) + bias
+            outputs = self._product(inputs[-1], weight) + bias[..., None, :]
             passing.append(self._passes(outputs))
-            inputs.append(self._factor(np.maximum(outputs, 0.0)))
-        logits = self._product(inputs[-1], weights[-1]) + self.biases[-1]
+            inputs.append(self._factor(xp.maximum(outputs, 0.0)))
+        logits = self._product(inputs[-1], weights[-1]) + self.biases[-1][..., None, :]
 
-        rows = np.arange(len(labels))
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        powers = np.exp(shifted)
-        sums = powers.sum(axis=1, keepdims=True)
+        is_label = labels[:, None] == self._classes
+        shifted = logits - logits.max(axis=-1, keepdims=True)
+        powers = xp.exp(shifted)
+        sums = powers.sum(axis=-1, keepdims=True)
         doutput = self._probabilities(powers / sums)
-        doutput[rows, labels] -= 1.0
+        doutput -= is_label
         doutput = self._factor(doutput / len(labels))
 
         for layer in reversed(range(len(weights))):
-            dweight = self._product(inputs[layer].T, doutput)
+            dweight = self._product(xp.swapaxes(inputs[layer], -1, -2), doutput)
             dbias = self._column_sums(doutput)
             if layer > 0:
-                doutput = self._factor(self._product(doutput, weights[layer].T) * passing[layer - 1])
+                doutput = self._factor(self._product(doutput, xp.swapaxes(weights[layer], -1, -2)) * passing[layer - 1])
             dweight *= self.problem.learning_rate
             self._subtract(self.weights[layer], dweight)
             self._subtract(self.biases[layer], self.problem.learning_rate * dbias)
-        return float(np.log(sums).sum() - shifted[rows, labels].sum()), int((logits.argmax(axis=1) == labels).sum())
+        of_labels = xp.where(is_label, shifted, 0.0).sum(axis=-1)
+        loss = xp.log(sums[..., 0]).sum(axis=-1) - of_labels.sum(axis=-1)
+        return loss, (logits.argmax(axis=-1) == labels).sum(axis=-1)
 
     # What another implementation may do in another way, for a subclass to replace.
 
@@ -95,17 +172,45 @@ class Oracle:
 
     def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """The product of (M, K) and (K, N)."""
-        product: FloatArray = left @ right
-        return product
+        return product(left, right, self.xp)
 
     def _column_sums(self, terms: FloatArray) -> FloatArray:
         """The sums (N,) of (M, N)."""
-        sums: FloatArray = terms.sum(axis=0)
+        sums: FloatArray = terms.sum(axis=-2)
         return sums
 
     def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
         """Update a tensor in place."""
         parameters -= update
+
+    def _after_step(self) -> None:
+        """Whatever else happens to the parameters after a step."""
+
+
+def product(left: FloatArray, right: FloatArray, xp: Any = np) -> FloatArray:
+    """The product of (M, K) and (K, N), or of as many as are stacked.
+
+    A left factor that a stack shares is multiplied once, by all right factors side by side.
+    """
+    if left.ndim == right.ndim:
+        one: FloatArray = xp.matmul(left, right)
+        return one
+    networks, terms, columns = right.shape
+    side_by_side = xp.matmul(left, xp.swapaxes(right, 0, 1).reshape(terms, networks * columns))
+    stacked: FloatArray = xp.ascontiguousarray(xp.swapaxes(side_by_side.reshape(-1, networks, columns), 0, 1))
+    return stacked
+
+
+def host(array: Any) -> Any:
+    """An array of NumPy with the values of any module's."""
+    return array.get() if hasattr(array, "get") else array
+
+
+def _means(loss_sum: FloatArray, correct: FloatArray, images: int) -> list[OracleEpoch]:
+    return [
+        OracleEpoch(loss / images, right / images)
+        for loss, right in zip(loss_sum.reshape(-1).tolist(), correct.reshape(-1).tolist(), strict=True)
+    ]
 
 
 Weights = Sequence[FloatArray]
@@ -121,18 +226,31 @@ def test_accuracy(weights: Weights, biases: Weights, images: NDArray[np.uint8], 
 
 def evaluate(weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
     """Mean cross-entropy and accuracy on images (N, I) and labels (N,), by one float64 forward pass; NaN likewise."""
-    correct, loss_sum = 0, 0.0
+    (seen,) = evaluate_all(weights, biases, images, labels)
+    return seen
+
+
+def evaluate_all(
+    weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8], xp: Any = np
+) -> list[OracleEpoch]:
+    """The same for each network of a stack, on arrays of a module."""
     exact = [weight.astype(np.float64, copy=False) for weight in weights]
-    for start in range(0, len(images), 1000):
-        outputs = images[start : start + 1000] / 256.0
-        for weight, bias in zip(exact[:-1], biases[:-1], strict=True):
-            outputs = np.maximum(outputs @ weight + bias, 0.0)
-        logits = outputs @ exact[-1] + biases[-1]
-        if np.isnan(logits).any():
-            return OracleEpoch(float("nan"), float("nan"))
-        wanted = labels[start : start + 1000].astype(np.intp)
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        log_sums = np.log(np.exp(shifted).sum(axis=1))
-        loss_sum += float((log_sums - shifted[np.arange(len(wanted)), wanted]).sum())
-        correct += int((logits.argmax(axis=1) == wanted).sum())
-    return OracleEpoch(loss_sum / len(images), correct / len(images))
+    added = [bias[..., None, :] for bias in biases]
+    loss_sum, correct = (xp.zeros(biases[0].shape[:-1]) for _ in range(2))
+    classes = xp.arange(biases[-1].shape[-1])
+    for start in range(0, len(images), EVALUATED_AT_ONCE):
+        some = slice(start, start + EVALUATED_AT_ONCE)
+        outputs = images[some].astype(np.float64)
+        outputs *= 1 / 256
+        for weight, bias in zip(exact[:-1], added[:-1], strict=True):
+            outputs = xp.maximum(product(outputs, weight, xp) + bias, 0.0)
+        logits = product(outputs, exact[-1], xp) + added[-1]
+        shifted = logits - logits.max(axis=-1, keepdims=True)
+        log_sums = xp.log(xp.exp(shifted).sum(axis=-1))
+        is_label = labels[some, None] == classes
+        loss_sum += (log_sums - xp.where(is_label, shifted, 0.0).sum(axis=-1)).sum(axis=-1)
+        correct += (logits.argmax(axis=-1) == labels[some]).sum(axis=-1)
+        broken = xp.isnan(logits).any(axis=(-1, -2))
+        loss_sum += xp.where(broken, np.nan, 0.0)
+        correct += xp.where(broken, np.nan, 0.0)
+    return _means(loss_sum, correct, len(images))

@@ -93,6 +93,11 @@ class Problem:
         return tuple(Layer(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
 
     @property
+    def multiplications(self) -> int:
+        """Multiplications of a batch's forward pass."""
+        return self.batch_size * sum(layer.fan_in * layer.fan_out for layer in self.layers)
+
+    @property
     def is_logistic(self) -> bool:
         """Whether this is softmax regression. It is convex, so final parameters can be compared tightly."""
         return not self.hidden

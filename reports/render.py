@@ -23,9 +23,10 @@ from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
-from reports.terminal.as_json import print_json, run_facts
+from reports.terminal.as_json import print_json
 from reports.terminal.recorded import nearest_recorded
 from reports.terminal.run import print_results
+from reports.terminal.run_json import run_facts
 from reports.terminal.study import print_study
 from reports.terminal.tuning import print_tuning, render_tuning
 

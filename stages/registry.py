@@ -100,11 +100,16 @@ class Entry:
     stage: Stage
     doc: Doc
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a stage of this project, not a file of the user's."""
+        return "/" not in self.source
+
 
 def load_entry(source: str) -> Entry:
     """Import one stage, ours by its module or a user's by its file; raises UsageError for a file without a stage."""
     module_name, _, attribute = source.rpartition(":")
-    if "/" in module_name:
+    if "/" in module_name:  # see `Entry.is_ours`
         return Entry(source, *load_file(Path(module_name)))
     module = importlib.import_module(module_name)
     return Entry(source, getattr(module, attribute), Doc.parse(module.__doc__ or ""))
@@ -131,17 +136,19 @@ def rung(name: str) -> Stage:
     return find(name).stage
 
 
-def select(words: Iterable[str], entries: dict[str, Entry]) -> list[Entry]:
+def select(words: Iterable[str], entries: dict[str, Entry], *, has_gpu: bool = False) -> list[Entry]:
     """The stages that the words of `--stages` select, in ladder order.
 
-    A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `memory`, `data`, `shapes`. The last
-    three are ablations, which `all` omits. Raises UsageError for an unknown id, with the nearest.
+    A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `cpu`, `memory`, `data`, `shapes`.
+    The last three are ablations, which `all` omits. On a machine that has a GPU it omits `cpu` as well. Raises
+    UsageError for an unknown id, with the nearest.
     """
     order = list(entries)
     chosen: set[str] = set()
     for word in words:
         if word in GROUPS:
-            chosen.update(name for name, e in entries.items() if e.stage.group in GROUPS[word])
+            left_out = GROUPS["cpu"] if word == "all" and has_gpu else ()
+            chosen.update(name for name, e in entries.items() if e.stage.group in {*GROUPS[word]} - {*left_out})
         elif ".." in word:
             first, _, last = word.partition("..")
             begin, end = (order.index(_known(name, entries)) for name in (first, last))

@@ -17,12 +17,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common.data.dataset import Split
 from common.errors import MisfitError
 from common.problem import Params, Problem
+from common.turn import await_turn
 from ladder.profile import cupti
 from ladder.profile.trace import Kernel, Trace, Window
 from stages.engine.stage import Stage
@@ -100,14 +102,21 @@ class _HasNoParts(NumpyTrainer):
 
 
 def _tell_parent(problem: Problem, train: Split) -> NumpyTrainer:
-    """Prints the parent process's id, once per trainer."""
-    os.write(1, b"%d\n" % os.getppid())
+    """Prints the id of the fork server, or of the keeper if the process was started, once per trainer."""
+    parent = os.getppid()
+    if _is_forked():
+        parent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+    os.write(1, b"%d\n" % parent)
     return NumpyTrainer(problem, train)
+
+
+def _is_forked() -> bool:
+    return b"ladder.processes.fork_server" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
 
 
 def _fail_if_forked(problem: Problem, train: Split) -> NumpyTrainer:
     _tell_parent(problem, train)
-    if b"ladder.processes.fork_server" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
+    if _is_forked():
         raise RuntimeError("not after a fork")
     return NumpyTrainer(problem, train)
 
@@ -283,3 +292,38 @@ PROFILER_DIES = _stage("profiler-dies", _profiled_by(_record_and_die))
 PROFILER_REFUSES = _stage("profiler-refuses", _profiled_by(_refuse, _DiesOnClosing))
 PROFILER_HANGS = _stage("profiler-hangs", _profiled_by(_hang_on))
 DIES_ON_CLOSING = _stage("dies-on-closing", _profiled_by(_record, _DiesOnClosing))
+
+
+class _Marks(NumpyTrainer):
+    """Tells its log when it prepared, chose by timing, and trained: a word, begin and end by the machine's clock."""
+
+    def __init__(self, problem: Problem, train: Split, *, chooses: bool = False) -> None:
+        begin = time.monotonic()
+        super().__init__(problem, train)
+        _meet()
+        self._mark("prepared", begin)
+        if chooses:
+            await_turn()
+            begin = time.monotonic()
+            self._mark("chose", begin)
+
+    def run_epoch(self, epoch: int) -> None:
+        begin = time.monotonic()
+        super().run_epoch(epoch)
+        self._mark("trained", begin)
+
+    def _mark(self, what: str, begin: float) -> None:
+        os.write(1, f"{what} {begin} {time.monotonic()}\n".encode())
+
+
+def _meet() -> None:
+    """Wait until four processes are here, if $MEET names a folder; each meets once."""
+    if folder := os.environ.pop("MEET", ""):
+        here, deadline = Path(folder) / f"met.{os.getpid()}", time.monotonic() + 60
+        here.touch()
+        while len(list(here.parent.glob("met.*"))) % 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+MARKS, MARKS_TOO, MARKS_AS_WELL = (_stage(name, _Marks) for name in ("marks", "marks-too", "marks-as-well"))
+CHOOSES = _stage("chooses", partial(_Marks, chooses=True))

@@ -21,7 +21,7 @@ import run_ladder
 from common.cuda import driver
 from common.data.download import DownloadError
 from common.data.idx_folder import TRAIN_IMAGES
-from ladder.options.command_line import COMMANDS
+from ladder.options.command_line import COMMANDS, SELDOM
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions, option_types
 from ladder.processes.worker_process import run_job
@@ -472,9 +472,10 @@ def test_help_lists_every_command_and_that_of_run_every_option(capsys: pytest.Ca
     assert list(COMMANDS) == re.findall(r"^  ([a-z]+) +[a-z]", help_of(capsys).partition("options:")[0], re.MULTILINE)
     assert COMMANDS.keys() - {"profile"} == run_ladder.COMMANDS.keys()
     shown = set(re.findall(r"^  --([a-z-]+)", help_of(capsys, "run"), re.MULTILINE))
-    assert shown == {
-        name.replace("_", "-") for name in (*option_types(RunOptions), "stage_file", "config", "resume", "out")
-    }
+    options = {name.replace("_", "-") for name in (*option_types(RunOptions), "stage_file", "config", "resume", "out")}
+    assert shown == options - {name.removeprefix("--") for name, _, _ in SELDOM}
+    told = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
+    assert all(name in told for name, _, _ in SELDOM)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -666,19 +667,45 @@ def test_report_of_a_folder_that_cannot_be_written_prints_its_table(
     assert said == "run_ladder.py: earlier/report.md: Read-only file system\n"
 
 
-HEAVY = {"matplotlib", "torch", "jax", "cupy", "scipy", "asyncio"}
+LIBRARIES = {"matplotlib", "torch", "jax", "cupy", "scipy", "numba", "asyncio"}
+HEAVY = LIBRARIES | {"jinja2", "pygments", "importlib.metadata", "tomllib", "secrets"}
 
 
 @pytest.mark.parametrize(
-    "command", [["list"], ["doctor"], ["explain", "cuda-graph"], ["--version"], ["list", "--help"]]
+    ("command", "left_out"),
+    [
+        (["list"], HEAVY),
+        (["list", "--help"], HEAVY),
+        (["doctor"], LIBRARIES),
+        (["explain", "cuda-graph"], LIBRARIES),
+        (["--version"], LIBRARIES),
+    ],
 )
-def test_commands_that_only_tell_start_without_heavy_libraries(command: list[str], here: Path) -> None:
+def test_commands_that_only_tell_start_without_heavy_libraries(
+    command: list[str], left_out: set[str], here: Path
+) -> None:
+    program = f"import sys, runpy; sys.argv[1:] = {command}; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
+    assert imported_by(f"try:\n {program}\nfinally:\n {TELL}", here) & left_out == set()
+
+
+def test_reports_are_imported_without_what_only_drawing_needs(here: Path) -> None:
+    assert imported_by(f"import sys, reports.render; {TELL}", here) & {*LIBRARIES, "jinja2"} == set()
+
+
+TELL = "print(*sys.modules, file=sys.stderr)"
+
+
+def imported_by(program: str, folder: Path) -> set[str]:
+    """The modules that a program has imported when it tells so."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", str(SCRIPT), *command], capture_output=True, text=True, cwd=here
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parent)},
     )
-    assert done.returncode == 0
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
-    assert not imported & HEAVY
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(

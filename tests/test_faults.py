@@ -16,7 +16,7 @@ import pytest
 
 from ladder.records.run import load
 from ladder.records.study import load_study
-from ladder.run import runner
+from ladder.run import preflight, runner
 from ladder.run.data import load_dataset
 from ladder.run.lock import alone_in
 from run_ladder import main
@@ -92,7 +92,7 @@ def test_a_run_is_refused_if_another_begins_in_its_folder_meanwhile(
 ) -> None:
     (here / "plan.toml").write_text(PLAN)
 
-    loader = f"ladder.{'study' if 'study' in command else 'run'}.session.load_dataset"
+    loader = f"ladder.{'study.session' if 'study' in command else 'run.preflight'}.load_dataset"
 
     def overtaken(**options: Any) -> Any:
         monkeypatch.setattr(loader, load_dataset)
@@ -213,7 +213,8 @@ def test_a_worker_that_crashes_in_c_leaves_a_row_and_the_next_one_runs(tmp_path:
 
 
 def test_a_gpu_lost_before_a_stage_runs_costs_only_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "missing", lambda needs: None)  # it was there when the run began
+    for module in (preflight, runner):  # it was there when the run began
+        monkeypatch.setattr(module, "missing", lambda needs: None)
     naive, numpy = prepare(tmp_path, "stages.classic.r1_naive:STAGE", NUMPY).run(Watcher()).stages
     assert (naive.status, numpy.status) == ("crashed", "passed")
     assert naive.reason

@@ -138,9 +138,9 @@ LOADING = """
 import sys
 import run_ladder
 from pathlib import Path
-from ladder.run import session
+from ladder.run import preflight
 
-session.load_dataset = lambda **_: Path("slow").read_bytes()
+preflight.load_dataset = lambda **_: Path("slow").read_bytes()
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))
 """
@@ -199,6 +199,40 @@ def test_compilers_end_with_the_run(
     program.communicate(timeout=60)
     assert program.returncode == code
     wait_until(lambda: not is_running(compiler))
+
+
+HANGING = '''
+"""Hangs in its first epoch."""
+import os, time
+from pathlib import Path
+from stages import Stage
+from stages.references.numpy_cpu import NumpyTrainer
+
+
+class Hangs(NumpyTrainer):
+    def run_epoch(self, epoch):
+        Path(__file__).with_suffix(".pid").write_text(f"{os.getpid()}\\n")
+        time.sleep(1000)
+
+
+STAGE = Stage("hangs", "Hangs", "reference", "float32", (), Hangs)
+'''
+
+
+def test_a_check_ends_with_its_stage_and_its_files(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hanging.py").write_text(HANGING)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    program = start("check", "hanging.py", "--batch-size=20")
+    told = tmp_path / "hanging.pid"
+    wait_until(lambda: told.exists() and told.read_text().endswith("\n"))
+    os.killpg(program.pid, signal.SIGINT)
+    assert program.communicate(timeout=60) == ("", "run_ladder.py: interrupted\n")
+    assert program.returncode == 130
+    wait_until(lambda: not is_running(int(told.read_text())))
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def wait_until(done: Callable[[], bool]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import cupy
 
 from common.cuda.tuning_cache import SWITCH_TIME_RATIO, Choices
+from common.turn import await_turn
 
 LAUNCHES_PER_TURN, TURNS = 20, 5  # a graph replays the launches, so the host's time does not count
 TURN_S = 2e-3  # target length of a sweep's turn; a longer launch is a turn of its own
@@ -40,6 +41,10 @@ class Trials:
         Candidates must be repeatable. Call each once before, if its first call does extra work.
         """
         best = self._choices.get(purpose)
+        if best is None:
+            await_turn()
+            self._choices.reload()  # a process whose turn came before may have needed the same choice
+            best = self._choices.get(purpose)
         if best is None or not 0 <= best < len(candidates):
             times = seconds(self._gpu, candidates)
             best = 0
@@ -73,6 +78,7 @@ def samples(gpu: Capturing, candidates: Sequence[Enqueue], launches: Sequence[in
         for _ in range(count):
             enqueue()
 
+    await_turn()
     replays = [gpu.capture(partial(several, *each)) for each in zip(candidates, launches, strict=True)]
     times: list[list[float]] = [[] for _ in replays]
     for turn in range(-1, turns):  # turn -1 warms up

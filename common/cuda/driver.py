@@ -2,7 +2,8 @@
 
 Set-up must choose CUDA packages before any is installed, and a worker that skips a stage should not import CuPy.
 Nothing here creates a context, so a query takes no device memory. Functions and attribute numbers are from the CUDA
-Driver API reference, sections "Initialization", "Version Management" and "Device Management".
+Driver API reference, sections "Initialization", "Version Management", "Device Management" and "Primary Context
+Management".
 """
 
 from __future__ import annotations
@@ -88,6 +89,16 @@ def initialised() -> bool:
     except _NoDeviceError:
         return False
     return status != _ERROR_NOT_INITIALISED
+
+
+def has_context() -> bool:
+    """Whether this process has a context on its first device, and so counts as one that computes there."""
+    try:
+        flags, active = ctypes.c_uint(), ctypes.c_int()
+        status = _library().cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active))
+        return bool(status == _SUCCESS and active.value)
+    except _NoDeviceError:
+        return False
 
 
 def multiprocessor() -> Multiprocessor | None:

@@ -34,6 +34,10 @@ class TuningCache(Generic[Value]):
         """The value that any process stored for this purpose."""
         return self._values.get(purpose)
 
+    def reload(self) -> None:
+        """Take over what other processes have stored since."""
+        self._values = {**self._values, **self._load()}
+
     def keep(self, purpose: str, found: Value) -> None:
         """Store a value; if the disk refuses, for this process only."""
         self._values = {**self._load(), **self._values, purpose: found}

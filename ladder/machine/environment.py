@@ -7,7 +7,6 @@ once, and a broken library fails only the stages that need it.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from common.blas import blas_library, blas_threads
+from common.cache import cache_folder
 from common.cpu.cores import usable_cores
 from common.cuda import driver
 from common.cuda.compile import nvrtc_version
@@ -109,7 +109,11 @@ def missing(needs: Iterable[str]) -> str | None:
 
 
 def import_packages(needs: Iterable[str]) -> None:
-    """Import the modules that a stage with these needs imports, so that its preparation time excludes imports."""
+    """Import the modules that a stage with these needs imports, so that its preparation time excludes imports.
+
+    PyTorch's compiler, which reads the name of its cache when imported, keeps its code beside ours.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
     for need in needs:
         for module in NEEDS[need][1] if need in NEEDS else ():
             importlib.import_module(module)
@@ -151,11 +155,13 @@ def describe() -> dict[str, Any]:
 
 def libraries(names: Iterable[str]) -> dict[str, str]:
     """The versions of the installed ones among these packages, by their names on PyPI."""
+    from importlib import metadata  # late: it takes longer to import than this module
+
     found = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
             continue
     return found
 

@@ -21,6 +21,8 @@ class GpuMonitor:
     """The first visible GPU as NVML reports it; readings are empty without NVML or without permission."""
 
     def __init__(self) -> None:
+        self.waiting = 0
+        """Processes on the GPU that wait for their turn, and so do not count as others that compute there."""
         self._handle: Any = None
         try:
             import pynvml
@@ -132,7 +134,7 @@ class GpuMonitor:
     def _other_processes(self) -> int | None:
         """How many other processes compute on this GPU. A container may see itself under another id, so one is ours."""
         found = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
-        return None if found is None else max(len(found) - 1, 0)
+        return None if found is None else max(len(found) - 1 - self.waiting, 0)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """NVML's answer; None if it refuses."""
@@ -143,7 +145,7 @@ class GpuMonitor:
 
 
 class GpuMemory:
-    """The GPU memory that this process takes from now on: the increase of the memory in use by all processes.
+    """The peak of the GPU memory that all processes use; less what is used once this one has ended, it is its own.
 
     Frameworks keep what they allocate, so a reading at the end sees their peak. `sampled` also sees memory that a stage
     allocates and frees within each step. NVML's figures per process are not available inside containers.
@@ -151,7 +153,6 @@ class GpuMemory:
 
     def __init__(self, monitor: GpuMonitor) -> None:
         self._monitor = monitor
-        self._before = monitor.memory_used_mib()
         self._peak = 0.0
 
     @contextmanager
@@ -173,7 +174,7 @@ class GpuMemory:
             done.set()
             thread.join()
 
-    def taken_mib(self) -> float | None:
-        """The peak so far in MiB, including the CUDA context; None if NVML does not report it."""
+    def peak_mib(self) -> float | None:
+        """The peak so far in MiB, including CUDA contexts; None if NVML does not report it."""
         now = self._monitor.memory_used_mib()
-        return None if now is None or self._before is None else max(now, self._peak) - self._before
+        return None if now is None else max(now, self._peak)

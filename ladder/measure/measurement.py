@@ -18,11 +18,12 @@ import msgspec
 from common.blas import limit_blas_threads
 from common.cuda import clock as cuda_clock
 from common.cuda.clock import EventPair, fence
-from common.cuda.driver import multiprocessor
+from common.cuda.driver import has_context, multiprocessor
 from common.data.dataset import Dataset, Split
 from common.errors import MisfitError
 from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, wait_of
+from common.turn import grant_turns_by
 from ladder.machine.cpu_speed import CpuSpeedProbe, pace_of
 from ladder.machine.environment import cores_usable, import_packages
 from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor
@@ -71,7 +72,7 @@ from ladder.records.run import Curve, GpuState, HostState, Process
 from stages.engine.stage import Stage
 from stages.registry import load_entry
 
-PROFILED_ON_CPU_S = 1.0  # of epochs; if two take longer, one is profiled
+PROFILED_S = 0.5  # of epochs; if all of a sample take longer, one is profiled
 WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its time stamps
 
 
@@ -92,6 +93,7 @@ class Measurement:
         self._host_states: list[HostState] = []
         self._seeds = run_seeds
         self._timed_seeds: list[int] = []
+        self._had_turn, self._waited_s = False, 0.0
         self._reads: list[LateRead] = []
         self._plan = job.wanted
 
@@ -100,14 +102,15 @@ class Measurement:
         self._load()
         self._prepare()
         self._first_epochs()
-        self._timed_runs()
+        if self._job.is_timed:
+            self._timed_runs()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
         self._originals.check()
         wants_profile = self._job.profile == ("cupti" if self._trainer.device == "gpu" else "stamps")
         has_profiler = wants_profile and (self._job.profile == "stamps" or cupti.available())
         result = msgspec.structs.replace(
-            self._result(),
+            self._timed() if self._job.is_timed else self._untimed(),
             first_updates=first_updates,
             curve=curve,
             no_curve=no_curve,
@@ -149,12 +152,21 @@ class Measurement:
 
     def _prepare(self) -> None:
         """Build the trainer, and what it needs for validation."""
+        grant_turns_by(self._await_turn)
         begin = self._clock()
         self._trainer = self._stage.build(self._job.problem, self._data.train)
         self._validation = prepared_validation(self._trainer, self._job.problem, self._data.test)
         self._fence()
-        self._prepare_s = self._clock() - begin
-        self._laps.end("prepare")
+        self._prepare_s = self._clock() - begin - self._waited_s
+        self._await_turn()
+        self._laps.end("prepare", without_s=self._waited_s)
+
+    def _await_turn(self) -> None:
+        """Wait until no other process of the run works; from then on this one works alone."""
+        if not self._had_turn:
+            self._had_turn, begin = True, self._clock()
+            self._gpu.waiting = self._seeds.await_turn(on_gpu=has_context())
+            self._waited_s = self._clock() - begin
 
     def _first_epochs(self) -> None:
         """Train one cold epoch and one from zeros; a budget cuts the plan by the time of the second.
@@ -191,7 +203,7 @@ class Measurement:
         self._originals.check()
         if self._cpu_speed and trainer.device == "cpu":
             self._cpu_speeds.append(self._cpu_speed.read())
-        self._memory_mib = self._memory.taken_mib()
+        self._peak_mib = self._memory.peak_mib() if trainer.device == "gpu" else None
         kept = self._seeds.finished()
         self._judged = kept[0]
         for run in kept:
@@ -253,14 +265,21 @@ class Measurement:
         self._laps.end("curve")
         return curve, no_curve
 
-    def _result(self) -> JobResult:
-        """The measured times and everything read beside them."""
-        judged = self._runs[self._judged]
-        pace_s, pace_cores = pace_of(self._cpu_speeds, self._host_states, cores_usable())
+    def _untimed(self) -> JobResult:
+        """What the trainer says of itself and of the epoch from zeros."""
         return JobResult(
             detail=self._trainer.detail,
             device=self._trainer.device,
             plan=self._plan,
+            from_zero=self._from_zero.metrics.get(0),
+        )
+
+    def _timed(self) -> JobResult:
+        """The measured times and everything read beside them."""
+        judged = self._runs[self._judged]
+        pace_s, pace_cores = pace_of(self._cpu_speeds, self._host_states, cores_usable())
+        return msgspec.structs.replace(
+            self._untimed(),
             process=Process(
                 round=self._job.round,
                 epochs=self._plan.epochs,
@@ -269,16 +288,17 @@ class Measurement:
                 runs_s=[run.seconds for run in self._runs],
                 gpu_runs_s=[run.gpu_seconds for run in self._runs if run.gpu_seconds is not None] or None,
                 gpu_states=self._gpu_states,
-                gpu_memory_mib=self._memory_mib if self._trainer.device == "gpu" else None,
+                gpu_memory_mib=None,  # the runner tells it by `gpu_peak_mib` when this process has ended
                 host_states=self._host_states,
                 took_s=self._laps.seconds,
                 pace_s=pace_s,
                 pace_cores=pace_cores,
             ),
-            from_zero=self._from_zero.metrics.get(0),
             metrics=judged.metrics,
             validations=judged.validations,
             share_outside=share_outside(self._runs, self._reads),
+            gpu_peak_mib=self._peak_mib,
+            waited_s=self._waited_s,
         )
 
     def _profile(self) -> Profile:
@@ -287,8 +307,7 @@ class Measurement:
         steps = job.problem.steps(len(self._data.train.images))
         epoch_s = statistics.median(run.seconds for run in self._runs) / self._plan.epochs
         sample, on_cpu = sample_of(job.problem, self._plan.epochs), self._trainer.device == "cpu"
-        if on_cpu:
-            sample = sample.within(PROFILED_ON_CPU_S, epoch_s)
+        sample = sample.within(PROFILED_S, epoch_s)
         profiled = Profiled(self._trainer, sample, self._fence, self._validation)
         trace = profiled.record_on_cpu(warm_up=epoch_s < WARM_UP_S) if on_cpu else profiled.record()
         if job.round == 0:
@@ -340,10 +359,10 @@ class Laps:
         self._clock = clock
         self._begin = clock()
 
-    def end(self, phase: str) -> None:
-        """End the phase of this name and begin the next."""
+    def end(self, phase: str, without_s: float = 0.0) -> None:
+        """End the phase of this name, of which some seconds do not count, and begin the next."""
         self._begin, begin = self._clock(), self._begin
-        self.seconds[phase] = self._begin - begin
+        self.seconds[phase] = self._begin - begin - without_s
 
 
 def prepared_validation(trainer: Trainer, problem: Problem, test: Split) -> Validation | None:

@@ -40,7 +40,7 @@ class Job(msgspec.Struct, frozen=True):
     dataset: str  # the folder of a saved dataset
     round: int
     first_updates: list[int]  # numbers of batches; the parameters after each are checked, each by a new trainer
-    wanted: Plan
+    wanted: Plan  # no repeats: nothing is timed
     # cupti, stamps: after the timed runs; nsys: around the process, which then times and judges nothing
     profile: Tool | None
     budget_s: float | None  # seconds; null if `wanted` is already what an earlier round could afford
@@ -50,6 +50,12 @@ class Job(msgspec.Struct, frozen=True):
     curve_steps: int = 0  # steps between two points of the curves; 0 for no curves
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
+    mark: str = ""  # a file to leave when the compiler's cache is filled
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether there are timed runs; without them, the process only leaves the short runs that are verified."""
+        return self.wanted.repeats > 0
 
 
 class FirstUpdate(msgspec.Struct, frozen=True):
@@ -81,6 +87,8 @@ class JobResult(msgspec.Struct, frozen=True):
     curve: Curve | None = None
     no_curve: str = ""  # why a requested curve is missing
     compiled_s: float | None = None  # seconds of preparing, for a job that only compiles
+    gpu_peak_mib: float | None = None  # of the GPU memory that all processes used
+    waited_s: float = 0.0  # for the process's turn
     closing: bool = False  # no result: a trainer is being closed
     left: list[str] = []  # processes and files that the process left behind
     stopped_s: float = 0.0  # for which a signal had stopped the process

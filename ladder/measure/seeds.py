@@ -1,4 +1,4 @@
-"""The worker's end of a channel to the runner, which hands out each run's seed and knows when it began and ended.
+"""The worker's end of a channel to the runner, which gives the turn and the seeds, and knows a run's begin and end.
 
 A stage's process holds no seed before the run that starts from it, and nothing from which one follows. Which of the
 timed runs is judged it learns after the last. The runner's end is `ladder.processes.seed_server`.
@@ -20,7 +20,7 @@ REFUSED = "the runner gives each run's seed once, in order; the stage's process 
 class Message(msgspec.Struct, frozen=True):
     """What the worker asks for, or reports: see `RunSeeds`."""
 
-    what: Literal["untimed", "timed", "shared", "finished"]
+    what: Literal["turn", "untimed", "timed", "shared", "finished"]
     number: int = 0
     of: int = 0
 
@@ -37,6 +37,13 @@ class RunSeeds:
         self._socket.connect(in_no_folder(address))
         self._clock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._clock.connect(in_no_folder(address + CLOCK))
+
+    def await_turn(self, *, on_gpu: bool) -> int:
+        """Return when no other process of the run works, with the number of those that wait with a context on the GPU.
+
+        `on_gpu` says whether this process has a context there.
+        """
+        return int.from_bytes(self._answer(Message("turn", int(on_gpu))))
 
     def untimed(self) -> int:
         """A seed for a run that is not judged."""

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -112,6 +112,9 @@ def warm_compile_cache(job: Job) -> JobResult:
                 wait_of(trainer)()
                 fence()
                 close(trainer)
+    with suppress(OSError):  # the next run compiles again
+        Path(job.mark).parent.mkdir(parents=True, exist_ok=True)
+        Path(job.mark).touch()
     return JobResult(compiled_s=compiled_s)
 
 

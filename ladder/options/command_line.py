@@ -11,6 +11,7 @@ import msgspec
 
 from common.errors import UsageError
 from ladder.options.commands import (
+    CheckStage,
     Command,
     Compare,
     Doctor,
@@ -28,31 +29,36 @@ from ladder.options.commands import (
 )
 from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
 from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
-from ladder.options.toml_file import options_of
 
 Given = dict[str, Any]
 """The options on the command line, by their fields' names, as text."""
 Option = tuple[str, str | None, str]
 """An option or an argument, the name of its value (None for a switch), and its help."""
 
-STAGES: Option = ("--stages", "A,B..C", "names, or all, ladder, references, memory, data, shapes")
+STAGES: Option = ("--stages", "A,B..C", "names, all, ladder, references, cpu, memory, data...")
+FAIL_FAST: Option = ("--no-fail-fast", None, "measure the stage of a --stage-file even if it is wrong")
 STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for more")
 HIDDEN: Option = ("--hidden", "N,...", "widths of the hidden layers (none)")
 BATCH_SIZE: Option = ("--batch-size", "N", "images a step (128)")
+LEARNING_RATE: Option = ("--learning-rate", "X", "of plain SGD (0.1)")
+SEED: Option = ("--seed", "N", "of the initial parameters and the image order (0)")
+METRICS_EVERY: Option = ("--metrics-every", "N", "epochs between sparse metrics (10)")
+MAX_STEPS: Option = ("--max-steps", "N", "cut each epoch to its first N steps")
 DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
 ROUNDS: Option = ("--rounds", "N", "fresh processes for each stage (2)")
 REPEATS: Option = ("--repeats", "N", "timed runs in each process (2)")
 BUDGET: Option = ("--budget", "S", "seconds to measure a slow stage for (5; on a CPU 2)")
+TIMEOUT: Option = ("--timeout", "S", "seconds after which a process counts as hung (300)")
 REMEASURE: Option = ("--remeasure", "N", "new tries at most for a disturbed process (2)")
 TRAINING: tuple[Option, ...] = (
     HIDDEN,
     BATCH_SIZE,
-    ("--learning-rate", "X", "of plain SGD (0.1)"),
+    LEARNING_RATE,
     ("--epochs", "N", "in each training run (20)"),
-    ("--seed", "N", "of the initial parameters and the image order (0)"),
-    ("--metrics-every", "N", "epochs between sparse metrics (10)"),
+    SEED,
+    METRICS_EVERY,
     ("--validate-every", "N", "epochs between timed validations; 0: none (0)"),
-    ("--max-steps", "N", "cut each epoch to its first N steps"),
+    MAX_STEPS,
     DATA_DIR,
     ("--config", "FILE", "TOML with these options; the command line wins"),
 )
@@ -61,7 +67,7 @@ MEASURING: tuple[Option, ...] = (
     REPEATS,
     ("--warmups", "N", "untimed runs of half the length before them (1)"),
     BUDGET,
-    ("--timeout", "S", "seconds after which a process counts as hung (300)"),
+    TIMEOUT,
     REMEASURE,
     ("--precision", "P%", "add rounds until 95% intervals are this narrow"),
     ("--time-cap", "S", "seconds after which --precision stops (600)"),
@@ -73,6 +79,8 @@ CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps;
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
 JSON: Option = ("--json", None, "print JSON instead of a table")
+# Of `run`, for a screen of help has no room: docs/commands.md has them.
+SELDOM: tuple[Option, ...] = (("--budget-total", "S", ""), ("--prepare-at-once", "N", ""), ("--fresh-limits", None, ""))
 # Options of `run` in earlier versions, which are commands now.
 ALIASES: tuple[Option, ...] = (("--list", None, ""), ("--doctor", None, ""), ("--explain", "STAGE", ""))
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
@@ -129,6 +137,7 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
 def _run(given: Given) -> Command:
     """A run, its resumption, or a command that was an option of it in earlier versions."""
     stage_file = {"stage_file": given.pop("stage_file", [])}
+    fail_fast = {"no_fail_fast": True} if given.pop("no_fail_fast", False) else {}
     if given.pop("list", False):
         return _made(ListStages, stage_file)
     if given.pop("doctor", False):
@@ -137,22 +146,29 @@ def _run(given: Given) -> Command:
         run = {"run": given["out"]} if "out" in given else {}
         return _made(Explain, {"stage": given["explain"], **stage_file, **run})
     if "resume" in given:
-        return _resume(given, stage_file)
-    config = options_of(_value("config", given.pop("config"), FilePath)) if "config" in given else {}
+        return _resume(given, {**stage_file, **fail_fast})
+    config = _configured(given.pop("config")) if "config" in given else {}
     out = {"out": given.pop("out")} if "out" in given else {}
     options = RunOptions(**{**config, **_converted(RunOptions, given)})
-    return _made(Run, {**stage_file, **out}, options=options)
+    return _made(Run, {**stage_file, **fail_fast, **out}, options=options)
 
 
-def _resume(given: Given, stage_file: Given) -> Command:
-    """A run that continues with the settings it began with."""
-    allowed = ("resume", "data_dir", "profile", "nsys_stages")
+def _configured(path: str) -> Given:
+    """The options in a TOML file."""
+    from ladder.options.toml_file import options_of  # late: most commands read no TOML
+
+    return options_of(_value("config", path, FilePath))
+
+
+def _resume(given: Given, of_files: Given) -> Command:
+    """A run that continues with the settings it began with, apart from how long and how often it tries."""
+    allowed = ("resume", "data_dir", "profile", "nsys_stages", "budget", "timeout", "remeasure")
     free: Given = {name: given.pop(name) for name in allowed if name in given}
     if given.get("stages") == "all":  # `make ladder` always says so; here it means all stages of the run
         del given["stages"]
     for name, value in given.items():
         raise UsageError(f"{_option(name)} {value}: a resumed run keeps its settings; leave it out, or start anew")
-    return _made(Resume, {**free, **stage_file})
+    return _made(Resume, {**free, **of_files})
 
 
 def _profile(given: Given) -> Command:
@@ -160,6 +176,12 @@ def _profile(given: Given) -> Command:
     if "resume" in given:
         raise UsageError("profile --resume: starts a new run; profile a recorded one by --resume FOLDER --profile nsys")
     return _run({**BRIEFLY, **given})
+
+
+def _check(given: Given) -> Command:
+    """A check of one stage on one problem."""
+    own: Given = {name: given.pop(name) for name in ("file", "json") if name in given}
+    return _made(CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
 
 
 def _study(given: Given) -> Command:
@@ -221,7 +243,24 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
         _run,
-        (*ALIASES, ("--tool", "TOOL,...", "")),
+        (*SELDOM, *ALIASES, FAIL_FAST, ("--tool", "TOOL,...", "")),
+    ),
+    "check": FrontDoor(
+        "say within seconds whether a stage is right, without timing it",
+        "check FILE [OPTIONS]",
+        {
+            "what to check (defaults in brackets)": (
+                ("FILE", None, "a stage of your own, or the name of one in `list`"),
+                HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
+            ),
+            "output": (JSON,),
+        },
+        ("check my_stage.py", "check my_stage.py --hidden 256 --json"),
+        _check,
+        (),
+        "The first updates, an epoch from zeros, three short epochs and updates of\n"
+        "trained parameters must agree with training in float64, and so must metrics.\n"
+        "Exit status: 0 right, 1 wrong, 2 cannot be checked.",
     ),
     "profile": FrontDoor(
         "run stages briefly, and profile them",
@@ -236,7 +275,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("profile --stages cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*MEASURING, *ALIASES, RESUME, CURVES, ("--profile", "TOOL,...", "")),
+        (*MEASURING, *SELDOM, *ALIASES, RESUME, CURVES, FAIL_FAST, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(

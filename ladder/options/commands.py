@@ -9,13 +9,25 @@ import msgspec
 from msgspec import Meta
 
 from common.errors import UsageError
-from ladder.options.run_options import FilePath, Layers, Names, RunOptions, Size, Text, Threshold, Tools, Whole
+from ladder.options.run_options import (
+    FilePath,
+    Flag,
+    Layers,
+    Names,
+    RunOptions,
+    RunsOrNone,
+    Seconds,
+    Size,
+    Text,
+    Threshold,
+    Tools,
+    Whole,
+)
 from ladder.records.jobs import Engine
 
 StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Python file")]
 RunName = Annotated[str, Meta(min_length=1, description="the name of a file or folder")]
 RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file or folder")]
-Flag = Annotated[bool, Meta(description="true or false")]
 Format = Annotated[Literal["text", "markdown", "json"], Meta(description="text, markdown or json")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
 
@@ -60,6 +72,7 @@ class Run(Command, frozen=True, kw_only=True):
     name: ClassVar[str] = "run"
     options: RunOptions
     stage_file: StageFiles = ()
+    no_fail_fast: Flag = False
     out: FilePath | None = None
 
 
@@ -69,9 +82,22 @@ class Resume(Command, frozen=True, kw_only=True):
     name: ClassVar[str] = "run"
     resume: FilePath
     stage_file: StageFiles = ()
+    no_fail_fast: Flag = False
     data_dir: FilePath | None = None
     profile: Tools | None = None
     nsys_stages: Names | None = None
+    budget: Seconds | None = None
+    timeout: Seconds | None = None
+    remeasure: RunsOrNone | None = None
+
+
+class CheckStage(Command, frozen=True, kw_only=True):
+    """`check`: whether a stage is right, untimed; `file` may name one of the ladder's instead."""
+
+    name: ClassVar[str] = "check"
+    file: StageName
+    options: RunOptions
+    json: Flag = False
 
 
 class Spread(Command, frozen=True, kw_only=True):

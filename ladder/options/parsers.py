@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import tomllib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +38,21 @@ class OneLineParser(argparse.ArgumentParser):
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")
         return found, unknown
+
+
+class Version(argparse.Action):
+    """Shows the version, which is read only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """End with exit code 0."""
+        import tomllib
+
+        project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+        parser._print_message(f"{project['name']} {project['version']}\n", sys.stdout)
+        parser.exit()
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -77,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=Help,
         allow_abbrev=False,
     )
-    whole.add_argument("--version", action="version", version=_version(), help="show the version and exit")
+    whole.add_argument("--version", action=Version, help="show the version and exit")
     below = whole.add_subparsers(prog=PROGRAM, dest="command", help=argparse.SUPPRESS, parser_class=OneLineParser)
     for name, command in COMMANDS.items():
         one = below.add_parser(
@@ -93,11 +108,6 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         command.add_options(one)
     return whole
-
-
-def _version() -> str:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    return f"{project['name']} {project['version']}"
 
 
 def _sentence(summary: str) -> str:

@@ -61,6 +61,7 @@ def _read_tools(value: Any) -> Any:
 
 
 Text = Annotated[str, Meta(min_length=1)]
+Flag = Annotated[bool, Meta(description="true or false")]
 FilePath = Annotated[Path, Meta(description="the name of a file or folder")]
 Whole = Annotated[int, Meta(ge=0, le=LARGEST, description=f"a whole number from 0 to {LARGEST:,}")]
 Size = Annotated[int, Meta(ge=1, le=LARGEST, description=f"a whole number from 1 to {LARGEST:,}")]
@@ -119,14 +120,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     repeats: Runs = 2
     warmups: RunsOrNone = 1
     budget: Seconds | None = None
+    budget_total: Seconds | None = None
     timeout: Seconds = 300.0
     remeasure: RunsOrNone = 2
     at_once: Runs = 1
+    prepare_at_once: Runs | None = None
     precision: Interval | None = None
     time_cap: Seconds | None = None
     lock_clocks: Megahertz | None = None
     profile: Tools | None = None
     nsys_stages: Names | None = None
+    fresh_limits: Flag = False
     curve_steps: Whole = 0
 
     def __post_init__(self) -> None:
@@ -149,11 +153,14 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def seconds_a_stage(self) -> float:
         """The chosen budget; without a GPU 2 by default, since on a CPU processes differ by more than their runs."""
-        if self.budget is not None:
-            return self.budget
-        from common.cuda.driver import devices  # late: it loads the driver, which most commands need not
+        return self.budget if self.budget is not None else 5.0 if _has_gpu() else 2.0
 
-        return 5.0 if devices() else 2.0
+    @property
+    def seconds_in_all(self) -> float | None:
+        """The chosen budget for all stages together; by default 90, or 30 without a GPU, unless each has its own."""
+        if self.budget_total is not None or self.budget is not None:
+            return self.budget_total
+        return 90.0 if _has_gpu() else 30.0
 
     def problem(self, inputs: int = 1, classes: int = 1) -> Problem:
         """The training problem for these numbers of pixels and classes; UsageError for an impossible one."""
@@ -178,16 +185,24 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             repeats=self.repeats,
             warmups=self.warmups,
             budget_s=self.seconds_a_stage,
+            budget_total_s=self.seconds_in_all,
             timeout_s=self.timeout,
             profile=list(self.profilers),
             remeasure=self.remeasure,
             precision=self.precision,
             curve_steps=self.curve_steps,
             at_once=self.at_once,
+            prepare_at_once=self.prepare_at_once,
             lock_clocks_mhz=self.lock_clocks,
             nsys_stages=nsys_stages,
         )
         return settings if self.time_cap is None else msgspec.structs.replace(settings, time_cap_s=self.time_cap)
+
+
+def _has_gpu() -> bool:
+    from common.cuda.driver import devices  # late: it loads the driver, which most commands need not
+
+    return bool(devices())
 
 
 class MisfitError(ValueError):
@@ -229,9 +244,11 @@ def from_record(results: Results, where: Path) -> RunOptions:
         "repeats": settings.repeats,
         "warmups": settings.warmups,
         "budget": settings.budget_s,
+        "budget_total": settings.budget_total_s,
         "timeout": settings.timeout_s,
         "remeasure": settings.remeasure,
         "at_once": settings.at_once,
+        "prepare_at_once": settings.prepare_at_once,
         "precision": settings.precision,
         "time_cap": settings.time_cap_s if settings.precision is not None else None,
         "lock_clocks": settings.lock_clocks_mhz,

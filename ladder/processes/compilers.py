@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ladder.machine.environment import cores_usable
 from ladder.measure.protocol import Job
+from ladder.processes.fork_servers import ForkServer
 from ladder.processes.worker_pool import WorkerPool
 
 CORES_EACH = 2  # a compiler starts processes of its own
@@ -30,11 +31,19 @@ class Compilers(WorkerPool):
         logs: Path,
         timeout_s: float,
         note: Callable[[str], object] = lambda _: None,
+        fork_server_of: Callable[[str], ForkServer | None] = lambda _: None,
     ) -> None:
+        """`fork_server_of` gives the fork server of the stage of this name."""
         at_once = cores_usable() // CORES_EACH
         self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) > 1}
         super().__init__(
-            {log: jobs[name] for log, name in self._stages.items()}, at_once, folder, logs, timeout_s, note
+            {log: jobs[name] for log, name in self._stages.items()},
+            at_once,
+            folder,
+            logs,
+            timeout_s,
+            note,
+            lambda log: fork_server_of(self._stages[log]),
         )
         self.names = list(self._stages.values())
 

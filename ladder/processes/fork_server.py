@@ -4,20 +4,26 @@ Importing libraries takes seconds, longer than measuring most stages. A worker f
 one that is started: no device has been used and no stage's code has run. If a library does more when imported, such as
 initialising CUDA, the fork server ends and workers are started one by one. Each round has its own fork servers, so
 that rounds differ in their memory layout.
+
+Between server and worker stands a keeper, forked as well, so that several workers can live at a time. It ends the
+worker on SIGTERM, and ends what the worker left behind.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from common.cuda import driver
-from common.process_group import adopt_orphans, die_with_parent
+from common.process_group import adopt_orphans, die_with_parent, kill_group
 from ladder.machine.environment import import_packages
 from ladder.measure import worker
 from ladder.measure.protocol import ENDING
@@ -32,23 +38,43 @@ class ForkRequest(msgspec.Struct, frozen=True):
 
 
 def main(parent: int, needs: list[str]) -> None:
-    """Import the libraries of these needs, answer 0, then answer each request with the worker's id and exit code."""
+    """Import the libraries of these needs and say so, then fork a keeper with a worker for each request.
+
+    The answers are lines: `ready`; `K started` with the id of a keeper; `K CODE` when its worker has ended.
+    """
     die_with_parent(parent)
-    adopt_orphans()
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps the output of libraries out of the answers
     import_packages(needs)
     if driver.initialised():
         raise SystemExit("a library initialised CUDA on import: forked processes could not use a device")
-    os.write(answers, b"0\n")  # ready
+    os.write(answers, b"ready\n")
     gc.freeze()  # a worker's garbage collection must not copy every shared page
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Linux reaps the keepers
+    server = os.getpid()
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line, type=ForkRequest)
+        keeper = os.fork()
+        if keeper == 0:
+            _keep(request, answers, server)
+        os.write(answers, b"%d started\n" % keeper)
+
+
+def _keep(request: ForkRequest, answers: int, server: int) -> NoReturn:
+    """Fork the worker, wait for its end, and tell its exit code, all in this forked process."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        die_with_parent(server)
+        adopt_orphans()
         with Path(request.log).open("wb") as log:
-            child = Supervised(partial(_run_worker, Path(request.folder), answers), log.fileno())
-            os.write(answers, b"%d\n" % child.id)
-            code = child.wait(Path(request.folder) / ENDING)
-        os.write(answers, b"%d\n" % code)
+            worker = Supervised(partial(_run_worker, Path(request.folder), answers), log.fileno())
+            signal.signal(signal.SIGTERM, lambda *_: kill_group(worker.id))
+            code = worker.wait(Path(request.folder) / ENDING)
+        os.write(answers, b"%d %d\n" % (os.getpid(), code))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def _run_worker(folder: Path, answers: int) -> int:

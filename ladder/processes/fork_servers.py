@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from common.process_group import kill_group
 ROOT = Path(__file__).parents[2]
 IMPORT_TIMEOUT_S = 120.0  # until a fork server has imported its libraries
 ANSWER_TIMEOUT_S = 10.0  # until it answers after forking, or after a worker was killed
+PIPE_BYTES = 4096
 
 
 def import_group(needs: Iterable[str]) -> str | None:
@@ -52,7 +54,9 @@ class ForkServer:
                 stderr=file,
                 start_new_session=True,
             )
-        self._ready = False
+        self._ready = self._retired = False
+        self._codes: dict[int, int] = {}  # of workers that have ended, by their keepers
+        self._line = b""  # the beginning of an answer
 
     def wait(self) -> None:
         """Wait until the imports are done; a fork server that fails is closed."""
@@ -64,57 +68,115 @@ class ForkServer:
             except (OSError, ValueError, subprocess.TimeoutExpired):
                 self.close()
 
+    def start(self, folder: Path, log: Path) -> ForkedWorker | None:
+        """A worker that does the job in the folder; None if there is no fork server.
+
+        Raises ForkServerLostError if the fork server ends meanwhile.
+        """
+        self.wait()
+        if self._retired:
+            return None
+        request = {"folder": str(folder), "log": str(log)}
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+            self._process.stdin.flush()
+            while answer := self._answer(ANSWER_TIMEOUT_S):
+                keeper, what = answer
+                if what == b"started":
+                    return ForkedWorker(self, keeper)
+        except (OSError, ValueError, subprocess.TimeoutExpired):  # the fork server died, was closed, or hangs
+            self.close()
+            return None
+        raise ForkServerLostError
+
     def run(self, folder: Path, log: Path, timeout_s: float) -> int | None:
         """Run the job in the folder in a forked worker; returns its exit code, or None if there is no fork server.
 
         Raises subprocess.TimeoutExpired if the worker takes too long, and ForkServerLostError if the fork server does
         not outlive it; the worker is killed with all that it started.
         """
-        self.wait()
-        request = {"folder": str(folder), "log": str(log)}
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
-            self._process.stdin.flush()
-            child = self._answer(ANSWER_TIMEOUT_S)
-        except (OSError, ValueError, subprocess.TimeoutExpired):  # the fork server died, was closed, or hangs
-            self.close()
+        worker = self.start(folder, log)
+        if worker is None:
             return None
-        if child is None:
-            raise ForkServerLostError
         try:
-            if (code := self._answer(timeout_s)) is None:
-                raise ForkServerLostError
-            return code
-        except subprocess.TimeoutExpired:
-            kill_group(child)
-            self._answer(ANSWER_TIMEOUT_S)
-            raise
+            return worker.wait(timeout_s)
         finally:
-            kill_group(child)
+            worker.end()
+
+    def retire(self) -> None:
+        """Fork no more workers; those that live go on."""
+        self._retired = True
 
     def close(self) -> None:
-        """End the process; closing twice is harmless."""
+        """End the process with all its workers; closing twice is harmless."""
+        self._retired = True
         if self._process.returncode is None:
             kill_group(self._process.pid)
         with suppress(OSError, ValueError):  # a request that could not be written
             self._process.communicate()
 
-    def _answer(self, timeout_s: float) -> int | None:
-        """The next number from the process; None if it has ended; raises subprocess.TimeoutExpired."""
+    def code_of(self, keeper: int, timeout_s: float) -> int:
+        """The exit code of this keeper's worker; raises subprocess.TimeoutExpired or ForkServerLostError."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while keeper not in self._codes:
+                if self._answer(max(0.0, deadline - time.monotonic())) is None:
+                    raise ForkServerLostError
+        except ValueError:  # it was closed
+            raise ForkServerLostError from None
+        return self._codes[keeper]
+
+    def _answer(self, timeout_s: float) -> tuple[int, bytes] | None:
+        """The next answer: 0 and `ready`, or a keeper and `started` or its worker's exit code, which is kept.
+
+        None if the process has ended with all keepers; raises subprocess.TimeoutExpired, and ValueError once closed.
+        """
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout_s
-        line = b""
-        while not line.endswith(b"\n"):
+        while b"\n" not in self._line:
             left_s = max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select([self._process.stdout], [], [], left_s)
             if not ready:
                 raise subprocess.TimeoutExpired("ladder.processes.fork_server", timeout_s)
-            character = os.read(self._process.stdout.fileno(), 1)  # one by one: the next answer stays in the pipe
-            if not character:
+            more = os.read(self._process.stdout.fileno(), PIPE_BYTES)
+            if not more:
                 return None
-            line += character
-        return int(line)
+            self._line += more
+        line, _, self._line = self._line.partition(b"\n")
+        keeper, _, what = line.rpartition(b" ")
+        if what not in (b"ready", b"started"):
+            self._codes[int(keeper)] = int(what)
+        return int(keeper or 0), what
+
+
+class ForkedWorker:
+    """A worker below a keeper, both forked from a fork server."""
+
+    def __init__(self, server: ForkServer, keeper: int) -> None:
+        self._server, self._keeper = server, keeper
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code, -N after signal N; raises subprocess.TimeoutExpired or ForkServerLostError."""
+        return self._server.code_of(self._keeper, timeout_s)
+
+    def has_ended(self) -> bool:
+        """Whether it has ended, or been lost with its fork server."""
+        try:
+            self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return False
+        except ForkServerLostError:
+            pass
+        return True
+
+    def end(self) -> None:
+        """End it with all that it started; ending it twice is harmless."""
+        if not self.has_ended():
+            with suppress(ProcessLookupError):
+                os.kill(self._keeper, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired, ForkServerLostError):
+                self.wait(ANSWER_TIMEOUT_S)
 
 
 class ForkServers:

@@ -1,4 +1,4 @@
-"""The runner's end of the channel through which a worker asks for the seeds of its runs: see `ladder.measure.seeds`."""
+"""The runner's end of the channel by which a worker asks for its turn and for seeds: see `ladder.measure.seeds`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Thread
+from threading import Event, Thread
 from typing import Self
 
 import msgspec
@@ -44,11 +44,20 @@ class SeedServer(Thread):
     The judged run and the short runs start from parameters that all stages of a round share: the oracle repeats them.
     `shared_seed` gives their seeds by number. Every other seed is drawn now and never again: results of an earlier
     attempt or of another stage fit none.
+
+    With `held`, a worker that asks for its turn waits until `give_turn`.
     """
 
-    def __init__(self, shared_seed: Callable[[int], int], parameter_bytes: int) -> None:
+    def __init__(self, shared_seed: Callable[[int], int], parameter_bytes: int, *, held: bool = False) -> None:
         super().__init__(daemon=True)
         self.attempt = Attempt()
+        self.waits_on_gpu = False
+        """Whether the worker waits for its turn and has a context on the GPU."""
+        self.waits = Event()
+        """Set when the worker has asked for its turn."""
+        self._turn, self._others = Event(), 0
+        if not held:
+            self._turn.set()
         self.address = f"ladder-{secrets.token_hex(16)}"
         self._shared_seed, self._parameter_bytes = shared_seed, parameter_bytes
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -63,7 +72,13 @@ class SeedServer(Thread):
         self.start()
         return self
 
+    def give_turn(self, others: int) -> None:
+        """Let the worker go on; `others` wait with a context on the GPU."""
+        self._others, self.waits_on_gpu = others, False
+        self._turn.set()
+
     def __exit__(self, *_: object) -> None:
+        self._turn.set()
         self._end.close()
         self.join()
         for one in (self._listener, self._clock, self._ended):
@@ -116,6 +131,11 @@ class SeedServer(Thread):
         """The answer; None for a message that is out of order."""
         attempt = self.attempt
         match message.what:
+            case "turn":
+                self.waits_on_gpu = bool(message.number) and not self._turn.is_set()
+                self.waits.set()
+                self._turn.wait()
+                return self._others.to_bytes(4)
             case "untimed":
                 return secrets.token_bytes(16)
             case "shared" if message.number in SHARED_RUNS:

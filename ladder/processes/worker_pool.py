@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import msgspec
-
-from common.files import atomic_write
-from ladder.measure.protocol import ENDING, JOB, Job, JobResult
-from ladder.processes.worker_process import PATIENCE, kill, late, result_of, start, worker_command
+from ladder.measure.protocol import Job, JobResult
+from ladder.processes.fork_servers import ForkServer
+from ladder.processes.worker_process import PATIENCE, WorkerProcess, late, launch, leave_job, result_of
 
 POLL_S = 0.02
 
@@ -29,7 +26,7 @@ class FinishedJob(NamedTuple):
 
 class _Running(NamedTuple):
     name: str
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     folder: Path
     started: float
 
@@ -48,8 +45,13 @@ class WorkerPool:
         logs: Path,
         timeout_s: float,
         note: Callable[[str], object] = lambda _: None,
+        fork_server_of: Callable[[str], ForkServer | None] = lambda _: None,
     ) -> None:
-        """`note` is told of each worker that takes long, while somebody waits for it."""
+        """`note` is told of each worker that takes long, while somebody waits for it.
+
+        `fork_server_of` gives the fork server of the job of this name; without one its worker is started.
+        """
+        self._fork_server_of = fork_server_of
         self._waiting, self._at_once = dict(jobs), at_once
         self._note, self._late = note, set[str]()
         self._folder, self._logs, self._timeout_s = folder, logs, timeout_s
@@ -77,7 +79,7 @@ class WorkerPool:
                 if took_s > self._timeout_s * PATIENCE and running.name not in self._late:
                     self._late.add(running.name)
                     self._note(late(running.name, self._timeout_s))
-                if running.process.poll() is not None or took_s > self._timeout_s:
+                if running.process.has_ended() or took_s > self._timeout_s:
                     finished = self._finish(running)
                     self._start_workers()
                     yield finished
@@ -87,7 +89,7 @@ class WorkerPool:
         """Kill all workers and drop the waiting jobs."""
         self._waiting.clear()
         for running in self._running:
-            kill(running.process)
+            running.process.end()
         self._running.clear()
 
     def _start_workers(self) -> None:
@@ -95,14 +97,17 @@ class WorkerPool:
         for name in list(self._waiting)[: self._at_once - len(self._running)]:
             folder, log = self._folder / name, self._logs / f"{name}.log"
             folder.mkdir()
-            atomic_write(folder / JOB, msgspec.json.encode(self._waiting.pop(name)))
-            process = start(worker_command(folder), folder / ENDING, log)
+            job = self._waiting.pop(name)
+            leave_job(job, folder)
+            # For the libraries whose threads threadpoolctl does not reach, such as PyTorch's.
+            threads = {"OMP_NUM_THREADS": str(job.blas_threads)} if job.blas_threads else {}
+            process = launch(folder, log, self._fork_server_of(name), threads)
             self._running.append(_Running(name, process, folder, time.monotonic()))
 
     def _finish(self, running: _Running) -> FinishedJob:
         result = result_of(lambda: running.process.wait(0), running.folder, self._timeout_s)
         assert result is not None
-        kill(running.process)
+        running.process.end()
         self._running.remove(running)
         beside = frozenset(one.name for one in self._running)
         return FinishedJob(running.name, running.folder, result, time.monotonic() - running.started, beside)

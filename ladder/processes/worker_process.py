@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -29,25 +30,110 @@ Wrap = Callable[[Sequence[str]], list[str]]
 """Turns a worker's command into the command that runs it under a profiler."""
 
 
+class WorkerProcess(Protocol):
+    """A worker that runs: forked from a fork server, or started."""
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code, -N after signal N; raises subprocess.TimeoutExpired or ForkServerLostError."""
+
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+
+    def end(self) -> None:
+        """End it with all that it started; ending it twice is harmless."""
+
+
+class StartedWorker:
+    """A command below a keeper, which writes to `ending` what the command left behind; its output goes to the log."""
+
+    def __init__(
+        self, command: Sequence[str], ending: Path, log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """`variables` are added to its environment."""
+        log.parent.mkdir(exist_ok=True)
+        keeper = [sys.executable, "-m", "ladder.processes.keeper", str(os.getpid()), str(ending)]
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                [*keeper, *command],
+                cwd=ROOT,
+                env={**os.environ, **(variables or {})},
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code; raises subprocess.TimeoutExpired."""
+        return self._process.wait(timeout_s)
+
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        """End the keeper with all that its command started: it has ended, is late, or the user interrupts the run."""
+        self._process.terminate()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            kill_group(self._process.pid)
+            self._process.wait()
+
+
+def launch(
+    folder: Path, log: Path, fork_server: ForkServer | None = None, variables: Mapping[str, str] | None = None
+) -> WorkerProcess:
+    """A worker that does the job in the folder: forked from the fork server, or started where that is not possible.
+
+    `variables` are added to the environment of a started one.
+    """
+    try:
+        forked = fork_server.start(folder, log) if fork_server is not None else None
+    except ForkServerLostError:
+        forked = None
+    return forked or StartedWorker(worker_command(folder), folder / ENDING, log, variables)
+
+
 def run_job(
     job: Job, folder: Path, log: Path, timeout_s: float, wrap: Wrap = list, fork_server: ForkServer | None = None
 ) -> JobResult:
     """Run a job in this folder in a worker, wait for it, and return its result; the worker's output goes to the log.
 
-    The worker is forked from the fork server, if there is one. If it fails, the state inherited from the fork server
-    may be the cause: the fork server is closed, and a newly started worker repeats the job, with the first one's log
-    beside its own. A failure of that worker becomes the result's `error`. A job that hangs is not repeated: that would
-    take the time limit once more.
+    The worker is forked from the fork server, if there is one; if it fails, see `finish_job`.
     """
+    leave_job(job, folder)
+    attempt = partial(fork_server.run, folder, log, timeout_s) if fork_server is not None else None
+    return finish_job(folder, log, timeout_s, attempt, fork_server, wrap)
+
+
+def leave_job(job: Job, folder: Path) -> None:
+    """Leave a job in the folder, and nothing of an earlier one."""
     atomic_write(folder / JOB, msgspec.json.encode(job))
     _forget(folder)
+
+
+def finish_job(
+    folder: Path,
+    log: Path,
+    timeout_s: float,
+    attempt: Callable[[], int | None] | None,
+    fork_server: ForkServer | None,
+    wrap: Wrap = list,
+) -> JobResult:
+    """The result of the job in this folder; `attempt` returns the exit code of a worker forked from the fork server.
+
+    If that fails, the state inherited from the fork server may be the cause: the fork server retires, and a newly
+    started worker repeats the job, with the first one's log beside its own. A failure of that worker becomes the
+    result's `error`. A job that hangs is not repeated: that would take the time limit once more.
+    """
     retried = ""
-    if fork_server is not None:
-        result = result_of(lambda: fork_server.run(folder, log, timeout_s), folder, timeout_s)
+    if attempt is not None:
+        result = result_of(attempt, folder, timeout_s)
         failure = result and (result.error or (result.unprofiled if cupti.available() else ""))
-        if result is not None and not failure:
+        if result is not None and (not failure or fork_server is None):
             return result
-        fork_server.close()
+        if fork_server is not None:
+            fork_server.retire()
         if result is not None and result.hung:
             return result
         if failure:
@@ -136,26 +222,8 @@ def _measured(module: str, kind: type[Record], record: Path, log: Path, timeout_
 
 def _run(command: Sequence[str], ending: Path, log: Path, timeout_s: float) -> int:
     """The exit code of a command that writes to the log; raises subprocess.TimeoutExpired."""
-    process = start(command, ending, log)
+    worker = StartedWorker(command, ending, log)
     try:
-        return process.wait(timeout_s)
+        return worker.wait(timeout_s)
     finally:
-        kill(process)
-
-
-def start(command: Sequence[str], ending: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a command that writes to the log, below a keeper, which writes to `ending` what the command left behind."""
-    log.parent.mkdir(exist_ok=True)
-    keeper = [sys.executable, "-m", "ladder.processes.keeper", str(os.getpid()), str(ending)]
-    with log.open("wb") as file:
-        return subprocess.Popen([*keeper, *command], cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a keeper with all that its command started: it has ended, is late, or the user interrupts the run."""
-    process.terminate()
-    try:
-        process.wait(END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        kill_group(process.pid)
-        process.wait()
+        worker.end()

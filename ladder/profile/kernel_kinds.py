@@ -8,7 +8,7 @@ from ladder.records.profile import Kind
 
 # The first match wins: a compiler's fused kernel carries the names of everything that it fuses.
 KINDS: tuple[tuple[str, Kind], ...] = (
-    (r"^(persistent|cluster)_|^last_layer|^hidden_head", "fused"),
+    (r"^(persistent|cluster)_|^last_layer|^hidden_", "fused"),
     (
         r"gemm|gemv|splitk|cutlass|cublas|xmma|^nvjet|^triton_(tem|mm)|_product_|_grams$|^streamed_"
         r"|product$|^rows_by_columns|^spread$|^add_outer",

@@ -50,6 +50,7 @@ class LimitsRecord(msgspec.Struct, frozen=True):
     limits: list[Limit]
     skipped: dict[str, str]  # titles of primitives without a limit, each with the reason
     seconds: float  # spent measuring
+    measured: str = ""  # ISO 8601, UTC, by an earlier run of that day; empty if this run measured them
 
     def get(self, name: str) -> Limit | None:
         """The primitive of this name; None if it was skipped."""

@@ -294,6 +294,8 @@ class Settings(msgspec.Struct, frozen=True):
     at_once: int = 1  # stages' processes side by side; with more than one, nothing gets a time
     lock_clocks_mhz: Count | None = None  # locked SM clock of the GPU; null: not locked
     nsys_stages: list[str] | None = None  # stages to profile with nsys; null: all
+    budget_total_s: float | None = None  # seconds to measure all stages for; null: no limit but each stage's own
+    prepare_at_once: int | None = 1  # stages that prepare side by side; null: as many as there was room for
 
 
 class OracleRecord(msgspec.Struct, frozen=True):

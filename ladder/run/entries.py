@@ -47,6 +47,19 @@ def own_entries(paths: Iterable[Path], ours: Mapping[str, Entry]) -> dict[str, E
     return own
 
 
+def entry_of(asked: str) -> tuple[Entry, bool]:
+    """A stage by the file of one's own or by its name, and whether it is one's own; UsageError where there is none."""
+    path = Path(asked)
+    if is_own := path.suffix == ".py" or len(path.parts) > 1 or path.is_file():
+        entries, (asked,) = all_entries([path])
+    else:
+        entries = load_all()
+    entry, *others = select([asked], entries)
+    if others:
+        raise UsageError(f"{asked}: names {1 + len(others)} stages; check one at a time")
+    return entry, is_own
+
+
 def check_name(name: str, stage_files: Sequence[Path]) -> None:
     """Raise UsageError for an unknown name, with the nearest ones."""
     select([name], all_entries(stage_files)[0])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from common.data.dataset import Dataset
+from common.errors import UsageError
 from common.problem import Params, Problem, initial_params
 from ladder.measure.protocol import (
     FIRST_UPDATE_RUN,
@@ -41,8 +44,14 @@ from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, v
 from ladder.verify.short_runs import ShortRun
 
 ORACLE_BUDGET_S = 60.0
+SALT_BITS = 62  # too many to be tried out
 TRAINED = "trained.npy"
 INCOMPLETE = "its result is incomplete"
+
+
+def drawn_salt() -> int:
+    """A new salt of the initial parameters."""
+    return secrets.randbits(SALT_BITS)
 
 
 class Judge:
@@ -75,16 +84,35 @@ class Judge:
     def train(self, untrained: list[int], scratch: Path, precisions: set[Precision]) -> None:
         """Train the oracle for these run numbers; the controls of the first call, in `precisions`, serve all rounds."""
         first, dataset = not self._oracles, scratch / "dataset"
-        trained = compute_all(
-            self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps, precisions if first else set()
-        )
-        if first:
-            self._spreads = trained[untrained[0]].spreads
-            self._trained = trained_params(self._problem, dataset)
-            save_params(scratch / TRAINED, self._trained)
-        for oracle in trained.values():
+        arguments = (self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps)
+        runs, trained = compute_all(*arguments, precisions if first else set(), trained=first)
+        if trained is not None:
+            self._spreads = runs[untrained[0]].spreads
+            self._start_from(trained, scratch)
+        for oracle in runs.values():
             oracle.spreads = self._spreads
-        self._oracles |= trained
+        self._oracles |= runs
+
+    def train_start(self, scratch: Path) -> None:
+        """Train the parameters that later updates are judged from, and leave them beside the data set.
+
+        Raises UsageError if training diverges.
+        """
+        with np.errstate(all="ignore"):  # divergence is reported in one line
+            self._start_from(trained_params(self._problem, scratch / "dataset"), scratch)
+
+    def _start_from(self, trained: Params, scratch: Path) -> None:
+        if not all(np.isfinite(tensor).all() for tensor in trained.tensors().values()):
+            rate = f"learning rate {self._problem.learning_rate:g}"
+            raise UsageError(f"{rate}: training diverges in float32; choose a smaller one")
+        self._trained = trained
+        save_params(scratch / TRAINED, trained)
+
+    def train_short_runs(self, precision: Precision, job: Job) -> None:
+        """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""
+        runs = [run for batches in job.first_updates for run in self._oracles_of(job, batches).values()]
+        for run in (*runs, self._from_zeros()):
+            run.spread(precision)
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of a round came to, for the results file; its curve by steps is that of the first round."""
@@ -103,10 +131,8 @@ class Judge:
         """
         problem, train, test = self._problem, self._dataset.train, self._dataset.test
         checks = [verify_timer(result.share_outside)] if self._timed else []
-        checks += self._verify_short_runs(precision, job, result, folder)
-        assert result.plan is not None
-        assert result.process is not None
-        if not attempt.kept:
+        checks += self.judge_short_runs(precision, job, result, folder)
+        if result.plan is None or result.process is None or not attempt.kept:
             raise ValueError(INCOMPLETE)
         if self._timed:
             checks.append(verify_clock(result.process, attempt.stamped_s))
@@ -125,38 +151,52 @@ class Judge:
         checks += verify_path(problem, precision, epochs, initial, final, oracle)
         return checks, accuracy
 
-    def _verify_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
-        """Check the first updates, the repeated ones, those of trained parameters, and the epoch from zeros."""
-        problem, train = self._problem, self._dataset.train
+    def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
+        """Check the first updates, the repeated ones, those of trained parameters, and the epoch from zeros.
+
+        Raises OSError or ValueError if what the process left is incomplete.
+        """
 
         def left(name: str) -> Params:
-            return load_params(folder / f"{name}.npy", problem)
+            return load_params(folder / f"{name}.npy", self._problem)
 
-        def numbered(run: int, batches: int, epochs: int = 1) -> ShortRun:
-            number = self.number(job.round, run + batches)
-            return self._short_run(number, batches, lambda: initial_params(problem, number), epochs)
-
+        if [first.batches for first in result.first_updates] != job.first_updates:
+            raise ValueError(INCOMPLETE)
         checks = []
         for first in result.first_updates:
             batches = first.batches
-            run, updated = numbered(FIRST_UPDATE_RUN, batches), left(f"first-{batches}")
-            checks += verify_first_update(precision, run, updated, first.metrics)
-            if batches in job.repeated:
-                run, updated = numbered(REPEATED_RUN, batches, REPEATED_EPOCHS), left(f"repeated-{batches}")
-                named = f"{REPEATED_EPOCHS} epochs of {batches} batches"
-                checks += verify_short_run(named, precision, run, updated, first.repeated)
-            if job.trained and batches == job.repeated[0]:
-                run, updated = self._short_run(TRAINED, batches, lambda: self._trained), left(f"trained-{batches}")
-                checks += verify_short_run("trained parameters", precision, run, updated, first.trained)
+            runs = self._oracles_of(job, batches)
+            checks += verify_first_update(precision, runs["first"], left(f"first-{batches}"), first.metrics)
+            if "repeated" in runs:
+                named, updated = f"{REPEATED_EPOCHS} epochs of {batches} batches", left(f"repeated-{batches}")
+                checks += verify_short_run(named, precision, runs["repeated"], updated, first.repeated)
+            if "trained" in runs:
+                named, updated = "trained parameters", left(f"trained-{batches}")
+                checks += verify_short_run(named, precision, runs["trained"], updated, first.trained)
                 missing = 0.0 if first.trained is not None else 1.0
                 checks.append(check("trained parameters, metrics left out", missing, 0.0))
-        updates = [first.batches for first in result.first_updates]
-        if result.plan is None or result.process is None or updates != job.first_updates:
-            raise ValueError(INCOMPLETE)
+        return checks + verify_from_zero(precision, self._from_zeros(), left("from-zero"), result.from_zero)
+
+    def _oracles_of(self, job: Job, batches: int) -> dict[str, ShortRun]:
+        """The oracle's short runs on so many batches, by the name of the file that a stage leaves after its own."""
+
+        def numbered(run: int, epochs: int = 1) -> ShortRun:
+            number = self.number(job.round, run + batches)
+            return self._short_run(number, batches, lambda: initial_params(self._problem, number), epochs)
+
+        runs = {"first": numbered(FIRST_UPDATE_RUN)}
+        if batches in job.repeated:
+            runs["repeated"] = numbered(REPEATED_RUN, REPEATED_EPOCHS)
+        if job.trained and batches == job.repeated[0]:
+            runs["trained"] = self._short_run(TRAINED, batches, lambda: self._trained)
+        return runs
+
+    def _from_zeros(self) -> ShortRun:
+        """The oracle's epoch from zeros."""
         if "from zeros" not in self._short_runs:
-            self._short_runs["from zeros"] = from_zero_run(problem, train.images, train.labels)
-        run = self._short_runs["from zeros"]
-        return checks + verify_from_zero(precision, run, left("from-zero"), result.from_zero)
+            train = self._dataset.train
+            self._short_runs["from zeros"] = from_zero_run(self._problem, train.images, train.labels)
+        return self._short_runs["from zeros"]
 
     def _short_run(self, key: object, batches: int, initial: Callable[[], Params], epochs: int = 1) -> ShortRun:
         """The oracle's short run, computed once for all stages: a wide network takes seconds."""

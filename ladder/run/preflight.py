@@ -7,11 +7,34 @@ import os
 from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
+from ladder.machine.environment import cores_usable, missing
+from ladder.options.run_options import RunOptions
 from ladder.records.run import ProblemRecord
+from ladder.run.data import Observer, load_dataset
+from stages.engine.stage import Stage
 
 # Per parameter in float64: value, gradient and initial value, and the results of three verified first updates.
 ORACLE_BYTES = 56
 CONTEXT_MIB = 600  # GPU memory of CUDA and its libraries, before a stage allocates any
+GPU_SPARE = 2.5  # times the estimate: a framework keeps copies of the images while it uploads them
+HOST_MIB_EACH, HOST_SHARE = 2048, 0.5  # of the host's memory, for the libraries and images of stages side by side
+MOST_SIDE_BY_SIDE = 16  # more take no less time: the driver creates one context after the other
+
+
+def posed(options: RunOptions, observer: Observer) -> tuple[Problem, Dataset]:
+    """The training problem and its images; UsageError for settings that do not go together."""
+    options.problem()  # checked before the data is looked for, which may take a download
+    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)
+    problem = options.problem(dataset.train.images.shape[1], dataset.classes)
+    check_fits(problem, dataset)
+    return problem, cut(dataset, problem.batch_size, options.max_steps)
+
+
+def cannot_run(stage: Stage) -> str | None:
+    """Why a stage cannot run here; None if it can. If only the GPU is too old, the text names the rung below."""
+    reason = missing(stage.needs)
+    ageless = [need for need in stage.needs if not need.startswith("sm_")]
+    return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
 
 
 def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:
@@ -43,15 +66,27 @@ def check_fits(problem: Problem, dataset: Dataset) -> None:
         )
 
 
-def gpu_has_no_room(problem: Problem, images: int, memory_mib: float | None) -> str | None:
-    """Why a stage will not fit into the GPU's memory, by estimate; None if it fits or the memory is unknown.
+def _gpu_needed_mib(problem: Problem, images: int) -> float:
+    """What a stage takes of the GPU's memory, by estimate.
 
     Every stage holds the images, the parameters with their gradients, and the activations with theirs.
     """
     parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
     units = sum(layer.fan_out for layer in problem.layers)
     numbers = images * problem.inputs + 2 * parameters + 2 * problem.batch_size * units
-    needed_mib = numbers * 4 / 2**20 + CONTEXT_MIB
+    return numbers * 4 / 2**20 + CONTEXT_MIB
+
+
+def room_for_stages(problem: Problem, images: int, gpu_free_mib: float) -> int:
+    """How many stages may prepare side by side, by estimates of what they take of the GPU's and the host's memory."""
+    host_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    of_gpu = gpu_free_mib / (GPU_SPARE * _gpu_needed_mib(problem, images))
+    return int(min(of_gpu, HOST_SHARE * host_mib / HOST_MIB_EACH, cores_usable(), MOST_SIDE_BY_SIDE))
+
+
+def gpu_has_no_room(problem: Problem, images: int, memory_mib: float | None) -> str | None:
+    """Why a stage will not fit into the GPU's memory, by estimate; None if it fits or the memory is unknown."""
+    needed_mib = _gpu_needed_mib(problem, images)
     if memory_mib is None or needed_mib <= memory_mib:
         return None
     return (

@@ -6,12 +6,12 @@ module prints nothing; an `Observer` receives the progress.
 
 from __future__ import annotations
 
+import hashlib
 import math
-import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from common.blas import limit_blas_threads
+from common.cache import cache_folder
 from common.cpu.cores import cores_allowed
 from common.data.dataset import Dataset
 from common.files import naming
@@ -27,6 +28,8 @@ from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.cpu_limit import cpu_cheat_limit
 from ladder.machine.cpu_limits import floor_of
 from ladder.machine.environment import cores_usable, missing
+from ladder.machine.gpu_monitor import GpuMonitor
+from ladder.machine.kept_limits import keep_limits
 from ladder.machine.limits import bounds_of
 from ladder.measure.protocol import (
     TRACE,
@@ -36,32 +39,41 @@ from ladder.measure.protocol import (
 from ladder.measure.timing import Plan
 from ladder.processes.compilers import Compilers
 from ladder.processes.fork_servers import ForkServer, ForkServers
+from ladder.processes.held_workers import FEWEST, HeldWorker, HeldWorkers
 from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
-from ladder.processes.worker_process import PATIENCE, late, measure_cpu_limits, measure_gpu_limits, run_job
+from ladder.processes.worker_process import (
+    PATIENCE,
+    late,
+    measure_cpu_limits,
+    measure_gpu_limits,
+    run_job,
+)
 from ladder.profile import nsys
 from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.trace import ProfileError
 from ladder.records.limits import StepBounds
 from ladder.records.run import Results, StageResult, save
+from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
-from ladder.run.judge import TRAINED, Judge
+from ladder.run.judge import Judge, drawn_salt
 from ladder.run.observer import Observer
-from ladder.run.preflight import gpu_has_no_room
+from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
-from stages.engine.stage import Stage
 from stages.registry import Entry
 
 PROFILES = "profiles"  # subfolder for traces and nsys reports
-PROFILE_LIMIT_S = 3.0  # if profiling takes longer in a stage's process, later rounds are not profiled
+PROFILE_LIMIT_S = 1.0  # if profiling takes longer in a stage's process, later rounds are not profiled
 MAX_ROUNDS = 450
+IN_PROCESSES = "stages' processes"  # a part of the run's time
+REPEATING_SHARE, LEAST_REPEATING_S = 0.5, 10.0  # of that time, for measuring disturbed processes again
+FEWEST_DISTURBED = 4  # processes; fewer say little of the machine
+BUSY = "this machine is busy: other work disturbed every process; end it and start anew, or read ratios alone"
 # Rounds whose fork servers import before anything is measured; more of them would fill the memory.
 ROUNDS_IMPORTED_AHEAD = 2
-SALT_BITS = 62  # too many to be tried out
-FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
-WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
+LEAST_BUDGET_S = 0.1  # for a stage, where the others have used up the run's
 
 
 @contextmanager
@@ -85,13 +97,6 @@ def _names(jobs: Iterable[tuple[int, StageRun]]) -> list[str]:
     return list(dict.fromkeys(stage_run.name for _, stage_run in jobs))
 
 
-def cannot_run(stage: Stage) -> str | None:
-    """Why a stage cannot run here; None if it can. If only the GPU is too old, the text names the rung below."""
-    reason = missing(stage.needs)
-    ageless = [need for need in stage.needs if not need.startswith("sm_")]
-    return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
-
-
 class Runner:
     """One run of the ladder; its results go to one folder.
 
@@ -106,8 +111,11 @@ class Runner:
         problem: Problem,
         folder: Path,
         salt: int | None = None,
+        checked_first: Collection[str] = (),
     ):
-        self._salt = secrets.randbits(SALT_BITS) if salt is None else salt
+        """`checked_first` names stages that are measured only if a check without timed runs finds them right."""
+        self._checked_first = checked_first
+        self._salt = drawn_salt() if salt is None else salt
         self._known_salt = results.settings.salt
         self._results = with_salt(results, 0)
         self._settings = results.settings
@@ -116,6 +124,8 @@ class Runner:
         self._folder = folder.resolve()  # absolute, since workers have another working folder
         self._profile_folder = self._folder / PROFILES
         self._gpu_memory_mib = (results.environment.get("gpu") or {}).get("memory_mib")
+        self._gpu = GpuMonitor()
+        self._side_by_side = self._most_side_by_side()
         timed = results.settings.at_once == 1
         self._judge = Judge(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
         self._requested_plan = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
@@ -143,6 +153,7 @@ class Runner:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         self._skip_unrunnable()
+        self._check_first(observer)
         todo = [(round_, one) for round_ in rounds for one in self._missing_in(round_)]
         if before := sum(len(one.processes) for one in self._stage_runs):
             observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
@@ -158,46 +169,8 @@ class Runner:
             self._dataset.save(scratch / "dataset")
             began = time.monotonic()
             if todo:
-                if (
-                    self._settings.at_once == 1
-                    and self._results.limits is None
-                    and missing(("cuda",)) is None
-                    and any(one.entry.stage.needs for _, one in todo)
-                ):
-                    observer.step("measuring the GPU's limits")
-                    self._measure_limits(scratch)
-                if (
-                    self._settings.at_once == 1
-                    and self._results.cpu_limits is None
-                    and any(one.is_on_cpu for _, one in todo)
-                ):
-                    observer.step("measuring the CPU's limits")
-                    self._measure_cpu_limits(scratch)
-                wanted = sorted({round_ for round_, _ in todo})
-                with ExitStack() as begun:
-                    importing = {
-                        round_: begun.enter_context(closing(self._fork_servers(round_, self._missing_in(round_))))
-                        for round_ in wanted[: ROUNDS_IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
-                    }
-                    # Not beside the compilers: the epochs that the oracle completes in its budget limit verification.
-                    self._train_oracles(rounds, scratch, observer)
-                    self._results = msgspec.structs.replace(self._results, oracle=self._judge.record(rounds[-1]))
-                    jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
-                    compiling = begun.enter_context(
-                        Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note)
-                    )
-                    if compiling.names:
-                        observer.step(f"compiling {len(compiling.names)} of the stages")
-                        with self._timing_activity("compiling"):
-                            compiled = compiling.wait()
-                        self.record_compile_times(compiled)
-                    with self._timing_activity("importing libraries"):
-                        for fork_servers in importing.values():
-                            fork_servers.wait()
-                    for round_ in wanted:
-                        self._run_round(
-                            round_, self._missing_in(round_), scratch, observer, fork_servers=importing.get(round_)
-                        )
+                self._measure_missing_limits([one for _, one in todo], scratch, observer)
+                self._measure_rounds(sorted({round_ for round_, _ in todo}), scratch, observer)
             self._repeat_disturbed(scratch, observer)
             self._add_rounds(began, scratch, observer)
             if "nsys" in self._settings.profile:
@@ -207,6 +180,54 @@ class Runner:
         observer.end()
         return self._results
 
+    def _measure_missing_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer) -> None:
+        """Measure the limits of the GPU and of the CPU that these stages are compared with."""
+        if self._settings.at_once > 1:
+            return
+        if self._results.limits is None and missing(("cuda",)) is None and any(o.entry.stage.needs for o in stage_runs):
+            observer.step("measuring the GPU's limits")
+            self._measure_limits(scratch)
+        if self._results.cpu_limits is None and any(one.is_on_cpu for one in stage_runs):
+            observer.step("measuring the CPU's limits")
+            self._measure_cpu_limits(scratch)
+
+    def _measure_rounds(self, rounds: Sequence[int], scratch: Path, observer: Observer) -> None:
+        """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
+        with ExitStack() as begun:
+            importing = {
+                round_: begun.enter_context(closing(self._fork_servers(round_, self._missing_in(round_))))
+                for round_ in rounds[: ROUNDS_IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
+            }
+            held = begun.enter_context(closing(self._held_workers(observer)))
+            self._train_oracles(range(self._settings.rounds), scratch, observer)
+            oracle = self._judge.record(self._settings.rounds - 1)
+            self._results = msgspec.structs.replace(self._results, oracle=oracle)
+            with self._timing_activity("importing libraries"):
+                for fork_servers in importing.values():
+                    fork_servers.wait()
+            for round_ in rounds:
+                with importing.get(round_) or self._fork_servers(round_, self._missing_in(round_)) as fork_servers:
+                    quick = [one for one in self._missing_in(round_) if not self._needs_compiling(one)]
+                    self._run_round(round_, quick, scratch, observer, fork_servers=fork_servers, held=held)
+                    rest = [one for one in self._missing_in(round_) if one not in quick]
+                    self._compile(scratch, observer, fork_servers)
+                    self._run_round(round_, rest, scratch, observer, fork_servers=fork_servers, held=held)
+
+    def _compile(self, scratch: Path, observer: Observer, fork_servers: ForkServers) -> None:
+        """Compile the stages that take long, side by side; not beside the oracle, whose time limits verification."""
+        jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
+        needs = {one.name: one.entry.stage.needs for one in self._stage_runs}
+
+        def fork_server_of(name: str) -> ForkServer | None:
+            return fork_servers.for_needs(needs[name])
+
+        with Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note, fork_server_of) as compilers:
+            if compilers.names:
+                observer.step(f"compiling {len(compilers.names)} of the stages")
+                with self._timing_activity("compiling"):
+                    compiled = compilers.wait()
+                self.record_compile_times(compiled)
+
     @property
     def scratch_bytes(self) -> int:
         """Bytes that the data set takes, and the parameters that processes leave at once."""
@@ -214,6 +235,18 @@ class Runner:
         # After the first updates, up to two more short runs each, the epoch from zeros, and the timed runs.
         kept = 3 * len(FIRST_BATCHES) + 1 + self._settings.repeats
         return self._dataset.nbytes + kept * 4 * parameters * self._settings.at_once
+
+    def _most_side_by_side(self) -> int:
+        """How many stages prepare side by side: as many as the run asks for, or as the GPU and the host have room for.
+
+        Without a GPU, none does: the CPU that they prepare on is what is measured.
+        """
+        used_mib = self._gpu.memory_used_mib()
+        if self._settings.at_once > 1 or self._gpu_memory_mib is None or used_mib is None:
+            return 0
+        if self._settings.prepare_at_once is not None:
+            return self._settings.prepare_at_once
+        return room_for_stages(self._problem, len(self._dataset.train.images), self._gpu_memory_mib - used_mib)
 
     def _skip_unrunnable(self) -> None:
         for stage_run in self._stage_runs:
@@ -226,17 +259,53 @@ class Runner:
             if reason is not None and not stage_run.processes:
                 stage_run.skip(reason)
 
+    def _check_first(self, observer: Observer) -> None:
+        """Check stages that nothing is known of yet, and record those that are wrong: no round measures them."""
+        fresh = [
+            one
+            for one in self._stage_runs
+            if one.name in self._checked_first and one.status is None and not one.processes
+        ]
+        if not fresh:
+            return
+        logs, limit_s = self._folder / "logs", self._settings.timeout_s
+        with (
+            self._timing_activity("checking stages of one's own"),
+            scratch_folder(self._folder, self.scratch_bytes) as scratch,
+        ):
+            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, observer.note)
+            for stage_run in fresh:
+                found = StageRun(stage_run.entry, self._steps, expected=stage_run.expected)
+                checker.check(found)
+                if found.status == "crashed":
+                    found.crash(f"{found.reason}; see logs/{found.name}.check.log")
+                if found.status != "passed":
+                    self._stage_runs[self._stage_runs.index(stage_run)] = found
+                observer.note(f"{found.name}, checked first: {found.reason or 'right'}")
+
     def compile_jobs(self, folder: Path) -> dict[str, Job]:
         """The jobs that compile stages ahead of the run, by stage name; saves their dataset in `folder`."""
         self._skip_unrunnable()
         jobs = {
-            stage_run.name: msgspec.structs.replace(self._job(stage_run, 0, folder), profile=None, compiles=True)
+            stage_run.name: msgspec.structs.replace(
+                self._job(stage_run, 0, folder), profile=None, compiles=True, mark=str(self._mark(stage_run))
+            )
             for stage_run in self._stage_runs
-            if stage_run.needs_compiling
+            if self._needs_compiling(stage_run)
         }
         if jobs and not folder.exists():
             self._dataset.save(folder)
         return jobs
+
+    def _needs_compiling(self, stage_run: StageRun) -> bool:
+        """Whether a stage takes long to compile, and no run on this machine has compiled it for this problem."""
+        return stage_run.needs_compiling and not self._mark(stage_run).exists()
+
+    def _mark(self, stage_run: StageRun) -> Path:
+        """The file that says that a stage's compiled code is in the cache."""
+        described = [self._results.environment.get(part) for part in ("gpu", "libraries", "python")]
+        parts = [stage_run.code, described, self._results.problem, cache_folder("").as_posix()]
+        return cache_folder("compiled") / hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
     def record_compile_times(self, took_s: Mapping[str, float]) -> None:
         """Record each stage's preparation time by name; saved now, as the measured processes will not compile again."""
@@ -250,7 +319,40 @@ class Runner:
 
     def _fork_servers(self, round_: int, stage_runs: Sequence[StageRun]) -> ForkServers:
         """The fork servers of a round for these stages; they start importing at once."""
-        return ForkServers([one.entry.stage.needs for one in stage_runs], self._folder / "logs", round_)
+        forked = stage_runs if self._settings.at_once == 1 else []
+        return ForkServers([one.entry.stage.needs for one in forked], self._folder / "logs", round_)
+
+    def _held_workers(self, observer: Observer) -> HeldWorkers:
+        """The workers that prepare side by side; none yet."""
+        return HeldWorkers(self._side_by_side, self._settings.timeout_s, observer.note)
+
+    def _may_be_held(self, stage_run: StageRun) -> bool:
+        """Whether a stage may prepare beside others: one of ours on the GPU, whose preparation is known to be quiet."""
+        return self._side_by_side >= FEWEST and bool(stage_run.entry.stage.needs) and stage_run.entry.is_ours
+
+    def _prepare_next(
+        self,
+        held: HeldWorkers,
+        round_: int,
+        stage_runs: Sequence[StageRun],
+        scratch: Path,
+        fork_servers: ForkServers,
+    ) -> None:
+        """Start to prepare the first of these stages side by side, unless some are prepared already."""
+        if len(held):
+            return
+        able = [one for one in stage_runs if self._may_be_held(one)]
+        for stage_run in able[: held.at_once] if len(able) >= FEWEST else []:
+            job = self._job(stage_run, round_, scratch / "dataset")
+            folder, log = self._places(stage_run, round_, scratch)
+            fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
+            seeds = self._seed_server(round_, held=True)
+            held.add(HeldWorker(stage_run.name, job, folder, log, seeds, fork_server))
+
+    def _places(self, stage_run: StageRun, round_: int, scratch: Path) -> tuple[Path, Path]:
+        """The folder and the log of a stage's worker in a round."""
+        name = f"{stage_run.name}.{round_ + 1}"
+        return scratch / name, self._folder / "logs" / f"{name}.log"
 
     def _run_round(
         self,
@@ -260,16 +362,24 @@ class Runner:
         observer: Observer,
         deadline: float = math.inf,
         fork_servers: ForkServers | None = None,
+        held: HeldWorkers | None = None,
     ) -> None:
         """Run one process for each of these stages; none starts after `deadline`, a time of the monotonic clock."""
         if self._settings.at_once > 1:
             self._run_round_side_by_side(round_, stage_runs, scratch, observer)
             return
         with fork_servers or self._fork_servers(round_, stage_runs) as fork_servers:
-            for stage_run in stage_runs:
+            for index, stage_run in enumerate(stage_runs):
                 fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
+                worker = None
+                if held is not None and self._may_be_held(stage_run):
+                    if not len(held):
+                        observer.step("preparing stages side by side")
+                    self._prepare_next(held, round_, stage_runs[index:], scratch, fork_servers)
+                    with self._timing_activity("preparing side by side"):
+                        worker = held.take(stage_run.name)
                 if time.monotonic() < deadline:
-                    self._run_process(stage_run, round_, scratch, observer, fork_server)
+                    self._run_process(stage_run, round_, scratch, observer, fork_server, worker, held)
                 # Repeated at once, since later rounds skip failed stages.
                 while (
                     stage_run.should_repeat_timer_failure(round_, self._settings.remeasure)
@@ -300,7 +410,7 @@ class Runner:
             jobs_done = iter(workers)
             for unfinished in range(len(jobs), 0, -1):
                 observer.start(f"{min(unfinished, at_once)} side by side", round_ + 1, self._settings.rounds)
-                with self._timing_activity("stages' processes"):
+                with self._timing_activity(IN_PROCESSES):
                     finished = next(jobs_done)
                 attempt = servers[finished.name].attempt
                 self._record(named[finished.name], jobs[finished.name], finished, attempt, observer)
@@ -316,12 +426,18 @@ class Runner:
     def _repeat_disturbed(self, scratch: Path, observer: Observer, deadline: float = math.inf) -> None:
         """Measure disturbed processes again, up to `remeasure` times each.
 
-        An undisturbed attempt counts; if there is none, the one that circumstances disturbed least.
+        An undisturbed attempt counts; if there is none, the one that circumstances disturbed least. Trying again takes
+        at most half as long as the stages have taken. Where every process was disturbed, it would help none.
         """
-        limit = self._settings.remeasure
-        for left in range(limit if self._settings.at_once == 1 else 0, 0, -1):
+        limit = self._settings.remeasure if self._settings.at_once == 1 else 0
+        allowed_s = max(REPEATING_SHARE * self._took_s.get(IN_PROCESSES, 0.0), LEAST_REPEATING_S)
+        deadline = min(deadline, time.monotonic() + allowed_s)
+        for left in range(limit, 0, -1):
             again = [(round_, one) for one in self._stage_runs for round_ in one.rounds_to_repeat(limit)]
-            if not again:
+            if not again or time.monotonic() >= deadline:
+                return
+            if len(again) >= FEWEST_DISTURBED and all(one.is_disturbed_throughout for one in self._stage_runs):
+                observer.note(f"{BUSY}; no process is measured again")
                 return
             observer.begin(len(again), _names(again), f"as other work disturbed {'it' if len(again) == 1 else 'them'}")
             tries = "1 more try" if left == 1 else f"{left} more tries"
@@ -345,33 +461,47 @@ class Runner:
             self._repeat_disturbed(scratch, observer, deadline)
 
     def _run_process(
-        self, stage_run: StageRun, round_: int, scratch: Path, observer: Observer, fork_server: ForkServer | None
+        self,
+        stage_run: StageRun,
+        round_: int,
+        scratch: Path,
+        observer: Observer,
+        fork_server: ForkServer | None,
+        worker: HeldWorker | None = None,
+        held: HeldWorkers | None = None,
     ) -> None:
-        """Run one fresh process for a stage and round, verify it, and save the results."""
+        """Run one fresh process for a stage and round, or let the prepared one go on; verify it, save the results."""
         name = stage_run.name
         stage_run.set_round_aside(round_)
         attempt = 1 + sum(process.round == round_ for process in stage_run.set_aside)
         attempts = max(attempt, 1 + self._settings.remeasure)
         observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1), attempt, attempts)
-        folder = scratch / f"{name}.{round_ + 1}"
-        folder.mkdir()
-        job = self._job(stage_run, round_, scratch / "dataset")
+        folder, log = self._places(stage_run, round_, scratch)
         limit_s = self._settings.timeout_s
         observer.step("measuring")
         patience = threading.Timer(limit_s * PATIENCE, observer.note, [late(name, limit_s)])
-        log = self._folder / "logs" / f"{name}.{round_ + 1}.log"
-        began = time.monotonic()
-        running = self._timing_activity("stages' processes")
-        with running, _running(patience), self._seed_server(round_) as seeds:
-            job = msgspec.structs.replace(job, seeds=seeds.address)
-            result = run_job(job, folder, log, self._settings.timeout_s, fork_server=fork_server)
-        finished = FinishedJob(name, folder, result, time.monotonic() - began)
+        with self._timing_activity(IN_PROCESSES), _running(patience):
+            if worker is not None and held is not None:
+                job, seeds = worker.job, worker.seeds
+                with closing(worker):
+                    result = worker.take_turn(limit_s, held.on_gpu)
+                    lasted_s = worker.lasted_s
+            else:
+                folder.mkdir()
+                began = time.monotonic()
+                with self._seed_server(round_) as seeds:
+                    job = msgspec.structs.replace(
+                        self._job(stage_run, round_, scratch / "dataset"), seeds=seeds.address
+                    )
+                    result = run_job(job, folder, log, limit_s, fork_server=fork_server)
+                lasted_s = time.monotonic() - began
+        finished = FinishedJob(name, folder, result, lasted_s - result.waited_s)
         self._record(stage_run, job, finished, seeds.attempt, observer)
 
-    def _seed_server(self, round_: int) -> SeedServer:
+    def _seed_server(self, round_: int, *, held: bool = False) -> SeedServer:
         """The server of the seeds of one stage's runs in a round."""
         parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in self._problem.layers)
-        return SeedServer(lambda run: self._judge.number(round_, run), 4 * parameters)
+        return SeedServer(lambda run: self._judge.number(round_, run), 4 * parameters, held=held)
 
     def _record(
         self, stage_run: StageRun, job: Job, finished: FinishedJob, attempt: Attempt, observer: Observer
@@ -383,8 +513,14 @@ class Runner:
             took, beside = result.process.took_s, self._settings.at_once - 1
             if not beside:  # a pool's workers may have ended before they were polled
                 took["start and end"] = finished.seconds - sum(took.values())
+            rest_mib, peak_mib = self._gpu.memory_used_mib(), result.gpu_peak_mib
             process = msgspec.structs.replace(
-                result.process, beside=beside, detail=result.detail, stopped_s=result.stopped_s, left_behind=result.left
+                result.process,
+                gpu_memory_mib=peak_mib - rest_mib if peak_mib is not None and rest_mib is not None else None,
+                beside=beside,
+                detail=result.detail,
+                stopped_s=result.stopped_s,
+                left_behind=result.left,
             )
             result = msgspec.structs.replace(result, process=process)
         if result.retried:
@@ -398,7 +534,7 @@ class Runner:
             stage_run.fail(f"its code changed while it was measured: {', '.join(files)}; start anew")
         elif self._overwrote_data(job, finished):
             culprit = "it or a stage beside it" if self._settings.at_once > 1 else "it"
-            stage_run.fail(f"{culprit} overwrote the images or labels that all stages share; copy them before writing")
+            stage_run.fail(f"{culprit} {OVERWROTE}")
         elif result.misfit:
             stage_run.skip(result.misfit)
         elif result.error is None:
@@ -473,21 +609,27 @@ class Runner:
     def _job(self, stage_run: StageRun, round_: int, dataset: Path) -> Job:
         first, tool = not stage_run.processes, stage_run.tool
         is_cut = stage_run.plan is None and self._settings.at_once == 1  # side by side, time is no measure
-        updates = sorted({min(batches, self._steps) for batches in FIRST_BATCHES}) if first else []
-        parameters = sum(layer.fan_in * layer.fan_out for layer in self._problem.layers)
-        return Job(
-            source=stage_run.entry.source,
-            problem=self._problem,
-            dataset=str(dataset),
+        job = short_runs_job(stage_run.entry.source, self._problem, self._steps, dataset)
+        if not first:
+            job = msgspec.structs.replace(job, first_updates=[], repeated=[], trained="")
+        return msgspec.structs.replace(
+            job,
             round=round_,
-            first_updates=updates,
-            repeated=(updates[1:] or updates)[: 1 if parameters > WIDE else None],
-            trained=str(dataset.parent / TRAINED) if first else "",
             wanted=stage_run.plan or self._requested_plan,
             profile=tool if tool in self._settings.profile and stage_run.profile_s <= PROFILE_LIMIT_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
-            budget_s=self._settings.budget_s / self._settings.rounds if is_cut else None,
+            budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
         )
+
+    def _budget_s(self) -> float:
+        """The seconds for which the next stage may be measured: at most its share of what the others leave of all."""
+        budget_s, total_s = self._settings.budget_s, self._settings.budget_total_s
+        if total_s is None:
+            return budget_s
+        planned = [one for one in self._stage_runs if one.plan is not None]
+        spent_s = self._settings.rounds * sum(one.processes[0].took_s.get("measure", 0.0) for one in planned)
+        unplanned = sum(one.plan is None and one.status is None for one in self._stage_runs)
+        return max(min(budget_s, (total_s - spent_s) / max(unplanned, 1)), LEAST_BUDGET_S)
 
     def _verify(self, stage_run: StageRun, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> None:
         """Verify what a process left, and add it to the stage; raises OSError or ValueError if that is incomplete."""
@@ -528,6 +670,8 @@ class Runner:
         with self._timing_activity("measuring limits"):
             log = self._folder / "logs" / "limits.log"
             limits = measure_gpu_limits(scratch / "limits.json", log, self._settings.timeout_s)
+        if limits is not None:
+            keep_limits(self._results.environment, limits)
         self._results = msgspec.structs.replace(self._results, limits=limits)
 
     @contextmanager

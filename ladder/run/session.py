@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import missing
+from ladder.machine.kept_limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits import LimitsRecord
@@ -28,8 +29,8 @@ from ladder.run.folders import make_folder
 from ladder.run.kept_sources import keep_sources
 from ladder.run.lock import alone_in
 from ladder.run.observer import Observer as RunObserver
-from ladder.run.preflight import check_fits, cut, describe_problem
-from ladder.run.runner import Runner, cannot_run
+from ladder.run.preflight import cannot_run, cut, describe_problem, posed
+from ladder.run.runner import Runner
 from ladder.run.sources import code_of
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
@@ -49,16 +50,17 @@ def opened(asked: Run | Resume, observer: Observer, command: str) -> Iterator[tu
     UsageError for a run that cannot be, or cannot go on. `command` is the command line, recorded with a new run.
     """
     entries, own = all_entries(asked.stage_file)
+    first = () if asked.no_fail_fast else own
     with ExitStack() as locks:
         if isinstance(asked, Resume):
             folder = _folder(asked.resume)
             if (folder.parent / INDEX).exists():  # a study's point, which the study may be measuring
                 locks.enter_context(alone_in(folder.parent))
             locks.enter_context(alone_in(folder))
-            yield resume(asked, entries, observer), folder
+            yield resume(asked, entries, observer, checked_first=first), folder
         else:
             options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
-            runner, folder = begin(options, entries, asked.out, observer, command)
+            runner, folder = begin(options, entries, asked.out, observer, command, checked_first=first)
             locks.enter_context(alone_in(folder))
             _refuse_begun(folder)  # once more: while the data was downloaded, another run may have begun here
             yield runner, folder
@@ -71,17 +73,18 @@ def begin(
     observer: Observer,
     command: str,
     limits: LimitsRecord | None = None,
+    checked_first: Collection[str] = (),
 ) -> tuple[Runner, Path]:
-    """A new run and its folder, a new one unless `out` names it; measures the GPU's limits unless they are given."""
-    chosen = select(options.stages, dict(entries))
+    """A new run and its folder, a new one unless `out` names it; measures the GPU's limits unless they are given.
+
+    `checked_first` names stages that are measured only if a check finds them right.
+    """
+    has_gpu = missing(("gpu",)) is None
+    chosen = select(options.stages, dict(entries), has_gpu=has_gpu)
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
-    options.problem()  # checked before the data is looked for, which may take a download
     if out is not None:
         _refuse_begun(out)
-    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)
-    problem = options.problem(dataset.train.images.shape[1], dataset.classes)
-    check_fits(problem, dataset)
-    dataset = cut(dataset, problem.batch_size, options.max_steps)
+    problem, dataset = posed(options, observer)
     _check_any_runs(chosen, problem, problem.steps(len(dataset.train.images)))
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
@@ -89,22 +92,29 @@ def begin(
         pass  # refused now or not at all
     folder = make_folder(out)  # last, so that a refused run leaves no folder behind
     keep_sources(chosen, entries, folder)
+    described = environment.describe()
+    if limits is None and not options.fresh_limits and options.at_once == 1 and any(o.stage.needs for o in chosen):
+        limits = kept_limits(described) if has_gpu else None
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
-        environment=environment.describe(),
+        environment=described,
         problem=describe_problem(problem, dataset, options.max_steps),
         settings=options.settings(seen),
         stages=[],
         limits=limits,
     )
-    return Runner(results, chosen, dataset, problem, folder), folder
+    return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first), folder
 
 
 def resume(
-    asked: Resume, entries: Mapping[str, Entry], observer: Observer, limits: LimitsRecord | None = None
+    asked: Resume,
+    entries: Mapping[str, Entry],
+    observer: Observer,
+    limits: LimitsRecord | None = None,
+    checked_first: Collection[str] = (),
 ) -> Runner:
-    """A stopped run with its recorded options; `limits` replace missing limits of the GPU."""
+    """A stopped run with its recorded options but for those that `asked` changes; `limits` replace missing ones."""
     folder = _folder(asked.resume)
     results = load(asked.resume)
     results = msgspec.structs.replace(results, limits=results.limits or limits)
@@ -116,9 +126,12 @@ def resume(
     check_same_machine(results, folder)
     chosen = _recorded_stages(results, entries, folder)
     seen = _seen_by_nsys(asked.nsys_stages, asked.profile or (), entries, chosen)
+    tries = {"budget_s": asked.budget, "timeout_s": asked.timeout, "remeasure": asked.remeasure}
+    settings = msgspec.structs.replace(results.settings, **{k: v for k, v in tries.items() if v is not None})
+    results = msgspec.structs.replace(results, settings=settings)
     if asked.profile is not None:
         results = _with_nsys(results, asked.profile, seen, folder)
-    return Runner(results, chosen, dataset, problem, folder)
+    return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first)
 
 
 def _check_any_runs(chosen: Sequence[Entry], problem: Problem, steps: int) -> None:

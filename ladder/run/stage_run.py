@@ -22,6 +22,7 @@ from ladder.records.run import (
     LossPoint,
     Metrics,
     Process,
+    StageCode,
     StageDoc,
     StageResult,
     Status,
@@ -30,7 +31,7 @@ from ladder.records.run import (
 )
 from ladder.records.statistics import Interval, median_interval
 from ladder.run.sources import CodeWatch, code_of
-from ladder.verify.advice import ADVICE
+from ladder.verify.advice import advice_on
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
 from stages.engine.stage import GPU
@@ -110,6 +111,11 @@ class StageRun:
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
 
     @property
+    def code(self) -> StageCode:
+        """The hashes of its code."""
+        return self._code
+
+    @property
     def needs_compiling(self) -> bool:
         """Whether the stage takes long to compile, and has neither been compiled nor measured yet."""
         stage = self.entry.stage
@@ -121,6 +127,11 @@ class StageRun:
         repeated = [process.round for process in self.set_aside]
         disturbed = (process.round for process in self.processes if process.disturbed)
         return [round_ for round_ in disturbed if self.status == "passed" and repeated.count(round_) < limit]
+
+    @property
+    def is_disturbed_throughout(self) -> bool:
+        """Whether every process that it has was disturbed; a stage without any was."""
+        return all(process.disturbed for process in self.processes)
 
     def should_repeat_timer_failure(self, round_: int, limit: int) -> bool:
         """Whether the stage failed only checks of times, in a disturbed process of this round.
@@ -231,6 +242,11 @@ class StageRun:
         )
         self._add_checks(checks)
 
+    def add_untimed(self, result: JobResult, checks: list[Check]) -> None:
+        """Add the checks of a process that timed nothing."""
+        self._latest = result
+        self._add_checks(checks)
+
     def _add_attempt(self, process: Process, *, on_gpu: bool, passed: bool) -> None:
         """Add a process. If every attempt at its round was disturbed, keep the one that was disturbed least.
 
@@ -262,7 +278,7 @@ class StageRun:
             first = failed[0]
             size = "not a number" if first.error is None else f"{first.error:.1e}"
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            advice = f"; {ADVICE[first.what]}" if first.what in ADVICE else ""
+            advice = f"; {said}" if (said := advice_on(first.what)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
         else:
             self.status = "passed"

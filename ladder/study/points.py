@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from common.errors import UsageError
+from ladder.machine.environment import missing
 from ladder.options.run_options import RunOptions
 from ladder.processes.compilers import Compilers
 from ladder.records.study import Point, PointStatus, Study, save_study
@@ -108,7 +109,7 @@ def _jobs(options: RunOptions) -> int:
 
 
 def _chosen(point: Point, stages: Sequence[str], entries: Mapping[str, Entry]) -> list[Entry]:
-    chosen = select(stages, dict(entries))
+    chosen = select(stages, dict(entries), has_gpu=missing(("gpu",)) is None)
     precision = point.settings.get("precision")
     if precision is None:
         return chosen

@@ -8,8 +8,10 @@ the same images from the same parameters and meets all of it. docs/statistics.md
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ from numpy.typing import NDArray
 from common.oracle import FloatArray, Oracle
 from common.problem import Params, Problem
 from ladder.records.run import Precision
+
+Array = TypeVar("Array", bound=NDArray[Any])
 
 FLOAT32_ROUNDING = np.float32(2.0**-24)  # half a unit in the last place, relative
 ROUNDING_OF_A_SUM = 0.42  # standard deviation, in half units in the last place of a mantissa from 1 to 2
@@ -46,87 +50,159 @@ ROUNDINGS: dict[Precision, Rounding] = {
     "bfloat16": Rounding(8),
 }
 
-
 LOWER_BITS = (17, 16, 11, 8)
 """Formats that a stage may use by mistake: a float32 in two parts of bfloat16, and the tensor cores' formats."""
 
 
-class Control(Oracle):
-    """The oracle in float32, with one draw of a precision's rounding.
+class Draw(NamedTuple):
+    """One placement of a precision's grid of representable numbers; number 0 rounds as the format does."""
 
-    Draws place the grid of representable numbers differently; number 0 rounds as the format does. Every second one
-    stores products in low precision, adds the images' updates to the parameters one by one, and passes a gradient
-    through a ReLU at zero, as cuBLASLt does.
+    rounding: Rounding
+    number: int
+
+
+class Control(Oracle):
+    """A stack of oracles in float32 from the same parameters, each with one draw of a precision's rounding.
+
+    Every second draw stores products in low precision, adds the images' updates to the parameters one by one, and
+    passes a gradient through a ReLU at zero, as cuBLASLt does. All draws of a stack round sums, or none does.
     """
 
-    def __init__(self, problem: Problem, params: Params, rounding: Rounding, draw: int) -> None:
-        super().__init__(problem, params, np.float32)
-        self._grid = np.float32(1.0 if draw == 0 else 2.0 ** np.random.default_rng(draw).random())
-        self._split = np.float32(2.0 ** (24 - rounding.bits) + 1.0)
-        self._rounds_products = rounding.products and draw % 2 == 1
-        self._passes_at_zero = draw % 2 == 1
-        self._noise, self._at, self._rounds_sums = _noise(draw), 0, rounding.sums
+    def __init__(self, problem: Problem, params: Params, draws: Sequence[Draw], xp: Any = np) -> None:
+        super().__init__(problem, [params] * len(draws), np.float32, xp)
+        odd = [draw.number % 2 == 1 for draw in draws]
+        self._grid = self._each(2.0 ** np.random.default_rng(n).random() if n else 1.0 for _, n in draws)
+        self._split = self._each(2.0 ** (24 - rounding.bits) + 1.0 for rounding, _ in draws)
+        self._probability = self._each(
+            1.0 + (-1) ** (number // 2) * PROBABILITY_ROUNDINGS * FLOAT32_ROUNDING for _, number in draws
+        )
+        self._passes_at_zero = self._flags(odd)
+        self._rounds_products = self._flags(
+            [draw.rounding.products and is_odd for draw, is_odd in zip(draws, odd, strict=True)]
+        )
+        (self._rounds_sums,) = {draw.rounding.sums for draw in draws}
+        losing = [self._rounds_sums and draw.number % 4 == 3 for draw in draws]
+        self._loses_small_updates = self._flags(losing)
         # In a short run at every step, in a long one at every eighth, for the time's sake.
-        self._every, self._steps = 1 if rounding.sums or problem.batch_size == 1 else 8, 0
-        more = (problem.batch_size - 1) * self._every if draw % 2 == 1 else 0
-        self._loses_small_updates = rounding.sums and draw % 4 == 3
-        self._more_roundings = np.float32(ROUNDING_OF_A_SUM * more**0.5)
-        self._probability = np.float32(1.0 + (-1) ** (draw // 2) * PROBABILITY_ROUNDINGS * FLOAT32_ROUNDING)
+        self._every, self._steps = 1 if self._rounds_sums or problem.batch_size == 1 else 8, 0
+        more = ROUNDING_OF_A_SUM * ((problem.batch_size - 1) * self._every) ** 0.5
+        rounding_more = [is_odd and not loses for is_odd, loses in zip(odd, losing, strict=True)]
+        self._more_roundings = self._each(more * one for one in rounding_more)
+        self._rounds_more = more > 0 and any(rounding_more)
+        self._noise, self._at = xp.array(np.stack([_noise(draw.number) for draw in draws])), 0
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._round_more = self._repeated(self._round_all_more)
+
+    def load(self, other: Self) -> None:
+        """The same, with its place among the random numbers."""
+        super().load(other)
+        self._at, self._steps = other._at, other._steps
+
+    def _each(self, numbers: Iterable[float]) -> FloatArray:
+        """A number of each draw (K, 1, 1), to multiply matrices with."""
+        each: FloatArray = self.xp.array(np.array(list(numbers), np.float32)[:, None, None])
+        return each
+
+    def _flags(self, flags: Sequence[bool]) -> Any:
+        """True or False if that holds for all draws, otherwise an array (K, 1, 1) of both."""
+        return flags[0] if len(set(flags)) == 1 else self.xp.array(np.array(flags)[:, None, None])
+
+    def _choose(self, flags: Any, where: Callable[[], Array], otherwise: Array) -> Array:
+        """`where()` for the draws with a flag, and `otherwise` for the others."""
+        if isinstance(flags, bool):
+            return where() if flags else otherwise
+        chosen: Array = self.xp.where(_fitting(flags, otherwise), where(), otherwise)
+        return chosen
 
     def _probabilities(self, exact: FloatArray) -> FloatArray:
         return exact * self._probability
 
     def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
-        return outputs >= 0.0 if self._passes_at_zero else super()._passes(outputs)
+        return self._choose(self._passes_at_zero, lambda: outputs >= 0.0, outputs > 0.0)
 
     def _factor(self, exact: FloatArray) -> FloatArray:
         # T. J. Dekker, A floating-point technique for extending the available precision, 1971.
-        scaled = exact * self._grid
-        rounded = scaled * self._split
+        grid = _fitting(self._grid, exact)
+        scaled = exact * grid
+        rounded: FloatArray = scaled * _fitting(self._split, exact)
         scaled -= rounded
         rounded += scaled
-        rounded /= self._grid
+        rounded /= grid
         return rounded
 
     def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        product: FloatArray = left @ right
+        product = super()._product(left, right)
         if self._rounds_sums:
-            rows, columns = np.einsum("ik,ik->i", left, left), np.einsum("kj,kj->j", right, right)
-            self._round_sums(product, np.sqrt(rows)[:, None] * np.sqrt(columns), left.shape[1])
-        return self._factor(product) if self._rounds_products else product
+            xp = self.xp
+            rows = xp.sqrt(xp.einsum("...ik,...ik->...i", left, left))
+            columns = xp.sqrt(xp.einsum("...kj,...kj->...j", right, right))
+            self._round_sums(product, rows[..., :, None] * columns[..., None, :], left.shape[-1])
+        return self._choose(self._rounds_products, lambda: self._factor(product), product)
 
     def _column_sums(self, terms: FloatArray) -> FloatArray:
-        sums: FloatArray = terms.sum(axis=0)
+        sums, count = super()._column_sums(terms), terms.shape[-2]
         if self._rounds_sums:
-            self._round_sums(sums, np.sqrt(len(terms) * np.einsum("ij,ij->j", terms, terms)), len(terms))
-        return self._factor(sums) if self._rounds_products else sums
+            xp = self.xp
+            self._round_sums(sums, xp.sqrt(count * xp.einsum("...ij,...ij->...j", terms, terms)), count)
+        return self._choose(self._rounds_products, lambda: self._factor(sums), sums)
 
     def _round_sums(self, sums: FloatArray, sizes: FloatArray, terms: int) -> None:
         """Add the rounding of partial sums to sums of this many terms, whose factors' norms are `sizes`, multiplied."""
-        sums += self._drawn(sums.shape) * (
-            ROUNDING_OF_RANDOM_SIGNS * sizes + ROUNDING_OF_EQUAL_SIGNS * terms**0.5 * np.abs(sums)
+        sums += self._spread(self._drawn(sums), sums) * (
+            ROUNDING_OF_RANDOM_SIGNS * sizes + ROUNDING_OF_EQUAL_SIGNS * terms**0.5 * self.xp.abs(sums)
         )
 
-    def _step(self, images: FloatArray, labels: NDArray[np.intp]) -> tuple[float, int]:
-        self._steps += 1
-        return super()._step(images, labels)
-
     def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
-        if self._loses_small_updates:
+        if self._loses_small_updates is not False:
             # An image's update below half a unit in the last place is lost, alike for all images.
-            unit = self.problem.batch_size * np.spacing(np.abs(parameters))
-            update = np.where(np.abs(update) < 1e6 * unit, np.rint(update / unit) * unit, update)
-            parameters -= update
-            return
+            xp, size = self.xp, self.xp.abs(parameters)
+            unit = self.problem.batch_size * (xp.nextafter(size, np.float32(np.inf)) - size)
+            is_small = xp.abs(update) < 1e6 * unit
+            rounded = xp.where(is_small, xp.rint(update / unit) * unit, update)
+            update = self._choose(self._loses_small_updates, lambda: rounded, update)
         parameters -= update
-        if self._more_roundings and self._steps % self._every == 1 % self._every:
-            parameters += self._drawn(parameters.shape) * (self._more_roundings * np.abs(parameters))
+        if self._rounds_more and self._every == 1:
+            self._round_parameters(parameters, self._drawn(parameters))
 
-    def _drawn(self, shape: tuple[int, ...]) -> FloatArray:
-        """Random numbers with a standard deviation of one rounding of float32."""
+    def _after_step(self) -> None:
+        self._steps += 1
+        if self._rounds_more and self._every > 1 and self._steps % self._every == 1:
+            self._round_more(*map(self._drawn, self._last_to_first()))
+
+    def _last_to_first(self) -> list[FloatArray]:
+        """All tensors, in the order in which a step updates them."""
+        layers = reversed(list(zip(self.weights, self.biases, strict=True)))
+        return [tensor for layer in layers for tensor in layer]
+
+    def _round_all_more(self, *noise: FloatArray) -> None:
+        for tensor, drawn in zip(self._last_to_first(), noise, strict=True):
+            self._round_parameters(tensor, drawn)
+
+    def _round_parameters(self, parameters: FloatArray, noise: FloatArray) -> None:
+        """Add the roundings of a batch's other images."""
+        roundings = _fitting(self._more_roundings, parameters)
+        parameters += self._spread(noise, parameters) * (roundings * self.xp.abs(parameters))
+
+    def _drawn(self, tensor: FloatArray) -> FloatArray:
+        """Random numbers (K, N) for a tensor, with a standard deviation of one rounding of float32."""
         self._at = (self._at + 7919) % NOISES
-        table, size = self._noise[self._at :], math.prod(shape)
-        return np.resize(table[:NOISES], shape) if size > NOISES else table[:size].reshape(shape)
+        drawn: FloatArray = self._noise[:, self._at : self._at + min(math.prod(tensor.shape[1:]), NOISES)]
+        return drawn
+
+    def _spread(self, drawn: FloatArray, tensor: FloatArray) -> FloatArray:
+        """Random numbers in a tensor's shape; more than there are begin anew."""
+        size = math.prod(tensor.shape[1:])
+        if size > NOISES:
+            drawn = self.xp.tile(drawn, (1, -(-size // NOISES)))[:, :size]
+        spread: FloatArray = drawn.reshape(tensor.shape)
+        return spread
+
+
+def _fitting(numbers: Any, tensor: FloatArray) -> Any:
+    """Numbers (K, 1, 1) for a stack of matrices (K, M, N), or of vectors (K, N)."""
+    return numbers if tensor.ndim == 3 else numbers[:, 0]
 
 
 @cache

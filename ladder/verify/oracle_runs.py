@@ -1,6 +1,7 @@
 """Trains the float64 oracle once for all stages, from the parameters of each round's verified run, and its controls.
 
-The runs have processes of their own, side by side, before anything is timed: so they disturb no measurement.
+The runs have processes of their own, before anything is timed, so that they disturb no measurement: one process on the
+GPU, or several side by side on the CPU's cores.
 """
 
 from __future__ import annotations
@@ -10,32 +11,33 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.allocator import keep_freed_memory
-from common.blas import limit_blas_threads
-from common.data.dataset import Dataset
+from common.blas import limit_blas_threads, worthwhile_threads
+from common.data.dataset import Dataset, Split
 from common.errors import UsageError
-from common.oracle import FloatArray, Oracle, OracleEpoch, evaluate
+from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all, host
 from common.problem import Params, Problem, initial_params
 from common.process_group import die_with_parent
-from ladder.machine.environment import cores_usable
+from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement
 from ladder.records.run import Curve, Precision
-from ladder.verify.control import ROUNDINGS, Control
+from ladder.verify.agreement import WAY_OUT, verify_agreement
+from ladder.verify.control import ROUNDINGS, Control, Draw
 from ladder.verify.distances import apart, params_error
 
 LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
@@ -104,56 +106,75 @@ class Task(NamedTuple):
     draw: int = 0
 
 
-def compute(problem: Problem, dataset: Path, task: Task, budget_s: float, curve_steps: int = 0) -> OracleRun:
-    """Train for all epochs or until the budget is spent (at least one epoch).
+def compute(
+    problem: Problem, dataset: Path, tasks: Sequence[Task], budget_s: float, curve_steps: int = 0, xp: Any = np
+) -> dict[Task, OracleRun]:
+    """Train side by side for all epochs or until the budget is spent (at least one epoch).
 
-    The curve has a point every `curve_steps` steps; 0 means one per epoch.
+    The tasks are the oracle's, or controls of one run. The curve has a point every `curve_steps` steps; 0 means one per
+    epoch. `xp` is the array module; some steps of another one than NumPy are repeated with NumPy, see `agreement`.
     """
     data = Dataset.load_saved(dataset)
-    initial = initial_params(problem, task.run)
-    if task.precision is None:
-        oracle = Oracle(problem, initial)
+    initial = {task: initial_params(problem, task.run) for task in tasks}
+    oracle: Oracle
+    if tasks[0].precision is None:
+        oracle = Oracle(problem, list(initial.values()), xp=xp)
     else:
-        rounding = replace(ROUNDINGS[task.precision], sums=False)  # float32's own, for the time's sake
-        oracle = Control(problem, initial, rounding, 1 + task.draw)
-    done = OracleRun()
+        oracle = Control(problem, initial[tasks[0]], [_draw(task) for task in tasks], xp)
+    train, test = (Split(xp.asarray(split.images), xp.asarray(split.labels)) for split in (data.train, data.test))
+    done = {task: OracleRun() for task in tasks}
     begin = time.perf_counter()
-    steps = problem.steps(len(data.train.images))
+    if xp is not np:
+        verify_agreement(oracle, data)
+    steps = problem.steps(len(train.images))
     parts = windows(steps, curve_steps or -(-steps // PARTS))
     epochs = problem.epochs
-    kept = float(epochs * sum(tensor.nbytes for tensor in (*initial.weights, *initial.biases))) <= KEPT_BYTES
+    exact = np.float64 if problem.is_logistic else np.float32
+    kept = epochs * initial[tasks[0]].nbytes <= KEPT_BYTES
     for epoch in range(epochs):
-        seen = [oracle.run_epoch(*part_of(data.train, problem, part)) for part in parts]
-        done.epochs.append(_mean(seen, parts))
-        done.parts.append(seen)
-        tested = evaluate(oracle.weights, oracle.biases, data.test.images, data.test.labels)
-        done.tested.append(tested)
-        for part, one in zip(parts, seen, strict=True) if curve_steps else [(range(steps), done.epochs[-1])]:
-            done.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
-        done.curve.validation.append(point((epoch + 1) * steps, tested.mean_loss, tested.accuracy))
-        done.displacements.append(Displacement.of(initial, oracle.weights, oracle.biases))
-        exact = np.float64 if problem.is_logistic else np.float32
-        done.params.append(_copied(oracle, exact) if kept or epoch + 1 == epochs else None)
+        seen = [oracle.run_epochs(*part_of(train, problem, part)) for part in parts]
+        tested = evaluate_all(oracle.weights, oracle.biases, test.images, test.labels, xp)
+        for (task, run), *parts_seen, ends, network in zip(done.items(), *seen, tested, oracle.networks(), strict=True):
+            run.epochs.append(_mean(parts_seen, parts))
+            run.parts.append(parts_seen)
+            run.tested.append(ends)
+            keeps = kept or epoch + 1 == epochs
+            if keeps or task.precision is None:
+                network = Network(*([host(tensor) for tensor in tensors] for tensors in network))
+            run.params.append(_in(exact, network) if keeps else None)
+            if task.precision is None:
+                run.displacements.append(Displacement.of(initial[task], *network))
+                points = zip(parts, parts_seen, strict=True) if curve_steps else [(range(steps), run.epochs[-1])]
+                for part, one in points:
+                    run.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
+                run.curve.validation.append(point((epoch + 1) * steps, ends.mean_loss, ends.accuracy))
         if time.perf_counter() - begin > budget_s:
             break
+    if xp is not np:
+        verify_agreement(oracle, data)
     return done
 
 
-def _copied(oracle: Oracle, dtype: type[np.floating]) -> TensorLists:
-    return [weight.astype(dtype) for weight in oracle.weights], [bias.astype(dtype) for bias in oracle.biases]
+def _in(dtype: type[np.floating], network: Network) -> TensorLists:
+    return [weight.astype(dtype) for weight in network.weights], [bias.astype(dtype) for bias in network.biases]
 
 
-def trained_params(problem: Problem, dataset: Path) -> Params:
+def _draw(task: Task) -> Draw:
+    """A control's rounding without float32's sums, for the time's sake."""
+    assert task.precision is not None
+    return Draw(replace(ROUNDINGS[task.precision], sums=False), 1 + task.draw)
+
+
+def trained_params(problem: Problem, dataset: Path, xp: Any = np) -> Params:
     """Parameters that an epoch has trained, or as many steps as fit into a time: judged by nothing, so no secret."""
     train = Dataset.load_saved(dataset).train
-    oracle = Oracle(problem, initial_params(problem, TRAINED_RUN), np.float32)  # half the time, and no less trained
+    oracle = Oracle(problem, initial_params(problem, TRAINED_RUN), np.float32, xp)  # half the time, and no less trained
     begin = time.perf_counter()
     for part in windows(min(problem.steps(len(train.images)), TRAINED_STEPS), 10):
-        oracle.run_epoch(*part_of(train, problem, part))
+        oracle.run_epoch(*map(xp.asarray, part_of(train, problem, part)))
         if time.perf_counter() - begin > TRAINED_S:
             break
-    weights, biases = _copied(oracle, np.float32)
-    return Params(tuple(weights), tuple(biases))
+    return Params(*(tuple(map(host, tensors)) for tensors in (oracle.weights, oracle.biases)))
 
 
 def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
@@ -202,6 +223,15 @@ def _or_infinite(distance: float) -> float:
     return distance if math.isfinite(distance) else math.inf
 
 
+class Computed(NamedTuple):
+    """What all stages of a run are compared with."""
+
+    runs: dict[int, OracleRun]
+    """By number."""
+    trained: Params | None
+    """See `trained_params`; None unless asked for."""
+
+
 def compute_all(
     problem: Problem,
     dataset: Path,
@@ -209,35 +239,115 @@ def compute_all(
     budget_s: float,
     curve_steps: int = 0,
     precisions: Collection[Precision] = (),
-) -> dict[int, OracleRun]:
-    """Train several runs by number, side by side on the usable cores, within one common budget in seconds.
+    *,
+    trained: bool = False,
+) -> Computed:
+    """Train several runs by number, within one common budget in seconds: on the GPU if there is one, else on all cores.
 
-    The first of them has controls in these precisions. Raises UsageError if training
-    diverges in float64 or the host runs out of memory.
+    The first of them has controls in these precisions. Raises UsageError if training diverges in float64, if the host
+    runs out of memory, or if the GPU and NumPy disagree.
     """
     tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
-    workers = min(len(tasks), cores_usable())
-    initial = (max(1, cores_usable() // workers), os.getpid())
-    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, initial) as pool:
-        share_s = budget_s * workers / len(tasks)
-        try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
-            with _ctrl_c_held_back(), _silent_stderr(), _without_main():
-                futures = [pool.submit(compute, problem, dataset, task, share_s, curve_steps) for task in tasks]
-            done = dict(zip(tasks, [future.result() for future in futures], strict=True))
-        except BrokenProcessPool as error:
-            layers = ",".join(map(str, problem.hidden))
-            raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; choose smaller layers") from error
-        except BaseException:  # mostly Ctrl-C: closing the pool would wait for workers with a minute's work left
-            for worker in active_children():
-                worker.kill()
+    done: dict[Task, OracleRun] | None = None
+    if is_on_gpu():
+        with _pool(problem, 1) as pool:
+            try:
+                arguments = (problem, dataset, tasks, budget_s, curve_steps, trained)
+                done, params = _submitted(problem, pool, [partial(compute_on_gpu, *arguments)])[0]
+            except MemoryError:
+                pass  # the host has more, and float64 is the same there
+    if done is None:
+        cores = cores_usable()
+        groups = grouped(problem, tasks, cores)
+        workers = min(len(groups), cores)
+        share_s = budget_s * workers / len(groups)
+        jobs: list[Callable[[], Any]] = [
+            partial(compute, problem, dataset, group, share_s, curve_steps) for group in groups
+        ]
+        if trained:
+            jobs.append(partial(trained_params, problem, dataset))
+        with _pool(problem, workers) as pool:
+            found = _submitted(problem, pool, jobs)
+        params = found.pop() if trained else None
+        done = {task: run for group in found for task, run in group.items()}
+    return Computed(assembled(problem, {task: done[task] for task in tasks}), params)
+
+
+def is_on_gpu() -> bool:
+    """Whether a GPU trains; `LADDER_ORACLE=numpy` forbids it."""
+    return os.environ.get("LADDER_ORACLE") != "numpy" and missing(("cuda", "cublas")) is None
+
+
+def compute_on_gpu(
+    problem: Problem, dataset: Path, tasks: Sequence[Task], budget_s: float, curve_steps: int, trained: bool
+) -> tuple[dict[Task, OracleRun], Params | None]:
+    """Train everything at once, with one stream for the oracle, the controls, and `trained_params`, if that is wanted.
+
+    Raises MemoryError if the GPU has too little.
+    """
+    from common.cuda.array_module import ArrayModule  # imported here: without a GPU there may be no CuPy
+
+    def on_a_stream(job: Callable[..., Any]) -> Any:
+        module = ArrayModule()
+        try:
+            with module.stream, np.errstate(all="ignore"):
+                return job(xp=module)
+        except UsageError:
             raise
-    return assembled(problem, done)
+        except MemoryError:
+            raise MemoryError from None  # CuPy's own cannot be sent to another process
+        except Exception as error:
+            raise UsageError(f"the float64 oracle failed on the GPU ({error}); {WAY_OUT}") from None
+
+    groups = [[task for task in tasks if (task.precision is None) == is_oracle] for is_oracle in (True, False)]
+    jobs: list[Callable[..., Any]] = [
+        partial(compute, problem, dataset, group, budget_s, curve_steps) for group in groups if group
+    ]
+    if trained:
+        jobs.append(partial(trained_params, problem, dataset))
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        found = list(threads.map(on_a_stream, jobs))
+    params = found.pop() if trained else None
+    return {task: run for group in found for task, run in group.items()}, params
+
+
+def grouped(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:
+    """The tasks that train together on so many cores.
+
+    Softmax regressions on the same images are one product, so that a group of them costs little more than one. Of MLPs
+    this holds for the first layer alone: their oracles train apart, and controls together if cores are too few.
+    """
+    oracles = [task for task in tasks if task.precision is None]
+    controls = [task for task in tasks if task.precision is not None]
+    apart = [oracles] if problem.is_logistic else [[task] for task in oracles]
+    size = -(-len(controls) // max(1, cores - len(apart)))
+    return apart + [controls[begin : begin + size] for begin in range(0, len(controls), max(1, size))]
+
+
+def _pool(problem: Problem, workers: int) -> ProcessPoolExecutor:
+    """Processes that share the cores, as far as a step has work for them."""
+    initial = (worthwhile_threads(problem.multiplications, cores_usable() // workers), os.getpid())
+    return ProcessPoolExecutor(workers, get_context("spawn"), _begin, initial)
+
+
+def _submitted(problem: Problem, pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of all jobs; raises UsageError if the host runs out of memory."""
+    try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
+        with _ctrl_c_held_back(), _silent_stderr(), _without_main():
+            futures = [pool.submit(job) for job in jobs]
+        return [future.result() for future in futures]
+    except BrokenProcessPool as error:
+        layers = ",".join(map(str, problem.hidden))
+        raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; choose smaller layers") from error
+    except BaseException:  # mostly Ctrl-C: closing the pool would wait for workers with a minute's work left
+        for worker in active_children():
+            worker.kill()
+        raise
 
 
 def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Collection[Precision]) -> list[Task]:
     """The runs to train, the longest first: the oracle's, and the controls of the first one."""
-    weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
-    work = problem.steps(len(data.train.images)) * problem.epochs * (problem.batch_size * weights + STEP_WORK)
+    work = problem.steps(len(data.train.images)) * problem.epochs * (problem.multiplications + STEP_WORK)
     draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // work))
     controls = [
         Task(run, one, draw)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.oracle import FloatArray, Oracle, OracleEpoch
+from common.blas import blas_threads, limit_blas_threads, worthwhile_threads
+from common.oracle import FloatArray, Network, Oracle, OracleEpoch
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.chunks import in_chunks
 from ladder.records.run import Precision
-from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Rounding
+from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Draw, Rounding
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
 # Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
@@ -22,6 +23,7 @@ MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs o
 COARSE_DRAWS = 64
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
+STACKED = 1 << 18  # parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class ShortRun:
         self._draws = draws
         self._images, self._labels = images[:seen], labels[:seen]
         self.oracle = Oracle(problem, initial)
-        self.reference = self._trained(self.oracle)
+        (self.reference,) = self._trained(self.oracle)
         """Loss and accuracy of the last epoch."""
         self._lower: dict[int, FloatArray] = {}
         self._spreads: dict[Precision, Errors] = {}
@@ -73,11 +75,12 @@ class ShortRun:
         return self.batches * self.problem.batch_size
 
     @np.errstate(all="ignore")  # what is not finite fails its checks
-    def _trained(self, oracle: Oracle) -> OracleEpoch:
-        return [oracle.run_epoch(self._images, self._labels) for _ in range(self.epochs)][-1]
+    def _trained(self, oracle: Oracle) -> list[OracleEpoch]:
+        with limit_blas_threads(worthwhile_threads(self.problem.multiplications, blas_threads() or 1)):
+            return [oracle.run_epochs(self._images, self._labels) for _ in range(self.epochs)][-1]
 
     @np.errstate(all="ignore")
-    def errors(self, updated: Params | Oracle, metrics: EpochMetrics | OracleEpoch | None, below: int = 0) -> Errors:
+    def errors(self, updated: Params | Network, metrics: EpochMetrics | OracleEpoch | None, below: int = 0) -> Errors:
         """The errors of these parameters and metrics; infinite where an update is not zero and the oracle's is.
 
         With `below`, the bits of a precision, includes the share of the errors of all lower ones.
@@ -96,7 +99,7 @@ class ShortRun:
             tensors[name] = _ratio(math.sqrt(distance), math.sqrt(size))
             length += size
         scale = _ratio(abs(along), length)
-        if isinstance(updated, Control):  # a few draws may cancel by chance; the many parts of a large network do not
+        if isinstance(updated, Network):  # a few draws may cancel by chance; the many parts of a large network do not
             scale = max(scale, _ratio(math.sqrt(noise), length))
         lower = self._shares_of_lower(updated.weights[-1], below)
         if metrics is None:
@@ -116,9 +119,9 @@ class ShortRun:
         shares = {}
         for bits in (bits for bits in LOWER_BITS if bits < below):
             if bits not in self._lower:
-                control = Control(self.problem, self.initial, Rounding(bits, products=False), 0)
+                control = Control(self.problem, self.initial, [Draw(Rounding(bits, products=False), 0)])
                 self._trained(control)
-                self._lower[bits] = (control.weights[-1] - self.oracle.weights[-1]).ravel()
+                self._lower[bits] = (control.weights[-1][0] - self.oracle.weights[-1]).ravel()
             known = self._lower[bits]
             shares[bits] = abs(_ratio(float(error @ known), float(known @ known)))
         return shares
@@ -130,9 +133,7 @@ class ShortRun:
             work = parameters * self.images * self.epochs
             draws = min(self._most_draws(precision), DRAWN_PARAMETERS // parameters, DRAWN_WORK // work)
             draws = max(FEWEST_DRAWS, draws)
-            controls = (Control(self.problem, self.initial, ROUNDINGS[precision], draw) for draw in range(draws))
-            bits = ROUNDINGS[precision].bits
-            seen = [self.errors(control, self._trained(control), bits) for control in controls]
+            seen = list(self._control_errors([Draw(ROUNDINGS[precision], number) for number in range(draws)]))
             self._spreads[precision] = Errors(
                 {name: largest(one.tensors[name] for one in seen) for name in seen[0].tensors},
                 largest(one.scale for one in seen),
@@ -142,6 +143,19 @@ class ShortRun:
             )
         return self._spreads[precision]
 
+    def _control_errors(self, draws: Sequence[Draw]) -> Iterator[Errors]:
+        """The errors of a control in each of these draws; small networks train side by side."""
+        largest_tensor = max(
+            max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers
+        )
+        at_once = max(1, STACKED // largest_tensor)
+        for begin in range(0, len(draws), at_once):
+            some = draws[begin : begin + at_once]
+            control = Control(self.problem, self.initial, some)
+            metrics = self._trained(control)
+            for draw, network, seen in zip(some, control.networks(), metrics, strict=True):
+                yield self.errors(network, seen, draw.rounding.bits)
+
     def _most_draws(self, precision: Precision) -> int:
         is_long = self.batches * self.epochs > LONG_STEPS
         if self._draws is None and is_long and precision != "float32":
@@ -149,7 +163,7 @@ class ShortRun:
         most = MOST_DRAWS // 2 if is_long else MOST_DRAWS
         return most if self._draws is None else min(self._draws, most)
 
-    def _tensors(self, updated: Params | Oracle) -> Iterator[tuple[str, tuple[FloatArray, FloatArray, FloatArray]]]:
+    def _tensors(self, updated: Params | Network) -> Iterator[tuple[str, tuple[FloatArray, FloatArray, FloatArray]]]:
         """Every tensor's name, and its values before, after, and after the oracle's training."""
         for index in range(len(self.problem.layers)):
             for kind, *tensors in (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -13,7 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from ladder.records.tuning import TriedShape, TunedKernel, TuningRecord
 from reports.facts import numbers
-from reports.figures.style import BACKGROUND, CHOSEN, FAINT, INK, ON_DEEP, ON_PALE, STYLE, WIDTH
+from reports.figures.style import BACKGROUND, CHOSEN, FAINT, FONTS, INK, ON_DEEP, ON_PALE, THEME, WIDTH
 
 # The colours from dark to pale, each up to this multiple of a panel's fastest time.
 STEPS = ((1.05, "#08306b"), (1.25, "#2171b5"), (1.5, "#6baed6"), (2.0, "#9ecae1"), (4.0, "#d0e1f2"))
@@ -21,6 +24,18 @@ SLOWEST, LEFT_OUT = "#f3f6fa", "#e2e2e2"
 WHITE_ON = ("#08306b", "#2171b5")
 ROW, AROUND = 0.2, 0.95  # inches: a line of cells, and a panel's title and labels
 WIDE = 5  # cells across; a panel with more takes half of the width, others a third
+
+STYLE = {
+    "svg.hashsalt": "optimisation-ladder",
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",  # part of matplotlib, so it is the same everywhere
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
 
 
 def heat_map(record: TuningRecord) -> Figure:
@@ -123,3 +138,30 @@ def _keys() -> Iterator[Patch]:
     yield Patch(facecolor=LEFT_OUT, edgecolor=BACKGROUND, hatch="////", label="left out")
     yield Patch(facecolor=BACKGROUND, edgecolor=CHOSEN, linewidth=2.0, label="chosen")
     yield Patch(facecolor=BACKGROUND, edgecolor=INK, linewidth=1.2, linestyle=(0, (2, 1.5)), label="fixed")
+
+
+def svg(figure: Figure, description: str = "") -> str:
+    """The figure as SVG text, with a title and a description for screen readers and colours for dark pages."""
+    with mpl.rc_context(STYLE), io.StringIO() as text:
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        lines = "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+    # Clip paths are named by a hash of the axes' places, whose last bit may differ between runs.
+    names: dict[str, str] = {}
+    lines = re.sub(r"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"clip{len(names)}"), lines)
+    lines = re.sub(r"'DejaVu Sans'[^;\"]*", FONTS, lines)
+    subject = escape(" ".join(figure.get_suptitle().split()))
+    head = f"<title>{subject}</title>\n <desc>{escape(description or figure.get_suptitle())}</desc>\n"
+    style = f"<style>@media (prefers-color-scheme: dark) {{\n{_dark()}\n}}</style>\n"
+    return re.sub(r"(<svg\b[^>]*>\n)", lambda found: f"{found[1]} {head} {style}", lines, count=1)
+
+
+def _dark() -> str:
+    """Rules that replace each light colour of an inline style; text without a colour is black."""
+    pairs = dict(reversed(THEME.values()))
+    pairs["#000000"] = THEME["ink"][1]
+    rules = [
+        f'[style*="{what}: {light}"]{{{what}:{dark} !important}}'
+        for light, dark in pairs.items()
+        for what in ("fill", "stroke")
+    ]
+    return "\n".join([f'text:not([style*="fill"]){{fill:{THEME["ink"][1]}}}', *rules])

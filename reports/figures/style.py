@@ -1,4 +1,4 @@
-"""The shared parts of all figures: width, colours, title, and the rendering as SVG.
+"""The shared parts of all figures: width, colours and title.
 
 One colour has one meaning in all figures. Each has a value for light pages and one for dark pages; a style sheet inside
 the SVG lets the reader's browser choose. Text stays text.
@@ -6,13 +6,7 @@ the SVG lets the reader's browser choose. Text stays text.
 
 from __future__ import annotations
 
-import io
-import re
 from typing import Literal, get_args
-from xml.sax.saxutils import escape
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from ladder.records.profile import Kind
 from ladder.records.run import Results
@@ -66,17 +60,6 @@ PART_COLOURS: dict[str, Colour] = {  # by the part of a step, as `reports.facts.
     "waiting at barriers": "wait",
 }
 NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
-STYLE = {
-    "svg.hashsalt": "optimisation-ladder",
-    "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",  # part of matplotlib, so it is the same everywhere
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
 
 
 def subject(results: Results) -> str:
@@ -84,30 +67,3 @@ def subject(results: Results) -> str:
     problem = results.problem
     parts = (problem.network, f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
     return ", ".join(part for part in parts if part)
-
-
-def svg(figure: Figure, description: str = "") -> str:
-    """The figure as SVG text, with a title and a description for screen readers and colours for dark pages."""
-    with mpl.rc_context(STYLE), io.StringIO() as text:
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-        lines = "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
-    # Clip paths are named by a hash of the axes' places, whose last bit may differ between runs.
-    names: dict[str, str] = {}
-    lines = re.sub(r"\bp[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"clip{len(names)}"), lines)
-    lines = re.sub(r"'DejaVu Sans'[^;\"]*", FONTS, lines)
-    subject = escape(" ".join(figure.get_suptitle().split()))
-    head = f"<title>{subject}</title>\n <desc>{escape(description or figure.get_suptitle())}</desc>\n"
-    style = f"<style>@media (prefers-color-scheme: dark) {{\n{_dark()}\n}}</style>\n"
-    return re.sub(r"(<svg\b[^>]*>\n)", lambda found: f"{found[1]} {head} {style}", lines, count=1)
-
-
-def _dark() -> str:
-    """Rules that replace each light colour of an inline style; text without a colour is black."""
-    pairs = dict(reversed(THEME.values()))
-    pairs["#000000"] = THEME["ink"][1]
-    rules = [
-        f'[style*="{what}: {light}"]{{{what}:{dark} !important}}'
-        for light, dark in pairs.items()
-        for what in ("fill", "stroke")
-    ]
-    return "\n".join([f'text:not([style*="fill"]){{fill:{THEME["ink"][1]}}}', *rules])

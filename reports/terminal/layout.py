@@ -51,6 +51,11 @@ def standard(console: Console | None) -> Console:
     return console or Console(highlight=False)
 
 
+def aside() -> Console:
+    """A console for standard error, which leaves standard output to JSON."""
+    return Console(stderr=True, highlight=False)
+
+
 def wide_enough(console: Console | None) -> Console:
     """The console, or one for standard output, at least 80 columns wide."""
     console = standard(console)

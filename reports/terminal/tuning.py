@@ -13,8 +13,6 @@ from ladder.records.files import atomic_write
 from ladder.records.run import Spread
 from ladder.records.tuning import TUNING, TriedShape, TunedKernel, TuningRecord
 from reports.facts import numbers
-from reports.figures.heat_map import heat_map
-from reports.figures.style import svg
 from reports.terminal.layout import plain_table, wide_enough
 
 HEAT_MAP = "heat_map.svg"
@@ -26,6 +24,8 @@ CAPTION = (
 
 def render_tuning(record: TuningRecord, folder: Path) -> None:
     """Write the heat map into the folder; OSError if the folder is not writable."""
+    from reports.figures.heat_map import heat_map, svg  # late: matplotlib takes most of a second to import
+
     atomic_write(folder / HEAT_MAP, svg(heat_map(record)))
 
 

@@ -1,7 +1,8 @@
-"""An epoch of a network with one hidden layer on float16 halves: two products and two kernels a step, as a graph.
+"""An epoch on float16 halves: two or three products and two kernels a step, as a graph.
 
-The library multiplies images by the first layer's weights. `hidden_head` takes the sums to the loss and back to their
-gradient, which the library multiplies by the images, and `update_all` updates every parameter.
+The library multiplies images by the first layer's weights. One kernel takes the sums to the loss and back to their
+gradient: `hidden_head` for one hidden layer, `hidden_layers` for more. The library multiplies the images by that
+gradient, and the outputs of all further layers by theirs. `update_all` updates every parameter.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from common.cost import Arithmetic, Weights
 from common.errors import MisfitError
@@ -23,11 +25,16 @@ from stages.engine.workspace import MOST_ELEMENTS, Array, Setup
 from stages.large_batch.layout import (
     CLASSES,
     EXACT,
-    HEAD_THREADS,
+    MOST_FURTHER_SPLITS,
+    MOST_SPLITS,
     MOST_UNITS,
+    MOST_UNITS_OF_SEVERAL,
+    OUTPUT_SCALE,
     UPDATE_THREADS,
+    WARP,
     WEIGHT_SCALE,
     Layout,
+    Macros,
     up,
 )
 
@@ -35,8 +42,12 @@ Product = Callable[[Array, Array, Array, bool, float], None]
 """Enqueues out = alpha * op(a) @ b, where op transposes if its flag says so; for each of several matrices."""
 
 
+Gradients = tuple[Array, Array]
+"""The first layer's weight gradients (splits, features, wide); all further layers' (further * splits, wide, wide)."""
+
+
 class HalvesEpoch(Launch):
-    """An epoch on float16 halves; MisfitError for a network without exactly one hidden layer."""
+    """An epoch on float16 halves; MisfitError for a network without hidden layers, or with too wide ones."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_80")
     halves: ClassVar[int] = EXACT
@@ -48,17 +59,17 @@ class HalvesEpoch(Launch):
         problem, tensors, device = setup.problem, setup.tensors, setup.device
         if reason := self.misfit(problem, len(tensors.batches)):
             raise MisfitError(reason)
-        self._layout = layout = Layout(problem, self.halves, device.multiprocessors)
+        self._layout = layout = Layout(problem, self.halves, device.multiprocessors, device.block_shared_bytes)
         with closest_rung(r6_cuda_graph.STAGE.name):
             require_shared_bytes(device, layout.head_bytes)
-        self._head = self.kernel(setup, "hidden_head", layout.head_macros, layout.head_bytes)
-        self._update = self.kernel(setup, "update_all", layout.macros)
+        self._head = self.kernel(setup, layout.head, layout.head_macros(tensors.parameters), layout.head_bytes)
+        self._update = self.kernel(setup, "update_all", layout.update_macros(tensors.parameters))
         self._product = self.product(setup)
         self._tensors = tensors
-        batch, steps = problem.batch_size, len(tensors.batches)
+        batch, steps, further = problem.batch_size, len(tensors.batches), layout.further
 
-        def zeros(*shape: int) -> Array:
-            array = device.empty(shape, np.float16)
+        def zeros(*shape: int, dtype: DTypeLike = np.float16) -> Array:
+            array = device.empty(shape, dtype)
             array[...] = 0
             return array
 
@@ -69,21 +80,27 @@ class HalvesEpoch(Launch):
             own[:, : problem.inputs] = pixels
             self._batches.append((own, labels))
         self._weights = zeros(layout.features, layout.wide)
-        self._last_weights = zeros(layout.halves, CLASSES, layout.width), zeros(layout.halves, layout.width, CLASSES)
+        self._further_weights = zeros(further, layout.halves, layout.width, layout.width)
+        self._by_class = zeros(layout.halves, CLASSES, layout.width)
+        self._by_unit = zeros(layout.halves, layout.width, CLASSES)
+        self._biases = zeros(2 + further, layout.width, dtype=np.float32)
         self._sums = device.empty((batch, layout.wide), np.float32 if layout.halves == EXACT else np.float16)
-        self._dsums = device.empty((batch, layout.wide), np.float16)
-        gradients = device.empty((max(layout.splits), layout.features, layout.wide), np.float32)
+        self._outputs = device.empty((further, batch, layout.wide), np.float16)
+        self._dsums = device.empty((1 + further, batch, layout.wide), np.float16)
         self._partials = device.empty((layout.head_blocks, layout.share), np.float32)
         self._block_totals = device.empty((layout.head_blocks, 2), np.float64)
-        self._step_by(gradients, *self._batches[0], with_totals=True)  # chooses the library's algorithms
-        ways = [gradients[:splits] for splits in layout.splits]
+        splits, further_splits = layout.splits(MOST_SPLITS), layout.splits(MOST_FURTHER_SPLITS if further else 1)
+        gradients = device.empty((max(splits), layout.features, layout.wide), np.float32)
+        further_gradients = device.empty((further * max(further_splits), layout.wide, layout.wide), np.float32)
+        ways = [(gradients[:own], further_gradients[: further * its]) for own in splits for its in further_splits]
         own, _ = self._batches[0]
+        self._step_by(ways[0], *self._batches[0], with_totals=True)  # chooses the library's algorithms
         for way in ways:
             self._update_by(way, own)
         self._gradients = ways[self.fastest(setup, [partial(self._update_by, way, own) for way in ways])]
         self._replay = {due: device.capture(lambda due=due: self._epoch(due)) for due in (False, True)}
 
-    def kernel(self, setup: Setup, name: str, macros: tuple[tuple[str, str], ...], shared_bytes: int = 0) -> Any:
+    def kernel(self, setup: Setup, name: str, macros: Macros, shared_bytes: int = 0) -> Any:
         """A kernel of our own, by name."""
         return setup.kernel(f"large_batch/{name}.cu", name, shared_bytes=shared_bytes, macros=macros)
 
@@ -97,7 +114,8 @@ class HalvesEpoch(Launch):
     def fastest(self, setup: Setup, ways: list[Callable[[], None]]) -> int:
         """Index of the fastest way to multiply and add up the weight gradient."""
         layout, problem = self._layout, setup.problem
-        subject = " ".join(map(str, (problem.batch_size, layout.features, layout.wide, layout.head_blocks)))
+        sizes = problem.batch_size, layout.features, layout.wide, layout.head_blocks
+        subject = " ".join(map(str, sizes)) + (f", {layout.further} further layers" if layout.further else "")
         chosen: int = setup.device.trials("Weight gradients of large batches").fastest(subject, ways)
         return chosen
 
@@ -118,50 +136,74 @@ class HalvesEpoch(Launch):
 
     def _epoch(self, with_totals: bool) -> None:
         """Split the weights, which may be new, then train on every batch."""
-        self._enqueue_update(self._gradients, splits=0, shares=0, with_totals=False)
+        first, further = self._gradients
+        self._enqueue_update((first[:0], further[:0]), shares=0, with_totals=False)
         for batch in self._batches:
             self._step_by(self._gradients, *batch, with_totals)
 
-    def _step_by(self, gradients: Array, images: Array, labels: Array, with_totals: bool) -> None:
-        layout, tensors = self._layout, self._tensors
+    def _step_by(self, gradients: Gradients, images: Array, labels: Array, with_totals: bool) -> None:
         self._product(images, self._weights, self._sums, False, 1 / WEIGHT_SCALE)
-        self._head(
-            layout.head_blocks,
-            HEAD_THREADS,
-            *(self._sums, tensors.biases[0], *self._last_weights, tensors.biases[1], labels),
-            *(self._dsums, self._partials, self._block_totals),
-            *map(int32, (layout.problem.batch_size, layout.units, layout.problem.classes)),
-            float32(layout.gradient_scale),
-            int32(with_totals),
-        )
+        self._enqueue_head(labels, with_totals)
         self._update_by(gradients, images, with_totals)
 
-    def _update_by(self, gradients: Array, images: Array, with_totals: bool = False) -> None:
-        """Multiply the parts of a batch to gradients (splits, features, wide), then update all parameters by them."""
-        splits = len(gradients)
-        left, right = (matrix.reshape(splits, -1, matrix.shape[1]) for matrix in (images, self._dsums))
-        self._product(left, right, gradients, True, 1 / self._layout.gradient_scale)
-        self._enqueue_update(gradients, splits, self._layout.head_blocks, with_totals)
+    def _enqueue_head(self, labels: Array, with_totals: bool) -> None:
+        layout, tensors = self._layout, self._tensors
+        problem, scale = layout.problem, float32(layout.gradient_scale)
+        out = self._dsums, self._partials, self._block_totals
+        args: tuple[Any, ...]
+        weights: tuple[Array, ...]
+        if layout.further:
+            weights = self._further_weights, self._by_unit, self._biases
+            args = self._sums, *weights, labels, self._outputs, *out, int32(problem.batch_size)
+        else:
+            weights = tensors.biases[0], self._by_class, self._by_unit, tensors.biases[1]
+            args = (
+                self._sums,
+                *weights,
+                labels,
+                *out,
+                *map(int32, (problem.batch_size, *problem.hidden, problem.classes)),
+            )
+        self._head(layout.head_blocks, WARP * layout.head_warps, *args, scale, int32(with_totals))
 
-    def _enqueue_update(self, gradients: Array, splits: int, shares: int, with_totals: bool) -> None:
-        layout, tensors, problem = self._layout, self._tensors, self._layout.problem
+    def _update_by(self, gradients: Gradients, images: Array, with_totals: bool = False) -> None:
+        """Multiply the parts of a batch to gradients, then update all parameters by them."""
+        first, further = gradients
+        scale = 1 / self._layout.gradient_scale
+        self._product(_in_parts(images, len(first)), _in_parts(self._dsums[0], len(first)), first, True, scale)
+        if self._layout.further:
+            left, right = _in_parts(self._outputs, len(further)), _in_parts(self._dsums[1:], len(further))
+            self._product(left, right, further, True, scale / OUTPUT_SCALE)
+        self._enqueue_update(gradients, self._layout.head_blocks, with_totals)
+
+    def _enqueue_update(self, gradients: Gradients, shares: int, with_totals: bool) -> None:
+        layout, tensors = self._layout, self._tensors
+        first, further = gradients
+        further_splits = len(further) // max(layout.further, 1)
         self._update(
             layout.update_blocks,
             UPDATE_THREADS,
-            *(gradients, tensors.weights[0], self._weights, self._partials, tensors.weights[1], tensors.biases[1]),
-            *(tensors.biases[0], *self._last_weights, self._block_totals, tensors.totals),
-            *map(int32, (splits, layout.features, layout.width, problem.inputs, layout.units, problem.classes, shares)),
-            float32(problem.learning_rate),
+            *(*gradients, self._partials, tensors.parameters.flat, self._weights, self._further_weights),
+            *(self._by_class, self._by_unit, self._biases, self._block_totals, tensors.totals),
+            *map(int32, (len(first), further_splits, layout.features, layout.width, shares)),
+            float32(layout.problem.learning_rate),
             int32(with_totals),
         )
+
+
+def _in_parts(matrices: Array, parts: int) -> Array:
+    """Matrices (.., rows, columns) as parts of their rows: (parts, rows of all / parts, columns)."""
+    return matrices.reshape(parts, -1, matrices.shape[-1])
 
 
 def _misfit(problem: Problem, steps: int) -> str:
     """Why a problem does not fit, as a sentence; empty if it fits."""
-    if len(problem.hidden) != 1:
-        return f"Needs exactly one hidden layer, not {len(problem.hidden)}."
-    if problem.hidden[0] > MOST_UNITS:
-        return f"{problem.hidden[0]:,} hidden units exceed the limit of {MOST_UNITS}."
+    if not problem.hidden:
+        return "Needs at least one hidden layer."
+    most = MOST_UNITS if len(problem.hidden) == 1 else MOST_UNITS_OF_SEVERAL
+    if max(problem.hidden) > most:
+        several = " a layer" if len(problem.hidden) > 1 else ""
+        return f"{max(problem.hidden):,} hidden units{several} exceed the limit of {most}."
     if problem.classes > CLASSES:
         return f"{problem.classes} classes exceed the limit of {CLASSES}."
     if steps * problem.batch_size * up(problem.inputs, 16) > MOST_ELEMENTS:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.problem import Problem
+from stages.engine.workspace import ParameterMemory
 
 # halves.cuh
 EDGE, WARP = 16, 32
 WEIGHT_SCALE, OUTPUT_SCALE = 64.0, 16.0
 EXACT, ROUNDED = 2, 1  # float16 summands of a number
-# hidden_head.cu
-HEAD_THREADS, CLASSES, GROUP = 256, 16, 32
-MOST_UNITS = 512
+# hidden_head.cu and hidden_layers.cu
+CLASSES, GROUP, PAD = 16, 32, 8
+HEAD_WARPS, MOST_UNITS = 8, 512
+MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 4, 16, 256
 # update_all.cu
 UPDATE_THREADS = 256
 
-MOST_SPLITS = 4  # of a batch whose parts of the weight gradient are added up by update_all
+# Most parts of a batch, of whose weight gradients update_all makes sums. Further layers have few tiles and need more.
+MOST_SPLITS, MOST_FURTHER_SPLITS = 4, 32
+
+Macros = tuple[tuple[str, str], ...]
 
 
 def up(number: int, multiple: int) -> int:
@@ -26,11 +31,15 @@ def up(number: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """One hidden layer; B batch, I inputs, U hidden units, C classes."""
+    """A network with hidden layers; B batch, I inputs, U units of the widest hidden layer, C classes.
+
+    The hidden layers behind the first are the further ones.
+    """
 
     problem: Problem
     halves: int = EXACT
     multiprocessors: int = 1
+    block_shared_bytes: int = 227 << 10
 
     @property
     def features(self) -> int:
@@ -38,14 +47,14 @@ class Layout:
         return up(self.problem.inputs, EDGE)
 
     @property
-    def units(self) -> int:
-        """U."""
-        return self.problem.hidden[0]
+    def further(self) -> int:
+        """Number of further layers."""
+        return len(self.problem.hidden) - 1
 
     @property
     def width(self) -> int:
         """U, padded."""
-        return up(self.units, GROUP)
+        return max(up(max(self.problem.hidden), GROUP), 2 * GROUP if self.further else 0)
 
     @property
     def wide(self) -> int:
@@ -53,26 +62,69 @@ class Layout:
         return self.halves * self.width
 
     @property
+    def head(self) -> str:
+        """The kernel from the first layer's sums to their gradient."""
+        return "hidden_layers" if self.further else "hidden_head"
+
+    @property
+    def head_rows(self) -> int:
+        """Images of a tile of the head: 32 take less time each, if there are enough for all multiprocessors."""
+        is_large = self.problem.batch_size >= 2 * EDGE * self.multiprocessors
+        return 2 * EDGE if self.further and is_large else EDGE
+
+    @property
     def head_blocks(self) -> int:
-        """Blocks of hidden_head, at most one a multiprocessor, with the fewest tiles each; each has a share."""
-        tiles = -(-self.problem.batch_size // EDGE)
+        """Blocks of the head, at most one a multiprocessor, with the fewest tiles each; each has a share."""
+        tiles = -(-self.problem.batch_size // self.head_rows)
         return -(-tiles // -(-tiles // self.multiprocessors))
+
+    @property
+    def head_tiles(self) -> int:
+        """Tiles that a block of hidden_layers takes at once, if there is room for them."""
+        tiles, slices = -(-self.problem.batch_size // self.head_rows), self.width // GROUP
+        most = min(MOST_TILES, -(-tiles // self.head_blocks), MOST_WARPS // slices)
+        return max(count for count in range(1, most + 1) if count == 1 or self._has_room(count))
+
+    @property
+    def head_warps(self) -> int:
+        """Warps of a block of the head."""
+        return self.head_tiles * self.width // GROUP if self.further else HEAD_WARPS
+
+    @property
+    def head_bytes(self) -> int:
+        """Shared memory of a block of the head."""
+        if self.further:
+            return self._layers_bytes(self.head_tiles)
+        class_stride, stride = CLASSES + PAD, self.width + PAD
+        shares = min(self.width // GROUP, HEAD_WARPS)
+        return EDGE * (8 + 4 + shares * class_stride * 4 + self.halves * 2 * (stride + class_stride))
+
+    def _has_room(self, tiles: int) -> bool:
+        return self._layers_bytes(tiles) <= self.block_shared_bytes
+
+    def _layers_bytes(self, tiles: int) -> int:
+        """Size of Memory in hidden_layers.cu."""
+        layers = self.further + 2
+        row, class_row = 2 * self.halves * (self.width + PAD), 2 * self.halves * (CLASSES + PAD)
+        tile = self.head_rows * (row + class_row) + 4 * (2 * layers - 1) * self.width + self.head_rows // EDGE * (8 + 4)
+        return tiles * up(tile, 16) + 4 * layers * self.width + self.width * (class_row + self.further * row)
 
     @property
     def share(self) -> int:
         """Numbers of a share: the gradients of the last layer's parameters and of the hidden biases."""
-        return (self.units + 1) * self.problem.classes + self.units
+        hidden = self.problem.hidden
+        return (hidden[-1] + 1) * self.problem.classes + sum(hidden)
 
     @property
     def update_blocks(self) -> int:
         """Blocks of update_all."""
-        return -(-self.share // WARP) - (-self.problem.inputs * self.units // UPDATE_THREADS)
+        weights = sum(layer.fan_in * layer.fan_out for layer in self.problem.layers[:-1])
+        return -(-self.share // WARP) - (-weights // UPDATE_THREADS)
 
-    @property
-    def splits(self) -> list[int]:
+    def splits(self, most: int) -> list[int]:
         """Numbers of equal parts of a batch, each with a weight gradient of its own."""
         splits, batch = [1], self.problem.batch_size
-        while 2 * splits[-1] <= MOST_SPLITS and batch % (2 * splits[-1] * EDGE) == 0:
+        while 2 * splits[-1] <= most and batch % (2 * splits[-1] * EDGE) == 0:
             splits.append(2 * splits[-1])
         return splits
 
@@ -81,19 +133,19 @@ class Layout:
         """A power of two that moves gradients, means over a batch, away from float16's smallest numbers."""
         return 256.0 * 2.0 ** (self.problem.batch_size - 1).bit_length()
 
-    @property
-    def macros(self) -> tuple[tuple[str, str], ...]:
-        """Macros of all kernels."""
-        return (("FACTOR_HALVES", str(self.halves)),)
+    def update_macros(self, parameters: ParameterMemory) -> Macros:
+        """Macros of update_all."""
+        begins = zip(self.problem.layers, parameters.weight_begins, parameters.bias_begins, strict=True)
+        numbers = [(layer.fan_in, layer.fan_out, weights, bias) for layer, weights, bias in begins]
+        return (
+            ("FACTOR_HALVES", str(self.halves)),
+            ("LAYERS", ",".join(str(number) for layer in numbers for number in layer)),
+        )
 
-    @property
-    def head_macros(self) -> tuple[tuple[str, str], ...]:
-        """Macros of hidden_head."""
-        return (*self.macros, ("UNITS", str(self.width)))
-
-    @property
-    def head_bytes(self) -> int:
-        """Shared memory of a block of hidden_head."""
-        class_stride, stride = CLASSES + 8, self.width + 8
-        shares = min(self.width // GROUP, HEAD_THREADS // WARP)
-        return EDGE * (8 + 4 + shares * class_stride * 4 + self.halves * 2 * (stride + class_stride))
+    def head_macros(self, parameters: ParameterMemory) -> Macros:
+        """Macros of the head."""
+        halves, layers = self.update_macros(parameters)
+        units = "UNITS", str(self.width)
+        if not self.further:
+            return halves, units
+        return halves, layers, units, ("ROWS", str(self.head_rows)), ("TILES", str(self.head_tiles))

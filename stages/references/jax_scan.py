@@ -32,7 +32,9 @@ import numpy as np
 from common.cache import cache_folder
 from common.data.dataset import Split
 from common.problem import Params, Problem, zero_params
+from common.run_choices import shared_choice
 from common.trainer import EpochMetrics
+from common.turn import await_turn
 from stages.engine.stage import Stage
 from stages.references.choices import choose
 from stages.references.jax_threads import use_fastest_threads
@@ -118,6 +120,9 @@ class JaxScanTrainer:
             _epoch(problem, product, variant.unroll), static_argnames="with_totals", donate_argnames="layers"
         )
 
+        if self.device == "gpu":  # XLA times products while it compiles, and keeps its choices on disk
+            shared_choice("compiled in its turn", _await_turn)
+
         def compiled(due: bool) -> Any:
             lowered = epoch.lower(self._layers, self._images, self._labels, with_totals=due)
             return lowered.compile(dict(variant.options))
@@ -187,6 +192,12 @@ class JaxScanTrainer:
     def close(self) -> None:
         """Release the data and the compiled functions."""
         del self._epochs, self._evaluations, self._images, self._labels, self._layers
+
+
+def _await_turn() -> int:
+    """Wait until no other process of the run works; returns 1, for `shared_choice`."""
+    await_turn()
+    return 1
 
 
 def _losses_and_logits(problem: Problem, product: Product, layers: Any, images: Any, labels: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Keeps PyTorch's compiler from caching choices that it timed on a busy GPU.
+"""Keeps PyTorch's compiler from choosing by timing on a busy GPU, and from caching such choices.
+
+A process that prepares beside others times nothing before its turn: see `timed_in_turn`.
 
 Before measurements, stages compile side by side. Timings taken then say little, and a reference must not lose because
 of them. The modes used here make two timed choices. First, a fused kernel's block size: measured on its first run and
@@ -13,9 +15,39 @@ kernels' source; no later process would then cache its choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from functools import cache, wraps
+from typing import Any, NoReturn
+
+from common.turn import await_turn
+
+
+@cache
+def timed_in_turn() -> None:
+    """Have PyTorch's compiler wait for this process's turn before it times variants, in this process from now on.
+
+    With a PyTorch version of other internals, the process waits here, before it compiles.
+    """
+    try:
+        import torch._inductor.fx_passes.pad_mm as padding
+        from torch._inductor.codecache import PersistentCache
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+        timers = [(CachingAutotuner, "bench"), (PersistentCache, "lookup"), (padding, "get_do_bench")]
+        for owner, name in timers:
+            setattr(owner, name, _after_turn(getattr(owner, name)))
+    except (ImportError, AttributeError):
+        await_turn()
+
+
+def _after_turn(call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def waiting(*arguments: Any, **named: Any) -> Any:
+        await_turn()
+        return call(*arguments, **named)
+
+    return waiting
 
 
 class ChoosesByTimeError(Exception):

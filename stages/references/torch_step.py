@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from stages.references.torch_choices import timed_in_turn
 from stages.references.torch_common import Batch, Tensor, TorchSetup
 
 MAX_SUM_OUTPUTS = 16  # of a layer written as a sum
@@ -153,6 +154,8 @@ def compile_steps(steps: Steps, compiler: Mapping[str, Any]) -> Steps:
     """Wrap in `torch.compile` with these arguments; compilation happens on the first call, for its shapes."""
     import torch
 
+    if torch.cuda.is_available():
+        timed_in_turn()
     # PyTorch stops compiling past a limit on the number of sizes; raise it.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.accumulated_recompile_limit = 1024

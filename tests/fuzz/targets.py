@@ -47,9 +47,10 @@ OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --me
 --budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
 --validate-every --config --max-steps --curve-steps --lock-clocks
---again --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
+--no-fail-fast --json --again --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
 COMMANDS = (
     "run",
+    "check",
     "study",
     "compare",
     "profile",
@@ -373,6 +374,7 @@ def without_side_effects() -> Iterator[None]:
 
     with contextlib.ExitStack() as patched:
         for name in (
+            "ladder.run.preflight.load_dataset",
             "ladder.run.session.load_dataset",
             "ladder.study.session.load_dataset",
             "ladder.tune.open_gpu",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
 from stages.engine.workspace import ParameterMemory
-from stages.large_batch.layout import CLASSES, EDGE, HEAD_THREADS, UPDATE_THREADS, WEIGHT_SCALE, Layout
+from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, UPDATE_THREADS, WEIGHT_SCALE, Layout
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.grid_plan import ALL_PARTS, make_plan
@@ -451,7 +451,8 @@ def hidden_head(random: Generator) -> Iterator[Case]:
     # Inputs do not matter; units, classes, batch, blocks.
     sizes = [(1, 1, 1, 1), (32, 2, 16, 1), (33, 10, 40, 2), (256, 10, 33, 3), (130, 16, 70, 2), (290, 9, 129, 4)]
     for (i, (units, classes, batch, blocks)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
-        layout = Layout(Problem(1, classes, (units,), batch), halves)
+        problem = Problem(1, classes, (units,), batch)
+        layout, memory = Layout(problem, halves), ParameterMemory(HostDevice().empty, problem)
         sums = np.zeros((batch, layout.wide), np.float32 if halves == EXACT else np.float16)
         sums.reshape(batch, halves, -1)[:, :, :units] = random.normal(0, 0.2, (batch, halves, units))
         # Units that are on or off for all images: rounding would decide about one at its ReLU's corner.
@@ -495,62 +496,151 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         loss = -(-batch // blocks // EDGE) * EDGE * (4 * off.max() + 2 * off_powers)
         bounds: dict[str, Array | float] = {"dsums": wide + 2.0**-24, "partials": shares + TINY}
         bounds["block_totals"] = np.array([loss, float(near)])
-        how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros}
-        case = Case("hidden_head", (blocks,), (HEAD_THREADS,), args, bounds, **how)
+        how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros(memory)}
+        case = Case("hidden_head", (blocks,), (WARP * layout.head_warps,), args, bounds, **how)
         yield _on_halves(case, layout, ("dsums",))
 
 
+def hidden_layers(random: Generator) -> Iterator[Case]:
+    # Inputs do not matter; hidden units, classes, batch, blocks, shared memory of a block.
+    sizes = [((1, 1), 1, 1, 1, 99), ((32, 64), 2, 32, 1, 99), ((33, 20), 10, 72, 2, 24), ((40, 64, 30), 10, 140, 1, 99)]
+    sizes += [((130, 96), 16, 66, 3, 227), ((20, 20, 20, 20), 9, 200, 2, 130)]
+    for (i, (hidden, classes, batch, blocks, room)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
+        problem = Problem(1, classes, hidden, batch)
+        layout = Layout(problem, halves, block_shared_bytes=room << 10)
+        memory = ParameterMemory(HostDevice().empty, problem)
+        sums = np.zeros((batch, layout.wide), np.float32 if halves == EXACT else np.float16)
+        sums.reshape(batch, halves, -1)[:, :, : hidden[0]] = random.normal(0, 0.2, (batch, halves, hidden[0]))
+        labels = _labels(random, batch, classes)
+        # Units that are on or off for all images: rounding would decide about one at its ReLU's corner.
+        biases = [random.choice(np.array([2, -2], np.float32), units) for units in hidden]
+        biases.append(_normal(random, (classes,)))
+        padded = np.zeros((layout.further, layout.width, layout.width))
+        for own, above, below in zip(padded, hidden[1:], hidden[:-1], strict=True):
+            own[:below, :above] = 0.2 * _normal(random, (below, above)) / np.float32(np.sqrt(below))
+        last = np.zeros((layout.width, CLASSES))
+        last[: hidden[-1], :classes] = _normal(random, (hidden[-1], classes)) / np.float32(np.sqrt(hidden[-1]))
+        if classes > 2:  # every row whose label is the second of two classes that tie is wrong
+            last[:, 1], biases[-1][:2] = last[:, 0], biases[-1].max() + 1
+            labels[1::3] = 1
+        padded_biases = np.zeros((len(biases), layout.width), np.float32)
+        for row, bias in zip(padded_biases, biases, strict=True):
+            row[: len(bias)] = OUTPUT_SCALE * bias
+        bits = [halves_of(each * WEIGHT_SCALE, halves) for each in (*padded, last)]
+        scale, shape = layout.gradient_scale, (batch, layout.wide)
+        args: Args = {"sums": sums.view(np.uint16), "weights": np.stack(bits[:-1]), "last_weights": bits[-1]}
+        args |= {"biases": padded_biases, "labels": labels}
+        args |= {"outputs": np.full((layout.further, *shape), 0x7E00, np.uint16)}
+        args |= {"dsums": np.full((1 + layout.further, *shape), 0x7E00, np.uint16)}
+        args |= {"partials": _poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
+        args |= {"batch": batch, "gradient_scale": scale, "with_totals": i % 2}
+
+        rounding, accumulated = _half_rounding(halves), (2 * layout.width + 8) * UNIT
+        weights = [scaled_down(each) for each in bits]
+        wide_biases = [np.pad(bias, (0, layout.width - len(bias))) for bias in biases[:-1]]
+        wide_biases.append(np.pad(biases[-1], (0, CLASSES - classes)))
+        total = np.pad(sum_of_halves(sums.view(np.uint16), halves, halves == EXACT), ((0, 0), (0, layout.width)))[
+            :, : layout.width
+        ]
+        off = 8 * UNIT * (np.abs(total) + np.abs(wide_biases[0]))
+        outputs, offs = [np.maximum(total + wide_biases[0], 0)], [off]
+        for weight, bias in zip(weights, wide_biases[1:], strict=True):
+            w, below = np.abs(weight), outputs[-1]
+            off = (offs[-1] + 2 * rounding * below) @ w + accumulated * (below @ w + np.abs(bias))
+            offs.append(off)
+            outputs.append(below @ weight + bias if weight is weights[-1] else np.maximum(below @ weight + bias, 0))
+        logits, off = outputs.pop()[:, :classes], offs.pop()[:, :classes]
+        off_powers = _exp_error(logits.astype(np.float32))
+        probs = doubles.softmax(logits, logits, batch, classes)["probs"]
+        dlogits = np.abs(probs - np.eye(classes)[labels]) / batch
+        moved = 2 * (2 * off.max(axis=1, keepdims=True) + off_powers)
+        error = moved * probs / batch + (5 * UNIT + rounding) * dlogits + 2.0**-24 / scale
+        below = logits.max(axis=1, keepdims=True) - logits  # exact ties stay ties: their weights are the same
+        near = ((below > 0) & (below < 4 * off.max())).any(axis=1).sum()
+        last_error, last_size = error, dlogits
+        errors: list[Array] = []
+        sizes_of_gradients: list[Array] = []
+        error, size = (np.pad(each, ((0, 0), (0, CLASSES - classes))) for each in (error, dlogits))
+        for weight in reversed(weights):
+            w = np.abs(weight).T
+            error = error @ w + (4 * rounding + accumulated) * (size @ w) + 2.0**-24 / scale
+            size = size @ w
+            errors.insert(0, error)
+            sizes_of_gradients.insert(0, size)
+        shares = np.zeros((blocks, layout.share))
+        for block in range(blocks):
+            own = np.arange(batch) // layout.head_rows % blocks == block
+            summing = (2 * own.sum() + 8) * UNIT
+            noise = (2 * rounding + summing) * last_size[own] + last_error[own]
+            of_weights = outputs[-1][own].T @ noise + offs[-1][own].T @ last_size[own]
+            of_hidden = [
+                (each[own] + (rounding + summing) * its_size[own]).sum(axis=0)[:units]
+                for each, its_size, units in zip(errors, sizes_of_gradients, hidden, strict=True)
+            ]
+            shares[block] = np.concatenate([of_weights[: hidden[-1]].ravel(), noise.sum(axis=0), *of_hidden])
+        loss = (batch // blocks + layout.head_rows) * (4 * off.max() + 2 * off_powers)
+        left = [OUTPUT_SCALE * (its + rounding * output) for its, output in zip(offs, outputs, strict=True)][:-1]
+        bounds: dict[str, Array | float] = {"outputs": np.stack(left) + 2.0**-24, "partials": shares + TINY}
+        bounds |= {"dsums": scale * np.stack(errors) + 2.0**-24, "block_totals": np.array([loss, float(near)])}
+        how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros(memory)}
+        case = Case("hidden_layers", (blocks,), (WARP * layout.head_warps,), args, bounds, **how)
+        yield _on_halves(case, layout, ("outputs", "dsums"))
+
+
 def update_all(random: Generator) -> Iterator[Case]:
-    # Inputs, units, classes; splits, shares.
-    sizes = [(1, 1, 1, 1, 1), (16, 32, 10, 4, 9), (33, 66, 10, 3, 40), (112, 36, 16, 16, 17), (17, 7, 3, 0, 0)]
+    # Inputs, hidden units, classes; splits, splits of further layers, shares.
+    sizes: list[tuple[int, tuple[int, ...], int, int, int, int]]
+    sizes = [(1, (1,), 1, 1, 0, 1), (16, (32,), 10, 4, 0, 9), (33, (66,), 10, 3, 0, 40), (112, (36,), 16, 16, 0, 17)]
+    sizes += [(17, (7,), 3, 0, 0, 0), (20, (33, 7), 10, 2, 5, 3), (17, (5, 40, 9), 4, 1, 3, 9), (9, (8, 3), 2, 0, 0, 0)]
     rate = float(np.float32(2.0**-4))
-    for (i, (inputs, units, classes, splits, shares)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
-        layout = Layout(Problem(inputs, classes, (units,)), halves)
-        gradients = _normal(random, (max(splits, 1), layout.features, layout.wide))
-        weights, bias, hidden_bias = (_normal(random, shape) for shape in ((inputs, units), (classes,), (units,)))
-        last_weights, partials = _normal(random, (units, classes)), _normal(random, (max(shares, 1), layout.share))
+    for (i, (inputs, hidden, classes, *splits, shares)), halves in itertools.product(
+        enumerate(sizes), (EXACT, ROUNDED)
+    ):
+        problem = Problem(inputs, classes, hidden)
+        layout, memory = Layout(problem, halves), ParameterMemory(HostDevice().empty, problem)
+        own, its = splits
+        gradients = _normal(random, (max(own, 1), layout.features, layout.wide))
+        further_gradients = _normal(random, (layout.further, its, layout.wide, layout.wide))
+        partials, parameters = _normal(random, (max(shares, 1), layout.share)), _normal(random, memory.flat.shape)
         by_unit = np.full((halves, layout.width, CLASSES), 0x7E00, np.uint16)
-        args: Args = {"gradients": gradients, "weights": weights}
-        args |= {"halves": np.full((layout.features, layout.wide), 0x7E00, np.uint16), "partials": partials}
-        args |= {"last_weights": last_weights, "last_bias": bias, "hidden_bias": hidden_bias}
+        args: Args = {"gradients": gradients, "further_gradients": further_gradients, "partials": partials}
+        args |= {"parameters": parameters, "halves": np.full((layout.features, layout.wide), 0x7E00, np.uint16)}
+        args |= {"further_halves": np.full((layout.further, halves, layout.width, layout.width), 0x7E00, np.uint16)}
         args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit}
+        args |= {"biases": _poison((layout.further + 2, layout.width))}
         args |= {"block_totals": random.random((max(shares, 1), 2)), "totals": np.array([12.5, 3.0])}
-        args |= {"splits": splits, "features": layout.features, "width": layout.width, "inputs": inputs}
-        args |= {"units": units, "classes": classes, "shares": shares, "rate": rate, "with_totals": i % 2}
+        args |= {"splits": own, "further_splits": its, "features": layout.features, "width": layout.width}
+        args |= {"shares": shares, "rate": rate, "with_totals": i % 2}
 
-        rounding = _half_rounding(halves)
-        magnitude = np.abs(gradients[:splits]).sum(axis=0).reshape(layout.features, halves, -1).sum(axis=1)
-        moved = rate * (splits + 4) * UNIT * magnitude[:inputs, :units] + 4 * UNIT * np.abs(weights)
-        new = np.full((layout.features, layout.width), 2.0**-24)
-        new[:inputs, :units] += WEIGHT_SCALE * (
-            moved + 2 * rounding * (np.abs(weights) + rate * magnitude[:inputs, :units])
-        )
-        share = rate * np.abs(partials[:shares]).sum(axis=0)
-        of_weights, of_bias, of_hidden = np.split(share, [units * classes, (units + 1) * classes])
-        accumulated, of_weights = (shares + 4) * UNIT, of_weights.reshape(units, classes)
-        last = accumulated * of_weights + 4 * UNIT * np.abs(last_weights)
-        of_units = np.full((layout.width, CLASSES), 2.0**-24)
-        of_units[:units, :classes] += WEIGHT_SCALE * (last + 2 * rounding * (np.abs(last_weights) + of_weights))
-        bounds: dict[str, Array | float] = {"weights": moved, "halves": new, "last_weights": last}
-        bounds["last_bias"] = accumulated * of_bias + 4 * UNIT * np.abs(bias)
-        bounds["hidden_bias"] = accumulated * of_hidden + 4 * UNIT * np.abs(hidden_bias)
-        bounds |= {"by_class": of_units.T, "by_unit": of_units, "totals": 1e-12 * shares}
-        case = Case("update_all", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds, macros=layout.macros)
-        yield _on_halves(case, layout, ("halves", "by_class", "by_unit"))
+        magnitudes = ("gradients", "further_gradients", "partials", "parameters")
+        sizes_of: Args = {name: np.abs(args[name]) for name in magnitudes}
+        still: Args = {"totals": np.zeros(2), "rate": -rate, "with_totals": 0}
+        moved = doubles.update_all(layout, memory, **(args | sizes_of | still))  # type: ignore[arg-type]  # adds magnitudes
+        unit = (2 * max(own, its, shares) + 4) * UNIT
+        bounds: dict[str, Array | float] = {"parameters": unit * moved["parameters"], "totals": 1e-12 * shares}
+        for name in ("halves", "further_halves", "by_class", "by_unit"):
+            bounds[name] = (unit + 2 * _half_rounding(halves)) * np.nan_to_num(moved[name]) + 2.0**-24
+        bounds["biases"] = unit * np.nan_to_num(moved["biases"])
+        case = Case("update_all", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds)
+        case = replace(case, macros=layout.update_macros(memory))
+        yield _on_halves(case, layout, ("halves", "further_halves", "by_class", "by_unit"), memory=memory)
 
 
-def _on_halves(case: Case, layout: Layout, outputs: tuple[str, ...]) -> Case:
+def _on_halves(case: Case, layout: Layout, outputs: tuple[str, ...], **besides: Any) -> Case:
     """The case with outputs of halves read as their sums."""
 
-    def reading(bits: Array) -> Array:
-        found: Array
-        if bits.ndim == 3:
-            found = bits.view(np.float16).astype(np.float64).sum(axis=0)
-        else:
-            found = sum_of_halves(bits, layout.halves)
+    def beside(bits: Array) -> Array:
+        rows = sum_of_halves(bits.reshape(-1, bits.shape[-1]), layout.halves)
+        return rows.reshape(*bits.shape[:-1], layout.width)
+
+    def apart(bits: Array) -> Array:
+        found: Array = bits.view(np.float16).astype(np.float64).sum(axis=-3)
         return found
 
-    return replace(case, besides={"layout": layout}, readings=dict.fromkeys(outputs, reading))
+    readings: dict[str, Callable[[Array], Array]] = {
+        name: beside if name in ("dsums", "halves", "outputs") else apart for name in outputs
+    }
+    return replace(case, besides={"layout": layout, **besides}, readings=readings)
 
 
 def _half_rounding(halves: int) -> float:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.large_batch.layout import CLASSES, EDGE, WEIGHT_SCALE, Layout
+from stages.engine.workspace import ParameterMemory
+from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
 from tests.kernels.halves import scaled_down, sum_of_halves
 from tests.kernels.networks import network, network_step
@@ -319,43 +320,105 @@ def hidden_head(
     return found
 
 
+def hidden_layers(
+    layout: Layout,
+    sums: Bits,
+    weights: Bits,
+    last_weights: Bits,
+    biases: Array,
+    labels: Labels,
+    outputs: Bits,
+    dsums: Bits,
+    partials: Array,
+    block_totals: Array,
+    batch: int,
+    gradient_scale: float,
+    with_totals: int,
+) -> Outputs:
+    layers = layout.problem.layers
+    added = [row[: layer.fan_out] for row, layer in zip(biases / OUTPUT_SCALE, layers, strict=True)]
+    padded = [*scaled_down(weights), scaled_down(last_weights)]
+    matrices = [each[: layer.fan_in, : layer.fan_out] for each, layer in zip(padded, layers[1:], strict=True)]
+    first = sum_of_halves(sums, layout.halves, single=layout.halves == 2)[:, : layers[0].fan_out]
+    passed = [np.maximum(first + added[0], 0)]
+    for matrix, bias in zip(matrices[:-1], added[1:-1], strict=True):
+        passed.append(np.maximum(passed[-1] @ matrix + bias, 0))
+    logits = passed[-1] @ matrices[-1] + added[-1]
+    classes = layers[-1].fan_out
+    gradients = [(softmax(logits, logits, batch, classes)["probs"] - np.eye(classes)[labels]) / batch]
+    for matrix, output in zip(reversed(matrices), reversed(passed), strict=True):
+        gradients.insert(0, np.where(output > 0, gradients[0] @ matrix.T, 0))
+
+    def widened(rows: Array) -> Array:
+        return np.pad(rows, ((0, 0), (0, layout.width - rows.shape[1])))
+
+    found = {
+        "outputs": np.stack([widened(OUTPUT_SCALE * output) for output in passed])[:-1],
+        "dsums": np.stack([widened(gradient_scale * gradient) for gradient in gradients[:-1]]),
+        "partials": partials.copy(),
+        "block_totals": block_totals.copy(),
+    }
+    tile = np.arange(batch) // layout.head_rows
+    for block in range(len(partials)):
+        own = tile % len(partials) == block
+        *hidden, last = (gradient[own] for gradient in gradients)
+        parts = passed[-1][own].T @ last, last.sum(axis=0), *(each.sum(axis=0) for each in hidden)
+        found["partials"][block] = np.concatenate([part.ravel() for part in parts])
+        if with_totals:
+            some, wanted = logits[own], labels[own]
+            found["block_totals"][block] = softmax_xent_totals(some, wanted, np.zeros(2), len(some), classes)["totals"]
+    return found
+
+
 def update_all(
     layout: Layout,
+    memory: ParameterMemory,
     gradients: Array,
-    weights: Array,
-    halves: Bits,
+    further_gradients: Array,
     partials: Array,
-    last_weights: Array,
-    last_bias: Array,
-    hidden_bias: Array,
+    parameters: Array,
+    halves: Bits,
+    further_halves: Bits,
     by_class: Bits,
     by_unit: Bits,
+    biases: Array,
     block_totals: Array,
     totals: Array,
     splits: int,
+    further_splits: int,
     features: int,
     width: int,
-    inputs: int,
-    units: int,
-    classes: int,
     shares: int,
     rate: float,
     with_totals: int,
 ) -> Outputs:
-    gradient = gradients[:splits].sum(axis=0).reshape(features, layout.halves, width).sum(axis=1)
-    updated = weights - rate * gradient[:inputs, :units]
-    share = partials[:shares].sum(axis=0)
-    of_weights, of_bias, of_hidden = np.split(share, [units * classes, (units + 1) * classes])
-    last = last_weights - rate * of_weights.reshape(units, classes)
-    new, of_units = np.full((features, width), np.nan), np.full((width, CLASSES), np.nan)
-    new[:inputs, :units], of_units[:units, :classes] = updated * WEIGHT_SCALE, last * WEIGHT_SCALE
+    *hidden, last = layout.problem.layers
+    low = layout.halves
+    summed = [gradients[:splits].sum(axis=0).reshape(features, low, width).sum(axis=1)]
+    for own in further_gradients.reshape(layout.further, further_splits, low, width, low, width):
+        each = own.sum(axis=0)
+        summed.append(sum(each[i, :, j] for i in range(low) for j in range(low - i)))
+    ends = np.cumsum([last.fan_in * last.fan_out, last.fan_out, *(layer.fan_out for layer in hidden)])
+    share = np.split(partials[:shares].sum(axis=0), ends[:-1])
+    steps = [*summed, share[0].reshape(last.fan_in, last.fan_out)]
+    updated = parameters.copy()
+    new = []
+    for layer, at, step in zip(layout.problem.layers, memory.weight_begins, steps, strict=True):
+        view = updated[at : at + layer.fan_in * layer.fan_out].reshape(layer.fan_in, layer.fan_out)
+        view -= rate * step[: layer.fan_in, : layer.fan_out]
+        padded = np.full((max(width, features), max(width, CLASSES)), np.nan)
+        padded[: layer.fan_in, : layer.fan_out] = view * WEIGHT_SCALE
+        new.append(padded)
+    new_biases = np.full((len(hidden) + 1, width), np.nan)
+    for row, at, step in zip(new_biases, memory.bias_begins, [*share[2:], share[1]], strict=True):
+        updated[at : at + len(step)] -= rate * step
+        row[: len(step)] = updated[at : at + len(step)] * OUTPUT_SCALE
     return {
-        "weights": updated,
-        "halves": new,
-        "last_weights": last,
-        "last_bias": last_bias - rate * of_bias,
-        "hidden_bias": hidden_bias - rate * of_hidden,
-        "by_class": of_units.T,
-        "by_unit": of_units,
+        "parameters": updated,
+        "halves": new[0][:features, :width],
+        "further_halves": np.array([each[:width, :width] for each in new[1:-1]]).reshape(-1, width, width),
+        "by_class": new[-1][:width, :CLASSES].T,
+        "by_unit": new[-1][:width, :CLASSES],
+        "biases": new_biases,
         "totals": totals + with_totals * block_totals[:shares].sum(axis=0),
     }

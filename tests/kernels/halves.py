@@ -25,6 +25,6 @@ def halves_of(numbers: NDArray[np.float64], halves: int) -> NDArray[np.uint16]:
 
 
 def scaled_down(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
-    """The last layer's weights (width, classes) of the bits (halves, width, classes) that the head reads."""
-    summed: NDArray[np.float64] = bits.view(np.float16).astype(np.float64).sum(axis=0)
+    """Weights (.., I, O) of the bits (.., halves, I, O) that kernels read."""
+    summed: NDArray[np.float64] = bits.view(np.float16).astype(np.float64).sum(axis=-3)
     return summed / WEIGHT_SCALE

@@ -16,7 +16,7 @@ from ladder.measure.protocol import Job, JobResult, decoded, encoded
 from ladder.processes.fork_servers import ForkServers
 from ladder.records.run import Precision
 from ladder.run import judge, runner
-from ladder.verify.oracle_runs import OracleRun, assembled, compute, planned
+from ladder.verify.oracle_runs import Computed, OracleRun, Task, assembled, compute, grouped, planned, trained_params
 
 
 def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
@@ -36,10 +36,14 @@ def trained_here(
     budget_s: float,
     curve_steps: int = 0,
     precisions: Collection[Precision] = (),
-) -> dict[int, OracleRun]:
+    *,
+    trained: bool = False,
+) -> Computed:
     """Train the oracle and its controls, in place of `compute_all`."""
-    tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
-    return assembled(problem, {task: compute(problem, dataset, task, budget_s, curve_steps) for task in tasks})
+    done = dict[Task, OracleRun]()
+    for group in grouped(problem, planned(problem, Dataset.load_saved(dataset), runs, precisions), cores=1):
+        done |= compute(problem, dataset, group, budget_s, curve_steps)
+    return Computed(assembled(problem, done), trained_params(problem, dataset) if trained else None)
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

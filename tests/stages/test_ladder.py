@@ -148,6 +148,13 @@ def test_selection_is_in_ladder_order(wanted: str, expected: list[str]) -> None:
     assert [entry.stage.name for entry in select(wanted.split(","), ENTRIES)] == expected
 
 
+def test_beside_a_gpu_the_cpus_rungs_are_selected_by_name_alone() -> None:
+    on_cpu = {name for name, entry in ENTRIES.items() if entry.stage.group == "cpu"}
+    everything = {entry.stage.name for entry in select(["all"], ENTRIES)}
+    assert {entry.stage.name for entry in select(["all"], ENTRIES, has_gpu=True)} == everything - on_cpu
+    assert {entry.stage.name for entry in select(["all", "cpu"], ENTRIES, has_gpu=True)} == everything
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [

@@ -33,6 +33,16 @@ __device__ inline unsigned bfloat16_pair(float first, float second) {
 #endif
 }
 
+// The larger of the number and 0; a NaN stays one. Needs sm_80.
+__device__ inline float relu_of(float value) {
+#if __CUDA_ARCH__ >= 800
+    asm("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(value));
+    return value;
+#else
+    return value < 0.0f ? 0.0f : value;
+#endif
+}
+
 __device__ inline unsigned float16_pair(float first, float second) {
     unsigned pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));

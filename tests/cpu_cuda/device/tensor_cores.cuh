@@ -31,6 +31,8 @@ inline unsigned float16_bits(float value) {
     return bits;
 }
 
+inline float relu_of(float value) { return value < 0.0f ? 0.0f : value; }
+
 inline unsigned bfloat16_pair(float first, float second) { return bfloat16_bits(first) | bfloat16_bits(second) << 16; }
 inline unsigned float16_pair(float first, float second) { return float16_bits(first) | float16_bits(second) << 16; }
 

@@ -99,9 +99,9 @@ def test_sampled_memory_counts_even_if_freed_before_the_end(monkeypatch: pytest.
             time.sleep(0.05)  # many times the sampling interval
             nvml.used_mib = 1600
         nvml.used_mib = 1500
-        assert memory.taken_mib() == 900
+        assert memory.peak_mib() == 1900
         nvml.used_mib = 2100
-        assert memory.taken_mib() == 1100
+        assert memory.peak_mib() == 2100
 
 
 def test_sampling_without_nvml_yields_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_sampling_without_nvml_yields_none(monkeypatch: pytest.MonkeyPatch) -> N
         memory = GpuMemory(monitor)
         with memory.sampled():
             pass
-        assert memory.taken_mib() is None
+        assert memory.peak_mib() is None
 
 
 def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,15 +120,26 @@ def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (monitor.read(), monitor.describe()) == ([], {})
 
 
-def test_memory_is_the_increase_over_the_whole_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peak_is_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200)
     nvml = FakeNvml(H200.pci_bus_id)
     nvml.install(monkeypatch)
     with GpuMonitor() as monitor:
         memory = GpuMemory(monitor)
         nvml.used_mib = 1012
-        assert memory.taken_mib() == 500
-    assert memory.taken_mib() is None
+        assert memory.peak_mib() == 1012
+    assert memory.peak_mib() is None
+
+
+def test_processes_that_wait_for_their_turn_are_not_counted_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    nvml.computing = 5
+    with GpuMonitor() as monitor:
+        assert [state.other_processes for state in monitor.read()] == [4]
+        monitor.waiting = 3
+        assert [state.other_processes for state in monitor.read()] == [1]
 
 
 def test_clocks_are_locked_and_reset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,8 @@ def test_the_oracles_epochs_are_the_same_in_parts(tmp_path: Path) -> None:
     from ladder.verify.oracle_runs import Task, compute
 
     small_dataset().save(tmp_path)
-    whole, parts = (compute(small_problem(), tmp_path, Task(run_number(0, 0)), 60.0, steps) for steps in (0, 5))
+    task = Task(run_number(0, 0))
+    whole, parts = (compute(small_problem(), tmp_path, [task], 60.0, steps)[task] for steps in (0, 5))
     for one, other in zip(whole.epochs, parts.epochs, strict=True):
         assert other.mean_loss == pytest.approx(one.mean_loss, rel=1e-12)
         assert other.accuracy == pytest.approx(one.accuracy, rel=1e-12)

@@ -9,7 +9,7 @@ import pytest
 
 from ladder.processes import compilers
 from ladder.records.run import Results, StageResult, load
-from tests.ladder.harness import NUMPY, Watcher, prepare
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 COMPILES = [f"tests.planted:{name}" for name in ("COMPILES", "COMPILES_TOO", "COMPILES_AS_WELL")]
 
@@ -20,6 +20,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "compiled"
     folder.mkdir()
     monkeypatch.setenv("COMPILED", str(folder))
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(compilers, "cores_usable", lambda: 6)
     return folder
 
@@ -61,6 +62,19 @@ def test_stages_compile_side_by_side_before_anything_is_measured(tmp_path: Path)
         assert stage.compiled_s == stage.timing.prepare_s > 0.5
     assert numpy.compiled_s is None
     assert load(tmp_path) == results
+
+
+def test_another_run_finds_compiled_stages_in_the_cache_and_compiles_nothing_ahead(tmp_path: Path) -> None:
+    first, again, other = (tmp_path / name for name in ("first", "again", "other"))
+    for folder in (first, again, other):
+        folder.mkdir()
+    prepare(first, *COMPILES).run(Watcher())
+    assert len(compiled(first)) == 3
+    stages = prepare(again, *COMPILES).run(Watcher()).stages
+    assert [(stage.status, stage.compiled_s) for stage in stages] == [("passed", None)] * 3
+    assert compiled(again) == {}
+    prepare(other, *COMPILES, problem=small_problem(batch_size=31)).run(Watcher())  # other shapes are compiled anew
+    assert len(list((other / "logs").glob("*.compiling.log"))) == 3
 
 
 def test_a_stage_may_compile_only_its_first_updates_ahead(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ def test_leaving_the_pool_kills_running_workers(tmp_path: Path) -> None:
     job = Job("tests.planted:HANGS", small_problem(), str(tmp_path / "dataset"), 0, [], plan, None, None)
     with WorkerPool({"one": job, "two": job, "three": job}, 2, tmp_path, tmp_path / "logs", 60.0) as workers:
         running = [one.process for one in workers._running]
-        assert [process.poll() for process in running] == [None, None]
-    assert all(process.poll() is not None for process in running)
+        assert [process.has_ended() for process in running] == [False, False]
+    assert all(process.has_ended() for process in running)
     assert list(workers) == []
 
 

@@ -37,7 +37,7 @@ def test_an_estimate_finds_networks_that_do_not_fit_into_gpu_memory() -> None:
 def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ladder.run.runner.missing", lambda needs: None)
+    monkeypatch.setattr("ladder.run.preflight.missing", lambda needs: None)
     known = prepare(tmp_path, NUMPY)._results
     known = msgspec.structs.replace(known, environment={"gpu": {"memory_mib": 500}})
     watcher = Watcher()

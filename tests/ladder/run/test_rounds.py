@@ -18,7 +18,7 @@ from ladder.run.judge import Judge
 from ladder.run.runner import Runner
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check, verify_timer
-from ladder.verify.oracle_runs import OracleRun
+from ladder.verify.oracle_runs import Computed, OracleRun
 from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -40,6 +40,8 @@ class Script:
         checks: Callable[[int, int], list[Check]] = lambda round_, attempt: [],
     ) -> None:
         self.asked: list[tuple[str, int]] = []
+        self.budgets: list[float | None] = []
+        self.measuring_s: dict[str, float] = {}  # by stage
         self.oracles: list[int] = []
         self._measure = measure
         self._seconds_each = seconds_each
@@ -50,10 +52,12 @@ class Script:
             name, round_ = folder.name.rsplit(".", 1)[0], job.round
             attempt = script.asked.count((name, round_))
             script.asked.append((name, round_))
+            script.budgets.append(job.budget_s)
             script._now_s += script._seconds_each
             seconds, disturbed = script._measure(name, round_, attempt)
             host = HostState(seconds * disturbed, 0.0)
-            process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2)
+            took = {"measure": script.measuring_s.get(name, 0.0)}
+            process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2, took_s=took)
             return JobResult(device="cpu", plan=Plan(2, 1, 0), process=process)
 
         def verify(self: Runner, stage_run: StageRun, job: Job, report: JobResult, *_: object) -> None:
@@ -61,17 +65,22 @@ class Script:
             stage_run.add_process(report, checks(job.round, attempt), 0.9, shortened=False)
 
         def oracles(
-            problem: object, dataset: object, runs: list[int], budget_s: float, curve_steps: int, precisions: object
-        ) -> dict[int, OracleRun]:
+            problem: object,
+            dataset: object,
+            runs: list[int],
+            budget_s: float,
+            curve_steps: int,
+            precisions: object,
+            trained: bool,
+        ) -> Computed:
             script.oracles += runs
-            return {run: OracleRun() for run in runs}
+            return Computed({run: OracleRun() for run in runs}, Params((), ()) if trained else None)
 
         monkeypatch.setattr(runner, "run_job", run_job)
         monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: self)
         monkeypatch.setattr(Runner, "_verify", verify)
         monkeypatch.setattr(Judge, "record", lambda self, round_: None)
         monkeypatch.setattr(judge, "compute_all", oracles)
-        monkeypatch.setattr(judge, "trained_params", lambda *_: Params((), ()))
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
 
     def for_needs(self, needs: object) -> None:
@@ -309,3 +318,41 @@ def test_nothing_is_repeated_after_the_time_cap(tmp_path: Path, monkeypatch: pyt
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + 0.1 * round_, round_ > 1), seconds_each=1.0)
     prepare(tmp_path, NUMPY, rounds=2, precision=0.001, time_cap_s=3.0, remeasure=2).run(Watcher())
     assert script.asked == [("numpy", 0), ("numpy", 1), ("numpy", 2)]
+
+
+def test_on_a_busy_machine_nothing_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, watcher = Script(monkeypatch, lambda name, round_, attempt: (1.0, True)), Watcher()
+    results = prepare(tmp_path, NUMPY, OTHER, rounds=2, remeasure=2).run(watcher)
+    assert len(script.asked) == 4
+    assert [note for note in watcher.notes if note.startswith("this machine is busy")]
+    assert [len(stage.processes) for stage in results.stages] == [2, 2]
+
+
+def test_measuring_again_takes_at_most_half_as_long_as_the_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbed = Script(monkeypatch, lambda name, round_, attempt: (1.0, name == "numpy"), seconds_each=10.0)
+    prepare(tmp_path, NUMPY, OTHER, rounds=4, remeasure=2).run(Watcher())
+    assert len(disturbed.asked) == 8 + 4  # 80 s for all, then 40 s for numpy's; the second try finds no time
+
+
+@pytest.mark.parametrize(
+    ("total", "spent", "budgets"),
+    [
+        (None, (1.0, 1.0), (10.0, 10.0)),
+        (30.0, (0.5, 9.0), (10.0, 10.0)),  # what the first leaves, the second may use
+        (12.0, (5.0, 1.0), (6.0, 2.0)),  # 5 s a round are 10 s in two
+        (12.0, (6.5, 1.0), (6.0, 0.1)),
+    ],
+)
+def test_the_runs_budget_is_shared_out_by_need(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    total: float | None,
+    spent: tuple[float, float],
+    budgets: tuple[float, float],
+) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False))
+    script.measuring_s = dict(zip(("numpy", "prints"), spent, strict=True))
+    prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_s=10.0, budget_total_s=total).run(Watcher())
+    assert script.budgets == [pytest.approx(budget / 2) for budget in budgets] + [None, None]

@@ -15,7 +15,7 @@ import pytest
 
 from common.problem import Problem
 from ladder.records.run import StageResult, load
-from ladder.run import judge, runner
+from ladder.run import judge, preflight
 from ladder.verify.short_runs import ShortRun
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
@@ -172,7 +172,7 @@ def test_a_killed_run_leaves_whole_results_and_can_be_resumed(tmp_path: Path) ->
 def test_a_stage_that_does_not_fit_the_problem_is_skipped_with_an_alternative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "missing", lambda needs: None)  # a machine that lacks nothing
+    monkeypatch.setattr(preflight, "missing", lambda needs: None)  # a machine that lacks nothing
     deep = small_problem(hidden=(8,) * 5)
     (stage,) = prepare(tmp_path, "stages.persistent.r1_persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
     assert stage.status == "skipped"
@@ -187,7 +187,7 @@ def test_a_rung_for_newer_gpus_is_skipped_with_the_rung_below(
     source: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     too_old = "needs sm_90 or newer, this GPU is sm_86"
-    monkeypatch.setattr(runner, "missing", lambda needs: too_old if "sm_90" in needs else None)
+    monkeypatch.setattr(preflight, "missing", lambda needs: too_old if "sm_90" in needs else None)
     (stage,) = prepare(tmp_path, f"stages.{source}:STAGE").run(Watcher()).stages
     assert (stage.status, stage.reason) == ("skipped", f"{too_old}; try {instead}")
 
@@ -195,6 +195,6 @@ def test_a_rung_for_newer_gpus_is_skipped_with_the_rung_below(
 def test_a_rung_that_also_lacks_a_package_names_only_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "missing", lambda needs: "CuPy is not installed" if "cuda" in needs else None)
+    monkeypatch.setattr(preflight, "missing", lambda needs: "CuPy is not installed" if "cuda" in needs else None)
     (stage,) = prepare(tmp_path, "stages.tiles.r3_dependent_launch:STAGE").run(Watcher()).stages
     assert stage.reason == "CuPy is not installed"

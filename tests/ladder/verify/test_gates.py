@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from common.data.dataset import Split
 from common.errors import UsageError
-from common.oracle import FloatArray, Oracle, OracleEpoch
+from common.oracle import FloatArray, Network, Oracle, OracleEpoch
 from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
 from ladder.measure import protocol
 from ladder.records.run import Check, Precision, ResultsError, load
-from ladder.verify.control import ROUNDINGS, Control
+from ladder.verify.control import ROUNDINGS, Control, Draw
 from ladder.verify.gates import (
     check,
     from_zero_run,
@@ -236,8 +236,9 @@ def test_a_long_run_in_low_precision_has_draws_enough_to_meet_a_unit_that_flips_
     images, params = train.images.reshape(len(train.images), -1), initial_params(problem, 9)
     run = ShortRun(problem, 17, params, images, train.labels, epochs=3)
     for draw in range(100, 120):
-        stage = Control(problem, params, ROUNDINGS["float16"], draw)
-        seen = [stage.run_epoch(images[: run.images], train.labels[: run.images]) for _ in range(3)]
+        control = Control(problem, params, [Draw(ROUNDINGS["float16"], draw)])
+        (stage,) = control.networks()
+        seen = [control.run_epoch(images[: run.images], train.labels[: run.images]) for _ in range(3)]
         metrics = EpochMetrics(seen[-1].mean_loss, seen[-1].accuracy)
         assert failed(verify_short_run("3 epochs", "float16", run, as_float32(stage), metrics)) == set()
 
@@ -257,7 +258,7 @@ class Rounded(Oracle):
         rounded: FloatArray = np.ldexp(np.round(np.ldexp(mantissa, self.bits)), exponent - self.bits)
         return rounded
 
-    def _step(self, images: FloatArray, labels: NDArray[np.intp]) -> tuple[float, int]:
+    def _step(self, images: FloatArray, labels: NDArray[np.uint8]) -> tuple[float, int]:
         weights = [self.round(weight) for weight in self.weights]
         inputs = [images]
         for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
@@ -274,7 +275,7 @@ class Rounded(Oracle):
         return 0.0, 0
 
 
-def as_float32(trained: Oracle) -> Params:
+def as_float32(trained: Oracle | Network) -> Params:
     weights, biases = ([tensor.astype(np.float32) for tensor in some] for some in (trained.weights, trained.biases))
     return Params(tuple(weights), tuple(biases))
 
@@ -394,15 +395,13 @@ def test_final_parameters_in_low_precision_pass_in_small_batches(bits: int) -> N
     for run in range(20):
         order = np.random.default_rng(run).permutation(len(images))
         data, initial = (images[order], train.labels[order]), initial_params(problem, run)
-        trained = (
-            Oracle(problem, initial),
-            Rounded(problem, initial, bits),
-            Control(problem, initial, ROUNDINGS[precision], 1),
-        )
+        control = Control(problem, initial, [Draw(ROUNDINGS[precision], 1)])
+        trained = (Oracle(problem, initial), Rounded(problem, initial, bits), control)
         seen = [[one.run_epoch(*data) for _ in range(2)] for one in trained]
+        networks = [Network(one.weights, one.biases) for one in trained[:2]] + control.networks()
         runs = [
-            OracleRun(of, of, [None, (one.weights, one.biases)], parts=[[a] for a in of])
-            for one, of in zip(trained, seen, strict=True)
+            OracleRun(of, of, [None, (list(one.weights), list(one.biases))], parts=[[a] for a in of])
+            for one, of in zip(networks, seen, strict=True)
         ]
         runs[0].spreads = {precision: spread_of(problem, 0, runs[0], runs[2])}
         final = as_float32(trained[1])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from common.errors import UsageError
 from common.oracle import OracleEpoch
+from common.problem import Problem
 from ladder.records.run import Precision
 from ladder.verify.oracle_runs import (
     EpochSpread,
@@ -28,6 +29,11 @@ from tests.ladder.harness import small_dataset, small_problem
 LONG = 1_000_000  # epochs, so that a precision has no more controls than it needs
 
 
+def alone(problem: Problem, dataset: Path, tasks: Sequence[Task]) -> dict[Task, OracleRun]:
+    """Each task trained for itself."""
+    return {task: compute(problem, dataset, [task], 60.0)[task] for task in tasks}
+
+
 def test_workers_do_not_import_the_main_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "program.py"
     program.write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
@@ -35,8 +41,9 @@ def test_workers_do_not_import_the_main_program(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(main, "__file__", str(program), raising=False)
     monkeypatch.setattr(main, "__spec__", None)
     small_dataset().save(tmp_path / "data")
-    done = compute_all(small_problem(epochs=1), tmp_path / "data", [0, 1], 60.0)
-    assert [len(run.epochs) for run in done.values()] == [1, 1]
+    done = compute_all(small_problem(epochs=1), tmp_path / "data", [0, 1], 60.0, trained=True)
+    assert [len(run.epochs) for run in done.runs.values()] == [1, 1]
+    assert done.trained is not None
     assert sys.modules["__main__"] is main
     assert not (tmp_path / "imported").exists()
 
@@ -62,7 +69,7 @@ def test_a_precision_parts_no_less_than_a_finer_one(tmp_path: Path) -> None:
     problem = small_problem(hidden=(16,), epochs=1)
     small_dataset().save(tmp_path / "data")
     tasks = [Task(0), Task(0, "float32"), Task(0, "tf32"), Task(0, "float16"), Task(0, "bfloat16")]
-    done = {task: compute(problem, tmp_path / "data", task, 60.0) for task in tasks}
+    done = alone(problem, tmp_path / "data", tasks)
     # This control meets a unit at its corner; the others happen to miss it.
     (kept,) = done[tasks[2]].params
     assert kept is not None
@@ -83,7 +90,7 @@ def test_a_control_whose_time_ended_counts_on_with_its_last_distance() -> None:
 def test_training_that_exceeds_float32_alone_is_refused_as_that(tmp_path: Path) -> None:
     problem, tasks = small_problem(epochs=1), [Task(0), Task(0, "float32"), Task(0, "bfloat16")]
     small_dataset().save(tmp_path / "data")
-    done = {task: compute(problem, tmp_path / "data", task, 60.0) for task in tasks}
+    done = alone(problem, tmp_path / "data", tasks)
     done[tasks[2]].epochs = [OracleEpoch(math.nan, 0.1)]  # a bfloat16 stage may still fail where float32 can train
     assert assembled(problem, done)
     done[tasks[1]].epochs = [OracleEpoch(math.nan, 0.1)]
@@ -95,7 +102,7 @@ def test_a_large_loss_of_a_few_steps_is_no_divergence(tmp_path: Path) -> None:
     problem = small_problem(batch_size=64, epochs=1, learning_rate=5.0)
     small_dataset().save(tmp_path / "data")
     runs = range(4)
-    done = {Task(run): compute(problem, tmp_path / "data", Task(run), 60.0) for run in runs}
+    done = alone(problem, tmp_path / "data", list(map(Task, runs)))
     ends = [min(done[Task(run)].epochs[-1].mean_loss, done[Task(run)].tested[-1].mean_loss) for run in runs]
     assert max(ends) > 2 * math.log(problem.classes)
     assert len(assembled(problem, done)) == len(runs)

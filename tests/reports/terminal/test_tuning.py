@@ -12,8 +12,8 @@ from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from ladder.records.tuning import TuningRecord, load_tuning, save_tuning
-from reports.figures.heat_map import LEFT_OUT, STEPS, heat_map
-from reports.figures.style import CHOSEN, svg
+from reports.figures.heat_map import LEFT_OUT, STEPS, heat_map, svg
+from reports.figures.style import CHOSEN
 from reports.terminal.tuning import outcome, print_tuning
 from tests.reports.tuning_sample import REFUSED, tuning
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.errors import MisfitError
 from common.problem import Problem, initial_params
 from ladder.verify.gates import verify_first_update
 from ladder.verify.short_runs import ShortRun
 from stages.engine.step import RecipeTrainer
 from stages.large_batch.halves_epoch import HalvesEpoch, Product
-from stages.large_batch.layout import EXACT, Layout
+from stages.large_batch.layout import EXACT, ROUNDED, Layout
 from stages.large_batch.r2_large_batch_fp16 import Float16Epoch
 from stages.large_batch.r3_large_batch_dependent import DependentFloat16Epoch
 from tests.cpu_cuda.shim import Shim, requires_compiler
@@ -67,17 +68,23 @@ class BitsDevice(ShimDevice):
 
     def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
         seen = [arg.view(np.uint16) if isinstance(arg, np.ndarray) and arg.dtype == np.float16 else arg for arg in args]
-        if name == "hidden_head":
+        if name.startswith("hidden_"):
             seen[0] = seen[0].view(np.uint16)
         self.dependents += how.get("dependent", False)
         super()._launch(name, how, grid, block, *seen)
 
 
 @requires_compiler
-@pytest.mark.parametrize(("hidden", "batch"), [(35, 64), (16, 40), (1, 1), (300, 33)])
+@pytest.mark.parametrize(
+    ("hidden", "batch"),
+    [((35,), 64), ((16,), 40), ((1,), 1), ((300,), 33), ((35, 20), 64), ((8, 40, 8), 80), ((1, 1), 1), ((20,) * 5, 33)],
+    ids=str,
+)
 @pytest.mark.parametrize("epoch", [ByNumpy, ByNumpyInFloat16, ByNumpyDependent])
-def test_first_updates_are_the_oracle_s(epoch: type[HalvesEpoch], hidden: int, batch: int, shim: Shim) -> None:
-    problem = Problem(inputs=17, classes=10, hidden=(hidden,), batch_size=batch, metrics_every=2)
+def test_first_updates_are_the_oracle_s(
+    epoch: type[HalvesEpoch], hidden: tuple[int, ...], batch: int, shim: Shim
+) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch, metrics_every=2)
     split = random_split(3 * batch + batch // 2, problem.inputs, problem.classes)
     seen = split.first(3 * batch)
     device = BitsDevice(shim)
@@ -99,8 +106,9 @@ def test_first_updates_are_the_oracle_s(epoch: type[HalvesEpoch], hidden: int, b
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (Problem(784, 10), "Needs exactly one hidden layer, not 0."),
-        (Problem(784, 10, (8, 8)), "Needs exactly one hidden layer, not 2."),
+        (Problem(784, 10), "Needs at least one hidden layer."),
+        (Problem(784, 10, (8, 257)), "257 hidden units a layer exceed the limit of 256."),
+        (Problem(784, 10, (256, 8) * 9), ""),
         (Problem(784, 10, (513,)), "513 hidden units exceed the limit of 512."),
         (Problem(784, 17, (512,)), "17 classes exceed the limit of 16."),
         (Problem(784, 16, (512,)), ""),
@@ -118,7 +126,32 @@ def test_the_head_has_a_block_a_multiprocessor_and_few_tiles_a_block(batch: int,
 
 @pytest.mark.parametrize(("batch", "splits"), [(7, [1]), (16, [1]), (64, [1, 2, 4]), (96, [1, 2]), (8192, [1, 2, 4])])
 def test_parts_of_a_batch_are_whole_tiles(batch: int, splits: list[int]) -> None:
-    assert Layout(Problem(784, 10, (256,), batch)).splits == splits
+    assert Layout(Problem(784, 10, (256,), batch)).splits(4) == splits
+
+
+@pytest.mark.parametrize(
+    ("hidden", "halves", "kib", "tiles"),
+    [
+        ((128,) * 3, EXACT, 227, 2),
+        ((128,) * 3, EXACT, 190, 1),
+        ((128,) * 3, ROUNDED, 99, 1),
+        ((256,) * 2, ROUNDED, 227, 2),
+    ],
+)
+def test_a_block_takes_tiles_that_it_has_room_for(hidden: tuple[int, ...], halves: int, kib: int, tiles: int) -> None:
+    layout = Layout(Problem(784, 10, hidden, 8192), halves, 132, kib << 10)
+    assert (layout.head_tiles, layout.head_bytes <= kib << 10) == (tiles, True)
+
+
+@requires_compiler
+def test_a_network_too_large_for_shared_memory_is_told_so(shim: Shim) -> None:
+    problem = Problem(inputs=17, classes=10, hidden=(256, 256), batch_size=16)
+    device = BitsDevice(shim)
+    device.block_shared_bytes = 227 << 10
+    with pytest.raises(
+        MisfitError, match=r"Needs .* bytes of shared memory a block; .* Closest rung here: `cuda-graph`"
+    ):
+        RecipeTrainer(replace(RECIPE, launch=ByNumpy), problem, random_split(16, 17, 10), device)
 
 
 def test_the_largest_network_fits_the_smallest_gpu() -> None:

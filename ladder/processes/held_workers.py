@@ -1,0 +1,122 @@
+"""Workers that prepare side by side and then take turns: while one is measured, the others only wait.
+
+A worker imports libraries, creates a CUDA context, compiles and captures for a second or more, longer than most stages
+are measured. Side by side this takes a fraction of the time. A waiting worker runs nothing, on the GPU or on the host.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ladder.measure.protocol import Job, JobResult
+from ladder.processes.fork_servers import ForkedWorker, ForkServer
+from ladder.processes.seed_server import SeedServer
+from ladder.processes.worker_process import PATIENCE, finish_job, late, launch, leave_job
+
+POLL_S = 0.01
+FEWEST = 4  # side by side; a fork server's workers prepare in less time than so few started ones
+
+
+class HeldWorker:
+    """A worker that does a job in this folder; it prepares at once, and waits for its turn."""
+
+    def __init__(
+        self, name: str, job: Job, folder: Path, log: Path, seeds: SeedServer, fork_server: ForkServer | None
+    ) -> None:
+        """`seeds` is a server that holds its worker; its context is entered here, and left by `close`."""
+        self.name, self.seeds = name, seeds
+        self.job = msgspec.structs.replace(job, seeds=seeds.address)
+        self._folder, self._log, self._fork_server = folder, log, fork_server
+        self._began, self._is_late = time.monotonic(), False
+        seeds.__enter__()
+        folder.mkdir()
+        leave_job(self.job, folder)
+        self._process = launch(folder, log, fork_server)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it waits for its turn, or has ended without asking for one."""
+        return self.seeds.waits.is_set() or self._process.has_ended()
+
+    @property
+    def lasted_s(self) -> float:
+        """The seconds since it was started."""
+        return time.monotonic() - self._began
+
+    def take_turn(self, timeout_s: float, others: int) -> JobResult:
+        """Let it go on, and return its result; `others` wait on the GPU. If it fails, see `finish_job`."""
+        self.seeds.give_turn(others)
+
+        def ended() -> int:
+            if self._is_late:
+                raise subprocess.TimeoutExpired(self.name, timeout_s)
+            try:
+                return self._process.wait(timeout_s)
+            finally:
+                self._process.end()
+
+        was_forked = isinstance(self._process, ForkedWorker)
+        return finish_job(self._folder, self._log, timeout_s, ended, self._fork_server if was_forked else None)
+
+    def give_up(self) -> None:
+        """End one that takes too long to prepare, before anything is measured beside it: it counts as hung."""
+        self._is_late = True
+        self._process.end()
+
+    def close(self) -> None:
+        """End it with all that it started; closing twice is harmless."""
+        self._process.end()
+        self.seeds.__exit__()
+
+
+class HeldWorkers:
+    """The workers that prepare or wait; at most `at_once`, and none if that is less than FEWEST."""
+
+    def __init__(self, at_once: int, timeout_s: float, note: Callable[[str], object] = lambda _: None) -> None:
+        """`note` is told of workers that take long to prepare."""
+        self.at_once = at_once if at_once >= FEWEST else 0
+        self._timeout_s, self._note = timeout_s, note
+        self._workers: dict[str, HeldWorker] = {}
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    @property
+    def on_gpu(self) -> int:
+        """How many wait with a context on the GPU."""
+        return sum(worker.seeds.waits_on_gpu for worker in self._workers.values())
+
+    def add(self, worker: HeldWorker) -> None:
+        """Add a worker that has just been started."""
+        self._workers[worker.name] = worker
+
+    def take(self, name: str) -> HeldWorker | None:
+        """The worker of this stage, once all are prepared; None without one. The caller closes it."""
+        if name not in self._workers:
+            return None
+        self._await_prepared()
+        return self._workers.pop(name)
+
+    def close(self) -> None:
+        """End all workers."""
+        while self._workers:
+            self._workers.popitem()[1].close()
+
+    def _await_prepared(self) -> None:
+        """Return when all workers are prepared; those that take longer than the time limit are given up."""
+        waiting, told = list(self._workers.values()), False
+        while waiting := [one for one in waiting if not one.is_prepared]:
+            took_s = max(one.lasted_s for one in waiting)
+            if took_s > self._timeout_s:
+                for one in waiting:
+                    one.give_up()
+            elif took_s > self._timeout_s * PATIENCE and not told:
+                told = True
+                for one in waiting:
+                    self._note(late(one.name, self._timeout_s))
+            time.sleep(POLL_S)

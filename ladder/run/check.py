@@ -1,0 +1,144 @@
+"""Says whether a stage is right without timing it, by the process, the seeds and the gates of a run's short runs.
+
+A run times a stage in another process, which is verified anew: no seed is used in both.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from common.blas import limit_blas_threads
+from common.cost import parameters
+from common.data.dataset import Dataset
+from common.errors import UsageError
+from common.problem import Problem
+from ladder.machine.environment import cores_usable
+from ladder.measure.protocol import Job
+from ladder.measure.timing import Plan
+from ladder.options.commands import CheckStage
+from ladder.processes.seed_server import SeedServer
+from ladder.processes.worker_pool import FinishedJob, WorkerPool
+from ladder.records.check import Checked
+from ladder.run.data import Observer
+from ladder.run.entries import entry_of
+from ladder.run.judge import TRAINED, Judge, drawn_salt
+from ladder.run.preflight import cannot_run, describe_problem, posed
+from ladder.run.scratch import scratch_folder
+from ladder.run.stage_run import StageRun
+from ladder.verify.advice import advice_on
+
+FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
+WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
+FILES_LEFT = 3 * len(FIRST_BATCHES) + 2  # of parameters: up to three a first update, from zeros, and to start from
+UNTIMED = Plan(epochs=1, repeats=0, warmups=0)
+OVERWROTE = "overwrote the images or labels that all stages share; copy them before writing"
+OUTPUT_KEPT = 4000  # letters of what a crashed stage printed last
+
+
+def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> Job:
+    """The job of a process that times nothing, and leaves every short run of a stage for verification."""
+    updates = sorted({min(batches, steps) for batches in FIRST_BATCHES})
+    weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
+    return Job(
+        source=source,
+        problem=problem,
+        dataset=str(dataset),
+        round=0,
+        first_updates=updates,
+        repeated=(updates[1:] or updates)[: 1 if weights > WIDE else None],
+        trained=str(dataset.parent / TRAINED),
+        wanted=UNTIMED,
+        profile=None,
+        budget_s=None,
+    )
+
+
+class Checker:
+    """Checks stages on one problem, one after the other, each in a process of its own."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        dataset: Dataset,
+        scratch: Path,
+        logs: Path,
+        timeout_s: float,
+        note: Callable[[str], object],
+    ) -> None:
+        """`scratch` is a new folder with room for the data set; `note` is told of a stage that takes long."""
+        self._problem, self._dataset, self._steps = problem, dataset, problem.steps(len(dataset.train.images))
+        self._scratch, self._logs, self._timeout_s, self._note = scratch, logs, timeout_s, note
+        # The stage and the oracle share the cores; BLAS beside another process waits in each small product.
+        self._threads = max(1, cores_usable() // 2)
+        self._judge = Judge(problem, dataset, drawn_salt(), 0, timed=False)
+        dataset.save(scratch / "dataset")
+        with limit_blas_threads(self._threads):
+            self._judge.train_start(scratch)
+
+    def check(self, stage_run: StageRun) -> None:
+        """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem."""
+        entry, name = stage_run.entry, f"{stage_run.name}.check"
+        job = short_runs_job(entry.source, self._problem, self._steps, self._scratch / "dataset")
+        with SeedServer(lambda run: self._judge.number(0, run), 4 * parameters(self._problem)) as seeds:
+            jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
+            pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
+            with pool as workers, limit_blas_threads(self._threads):
+                self._judge.train_short_runs(entry.stage.precision, job)
+                finished = next(iter(workers))
+                self._record(stage_run, job, finished)
+        shutil.rmtree(finished.folder, ignore_errors=True)
+
+    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob) -> None:
+        result, precision = finished.result, stage_run.entry.stage.precision
+        if not self._dataset.is_saved(Path(job.dataset)):
+            self._dataset.save(Path(job.dataset))
+            stage_run.fail(f"it {OVERWROTE}")
+        elif result.misfit:
+            stage_run.skip(result.misfit)
+        elif result.error is not None:
+            stage_run.crash(result.error)
+        else:
+            try:
+                checks = self._judge.judge_short_runs(precision, job, result, finished.folder)
+            except (OSError, ValueError) as error:
+                stage_run.crash(f"its parameters cannot be checked: {error}")
+            else:
+                stage_run.add_untimed(result, checks)
+
+
+def checked(asked: CheckStage, observer: Observer) -> Checked:
+    """Check a stage by its file or name; UsageError for one that cannot run here or does not take the problem."""
+    (entry, is_own), options = entry_of(asked.file), asked.options
+    name, stage = entry.stage.name, entry.stage
+    if reason := cannot_run(stage):
+        raise UsageError(f"{name}: cannot be checked here: {reason}")
+    problem, dataset = posed(options, observer)
+    stage_run = StageRun(entry, steps := problem.steps(len(dataset.train.images)))
+    began, output = time.monotonic(), ""
+    if reason := stage.misfit(problem, steps):
+        raise UsageError(f"{name}: does not take this problem: {reason}")
+    with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem)) as scratch:
+        Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note).check(stage_run)
+        result = stage_run.result()
+        if result.status == "crashed":
+            output = (scratch / "logs" / f"{name}.check.log").read_text(errors="replace")[-OUTPUT_KEPT:]
+    if result.status == "skipped":
+        raise UsageError(f"{name}: does not take this problem: {result.reason}")
+    return Checked(
+        name=name,
+        title=stage.title,
+        precision=stage.precision,
+        file=asked.file if is_own else "",
+        problem=describe_problem(problem, dataset, options.max_steps),
+        status=result.status,
+        reason=result.reason or "",
+        checks=result.checks,
+        advice={one.what: advice_on(one.what) for one in result.checks if not one.passed},
+        output=output,
+        seconds=time.monotonic() - began,
+    )

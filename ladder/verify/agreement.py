@@ -1,0 +1,76 @@
+"""The judge is judged: some steps of an oracle that another array module trains are repeated with NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from common.data.dataset import Dataset
+from common.errors import UsageError
+from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all, host
+from ladder.verify.control import Control
+
+STEPS = 3
+TESTED_IMAGES = 1000
+# Sums in another order differ by some roundings of float64, 2**-53 of an update; one factor in float32 by 2**-26.
+UPDATE_LIMIT = 2.0**-36
+PARAMETERS_LIMIT = 2.0**-48  # of the parameters: each update rounds them, and a small one is no larger than that
+CONTROL_FLOOR = 2.0**-20  # of the update: sixteen roundings of float32
+WAY_OUT = "set LADDER_ORACLE=numpy to train without the GPU, and please report this"
+
+
+def verify_agreement(oracle: Oracle, data: Dataset) -> None:
+    """Repeat some steps from the current parameters with NumPy, and put these back; raises UsageError if they differ.
+
+    In float64, updates, losses and the loss on test images agree but for rounding. A control's rounding is its own
+    matter: it has to be nearer to the same control of NumPy than that is to float64.
+    """
+    xp, size = oracle.xp, min(STEPS * oracle.problem.batch_size, len(data.train.images))
+    images, labels = data.train.images[:size], data.train.labels[:size]
+    start, twin = oracle.on(np), oracle.on(np)
+    with np.errstate(all="ignore"):
+        expected = twin.run_epochs(images, labels)
+    seen = oracle.run_epochs(xp.asarray(images), xp.asarray(labels))
+    ends = oracle.on(np)
+    oracle.load(start)
+    if isinstance(oracle, Control):
+        exact = Oracle(oracle.problem, start.networks())
+        exact.run_epochs(images, labels)
+        for before, own, numpys, aim in zip(*(one.networks() for one in (start, ends, twin, exact)), strict=True):
+            limit = _distance(numpys, aim) + CONTROL_FLOOR * _distance(aim, before)
+            _require("a control", _distance(own, numpys), limit)
+        return
+    for before, own, numpys in zip(*(one.networks() for one in (start, ends, twin)), strict=True):
+        limit = UPDATE_LIMIT * _distance(numpys, before) + PARAMETERS_LIMIT * _size(numpys)
+        _require("an update", _distance(own, numpys), limit)
+    _require_losses("a loss", seen, expected)
+    some = data.test.first(TESTED_IMAGES)
+    tested = evaluate_all(oracle.weights, oracle.biases, xp.asarray(some.images), xp.asarray(some.labels), xp)
+    _require_losses("a test loss", tested, evaluate_all(start.weights, start.biases, some.images, some.labels))
+
+
+def _require_losses(what: str, own: Sequence[OracleEpoch], numpys: Sequence[OracleEpoch]) -> None:
+    for one, other in zip(own, numpys, strict=True):
+        _require(what, abs(one.mean_loss - other.mean_loss), UPDATE_LIMIT * max(1.0, abs(other.mean_loss)))
+
+
+def _require(what: str, difference: float, limit: float) -> None:
+    """Raise UsageError unless the difference is within its limit; where NumPy diverges, there is nothing to compare."""
+    if math.isfinite(limit) and not difference <= limit:
+        found = f"{what} differs by {difference:.2g}, and rounding explains {limit:.2g}"
+        raise UsageError(f"the float64 oracle on the GPU is not NumPy's: {found}; {WAY_OUT}")
+
+
+def _distance(one: Network, other: Network) -> float:
+    pairs = zip((*one.weights, *one.biases), (*other.weights, *other.biases), strict=True)
+    return math.hypot(*(_norm(a.astype(np.float64) - b) for a, b in pairs))
+
+
+def _size(one: Network) -> float:
+    return math.hypot(*(_norm(tensor) for tensor in (*one.weights, *one.biases)))
+
+
+def _norm(tensor: FloatArray) -> float:
+    return float(np.linalg.norm(host(tensor)))

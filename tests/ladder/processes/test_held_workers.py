@@ -1,0 +1,86 @@
+"""Workers prepare side by side and are measured one at a time; one that fails or hangs meanwhile costs only itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ladder.run.runner import Runner
+from tests.ladder.harness import NUMPY, Watcher, prepare
+
+MARKING = [f"tests.planted:{name}" for name in ("MARKS", "MARKS_TOO", "MARKS_AS_WELL", "CHOOSES")]
+Span = tuple[str, float, float]
+
+
+@pytest.fixture(autouse=True)
+def _four_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU with room for four stages; NumPy prepares alone."""
+    monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
+    monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: stage_run.name != "numpy")
+
+
+def spans(folder: Path, stage: str, round_: int) -> list[Span]:
+    """What a stage's process did in a round, with begin and end."""
+    lines = (line.split() for line in (folder / "logs" / f"{stage}.{round_}.log").read_text().splitlines())
+    return [(what, float(begin), float(end)) for what, begin, end in lines]
+
+
+def overlap(one: Span, other: Span) -> bool:
+    return one[1] < other[2] and other[1] < one[2]
+
+
+def test_stages_prepare_side_by_side_and_do_all_else_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEET", f"{tmp_path}")  # none goes on before all four prepare
+    results = prepare(tmp_path, NUMPY, *MARKING, rounds=2).run(Watcher())
+    assert [stage.status for stage in results.stages] == ["passed"] * 5
+    names = [stage.name for stage in results.stages[1:]]
+    for round_ in (1, 2):
+        seen = {name: spans(tmp_path, name, round_) for name in names}
+        first = [seen[name][0] for name in names]
+        assert all(overlap(one, other) for one in first for other in first)
+        for name in names:
+            for span in seen[name][1:]:
+                assert not any(overlap(span, other) for other in first)
+                assert not any(overlap(span, other) for whose in names if whose != name for other in seen[whose])
+
+
+def test_waiting_does_not_count_as_preparing(tmp_path: Path) -> None:
+    *_, chooses = prepare(tmp_path, *MARKING).run(Watcher()).stages
+    (process,), ((_, begin, _), (chose, _, end), *_) = chooses.processes, spans(tmp_path, "chooses", 1)
+    assert chose == "chose"
+    assert process.prepare_s < end - begin  # it waited for the turns of three others in between
+    assert process.took_s["prepare"] < end - begin
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("LEAVES", "exit code 7 and no result"),
+        ("KILLED", "killed by SIGKILL"),
+        ("HANGS", "no answer within 10 s (--timeout)"),
+    ],
+)
+def test_a_worker_that_ends_or_hangs_while_it_prepares_costs_only_itself(
+    tmp_path: Path, fault: str, reason: str
+) -> None:
+    watcher = Watcher()
+    *stages, faulty = prepare(tmp_path, *MARKING[:3], f"tests.planted:{fault}", timeout_s=10.0).run(watcher).stages
+    assert [stage.status for stage in stages] == ["passed"] * 3
+    assert faulty.status == "crashed"
+    assert faulty.reason is not None
+    assert faulty.reason.startswith(reason)
+
+
+def test_few_stages_are_measured_as_they_prepare(tmp_path: Path) -> None:
+    names = [stage.name for stage in prepare(tmp_path, *MARKING[:3]).run(Watcher()).stages]
+    prepared = [spans(tmp_path, name, 1)[0] for name in names]
+    assert not any(overlap(one, other) for one in prepared for other in prepared if one is not other)
+
+
+def test_a_stage_that_fails_in_the_first_round_is_not_prepared_for_the_second(tmp_path: Path) -> None:
+    results = prepare(tmp_path, *MARKING[:3], "tests.planted:KILLED", rounds=2).run(Watcher())
+    assert [len(stage.processes) for stage in results.stages] == [2, 2, 2, 0]
+    assert not (tmp_path / "logs" / "killed.2.log").exists()

@@ -1,0 +1,103 @@
+"""A check says of a stage what a run's verification says, and times nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ladder.run.check import OVERWROTE, Checker
+from ladder.run.stage_run import StageRun
+from ladder.verify.advice import advice_on
+from stages.registry import load_entry
+from tests.cheats.test_caught import FAILED_BY, LATER
+from tests.ladder.harness import NUMPY, small_dataset, small_problem
+
+# One defect for each kind of check, on the problems where tests/cheats catches them.
+FROM_THE_FIRST = (
+    "defects:LABELS", "defects:GRADIENT", "defects:FIRST_BATCH", "defects:ONE_STEP_IN_EIGHT_SKIPPED",
+    "defects:SHORT_BATCH", "defects:METRICS_AFTERWARDS",
+)  # fmt: skip
+LATER_ON = (
+    "defects:LATER_MOMENTUM", "defects:HALF_RATE_WITH_METRICS", "defects:NAN_METRICS_WHEN_DUE",
+    "defects:BFLOAT16_AS_TF32",
+)  # fmt: skip
+NO_METRICS = {"frauds:NO_METRICS": "trained parameters, metrics left out"}
+
+
+class Checks:
+    """Stages that were checked on one problem."""
+
+    def __init__(self, folder: Path, **problem: object) -> None:
+        self._problem = small_problem(**problem)
+        self._folder = folder
+        self._checker = Checker(self._problem, small_dataset(), folder, folder / "logs", 60.0, lambda _: None)
+
+    def of(self, source: str) -> StageRun:
+        stage_run = StageRun(load_entry(source), 1)
+        self._checker.check(stage_run)
+        assert sorted(path.name for path in self._folder.iterdir()) == ["dataset", "logs", "trained.npy"]
+        return stage_run
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Checks:
+    return Checks(tmp_path_factory.mktemp("first"), hidden=(16,), batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Checks:
+    folder = tmp_path_factory.mktemp("later")
+    return Checks(folder, hidden=(64,), batch_size=16, learning_rate=0.5, metrics_every=10)
+
+
+def test_a_right_stage_passes_every_check_and_has_no_time(first: Checks, later: Checks) -> None:
+    for stage_run in (first.of(NUMPY), later.of(NUMPY)):
+        found = stage_run.result()
+        assert (found.status, found.reason, found.timing, found.processes) == ("passed", None, None, [])
+        assert {one.what.partition(",")[0] for one in found.checks} == {
+            "first update", "first 3 updates", "first 17 updates", "3 epochs of 3 batches", "3 epochs of 17 batches",
+            "trained parameters", "epoch from zeros",
+        }  # fmt: skip
+        assert not [one for one in found.checks if "timer" in one.what or "clock" in one.what]
+
+
+@pytest.mark.parametrize("name", FROM_THE_FIRST)
+def test_a_wrong_stage_fails_the_check_that_is_meant(first: Checks, name: str) -> None:
+    assert_failed_by(first.of(f"tests.cheats.{name}"), FAILED_BY[name])
+
+
+@pytest.mark.parametrize("name", [*LATER_ON, *NO_METRICS])
+def test_a_stage_that_is_wrong_later_on_fails_the_check_that_is_meant(later: Checks, name: str) -> None:
+    assert_failed_by(later.of(f"tests.cheats.{name}"), {**LATER, **NO_METRICS}[name])
+
+
+def assert_failed_by(stage_run: StageRun, what: str) -> None:
+    failed = [one.what for one in stage_run.result().checks if not one.passed]
+    assert stage_run.status == "failed"
+    assert what in failed
+    assert all(map(advice_on, failed))
+    assert (stage_run.reason or "").endswith(f"; {advice_on(failed[0])}")
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "reason"),
+    [
+        ("tests.planted:RAISES", "crashed", "RuntimeError: the kernel said no (planted.py, line "),
+        ("tests.planted:KILLED", "crashed", "killed by SIGKILL"),
+        ("tests.planted:MISFIT", "skipped", "This GPU cannot run a cluster of 16 blocks."),
+        ("tests.accidents:OVERWRITES_THE_DATA", "failed", f"it {OVERWROTE}"),
+    ],
+)
+def test_a_stage_that_ends_otherwise_is_told_why(first: Checks, source: str, status: str, reason: str) -> None:
+    stage_run = first.of(source)
+    assert stage_run.status == status
+    assert (stage_run.reason or "").startswith(reason)
+
+
+def test_the_data_is_whole_again_after_a_stage_that_overwrote_it(tmp_path: Path) -> None:
+    checks = Checks(tmp_path, batch_size=16)
+    assert [checks.of(source).status for source in ("tests.accidents:OVERWRITES_THE_DATA", NUMPY)] == [
+        "failed",
+        "passed",
+    ]

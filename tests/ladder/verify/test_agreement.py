@@ -1,0 +1,99 @@
+"""The oracle on another array module: the same as NumPy's, and an error in it is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import UsageError
+from common.oracle import Oracle, evaluate_all, host
+from common.problem import initial_params
+from ladder.verify.agreement import verify_agreement
+from ladder.verify.control import ROUNDINGS, Control, Draw
+from ladder.verify.oracle_runs import Task, compute
+from tests.common.strict_arrays import StrictArray, StrictModule
+from tests.ladder.harness import small_dataset, small_problem
+
+HIDDEN = [(), (16,), (12, 8)]
+CONTROLS = [Task(0, "float32"), Task(0, "float32", 1), Task(0, "tf32", 2), Task(0, "bfloat16", 3)]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("tasks", [[Task(0), Task(1)], CONTROLS], ids=["oracle", "controls"])
+def test_another_array_module_trains_the_same(hidden: tuple[int, ...], tasks: list[Task], tmp_path: Path) -> None:
+    small_dataset().save(tmp_path)
+    problem = small_problem(hidden=hidden, batch_size=16)
+    numpys = compute(problem, tmp_path, tasks, 60.0)
+    others = compute(problem, tmp_path, tasks, 60.0, xp=StrictModule())
+    for task in tasks:
+        assert others[task].epochs == numpys[task].epochs
+        assert others[task].parts == numpys[task].parts
+        assert others[task].tested == numpys[task].tested
+        assert others[task].displacements == numpys[task].displacements
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_an_epoch_waits_for_its_losses_alone(hidden: tuple[int, ...]) -> None:
+    train, xp = small_dataset().train, StrictModule()
+    images, labels = xp.asarray(train.images), xp.asarray(train.labels)
+    problem = small_problem(hidden=hidden, batch_size=16)
+    oracle = Oracle(problem, [initial_params(problem, run) for run in range(2)], xp=xp)
+    control = Control(problem, initial_params(problem, 0), [Draw(ROUNDINGS["float16"], 1)], xp)
+    for trained in (oracle, control):
+        StrictArray.waits = 0
+        trained.run_epochs(images, labels)
+        assert StrictArray.waits == 2  # losses and right answers, once an epoch
+    StrictArray.waits = 0
+    evaluate_all(oracle.weights, oracle.biases, images, labels, xp)
+    assert StrictArray.waits == 2
+
+
+class Broken(StrictModule):
+    """A product in the precision of a careless setting."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+
+    def matmul(self, left: StrictArray, right: StrictArray) -> Any:
+        mantissa, exponent = np.frexp(left.held @ right.held)
+        product = np.ldexp(np.round(np.ldexp(mantissa, self._bits)), exponent - self._bits)
+        return StrictArray(product.astype(left.held.dtype))
+
+
+@pytest.mark.parametrize(("bits", "differs"), [(53, False), (50, False), (24, True), (11, True)])
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_an_oracle_with_less_than_float64_ends_the_run(hidden: tuple[int, ...], bits: int, differs: bool) -> None:
+    problem, xp = small_problem(hidden=hidden, batch_size=16), Broken(bits)
+    oracle = Oracle(problem, [initial_params(problem, run) for run in range(2)], xp=xp)
+    if differs:
+        with pytest.raises(
+            UsageError, match=r"oracle on the GPU is not NumPy's: an update differs .*LADDER_ORACLE=numpy"
+        ):
+            verify_agreement(oracle, small_dataset())
+    else:
+        verify_agreement(oracle, small_dataset())
+
+
+@pytest.mark.parametrize(("bits", "differs"), [(24, False), (8, True)])
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_control_that_rounds_too_much_ends_the_run(hidden: tuple[int, ...], bits: int, differs: bool) -> None:
+    problem = small_problem(hidden=hidden, batch_size=16)
+    draws = [Draw(ROUNDINGS[precision], 1) for precision in ("tf32", "float16")]
+    control = Control(problem, initial_params(problem, 0), draws, Broken(bits))
+    if differs:
+        with pytest.raises(UsageError, match="a control differs"):
+            verify_agreement(control, small_dataset())
+    else:
+        verify_agreement(control, small_dataset())
+
+
+def test_the_agreement_leaves_a_run_as_it_was() -> None:
+    problem, xp = small_problem(hidden=(12,), batch_size=16), StrictModule()
+    control = Control(problem, initial_params(problem, 0), [Draw(ROUNDINGS["float16"], 1)], xp)
+    before = [host(tensor) for tensor in (*control.weights, *control.biases)]
+    verify_agreement(control, small_dataset())
+    after = [host(tensor) for tensor in (*control.weights, *control.biases)]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))

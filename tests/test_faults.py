@@ -53,7 +53,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, a ladder of two stages, and small data found by default."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(200, 50, (6, 6), 4))))
-    monkeypatch.setattr("ladder.run.entries.load_all", lambda: load_all([NUMPY, "tests.planted:PRINTS"]))
+    monkeypatch.setattr("ladder.run.entries.load_all", lambda: load_all([NUMPY, "tests.planted:CANNOT_VALIDATE"]))
     return tmp_path
 
 

@@ -24,12 +24,11 @@ from common.data.idx_folder import TRAIN_IMAGES
 from ladder.options.command_line import COMMANDS, SELDOM
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions, option_types
-from ladder.processes.worker_process import run_job
 from ladder.records.run import Settings, StageCode, load, save
-from ladder.run import runner
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.ladder.in_process import judge_in_processes
 
 SCRIPT = Path(run_ladder.__file__)
 NUMPY = "stages.references.numpy_cpu:STAGE"
@@ -429,7 +428,7 @@ def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
 def test_exit_status_is_1_when_a_stage_fails_or_crashes(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner, "run_job", run_job)  # a process of its own may crash
+    judge_in_processes(monkeypatch)  # which may crash
     for planted, status in (("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed")):
         entries = load_all([NUMPY, f"tests.{planted}"])
         monkeypatch.setattr("ladder.run.entries.load_all", lambda entries=entries: entries)

@@ -19,11 +19,10 @@ from common.data.synthetic import synthetic_digits
 from ladder.processes import compilers
 from ladder.records.run import load
 from ladder.records.study import load_study, save_study
-from ladder.run import judge
-from ladder.verify.oracle_runs import compute_all
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.ladder.in_process import judge_in_processes
 from tests.streams import read_until
 
 ROOT = Path(run_ladder.__file__).parent
@@ -111,9 +110,11 @@ def test_a_study_is_rendered_again(here: Path) -> None:
 
 
 def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_processes(monkeypatch)
     with_stages(monkeypatch, NUMPY, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
     monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
     monkeypatch.setenv("COMPILED", str(here))
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(here / "cache"))  # which says what was compiled before
     assert main(["study", write(here, f"{TWO}\n[[where]]\nhidden = 5\nstages = ['compiles']\n"), "--out", "out"]) == 0
     logs = {path.name for path in (here / "out").rglob("*.compiling.log")}
     assert logs == {
@@ -132,9 +133,11 @@ def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch
 
 
 def test_a_skipped_point_does_not_stop_the_others_from_compiling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_processes(monkeypatch)
     with_stages(monkeypatch, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
     monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
     monkeypatch.setenv("COMPILED", str(here))
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(here / "cache"))  # which says what was compiled before
     text = f"{SMALL.replace('batch_size = 20', '')}\n[vary]\nbatch_size = [20, 4000, 10]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 0
     assert [status for _, status in statuses(here / "out")] == ["measured", "skipped", "measured"]
@@ -172,7 +175,7 @@ def test_a_network_beyond_the_memory_is_skipped_before_it_is_tried(here: Path) -
 
 
 def test_training_that_diverges_is_a_skipped_point(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "compute_all", compute_all)
+    judge_in_processes(monkeypatch)
     # With eight units, about one run in a hundred loses all of them in the first step, and then nothing diverges.
     text = f"{SMALL}\nhidden = 64\n[vary]\nlearning_rate = [1e30, 0.1]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 0

@@ -14,9 +14,20 @@ from common.problem import Problem
 from ladder.measure import worker
 from ladder.measure.protocol import Job, JobResult, decoded, encoded
 from ladder.processes.fork_servers import ForkServers
+from ladder.processes.worker_process import run_job
 from ladder.records.run import Precision
 from ladder.run import judge, runner
-from ladder.verify.oracle_runs import Computed, OracleRun, Task, assembled, compute, grouped, planned, trained_params
+from ladder.verify.oracle_runs import (
+    Computed,
+    OracleRun,
+    Task,
+    assembled,
+    compute,
+    compute_all,
+    grouped,
+    planned,
+    trained_params,
+)
 
 
 def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
@@ -52,3 +63,10 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "compute_all", trained_here)
     monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
     monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
+
+
+def judge_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo `judge_in_this_process` for a test of a file whose other tests need no processes."""
+    monkeypatch.setattr(runner, "run_job", run_job)
+    monkeypatch.setattr(judge, "compute_all", compute_all)
+    monkeypatch.setattr(runner, "ForkServers", ForkServers)

@@ -663,7 +663,8 @@ class Runner:
         if limits is None or not stage_run.is_on_cpu:
             stage_run.check_time(cheat_limit_us)
             return
-        floor = floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)
+        stage, step_us = stage_run.entry.stage, stage_run.step_us
+        floor = floor_of(limits, stage, problem, self._steps, stage_run.profile, detail, step_us)
         stage_run.check_speed(StepBounds(cheat_limit_us, floor))
 
     def _measure_cpu_limits(self, scratch: Path) -> None:

@@ -59,7 +59,7 @@ def test_stages_compile_side_by_side_before_anything_is_measured(tmp_path: Path)
             assert seen[0][1] > max(end for _, end in spans.values())
         assert stage.compiled_s is not None
         assert stage.timing is not None
-        assert stage.compiled_s == stage.timing.prepare_s > 0.5 > max(one.prepare_s for one in stage.processes)
+        assert stage.compiled_s == stage.timing.prepare_s > 0.5
     assert numpy.compiled_s is None
     assert load(tmp_path) == results
 

@@ -1,4 +1,4 @@
-"""Compiling side by side before anything is measured: what results record, and what a failure costs."""
+"""Compiling side by side while nothing is measured: what results record, and what a failure costs."""
 
 from __future__ import annotations
 

@@ -387,7 +387,9 @@ class Runner:
                 with self._timing_activity("preparing side by side"):
                     worker = held.take(stage_run.name)
             if time.monotonic() < deadline:
-                self._run_process(stage_run, round_, scratch, observer, fork_server, worker, held)
+                self._run_process(stage_run, round_, scratch, observer, fork_server, worker)
+            elif worker is not None:
+                worker.close()
             # Repeated at once, since later rounds skip failed stages.
             while (
                 stage_run.should_repeat_timer_failure(round_, self._settings.remeasure) and time.monotonic() < deadline
@@ -475,7 +477,6 @@ class Runner:
         observer: Observer,
         fork_server: ForkServer | None,
         worker: HeldWorker | None = None,
-        held: HeldWorkers | None = None,
     ) -> None:
         """Run one fresh process for a stage and round, or let the prepared one go on; verify it, save the results."""
         name = stage_run.name
@@ -488,10 +489,10 @@ class Runner:
         observer.step("measuring")
         patience = threading.Timer(limit_s * PATIENCE, observer.note, [late(name, limit_s)])
         with self._timing_activity(IN_PROCESSES), _running(patience):
-            if worker is not None and held is not None:
+            if worker is not None:
                 job, seeds = worker.job, worker.seeds
                 with closing(worker):
-                    result = worker.take_turn(limit_s, held.on_gpu)
+                    result = worker.take_turn(limit_s)
                     lasted_s = worker.lasted_s
             else:
                 folder.mkdir()

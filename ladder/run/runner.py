@@ -249,6 +249,8 @@ class Runner:
         used_mib = self._gpu.memory_used_mib()
         if self._settings.at_once > 1 or self._gpu_memory_mib is None or used_mib is None:
             return 0
+        if not self._gpu.takes_several_processes():
+            return 0
         if self._settings.prepare_at_once is not None:
             return self._settings.prepare_at_once
         return room_for_stages(self._problem, len(self._dataset.train.images), self._gpu_memory_mib - used_mib)

@@ -93,7 +93,7 @@ class GpuMonitor:
         return info.used / 2**20 if info else None
 
     def takes_several_processes(self) -> bool:
-        """Whether several processes may have a context on the GPU; False if an administrator allows one, or NVML fails."""
+        """Whether several processes may have a context on the GPU; False where NVML does not say."""
         if self._handle is None:
             return False
         return bool(self._ask(self._nvml.nvmlDeviceGetComputeMode, self._handle) == self._nvml.NVML_COMPUTEMODE_DEFAULT)

@@ -63,7 +63,7 @@ def test_a_node_with_another_gpu_driver_or_none_measures_nothing(
 
 def test_another_data_set_is_refused_and_what_cannot_be_is_skipped(sent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not the data that the study began with" in str(measured(sent, data=[]).reason)
-    monkeypatch.setattr("ladder.run.session.check_fits", fails)
+    monkeypatch.setattr("ladder.run.preflight.check_fits", fails)
     assert measured(sent).state == "skipped"
 
 

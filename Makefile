@@ -4,6 +4,7 @@ CUDA = auto
 TORCH = 0
 JAX = 1
 CLUSTER = 0
+SECONDS = 60
 ARGS =
 
 NO_PYTHON = setup: needs Python 3.11 or newer, and there is no $(PYTHON) on the PATH; \
@@ -12,13 +13,16 @@ SETUP = command -v $(PYTHON) >/dev/null || { echo "$(NO_PYTHON)" >&2; exit 1; };
 $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)" \
 --cluster "$(CLUSTER)"
 
+# Files stay whole, since their tests share runs; a third process fills the two cores while others wait.
+PYTEST = .venv/bin/python -m pytest -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder
+
 QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests/common/test_problem.py \
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
 tests/reports/terminal tests/stages/engine tests/stages/test_ladder.py tests/test_docs.py tests/test_markers.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup ladder test test-quick test-gpu sanitize check fmt record site clean
+.PHONY: help setup ladder test test-quick test-alone test-gpu fuzz sanitize check prose fmt record site clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
@@ -29,11 +33,14 @@ setup: ## set up alone, as on a login node; CLUSTER=1 adds what sends studies to
 ladder: ## set up, then run every stage; more options through ARGS="--hidden 256"
 	@$(SETUP) && .venv/bin/python run_ladder.py --stages all $(ARGS)
 
-test: ## set up, then run the tests, two at a time; GPU tests are skipped without a GPU
-	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: ## set up, then run the tests, three at a time; GPU tests are skipped without a GPU
+	@$(SETUP) --dev && $(PYTEST) $(ARGS)
 
 test-quick: ## set up, then run the tests of options, data, records and reports, in under a minute
-	@$(SETUP) --dev && .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(QUICK) $(ARGS)
+	@$(SETUP) --dev && $(PYTEST) $(QUICK) $(ARGS)
+
+test-alone: ## set up, then run the tests that look at times, one at a time, on a machine without other work
+	@$(SETUP) --dev && .venv/bin/python -m pytest -m "alone and not gpu" $(ARGS)
 
 test-gpu: ## set up, then run the tests that need a GPU
 	@$(SETUP) --dev && tools/test_gpu.sh
@@ -41,12 +48,18 @@ test-gpu: ## set up, then run the tests that need a GPU
 sanitize: ## run compute-sanitizer over the GPU tests of our own kernels; one tool through ARGS=racecheck
 	@$(SETUP) --dev && tools/sanitize.sh $(ARGS)
 
-check: ## run the checks that a commit must pass: ruff, mypy, import-linter, codespell, proselint
+fuzz: ## set up, then feed the readers of a user's input with new random ones for SECONDS
+	@$(SETUP) --dev && .venv/bin/python -m tests.fuzz --seconds $(SECONDS)
+
+check: ## run the checks that a commit must pass: ruff, mypy, import-linter
 	@$(SETUP) --dev
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+prose: ## for who writes: spelling, British where it matters, and the prose of the documents; no gate
+	@$(SETUP) --dev
 	tools/check_words.sh
 
 fmt: ## format the code, and apply ruff's fixes

@@ -69,6 +69,10 @@ def run(command: commands.Run | commands.Resume) -> int:
             results = runner.run(view)
             render_all(results, folder, REFERENCE)
         except KeyboardInterrupt:
+            view.end()
+            if any(stage.processes for stage in runner.results.stages):  # in a second Ctrl-C, this is left out
+                render_all(runner.results, folder, REFERENCE)
+                print_results(runner.results, folder, recorded=REFERENCE)
             return interrupted(command, folder, view)
     print_results(results, folder, recorded=REFERENCE)
     return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0

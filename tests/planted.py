@@ -114,6 +114,13 @@ def _is_forked() -> bool:
     return b"ladder.processes.fork_server" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
 
 
+def _kill_keeper(problem: Problem, train: Split) -> NumpyTrainer:
+    if _is_forked():
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    return NumpyTrainer(problem, train)
+
+
 def _fail_if_forked(problem: Problem, train: Split) -> NumpyTrainer:
     _tell_parent(problem, train)
     if _is_forked():
@@ -142,6 +149,7 @@ CANNOT_VALIDATE = _stage("cannot-validate", _CannotValidate)
 NO_PARTS = _stage("no-parts", _HasNoParts)
 HANGS = _stage("hangs", _hang)
 FORKED = _stage("forked", _fail_if_forked)
+KILLS_ITS_KEEPER = _stage("kills-its-keeper", _kill_keeper)
 PARENT = _stage("parent", _tell_parent)
 PARENT_TOO = _stage("parent-too", _tell_parent)
 KILLED = _stage("killed", _kill)

@@ -28,6 +28,7 @@ from ladder.records.run import Settings, StageCode, load, save
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.ladder.in_process import judge_in_processes
 
 SCRIPT = Path(run_ladder.__file__)
 NUMPY = "stages.references.numpy_cpu:STAGE"
@@ -58,7 +59,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, digits: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, digits: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, in_process: None) -> Path:
     """The current folder, with an earlier run in it; its data is found by default."""
     folder = tmp_path / "here"
     shutil.copytree(finished, folder / "earlier")
@@ -427,6 +428,7 @@ def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
 def test_exit_status_is_1_when_a_stage_fails_or_crashes(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    judge_in_processes(monkeypatch)  # which may crash
     for planted, status in (("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed")):
         entries = load_all([NUMPY, f"tests.{planted}"])
         monkeypatch.setattr("ladder.run.entries.load_all", lambda entries=entries: entries)

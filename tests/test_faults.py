@@ -53,7 +53,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, a ladder of two stages, and small data found by default."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(200, 50, (6, 6), 4))))
-    monkeypatch.setattr("ladder.run.entries.load_all", lambda: load_all([NUMPY, "tests.planted:PRINTS"]))
+    monkeypatch.setattr("ladder.run.entries.load_all", lambda: load_all([NUMPY, "tests.planted:CANNOT_VALIDATE"]))
     return tmp_path
 
 
@@ -73,6 +73,7 @@ def test_two_runs_in_one_folder_are_refused_before_anything_is_measured(
     assert sorted(path.name for path in (here / "run").iterdir()) == files
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_point_is_not_resumed_while_its_study_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "plan.toml").write_text(PLAN)
     assert main(["study", "plan.toml", "--out", "study"]) == 0
@@ -84,6 +85,7 @@ def test_a_point_is_not_resumed_while_its_study_is_measured(here: Path, capsys: 
     assert main(["--resume", "study/hidden-3"]) == 0
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("command", [SMALL, ["study", "plan.toml", "--out", "run"]], ids=["run", "study"])
 def test_a_run_is_refused_if_another_begins_in_its_folder_meanwhile(
     command: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,6 +104,7 @@ def test_a_run_is_refused_if_another_begins_in_its_folder_meanwhile(
     assert "choose another --out" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_measured_point_whose_results_are_gone_waits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "plan.toml").write_text(PLAN)
     assert main(["study", "plan.toml", "--out", "study"]) == 0
@@ -112,6 +115,7 @@ def test_a_measured_point_whose_results_are_gone_waits(here: Path, capsys: pytes
     assert (here / "study" / "hidden-3" / "results.json").exists()
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("saves", [0, 2], ids=["at once", "after a stage"])
 def test_a_full_disk_keeps_saved_results_and_the_run_can_be_resumed(
     here: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -156,6 +160,7 @@ def no_space(files: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "open", full)
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("name", ["report.md", "ladder.svg"])
 def test_a_full_disk_at_the_report_costs_only_the_report(
     here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -173,6 +178,7 @@ def test_a_full_disk_at_the_report_costs_only_the_report(
     assert (here / "run" / "report.md").exists()
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("saves", [0, 1, 2, 4], ids=["at once", "first point", "after it", "after the last"])
 def test_a_full_disk_at_a_study_s_index_loses_no_point(
     here: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,12 +15,14 @@ import pytest
 
 import run_ladder
 from common.data.download import DownloadError
+from common.data.synthetic import synthetic_digits
 from ladder.processes import compilers
 from ladder.records.run import load
 from ladder.records.study import load_study, save_study
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.ladder.in_process import judge_in_processes
 from tests.streams import read_until
 
 ROOT = Path(run_ladder.__file__).parent
@@ -52,7 +55,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None) -> Path:
     """The current folder, with data found by default, and NumPy as the only stage."""
     data = write_files(tmp_path / "digits", quartet_arrays(400, 50, (6, 6), 4))
     folder = tmp_path / "here"
@@ -107,9 +110,11 @@ def test_a_study_is_rendered_again(here: Path) -> None:
 
 
 def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_processes(monkeypatch)
     with_stages(monkeypatch, NUMPY, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
     monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
     monkeypatch.setenv("COMPILED", str(here))
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(here / "cache"))  # which says what was compiled before
     assert main(["study", write(here, f"{TWO}\n[[where]]\nhidden = 5\nstages = ['compiles']\n"), "--out", "out"]) == 0
     logs = {path.name for path in (here / "out").rglob("*.compiling.log")}
     assert logs == {
@@ -128,9 +133,11 @@ def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch
 
 
 def test_a_skipped_point_does_not_stop_the_others_from_compiling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_processes(monkeypatch)
     with_stages(monkeypatch, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
     monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
     monkeypatch.setenv("COMPILED", str(here))
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(here / "cache"))  # which says what was compiled before
     text = f"{SMALL.replace('batch_size = 20', '')}\n[vary]\nbatch_size = [20, 4000, 10]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 0
     assert [status for _, status in statuses(here / "out")] == ["measured", "skipped", "measured"]
@@ -167,7 +174,8 @@ def test_a_network_beyond_the_memory_is_skipped_before_it_is_tried(here: Path) -
     assert "the float64 oracle of " in str(second.reason)
 
 
-def test_training_that_diverges_is_a_skipped_point(here: Path) -> None:
+def test_training_that_diverges_is_a_skipped_point(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_processes(monkeypatch)
     # With eight units, about one run in a hundred loses all of them in the first step, and then nothing diverges.
     text = f"{SMALL}\nhidden = 64\n[vary]\nlearning_rate = [1e30, 0.1]\n"
     assert main(["study", write(here, text), "--out", "out"]) == 0
@@ -381,6 +389,9 @@ def test_a_study_is_not_continued_on_other_data(
 def test_synthetic_digits_of_another_seed_are_the_same_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LADDER_DATA_DIR")
     monkeypatch.setattr("common.data.dataset._mnist", no_mnist)
+    monkeypatch.setattr(
+        "common.data.dataset.synthetic_digits", partial(synthetic_digits, train_images=400, test_images=50)
+    )
     seeds = TWO.replace("hidden = [3, 5]", "seed = [3, 5]")
     assert main(["study", write(here, seeds), "--out", "out", "--points", "seed-5"]) == 0
     assert main(["study", "--resume", "out"]) == 0

@@ -6,7 +6,7 @@ A sample repeats the primitive inside compiled code for some milliseconds, so th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from common.cpu import primitive_kernels as kernels
 from common.cpu.caches import Caches, caches
 from common.cpu.cores import usable_cores
 from common.cpu.host import BoundCall, Host, Replay, Team
+from common.cpu.stamps import stamping
 
 SAMPLES = 25  # of each primitive; short ones, since other work on the cores comes in slices of milliseconds
 LEAST_SAMPLES, MOST_S = 5, 0.2  # on a busy host fewer, so that a primitive does not take longer
@@ -24,7 +25,10 @@ LEAST_MEMORY, MOST_MEMORY = 64 << 20, 256 << 20  # bytes that a pass over memory
 MOST_L3_BYTES = 8 << 20  # read from L3, which others may share
 NUMBERS = 2048  # multiplied: 8 kB, in L1
 # A thread that other work keeps from its core must not make so few repetitions seem long enough.
-MEETINGS, MULTIPLICATIONS = 2048, 1024
+MULTIPLICATIONS = 1024
+# Threads meet in stretches of some 50 us, each with time stamps: other work, which keeps a thread from its core for
+# milliseconds, lengthens some of them and leaves the rest as they are.
+MEETINGS, STRETCHES = 64, 8
 PRODUCT = 384  # rows and columns of BLAS's product
 
 
@@ -57,13 +61,15 @@ class CpuPrimitives:
         return [2 * PRODUCT**3 / seconds / 1e9 for seconds in self._blas(PRODUCT)]
 
     def barrier(self) -> list[float]:
-        """All threads meet."""
-        meet = self._team.barrier()
-
-        def repeat(times: int) -> None:
-            self._team.run([Replay([meet] * times, thread) for thread in range(self.cores)])
-
-        return [seconds * 1e6 for seconds in _sampled(repeat, at_least=MEETINGS)]
+        """All threads meet; a sample is a stretch of meetings."""
+        stretch = Replay([self._team.barrier()] * MEETINGS).whole
+        lists = [Replay([stretch] * STRETCHES, thread) for thread in range(self.cores)]
+        with stamping() as stamps:
+            for _ in _samples():
+                self._team.run(lists)
+            times = np.concatenate([one.times for one in stamps.take() if one.thread == 0])
+        samples: list[float] = ((times[:, 1] - times[:, 0]) / MEETINGS / 1e3).tolist()
+        return samples
 
     def read(self, level: str) -> list[float]:
         """One core reads from L1, L2, L3 or memory, GB/s."""
@@ -145,10 +151,16 @@ def _sampled(repeat: Callable[[int], None], at_least: int = 1) -> list[float]:
     times = at_least
     while min(_timed(repeat, times) for _ in range(3)) < SAMPLE_S:  # these are discarded
         times *= 2
-    samples, deadline = list[float](), time.perf_counter() + MOST_S
-    while len(samples) < SAMPLES and (len(samples) < LEAST_SAMPLES or time.perf_counter() < deadline):
-        samples.append(_timed(repeat, times) / times)
-    return samples
+    return [_timed(repeat, times) / times for _ in _samples()]
+
+
+def _samples() -> Iterator[int]:
+    """The samples to take, counted from 0: fewer where they take long."""
+    deadline = time.perf_counter() + MOST_S
+    for sample in range(SAMPLES):
+        if sample >= LEAST_SAMPLES and time.perf_counter() >= deadline:
+            return
+        yield sample
 
 
 def _timed(repeat: Callable[[int], None], times: int) -> float:

@@ -136,16 +136,26 @@ def design_of(stage: Stage, profile: Profile, steps: int, detail: str) -> CpuDes
 
 
 def floor_of(
-    record: CpuLimits, stage: Stage, problem: Problem, steps: int, profile: Profile | None, detail: str
+    record: CpuLimits,
+    stage: Stage,
+    problem: Problem,
+    steps: int,
+    profile: Profile | None,
+    detail: str,
+    step_us: float | None = None,
 ) -> DesignFloor | None:
-    """The floor of a rung's design on that CPU; None without a recipe, a profile, or one of the limits."""
+    """The floor of a rung's design on that CPU; None without a recipe, a profile, or one of the limits.
+
+    None as well if the rung's measured step is shorter: its limits were measured on a slower machine. A barrier of two
+    threads takes 0.1 us or 2.4 us, by the cores that a virtual machine has just been given.
+    """
     rates = rates_of(record)
     design = design_of(stage, profile, steps, detail) if profile is not None else None
     if rates is None or design is None:
         return None
     floor = cpu_floor(problem, steps, design, rates)
     threads = f"{design.threads} thread{'s' if design.threads > 1 else ''}"
-    return DesignFloor(
+    found = DesignFloor(
         launching_us=floor.calling_us,
         kernels_us=floor.kernels_us,
         waiting_us=floor.barriers_us,
@@ -155,6 +165,7 @@ def floor_of(
         overlaps=False,
         bound_by=floor.bound_by,
     )
+    return found if step_us is None or found.total_us <= step_us else None
 
 
 def main(target: Path) -> None:

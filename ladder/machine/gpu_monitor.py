@@ -92,6 +92,12 @@ class GpuMonitor:
         info = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, self._handle)
         return info.used / 2**20 if info else None
 
+    def takes_several_processes(self) -> bool:
+        """Whether several processes may have a context on the GPU; False where NVML does not say."""
+        if self._handle is None:
+            return False
+        return bool(self._ask(self._nvml.nvmlDeviceGetComputeMode, self._handle) == self._nvml.NVML_COMPUTEMODE_DEFAULT)
+
     def _open(self, pci_bus_id: str) -> Any:
         self._nvml.nvmlInit()
         return self._nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)

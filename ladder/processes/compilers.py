@@ -1,4 +1,4 @@
-"""Compiles stages side by side before anything is measured, and leaves the compiled code on disk for their workers.
+"""Compiles stages side by side while nothing is measured, and leaves the compiled code on disk for their workers.
 
 A compiler takes longer than the measurement of its stage, mostly on one core. Compiling within the measured processes,
 one after the other, would leave the other cores idle. Code that a compiler selects by timing must not be compiled here,

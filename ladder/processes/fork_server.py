@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -40,7 +41,8 @@ class ForkRequest(msgspec.Struct, frozen=True):
 def main(parent: int, needs: list[str]) -> None:
     """Import the libraries of these needs and say so, then fork a keeper with a worker for each request.
 
-    The answers are lines: `ready`; `K started` with the id of a keeper; `K CODE` when its worker has ended.
+    The answers are lines: `ready`; `K started` with the id of a keeper; `K CODE` when its worker has ended, or `K lost`
+    when something has ended the keeper.
     """
     die_with_parent(parent)
     answers = os.dup(sys.stdout.fileno())
@@ -50,7 +52,7 @@ def main(parent: int, needs: list[str]) -> None:
         raise SystemExit("a library initialised CUDA on import: forked processes could not use a device")
     os.write(answers, b"ready\n")
     gc.freeze()  # a worker's garbage collection must not copy every shared page
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Linux reaps the keepers
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(answers))
     server = os.getpid()
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line, type=ForkRequest)
@@ -60,8 +62,18 @@ def main(parent: int, needs: list[str]) -> None:
         os.write(answers, b"%d started\n" % keeper)
 
 
+def _reap(answers: int) -> None:
+    """Tell of keepers that have ended without telling an exit code."""
+    with suppress(ChildProcessError):  # there is none
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            keeper, status = ended
+            if status:
+                os.write(answers, b"%d lost\n" % keeper)
+
+
 def _keep(request: ForkRequest, answers: int, server: int) -> NoReturn:
     """Fork the worker, wait for its end, and tell its exit code, all in this forked process."""
+    failed = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         die_with_parent(server)
@@ -71,10 +83,11 @@ def _keep(request: ForkRequest, answers: int, server: int) -> NoReturn:
             signal.signal(signal.SIGTERM, lambda *_: kill_group(worker.id))
             code = worker.wait(Path(request.folder) / ENDING)
         os.write(answers, b"%d %d\n" % (os.getpid(), code))
+        failed = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(0)
+        os._exit(failed)
 
 
 def _run_worker(folder: Path, answers: int) -> int:

@@ -55,7 +55,7 @@ class ForkServer:
                 start_new_session=True,
             )
         self._ready = self._retired = False
-        self._codes: dict[int, int] = {}  # of workers that have ended, by their keepers
+        self._codes: dict[int, int | None] = {}  # of workers that have ended, by their keepers; None for a lost one
         self._line = b""  # the beginning of an answer
 
     def wait(self) -> None:
@@ -125,10 +125,12 @@ class ForkServer:
                     raise ForkServerLostError
         except ValueError:  # it was closed
             raise ForkServerLostError from None
-        return self._codes[keeper]
+        if (code := self._codes[keeper]) is None:
+            raise ForkServerLostError
+        return code
 
     def _answer(self, timeout_s: float) -> tuple[int, bytes] | None:
-        """The next answer: 0 and `ready`, or a keeper and `started` or its worker's exit code, which is kept.
+        """The next answer: 0 and `ready`, or a keeper and `started`, `lost` or its worker's exit code, which is kept.
 
         None if the process has ended with all keepers; raises subprocess.TimeoutExpired, and ValueError once closed.
         """
@@ -146,7 +148,7 @@ class ForkServer:
         line, _, self._line = self._line.partition(b"\n")
         keeper, _, what = line.rpartition(b" ")
         if what not in (b"ready", b"started"):
-            self._codes[int(keeper)] = int(what)
+            self._codes[int(keeper)] = None if what == b"lost" else int(what)
         return int(keeper or 0), what
 
 

@@ -30,6 +30,8 @@ class HeldWorker:
     ) -> None:
         """`seeds` is a server that holds its worker; its context is entered here, and left by `close`."""
         self.name, self.seeds = name, seeds
+        self.others = 0
+        """Workers that wait with a context on the GPU while this one has its turn."""
         self.job = msgspec.structs.replace(job, seeds=seeds.address)
         self._folder, self._log, self._fork_server = folder, log, fork_server
         self._began, self._is_late = time.monotonic(), False
@@ -48,9 +50,9 @@ class HeldWorker:
         """The seconds since it was started."""
         return time.monotonic() - self._began
 
-    def take_turn(self, timeout_s: float, others: int) -> JobResult:
-        """Let it go on, and return its result; `others` wait on the GPU. If it fails, see `finish_job`."""
-        self.seeds.give_turn(others)
+    def take_turn(self, timeout_s: float) -> JobResult:
+        """Let it go on, and return its result. If it fails, see `finish_job`."""
+        self.seeds.give_turn(self.others)
 
         def ended() -> int:
             if self._is_late:
@@ -86,11 +88,6 @@ class HeldWorkers:
     def __len__(self) -> int:
         return len(self._workers)
 
-    @property
-    def on_gpu(self) -> int:
-        """How many wait with a context on the GPU."""
-        return sum(worker.seeds.waits_on_gpu for worker in self._workers.values())
-
     def add(self, worker: HeldWorker) -> None:
         """Add a worker that has just been started."""
         self._workers[worker.name] = worker
@@ -100,7 +97,9 @@ class HeldWorkers:
         if name not in self._workers:
             return None
         self._await_prepared()
-        return self._workers.pop(name)
+        worker = self._workers.pop(name)
+        worker.others = sum(other.seeds.waits_on_gpu for other in self._workers.values())
+        return worker
 
     def close(self) -> None:
         """End all workers."""

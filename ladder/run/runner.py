@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from common.blas import limit_blas_threads
+from common.blas import limit_blas_threads, worthwhile_threads
 from common.cache import cache_folder
 from common.cpu.cores import cores_allowed
 from common.data.dataset import Dataset
@@ -141,6 +141,11 @@ class Runner:
             for entry in entries
         ]
 
+    @property
+    def results(self) -> Results:
+        """What is measured so far."""
+        return self._results
+
     def run(self, observer: Observer) -> Results:
         """Measure all missing rounds, saving the results after every process.
 
@@ -243,6 +248,8 @@ class Runner:
         """
         used_mib = self._gpu.memory_used_mib()
         if self._settings.at_once > 1 or self._gpu_memory_mib is None or used_mib is None:
+            return 0
+        if not self._gpu.takes_several_processes():
             return 0
         if self._settings.prepare_at_once is not None:
             return self._settings.prepare_at_once
@@ -368,24 +375,28 @@ class Runner:
         if self._settings.at_once > 1:
             self._run_round_side_by_side(round_, stage_runs, scratch, observer)
             return
-        with fork_servers or self._fork_servers(round_, stage_runs) as fork_servers:
-            for index, stage_run in enumerate(stage_runs):
-                fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
-                worker = None
-                if held is not None and self._may_be_held(stage_run):
-                    if not len(held):
-                        observer.step("preparing stages side by side")
-                    self._prepare_next(held, round_, stage_runs[index:], scratch, fork_servers)
-                    with self._timing_activity("preparing side by side"):
-                        worker = held.take(stage_run.name)
-                if time.monotonic() < deadline:
-                    self._run_process(stage_run, round_, scratch, observer, fork_server, worker, held)
-                # Repeated at once, since later rounds skip failed stages.
-                while (
-                    stage_run.should_repeat_timer_failure(round_, self._settings.remeasure)
-                    and time.monotonic() < deadline
-                ):
-                    self._run_process(stage_run, round_, scratch, observer, fork_server)
+        if fork_servers is None:
+            with self._fork_servers(round_, stage_runs) as own:
+                self._run_round(round_, stage_runs, scratch, observer, deadline, own, held)
+            return
+        for index, stage_run in enumerate(stage_runs):
+            fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
+            worker = None
+            if held is not None and self._may_be_held(stage_run):
+                if not len(held):
+                    observer.step("preparing stages side by side")
+                self._prepare_next(held, round_, stage_runs[index:], scratch, fork_servers)
+                with self._timing_activity("preparing side by side"):
+                    worker = held.take(stage_run.name)
+            if time.monotonic() < deadline:
+                self._run_process(stage_run, round_, scratch, observer, fork_server, worker)
+            elif worker is not None:
+                worker.close()
+            # Repeated at once, since later rounds skip failed stages.
+            while (
+                stage_run.should_repeat_timer_failure(round_, self._settings.remeasure) and time.monotonic() < deadline
+            ):
+                self._run_process(stage_run, round_, scratch, observer, fork_server)
 
     def _run_round_side_by_side(
         self, round_: int, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer
@@ -468,7 +479,6 @@ class Runner:
         observer: Observer,
         fork_server: ForkServer | None,
         worker: HeldWorker | None = None,
-        held: HeldWorkers | None = None,
     ) -> None:
         """Run one fresh process for a stage and round, or let the prepared one go on; verify it, save the results."""
         name = stage_run.name
@@ -481,10 +491,10 @@ class Runner:
         observer.step("measuring")
         patience = threading.Timer(limit_s * PATIENCE, observer.note, [late(name, limit_s)])
         with self._timing_activity(IN_PROCESSES), _running(patience):
-            if worker is not None and held is not None:
+            if worker is not None:
                 job, seeds = worker.job, worker.seeds
                 with closing(worker):
-                    result = worker.take_turn(limit_s, held.on_gpu)
+                    result = worker.take_turn(limit_s)
                     lasted_s = worker.lasted_s
             else:
                 folder.mkdir()
@@ -633,7 +643,9 @@ class Runner:
 
     def _verify(self, stage_run: StageRun, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> None:
         """Verify what a process left, and add it to the stage; raises OSError or ValueError if that is incomplete."""
-        checks, accuracy = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
+        # BLAS's threads stay awake for a while, beside the next stage that is measured.
+        with limit_blas_threads(worthwhile_threads(self._problem.multiplications, cores_usable())):
+            checks, accuracy = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
         stage_run.add_process(result, checks, accuracy, shortened=result.plan != self._requested_plan)
         if result.device == "gpu" and self._results.environment.get("gpu"):
             self._check_speed(stage_run)
@@ -654,7 +666,8 @@ class Runner:
         if limits is None or not stage_run.is_on_cpu:
             stage_run.check_time(cheat_limit_us)
             return
-        floor = floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)
+        stage, step_us = stage_run.entry.stage, stage_run.step_us
+        floor = floor_of(limits, stage, problem, self._steps, stage_run.profile, detail, step_us)
         stage_run.check_speed(StepBounds(cheat_limit_us, floor))
 
     def _measure_cpu_limits(self, scratch: Path) -> None:

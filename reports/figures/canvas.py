@@ -6,6 +6,7 @@ chooses between them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -14,6 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 from reports.figures.style import FONTS, MONOSPACE, ON_PALE, PAPER, THEME, Colour
 
 Anchor = Literal["start", "middle", "end"]
+SHORTEST = 1e-300  # length of an axis: nothing shorter was measured
 BASE = f"""\
 text{{font-family:{FONTS};font-size:12px}}
 .mono{{font-family:{MONOSPACE}}}
@@ -126,6 +128,12 @@ def apart(wanted: Sequence[float], top: float, height: float, spacing: float) ->
         places[back] = min(places[back], room)
         room = places[back] - spacing
     return [place for _, place in sorted(zip(order, places, strict=True))]
+
+
+def round_step(length: float, most: int) -> float:
+    """The least of the steps 1, 2, 5, 10, ... of which fewer than `most` fit into this length of an axis."""
+    power = math.floor(math.log10(max(length, SHORTEST) / most))
+    return next(step for factor in (1, 2, 5, 10, 20) if length / (step := factor * 10.0**power) < most)
 
 
 def page_rules() -> str:

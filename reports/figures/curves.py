@@ -16,7 +16,7 @@ from ladder.records.run import Curve, CurvePoint, Results, StageResult
 from reports.facts import numbers
 from reports.facts.regimes import regime
 from reports.facts.summary import name_of
-from reports.figures.canvas import Canvas, apart
+from reports.figures.canvas import Canvas, apart, round_step
 from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
@@ -131,7 +131,7 @@ class Panel:
             if len(tens) > 2:
                 return tens
             return [f * 10.0**power for power in powers for f in (1, 2, 5) if low <= f * 10.0**power <= high]
-        step = next(step for power in range(-9, 9) for f in (1, 2, 5) if (high - low) / (step := f * 10.0**power) < 6)
+        step = round_step(high - low, 6)
         return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 

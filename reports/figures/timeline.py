@@ -23,7 +23,7 @@ from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
 from reports.facts.summary import BLOCKS, name_of, table_order
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
-from reports.figures.canvas import Canvas
+from reports.figures.canvas import Canvas, round_step
 from reports.figures.style import OPERATION_COLOURS, PIXELS, Colour, subject
 
 LEGEND: dict[Kind, str] = {
@@ -253,7 +253,7 @@ def _say(canvas: Canvas, words: str, ends: tuple[float, float, float], middle: f
 
 def _time_axis(canvas: Canvas, place: Callable[[float], float], end: float, bottom: float) -> None:
     """Lines and numbers at four to nine round times."""
-    step = next(step for power in range(-4, 9) for f in (1, 2, 5) if end / (step := f * 10.0**power) < 9)
+    step = round_step(end, 9)
     for index in range(int(end // step) + 1):
         at = place(index * step)
         canvas.line([(at, TOP - 4), (at, bottom)], "grid")

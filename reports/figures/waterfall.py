@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.time_breakdown import OPERATIONS, Change, Profiled, chain
-from reports.figures.canvas import Canvas
+from reports.figures.canvas import Canvas, round_step
 from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, PIXELS, Colour, subject
 
 LEFT, RIGHT = 190, 730  # pixels: the axis; names stand on its left, the longest bar's number on its right
@@ -121,7 +121,7 @@ def _draw(canvas: Canvas, bar: Bar, top: float, ends: tuple[float, float], slowe
 
 def _ticks(low: float, high: float) -> list[float]:
     """Round times on the axis, four to nine of them."""
-    step = next(step for power in range(-4, 101) for f in (1, 2, 5) if (high - low) / (step := f * 10.0**power) < 9)
+    step = round_step(high - low, 9)
     return [step * index for index in range(int(low // step) + 1 if low < 0 else 0, int(high // step) + 1)]
 
 

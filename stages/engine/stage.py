@@ -54,8 +54,8 @@ class Stage:
 
     `build` prepares a trainer on a split of the training images; it raises the stage's own errors.
 
-    `compiles_within` is for a stage that compiles for long and caches the output on disk. Before anything is measured,
-    a process of its own builds and trains within that context, beside the processes of other stages. The context must
+    `compiles_within` is for a stage that compiles for long and caches the output on disk. While nothing is measured, a
+    process of its own builds and trains within that context, beside the processes of other stages. The context must
     not keep choices made by timing, since others use the GPU and the cores; `contextlib.nullcontext` will do if the
     stage makes none.
 

@@ -21,9 +21,10 @@ Predict: on H200: 784-256-10, batch 8192: 39 us; 784-256-10, batch 2048: 20 us; 
 Found: in a trial on an H200, 45.7 us at 8,192, 21.4 at 2,048 and 15.9 at 512, which is 17, 7 and 18 % above the
 estimates. At 8,192 the first product takes 13.0, the head 11.5, the weight gradient 13.9 in two parts of the batch and
 the update 3.1. The head was too slow by 3.5, since two blocks shared the registers of a multiprocessor. Now one block
-has them, and alone the head takes 9.6, 4.7 instead of 5.6 at 2,048 and 4.0 instead of 5.1 at 512; whole steps with it
-await the recording. At 512 latency decides: a step of 128 images took 14.3. 784-128x3-10 took 59.7 us in a trial on an
-H100: the kernel for all layers takes 23 (docs/notebook/large-batch.md).
+has them, and alone the head takes 9.6, 4.7 instead of 5.6 at 2,048 and 4.0 instead of 5.1 at 512. Whole steps with it
+took 45.0, 21.5 and 15.8 us in a trial on an H100. At 512 latency decides: a step of 128 images took 14.3. 784-128x3-10
+at 8,192 took 58.3 us in that trial, and 59.3 in a verified run of one process, where cuda-graph took 301. The estimate
+is exceeded by 58 %: the kernel for all layers takes 22.6 instead of 12 (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

@@ -13,8 +13,10 @@ Predict: on H200: 784-256-10, batch 8192: 25 us; 784-256-10, batch 2048: 16 us; 
 Found: in a trial on an H200, 28.2 us at 8,192, 17.0 at 2,048 and 13.0 at 512, which is 13, 7 and 9 % above the
 estimates. At 512 the four kernels take 3.6, 3.3, 3.4 and 2.5 us, all of the step, and a step of 128 images still took
 11.9. So latency bounds them, not arithmetic or bytes. Of four nodes with a block on every multiprocessor 5.6 us are
-the time between kernels. A step much below 12 us needs fewer kernels. 784-128x3-10 took 39.9 us in a trial on an H100,
-where `streamed-bf16` took 152; the five kernels take 33.7 of it, each alone (docs/notebook/large-batch.md).
+the time between kernels. A step much below 12 us needs fewer kernels. 784-128x3-10 at 8,192 took 36.5 us in a
+trial on an H100, and 37.7 in a verified run of one process; in that sitting `streamed-bf16` took 152 in a trial. The
+estimate is exceeded by 22 %, though the five kernels alone take 31.2. At 256 images they take 18.2 us, and lose to
+`grid-bf16` with 14.9 (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

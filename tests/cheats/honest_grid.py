@@ -15,23 +15,20 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import msgspec
 import numpy as np
 
 from common.blas import limit_blas_threads
 from common.data.dataset import Dataset, load_dataset
 from common.errors import UsageError
 from common.problem import Problem
-from ladder.measure.protocol import Job, JobResult
 from ladder.records.run import Results, Settings, StageResult
 from ladder.run import runner
 from ladder.run.preflight import describe_problem
 from ladder.verify.gates import TIMER_CHECK
 from stages.registry import load_entry
-from tests.cheats.test_honest import in_this_process, judge_in_this_process
 from tests.ladder.harness import NUMPY, Watcher
+from tests.ladder.in_process import judge_in_this_process
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 VALIDATING = (NUMPY, "stages.references.torch_eager:STAGE", f"{EXAMPLES}/torch_by_hand.py:STAGE")
@@ -72,11 +69,6 @@ def judged(problem: Problem, data: Dataset, sources: list[str]) -> list[StageRes
         return runner.Runner(results, entries, data, problem, Path(folder)).run(Watcher()).stages
 
 
-def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
-    """A job that reads no pace of the host."""
-    return in_this_process(msgspec.structs.replace(job, blas_threads=1), *rest, **more)
-
-
 def _tell(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -91,7 +83,6 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     random, data = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
     judge_in_this_process(SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
-    vars(runner)["run_job"] = on_one_core
     limit_blas_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores
     runs, failed, not_judged = Counter[str](), Counter[str](), Counter[str]()

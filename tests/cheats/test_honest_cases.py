@@ -11,11 +11,10 @@ from common.blas import limit_blas_threads
 from common.data.dataset import Dataset, Split
 from common.data.synthetic import synthetic_digits
 from common.problem import Problem
-from ladder.run import runner
 from ladder.run.stage_run import TIME_CHECKS
-from tests.cheats.honest_grid import EXAMPLES, judged, on_one_core
-from tests.cheats.test_honest import judge_in_this_process
+from tests.cheats.honest_grid import EXAMPLES, judged
 from tests.ladder.harness import NUMPY
+from tests.ladder.in_process import judge_in_this_process
 
 TORCH, BY_HAND = "stages.references.torch_eager:STAGE", f"{EXAMPLES}/torch_by_hand.py:STAGE"
 SOURCES = {"numpy": NUMPY, "torch": TORCH, "by hand": BY_HAND}
@@ -53,7 +52,6 @@ def test_a_correct_stage_that_was_refused_once_passes(
     if {"torch", "by hand"} & {*names}:
         pytest.importorskip("torch")
     judge_in_this_process(monkeypatch)
-    monkeypatch.setattr(runner, "run_job", on_one_core)
     data = digits.first(problem.batch_size * steps, 500)
     data = data if problem.inputs == 784 else every_fourth_pixel(data)
     refused = {}

@@ -47,7 +47,7 @@ SMALL = [
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None) -> Path:
     """A folder with the page's file and the examples in it, and small data that is found without asking."""
     (tmp_path / "my_stage.py").write_text(MY_STAGE)
     shutil.copytree(EXAMPLES, tmp_path / "examples")

@@ -65,6 +65,16 @@ COMMANDS = (
 )
 WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
 
+COUNTS = {
+    "idx": 20_000,
+    "results": 1_500,
+    "command-line": 200,
+    "toml": 400,
+    "study": 1_500,
+    "commands": 30,
+    "study-command": 30,
+}
+"""The inputs of each target in a test."""
 FILES = {"results.json", "given.toml", INDEX}  # targets may leave only these files
 
 

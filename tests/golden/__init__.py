@@ -1,4 +1,4 @@
-"""The exact text of the renderings of `tests/reports/sample.py`.
+"""The exact text of the renderings of `tests/reports/sample.py`, and of advice.
 
 After a wanted change, write the files again with `python -m tests.golden.update` and read the diff.
 """
@@ -21,6 +21,7 @@ from reports.markdown.run_report import report
 from reports.terminal.explain import print_explain
 from reports.terminal.run import print_results
 from tests.reports import recorded, sample
+from tests.reports.advice import advice_text
 
 FOLDER = Path(__file__).parent
 WORDS = {"async": "the host reads loss and accuracy once an epoch"}
@@ -33,6 +34,7 @@ def renderings() -> dict[str, str]:
     many = compare_machines(recorded.machines())
     runs = [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
     return {
+        "advice.txt": advice_text(),
         "compare.txt": comparison_text(two, "text"),
         "compare.md": comparison_text(two, "markdown"),
         "machines.txt": comparison_text(many, "text"),

@@ -13,9 +13,9 @@ import pytest
 from ladder.machine.environment import missing
 from ladder.run.stage_run import TIME_CHECKS
 from stages.registry import Entry
-from tests.cheats.test_honest import judge_in_this_process
 from tests.gpu.test_rungs import RUNGS, on_this_machine
 from tests.ladder.harness import Watcher, prepare, small_problem
+from tests.ladder.in_process import judge_in_this_process
 
 pytestmark = pytest.mark.gpu
 

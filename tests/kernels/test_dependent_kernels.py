@@ -13,6 +13,7 @@ from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
 from tests.kernels.cases import all_cases
 from tests.nvrtc import requires_nvrtc
+from tests.seeds import SEED
 
 SOURCES = [source for source in cuda_files(KERNELS_FOLDER) if waits(source)]
 KERNELS = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.source in SOURCES]
@@ -26,7 +27,7 @@ def test_the_kernels_of_a_step_are_among_them() -> None:
 @requires_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_dependent_launch_touches_nothing_before_its_wait(kernel: Kernel, shim: Shim) -> None:
-    for case in all_cases(kernel.name, np.random.default_rng()):
+    for case in all_cases(kernel.name, np.random.default_rng(SEED)):
         args, as_ever = case.copy_args(), case.copy_args()
         shim.launch(
             case.kernel,
@@ -48,7 +49,7 @@ def test_a_dependent_launch_touches_nothing_before_its_wait(kernel: Kernel, shim
 def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, toolchain: Toolchain) -> None:
     forgetful = copy_changed(kernel.source, tmp_path, lambda text: text.replace("wait_for_previous();", ""))
     broken = Shim([forgetful], toolchain)
-    case = next(iter(all_cases(kernel.name, np.random.default_rng())))
+    case = next(iter(all_cases(kernel.name, np.random.default_rng(SEED))))
     with pytest.raises(KernelFault, match="before it waited for the kernel before"):
         broken.launch(
             case.kernel,

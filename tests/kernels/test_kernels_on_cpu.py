@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +11,20 @@ from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, executed_sources, kernels_in
 from tests.kernels import doubles
 from tests.kernels.cases import Case, all_cases
+from tests.seeds import SEED
 
 PLAIN = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.is_plain]
+
+# Of a kernel that is compiled for each case: those in which most defects show, which are tried first.
+TELLING = {"last_layer": (1, 7), "hidden_head": (2, 4)}
 
 pytestmark = requires_compiler
 
 
 @pytest.fixture
 def random() -> np.random.Generator:
-    """Fresh numbers in every run; a failure shows its seed, and `LADDER_TEST_SEED` repeats it."""
-    seed = int(os.environ.get("LADDER_TEST_SEED") or secrets.randbits(32))
-    print(f"LADDER_TEST_SEED={seed}")  # noqa: T201
-    return np.random.default_rng(seed)
+    """The same numbers in every run; `LADDER_TEST_SEED` draws others."""
+    return np.random.default_rng(SEED)
 
 
 def launch(shim: Shim, case: Case, order: int) -> dict[str, np.ndarray | float]:
@@ -238,4 +238,6 @@ def test_a_kernel_made_wrong_is_caught(
         except KernelFault:
             return False
 
-    assert not all(is_right(case) for case in all_cases(kernel, random))
+    cases = [*all_cases(kernel, random)]
+    telling = [cases[at] for at in TELLING.get(kernel, ())]
+    assert not all(is_right(case) for case in (*telling, *cases))

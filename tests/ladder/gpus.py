@@ -56,6 +56,7 @@ class FakeNvml(ModuleType):
         self.open = 0
         self.computing = 1
         self.used_mib = 512
+        self.compute_mode = self.NVML_COMPUTEMODE_DEFAULT = 0
         self.locked: list[tuple[int, int]] = []
 
     def __getattribute__(self, name: str) -> Any:
@@ -103,6 +104,9 @@ class FakeNvml(ModuleType):
 
     def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
         return SimpleNamespace(used=self.used_mib << 20)
+
+    def nvmlDeviceGetComputeMode(self, handle: str) -> int:  # noqa: N802
+        return self.compute_mode
 
     def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:  # noqa: N802
         return 41

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from common.data.dataset import Dataset, Split
 from common.problem import Problem
+from ladder.measure.protocol import Job
 from ladder.records.run import Results, Settings
 from ladder.run.preflight import describe_problem
 from ladder.run.runner import Runner
+from ladder.run.stage_run import StageRun
 from stages.registry import Entry, load_entry
 
 NUMPY = "stages.references.numpy_cpu:STAGE"
@@ -34,6 +37,13 @@ def small_problem(**changes: object) -> Problem:
     """Two epochs of sixteen steps, three images left over; metrics after each epoch."""
     sizes = {"inputs": 36, "classes": 4, "batch_size": 32, "epochs": 2, "metrics_every": 1}
     return Problem(**{**sizes, **changes})  # type: ignore[arg-type]
+
+
+class OneCoreRunner(Runner):
+    """A runner whose stages use one core, so that no time is spent on reading the pace of all."""
+
+    def _job(self, stage_run: StageRun, round_: int, dataset: Path) -> Job:
+        return msgspec.structs.replace(super()._job(stage_run, round_, dataset), blas_threads=1)
 
 
 class Watcher:
@@ -77,6 +87,7 @@ def prepare(
     *sources: str | Entry,
     problem: Problem | None = None,
     known: Results | None = None,
+    runner: type[Runner] = OneCoreRunner,
     **settings: object,
 ) -> Runner:
     """A runner of stages, each given as `module:attribute` or as its entry."""
@@ -92,7 +103,7 @@ def prepare(
         settings=Settings(**wanted),  # type: ignore[arg-type]
         stages=[],
     )
-    return Runner(
+    return runner(
         results,
         [load_entry(source) if isinstance(source, str) else source for source in sources],
         dataset,

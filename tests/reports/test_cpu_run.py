@@ -35,19 +35,21 @@ def results(folder: Path) -> Results:
 
 def test_every_rung_has_a_profile_and_a_floor_below_its_time(results: Results) -> None:
     assert results.cpu_limits is not None
+    assert {"call", "blas_call", "memory_read", "multiply_add"} <= {limit.name for limit in results.cpu_limits.limits}
     for stage in results.stages:
         assert stage.status == "passed", stage.reason
         assert stage.timing is not None
         assert stage.bounds is not None
-        assert stage.bounds.design is not None
         assert stage.unprofiled == {}
         assert [profile.tool for profile in stage.profiles] == ["stamps"]
         profile = stage.profiles[0]
         assert profile.split.total_us == pytest.approx(profile.plain_step_us)
         assert all(kernel.kind != "other" for kernel in profile.kernels)
         floor_us = stage.bounds.design_floor_us
-        assert floor_us is not None
-        assert stage.bounds.cheat_limit_us <= floor_us <= stage.timing.step_us
+        if floor_us is None:
+            assert stage.name == "cpu-cores", "only a barrier can take longer in the limits than in the rung"
+        else:
+            assert stage.bounds.cheat_limit_us <= floor_us <= stage.timing.step_us
 
 
 def test_a_change_is_told_by_operation(results: Results) -> None:

@@ -126,3 +126,21 @@ def test_a_process_knows_whether_it_has_initialised_cuda(install: Callable[[Fake
     assert not driver.initialised()
     assert driver.devices()
     assert driver.initialised()
+
+
+def test_a_process_knows_whether_it_has_a_context(
+    install: Callable[[FakeDriver], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, status = FakeDriver(), [0, 0]  # what the query returns, and whether the context is active
+
+    def state(device: int, flags: Any, active: Any) -> int:
+        active._obj.value = status[1]
+        return status[0]
+
+    monkeypatch.setattr(fake, "cuDevicePrimaryCtxGetState", state, raising=False)
+    install(fake)
+    assert not driver.has_context()
+    status[1] = 1
+    assert driver.has_context()
+    status[0] = 3  # not initialised
+    assert not driver.has_context()

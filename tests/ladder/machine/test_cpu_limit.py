@@ -11,6 +11,8 @@ from ladder.machine import cpu_limit
 from ladder.machine.cpu_limit import cpu_cheat_limit
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 SOFTMAX, MNIST_DENSITY = Problem(784, 10), 0.19
 
 

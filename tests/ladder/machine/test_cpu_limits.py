@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from common.cpu import primitives
 from common.cpu.caches import Caches, caches
+from common.cpu.host import Replay
 from common.cpu.primitives import CpuPrimitives
 from common.problem import Problem
 from ladder.machine import cpu_limits
@@ -84,6 +87,7 @@ def floor(
     return found
 
 
+@pytest.mark.alone
 def test_this_cpu_has_every_limit_and_nearer_caches_are_not_slower() -> None:
     record = cpu_limits.measure_cpu_limits()
     found = {limit.name: limit for limit in record.limits}
@@ -137,6 +141,29 @@ def test_a_reference_and_a_missing_limit_have_no_floor() -> None:
     assert cpu_limits.floor_of(without, rung("cpu-bytes"), problem, 468, profile(1.0), "") is None
     assert cpu_limits.floor_of(record, rung("numpy"), problem, 468, profile(1.0), "") is None
     assert cpu_limits.floor_of(record, rung("cpu-bytes"), problem, 468, None, "") is None
+
+
+def test_a_floor_above_the_measured_time_is_none() -> None:
+    record, problem, seen = measured(), Problem(784, 10), profile(2 / 468, 936.0)
+    above = floor("cpu-cores", seen, "CPU, 2 threads").total_us
+    for step_us, there in ((above * 1.01, True), (above, True), (above * 0.99, False)):
+        found = cpu_limits.floor_of(record, rung("cpu-cores"), problem, 468, seen, "CPU, 2 threads", step_us)
+        assert (found is not None) == there
+
+
+def test_the_start_of_a_thread_does_not_count_as_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(primitives, "SAMPLES", 3)
+    cpu = CpuPrimitives(cores=1)
+    run = cpu._team.run
+
+    def late(lists: list[Replay]) -> None:
+        time.sleep(0.5)
+        run(lists)
+
+    monkeypatch.setattr(cpu._team, "run", late)
+    samples = cpu.barrier()
+    assert len(samples) == 3 * primitives.STRETCHES
+    assert min(samples) < 0.5e6 / (primitives.MEETINGS * primitives.STRETCHES)
 
 
 def test_caches_are_read_from_linux_or_taken_as_typical(tmp_path: Path) -> None:

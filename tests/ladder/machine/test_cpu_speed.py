@@ -10,8 +10,10 @@ import pytest
 from ladder.machine.cpu_speed import CpuSpeedProbe, Paces, pace_of
 from ladder.measure import measurement
 from ladder.records.run import HostState
-from tests.cheats.test_honest import judge_in_this_process
+from ladder.run import runner
+from ladder.run.runner import Runner
 from tests.ladder.harness import NUMPY, Watcher, prepare
+from tests.ladder.in_process import in_this_process, judge_in_this_process
 
 
 def test_a_reading_is_the_median_of_the_products_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +48,7 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     readings: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(runner, "run_job", in_this_process)
     values, order = iter(Paces(2 * one_s, one_s) for one_s in readings), []
 
     def read(self: CpuSpeedProbe) -> Paces:
@@ -64,7 +67,7 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     monkeypatch.setattr(CpuSpeedProbe, "read", read)
     for name in ("import_packages", "timed_run", "measure"):
         noted(name)
-    (stage,) = prepare(tmp_path, NUMPY, rounds=1).run(Watcher()).stages
+    (stage,) = prepare(tmp_path, NUMPY, runner=Runner, rounds=1).run(Watcher()).stages
     (process,) = stage.processes
     assert process.pace_s == (2.0 if process.pace_cores == 1 else 1.0)
     assert order[:2] == ["probe", "import_packages"]
@@ -73,7 +76,7 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
 
 
 def test_a_stage_on_the_cpu_records_the_speed(tmp_path: Path) -> None:
-    (stage,) = prepare(tmp_path, NUMPY).run(Watcher()).stages
+    (stage,) = prepare(tmp_path, NUMPY, runner=Runner).run(Watcher()).stages
     (process,) = stage.processes
     assert process.pace_s is not None
     assert 0 < process.pace_s < 0.1

@@ -186,3 +186,14 @@ def test_without_a_gpu_there_are_no_clocks_to_lock(monkeypatch: pytest.MonkeyPat
     gpus.hide(monkeypatch)
     with GpuMonitor() as monitor, pytest.raises(ClockError, match="no NVIDIA driver"):
         monitor.lock_clocks(1500)
+
+
+def test_a_gpu_for_one_process_alone_takes_no_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id)
+    nvml.install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.takes_several_processes()
+        nvml.compute_mode = 3  # exclusive process
+        assert not monitor.takes_several_processes()
+    assert not monitor.takes_several_processes()  # closed, as without NVML

@@ -15,6 +15,8 @@ from ladder.records.run import Curve, load
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 def losses(curve: Curve | None) -> list[float]:
     assert curve is not None

@@ -23,6 +23,7 @@ def stages(folder: Path, *sources: str, **changes: object) -> list[StageResult]:
     return load(folder).stages
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("every", "epochs"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3])])
 @pytest.mark.parametrize("hidden", [(), (8,)], ids=str)
 def test_validation_runs_at_its_interval_and_is_checked(

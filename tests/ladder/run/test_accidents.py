@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +134,10 @@ def test_a_stopped_process_is_disturbed(tmp_path: Path) -> None:
 
 def test_a_stage_that_hangs_costs_the_time_limit_once_and_says_how_long_it_may(tmp_path: Path) -> None:
     watcher = Watcher()
-    began = time.monotonic()
-    (hangs,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=10.0).run(watcher).stages
-    assert time.monotonic() - began < 2 * 10
+    (hangs,) = prepare(tmp_path, "tests.planted:HANGS", timeout_s=3.0).run(watcher).stages
+    assert [attempt for _, _, attempt, _ in watcher.tries] == [1]
     assert hangs.status == "crashed"
-    assert watcher.notes == ["hangs: no answer for 2 s; it is ended after 10 s (--timeout)"]
+    assert watcher.notes == ["hangs: no answer for 0.6 s; it is ended after 3 s (--timeout)"]
 
 
 def test_a_retry_is_recorded_and_keeps_the_log_of_the_first_attempt(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from ladder.run import runner
 from ladder.run.expected import Costs, RungCost, expectations, expected_here, recorded_costs
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 LOGISTIC = Problem(784, 10)
 LARGEST = recorded_costs().largest
 

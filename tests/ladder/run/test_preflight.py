@@ -7,7 +7,8 @@ import pytest
 
 from common.errors import UsageError
 from common.problem import Problem
-from ladder.run.preflight import cut, gpu_has_no_room
+from ladder.run import preflight
+from ladder.run.preflight import cut, gpu_has_no_room, room_for_stages
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 
 
@@ -46,3 +47,21 @@ def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(
     assert results.stages[1].reason is not None
     assert results.stages[1].reason.startswith("needs about 1 GiB of GPU memory, this GPU has 0 GiB")
     assert watcher.jobs == 1
+
+
+@pytest.mark.parametrize(
+    ("gpu_mib", "cores", "host_gib", "stages"),
+    [
+        (80_000, 16, 128, 16),
+        (80_000, 64, 128, 16),  # the most
+        (80_000, 8, 128, 8),
+        (80_000, 16, 16, 4),  # half of the host's memory, 2 GiB each
+        (8_000, 16, 128, 4),  # 780 MiB by estimate, two and a half times
+    ],
+)
+def test_stages_prepare_side_by_side_as_cores_and_memory_allow(
+    gpu_mib: int, cores: int, host_gib: int, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "cores_usable", lambda: cores)
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": host_gib << 18}.__getitem__)
+    assert room_for_stages(Problem(784, 10), 60_000, gpu_mib) == stages

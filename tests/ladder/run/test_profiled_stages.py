@@ -17,8 +17,8 @@ from tests.ladder.harness import Watcher, prepare
 
 
 def run(folder: Path, name: str, rounds: int = 1, timeout_s: float = 60.0) -> StageResult:
-    settings = {"profile": ["cupti"], "rounds": rounds, "timeout_s": timeout_s}
-    (stage,) = prepare(folder, f"tests.planted:{name}", problem=None, known=None, **settings).run(Watcher()).stages
+    runner = prepare(folder, f"tests.planted:{name}", profile=["cupti"], rounds=rounds, timeout_s=timeout_s)
+    (stage,) = runner.run(Watcher()).stages
     return stage
 
 

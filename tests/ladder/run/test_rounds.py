@@ -22,7 +22,9 @@ from ladder.verify.oracle_runs import Computed, OracleRun
 from reports.facts.warnings import notices
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
-OTHER = "tests.planted:PRINTS"
+pytestmark = pytest.mark.usefixtures("in_process")
+
+OTHER = "tests.planted:CANNOT_VALIDATE"
 # stage, round, attempt -> time in s, and is it disturbed, or the share of the time that it waited for a core
 Measure = Callable[[str, int, int], tuple[float, bool | float]]
 
@@ -235,7 +237,7 @@ def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monk
     assert rounds(numpy) == list(range(8))  # fewer than eight never have a narrow interval
     assert len(rounds(other)) > 8
     assert rounds(other) == list(range(len(rounds(other))))
-    assert script.asked[:16] == [(name, round_) for round_ in range(8) for name in ("numpy", "prints")]
+    assert script.asked[:16] == [(name, round_) for round_ in range(8) for name in ("numpy", "cannot-validate")]
     assert script.oracles == [salted_number(0, 1000 * round_) for round_ in rounds(other)]  # each once
     assert half_width(numpy) < half_width(other) <= 0.02
     earlier = msgspec.structs.replace(other, processes=other.processes[:-1])
@@ -351,6 +353,6 @@ def test_the_runs_budget_is_shared_out_by_need(
     budgets: tuple[float, float],
 ) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False))
-    script.measuring_s = dict(zip(("numpy", "prints"), spent, strict=True))
+    script.measuring_s = dict(zip(("numpy", "cannot-validate"), spent, strict=True))
     prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_s=10.0, budget_total_s=total).run(Watcher())
     assert script.budgets == [pytest.approx(budget / 2) for budget in budgets] + [None, None]

@@ -49,6 +49,18 @@ def test_no_text_of_all_stages_lies_on_another_or_outside(run: Results) -> None:
     assert_texts_apart(timelines(run))
 
 
+@pytest.mark.parametrize("us", [1e-9, 1e12, 1e41])  # 1e41: the record says 1e35 seconds
+def test_steps_of_any_length_are_drawn(us: float) -> None:
+    profiles = [msgspec.structs.replace(one, plain_step_us=us) for one in stage("async").profiles]
+    timing = stage("async").timing
+    assert timing is not None
+    timing = msgspec.structs.replace(timing, step_us=us)
+    run = sample.replace_stage(RUN, "async", profiles=profiles, timing=timing)
+    assert step_us("async", run) == us
+    parse(stage_timeline(stage("async", run), run))
+    parse(timelines(run))
+
+
 def test_bars_stand_where_they_were_seen_in_the_colour_of_their_kind() -> None:
     run = with_spans(
         "async",

@@ -26,12 +26,6 @@ def test_text_like_html_is_shown() -> None:
     assert "&lt;unknown error> in `vector<float>`" in report(run, [])
 
 
-def test_other_data_than_mnist_is_a_warning_before_the_table() -> None:
-    before = report(sample.synthetic_results(), []).split("| Stage |")[0]
-    assert "[!WARNING]" in before
-    assert "NOT MNIST" in before
-
-
 def test_figures_are_linked_where_they_were_drawn() -> None:
     text = report(sample.results(), ["ladder.svg", "loss_distance.svg"])
     assert "](figures/ladder.svg)" in text
@@ -48,68 +42,12 @@ def test_a_median_has_an_interval_with_enough_processes() -> None:
     assert "95% interval of the median 4.90-5.10, from 8 processes;" in report(enough, ())  # of 100 steps
 
 
-def test_a_stage_shows_its_measurement_beside_its_expectation() -> None:
-    text = section(report(sample.results(), []), "async")
-    for part in (
-        "What async is expected to gain.",
-        "20.0 (19.8-21.0) ms/epoch over 3 runs of 20 epochs",
-        "42.7 us/step (84,600 cycles at 1,980 MHz)",
-    ):
-        assert part in text
-    for part in (
-        "2.00x (1.98-2.10) of `naive`",
-        "1.25x of the fastest reference, `jax-scan` in float32 on the GPU, within noise",
-        "18.0 ms/epoch between GPU events",
-        "launches per step 8, kernels per step 8",
-        "710 MiB of GPU memory",
-        "0.31 s",
-    ):
-        assert part in text
-    assert "| first update, weight[0] | 3.4e-07 | 3.0e-06 | passed |" in text
-
-
-def test_graphs_are_counted_by_epoch_and_uncounted_launches_left_out() -> None:
-    text = report(sample.results(), [])
-    assert "launches per step 0.002 (1 graph an epoch), kernels per step 8.5" in section(text, "cublas")
-    assert "per step" not in section(text, "torch-amp")
-
-
-def test_a_reference_is_compared_on_its_own_device() -> None:
-    text = report(sample.results(), [])
-    on_cpu = "0.66x (0.65-0.70) of the fastest reference, `torch-eager-cpu` in float32 on the CPU"
-    assert on_cpu in section(text, "numpy")
-    assert "; the fastest float32 reference on the GPU;" in section(text, "jax-scan")
-    assert "of the fastest reference, `jax-scan` in float32 on the GPU" in section(text, "bf16-gemm")
-
-
-def test_a_slower_rung_is_named_in_the_verdict() -> None:
-    text = report(sample.results(), [])
-    assert "; `bf16-gemm` is slower." in text.split("| Stage |")[0]
-    assert "It was slower." not in text  # the author's finding, which may tell of another run
-
-
-def test_a_failed_stage_shows_its_checks_and_no_time() -> None:
-    text = section(report(sample.results(), []), "sparse-metrics")
-    assert "**Failed**: first update of weight[0]" in text
-    assert "| loss curve | not finite | 1.0e-03 | **failed** |" in text
-    assert "ms/epoch" not in text
-
-
 def test_a_failed_stage_without_a_docstring_is_just_its_reason() -> None:
     run = sample.replace_stage(sample.results(), "cuda-graph", doc=None)
     assert section(report(run, []), "cuda-graph").strip() == (
         "Cuda graph\n\nFrom `sparse-metrics`: one launch an epoch.\n\n"
         "**Crashed**: the worker ended with signal 9 (SIGKILL) in run 3"
     )
-
-
-def test_a_skipped_stage_has_a_reason_in_the_whole_table_and_no_section() -> None:
-    text = report(sample.results(), [])
-    assert "Skipped: `persistent`; the reasons are under *All columns of the table*." in text
-    few, whole, *_ = (block for block in text.split("\n\n") if block.startswith("| Stage |"))
-    assert "persistent" not in few
-    assert "skipped: needs sm_100 or newer, this GPU is sm_90; try persistent-grid" in whole
-    assert "### `persistent`" not in text
 
 
 def test_a_time_that_was_disturbed_is_marked() -> None:
@@ -191,17 +129,6 @@ def test_a_recorded_study_is_read_in_a_few_screens(path: Path) -> None:
 )
 def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], line: str) -> None:
     assert line in report(replaced_environment(environment), [])
-
-
-def test_limits_and_bounds_have_a_section() -> None:
-    text = report(sample.results(), [])
-    assert "| graph node, 1 block | 0.860 | 0.850 | 0.875 | us |" in text
-    assert "- not measured: cluster barrier, 2 blocks: needs sm_90" in text
-    assert "| `naive` | float32 | 40.0 | 12.5 | 0.00 | 10.0 | 50.0 | 0.500 |" in text
-    assert "| x floor | x cheat limit |" in text
-    without = report(sample.unprofiled_results(), [])
-    assert "## Limits" not in without
-    assert "| x floor |" not in without
 
 
 def test_missing_profiles_have_notices() -> None:

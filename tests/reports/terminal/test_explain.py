@@ -51,13 +51,6 @@ def test_bars_are_as_long_as_their_parts() -> None:
     assert bars == {"kernels": 16, "between queued kernels": 3, "host launching": 8, "host waiting": 8}
 
 
-def test_the_first_rung_has_nothing_below_it() -> None:
-    told = text(sample.results(), "naive")
-    assert "vs " not in told
-    assert "Before fitting" not in told
-    assert "nsys and CUPTI agree" in told
-
-
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert too_wide(text(sample.results(), "torch-eager", width), width) == []

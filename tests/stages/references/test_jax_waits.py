@@ -65,10 +65,7 @@ def test_a_run_waits_once_and_its_time_contains_the_wait(
     monkeypatch.setattr(trainer._jax, "block_until_ready", counted)
     monkeypatch.setattr(trainer, "run_epoch", logged)
     # A fence that sees nothing, as the driver's may where XLA has not launched yet.
-    run = timed_run(trainer, initial_params(PROBLEM, 0), 3, fence=lambda: None, clock=clock)
+    timed_run(trainer, initial_params(PROBLEM, 0), 3, fence=lambda: None, clock=clock)
     loading = log.index("epoch 0")
     assert log[loading:] == ["epoch 0", "epoch 1", "epoch 2", "wait", "clock, finished"]
     assert log[loading - 1] == "clock, finished"
-    log.clear()
-    alone = timed_run(trainer, initial_params(PROBLEM, 0), 1, fence=lambda: None, clock=clock)
-    assert run.seconds > 1.5 * alone.seconds

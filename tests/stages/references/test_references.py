@@ -21,7 +21,15 @@ from ladder.records.run import Precision
 from ladder.verify.gates import verify_first_update
 from ladder.verify.short_runs import ShortRun
 from stages.engine.stage import Stage
-from stages.references import choices, jax_scan, jax_scan_bf16, torch_dataloader, torch_eager, torch_graph
+from stages.references import (
+    choices,
+    jax_scan,
+    jax_scan_bf16,
+    torch_dataloader,
+    torch_eager,
+    torch_graph,
+    torch_threads,
+)
 from stages.references.choices import Choice
 from stages.references.torch_common import TRANSPOSED_ROWS, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_graph import Variant, compiled_epoch
@@ -35,6 +43,14 @@ from stages.references.torch_step import (
 from tests.stages.engine.test_step import assert_validates, random_split
 
 STEPS = 5
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No trials of PyTorch's number of threads, which test_threads.py tests and which take longer than these tests."""
+    monkeypatch.setattr(torch_threads, "thread_counts", lambda: (1,))
+
+
 SIZES = [((), 16), ((), 7), ((33,), 16), ((17, 5, 9), 31), ((8,), 1)]
 
 
@@ -94,15 +110,18 @@ def test_jax_however_unrolled(hidden: tuple[int, ...], batch: int, unroll: int |
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize("variant", jax_scan.VARIANTS)
-@pytest.mark.parametrize("stage", [jax_scan.STAGE, jax_scan_bf16.STAGE], ids=lambda stage: stage.name)
+@pytest.mark.parametrize(
+    ("stage", "variant"),
+    [*((jax_scan.STAGE, name) for name in jax_scan.VARIANTS), (jax_scan_bf16.STAGE, "unroll 8, command buffers")],
+    ids=lambda given: given if isinstance(given, str) else given.name,
+)
 def test_every_variant_of_jax_trains(stage: Stage, variant: str) -> None:
     build: Any = stage.build
     assert_trains(partial(build, variant=jax_scan.VARIANTS[variant]), problem_of((17,), 16), stage.precision)
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize(("hidden", "batch"), [*SIZES, ((64,), 128)], ids=str)
+@pytest.mark.parametrize(("hidden", "batch"), [((), 7), ((17, 5, 9), 31), ((8,), 1), ((64,), 128)], ids=str)
 def test_jax_in_bfloat16(hidden: tuple[int, ...], batch: int) -> None:
     assert_trains(jax_scan_bf16.STAGE.build, problem_of(hidden, batch), "bfloat16")
 
@@ -146,8 +165,7 @@ def test_pytorch_validates_on_all_test_images(stage, hidden: tuple[int, ...]) ->
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize("images", [32, 37, 5])
-@pytest.mark.parametrize("hidden", [(), (17, 5)], ids=str)
+@pytest.mark.parametrize(("hidden", "images"), [((), 32), ((), 5), ((17, 5), 37)], ids=str)
 @pytest.mark.parametrize("stage", [jax_scan.STAGE, jax_scan_bf16.STAGE], ids=lambda stage: stage.name)
 def test_jax_validates_on_all_test_images(stage: Stage, hidden: tuple[int, ...], images: int) -> None:
     problem = problem_of(hidden, 16)

@@ -51,6 +51,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 CANNOT_DECIDE = "cannot decide here"  # after a precision: its rounding moves a correct stage as far as an error would
+ORACLE_ENDED = "the oracle's time ended"  # before the epoch that a check compares with
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -67,6 +68,11 @@ class Check(msgspec.Struct, frozen=True):
     def is_undecided(self) -> bool:
         """Whether rounding decides it, or a part of it."""
         return CANNOT_DECIDE in self.note
+
+    @property
+    def is_not_made(self) -> bool:
+        """Whether the oracle was too slow for it."""
+        return not self.judged and ORACLE_ENDED in self.note
 
 
 class GpuState(msgspec.Struct, frozen=True):
@@ -245,6 +251,11 @@ class StageResult(msgspec.Struct, frozen=True):
         """The profile to show, CUPTI's before nsys's: tools differ in cost, so every stage shows the same one."""
         return preferred(self.profiles)
 
+    @property
+    def not_made(self) -> int:
+        """The checks of a stage that passed for which the oracle was too slow."""
+        return sum(check.is_not_made for check in self.checks) if self.status == "passed" else 0
+
 
 def preferred(profiles: Iterable[Profile]) -> Profile | None:
     """The profile to show of one stage; None without any."""
@@ -304,6 +315,8 @@ class OracleRecord(msgspec.Struct, frozen=True):
     test_accuracy: float | None
     loss_curve: list[LossPoint]
     curve: Curve | None = None  # of the first round, if curves were requested
+    device: Literal["cpu", "gpu"] | None = None  # that trained it; null in results older than this field
+    not_on_gpu: str = ""  # why no GPU did
 
 
 class Results(msgspec.Struct, frozen=True):

@@ -85,13 +85,13 @@ class Judge:
         """Train the oracle for these run numbers; the controls of the first call, in `precisions`, serve all rounds."""
         first, dataset = not self._oracles, scratch / "dataset"
         arguments = (self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps)
-        runs, trained = compute_all(*arguments, precisions if first else set(), trained=first)
-        if trained is not None:
-            self._spreads = runs[untrained[0]].spreads
-            self._start_from(trained, scratch)
-        for oracle in runs.values():
+        self._computed = found = compute_all(*arguments, precisions if first else set(), trained=first)
+        if found.trained is not None:
+            self._spreads = found.runs[untrained[0]].spreads
+            self._start_from(found.trained, scratch)
+        for oracle in found.runs.values():
             oracle.spreads = self._spreads
-        self._oracles |= runs
+        self._oracles |= found.runs
 
     def train_start(self, scratch: Path) -> None:
         """Train the parameters that later updates are judged from, and leave them beside the data set.
@@ -120,7 +120,7 @@ class Judge:
         curve = [LossPoint(epoch, seen.mean_loss, seen.accuracy) for epoch, seen in enumerate(oracle.epochs, start=1)]
         accuracy = oracle.tested[-1].accuracy if len(oracle.epochs) == self._problem.epochs else None
         recorded = self._oracles[self.number(0, 0)].curve if self._curve_steps else None
-        return OracleRecord(accuracy, curve, recorded)
+        return OracleRecord(accuracy, curve, recorded, self._computed.device, self._computed.not_on_gpu)
 
     def judge(
         self, precision: Precision, job: Job, result: JobResult, attempt: Attempt, folder: Path

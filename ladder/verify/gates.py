@@ -22,7 +22,7 @@ from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
 from ladder.measure.displacement import UNKNOWN, Displacement
 from ladder.measure.timing import Plan
-from ladder.records.run import CANNOT_DECIDE, Check, Precision
+from ladder.records.run import CANNOT_DECIDE, ORACLE_ENDED, Check, Precision
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS
 from ladder.verify.distances import apart, params_error
 from ladder.verify.oracle_runs import OracleRun
@@ -60,6 +60,9 @@ VALIDATION_LOSS_LIMIT = (
 # The share of test images whose prediction rounding may change in the same network.
 FLIPPED_IMAGES: dict[Precision, float] = {"float32": 0.0, "tf32": 0.005, "bfloat16": 0.03, "float16": 0.005}
 FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
+CURVES = "loss curve", "training accuracy"
+VALIDATION_CURVES = "validation curve, loss", "validation curve, accuracy"
+LATER = "later epochs"  # after the name of a curve: those that the oracle did not reach
 NO_METRICS_DUE = "no epoch of a timed run has metrics; those of one untimed epoch are judged"
 
 
@@ -231,7 +234,8 @@ def verify_final(
     """Check the timed run itself: its parameters (softmax regression only), loss curve and test accuracy.
 
     `metrics` are the stage's own, by epoch from 0; `accuracy` comes from the harness's forward pass over `final`. If
-    the oracle did not reach the last epoch, the stage must not be worse than the oracle's last one.
+    the oracle did not reach the last epoch, the stage must not be worse than the oracle's last one, and the checks that
+    need later ones are left out.
     """
     reached = oracle.epochs[: min(epochs, len(oracle.epochs))]
     numbers = [*final.tensors().values(), *(np.array([m.mean_loss, m.accuracy]) for m in metrics.values())]
@@ -248,6 +252,8 @@ def verify_final(
             checks.append(within("final parameters", precision, error, spread.params))
         checks.append(tested("test accuracy", precision, accuracy, reference_accuracy, test_images))
     else:
+        if problem.is_logistic:
+            checks.append(left_out("final parameters", _ended(oracle, epochs)))
         what = f"test accuracy, not below epoch {len(reached)}'s"
         lower = reference_accuracy if accuracy > reference_accuracy else accuracy
         checks.append(tested(what, precision, lower, reference_accuracy, test_images))
@@ -266,14 +272,15 @@ def verify_final(
             loss_error = abs(metrics[e].mean_loss - reached[e].mean_loss) / first_loss
             floor = loss_floor(train_images) + (0.0 if problem.is_logistic else MLP_LOSS_FLOOR)
             floor += late * reached[e].mean_loss / first_loss
-            losses.append(within("loss curve", precision, loss_error, _chaotic(problem, apart_by.loss), floor=floor))
+            losses.append(within(CURVES[0], precision, loss_error, _chaotic(problem, apart_by.loss), floor=floor))
             aim, floor = reached[e].accuracy, late * (1.0 - reached[e].accuracy)
             trained = partial(accuracy_within, spread=apart_by.accuracy, floor=floor)
-            accuracies.append(trained("training accuracy", precision, metrics[e].accuracy, aim, train_images))
+            accuracies.append(trained(CURVES[1], precision, metrics[e].accuracy, aim, train_images))
         checks += [_of_epochs(losses), _of_epochs(accuracies)]
-    else:
-        short = f"epochs {len(reached) + 1} to {epochs} are beyond the oracle's time" if metrics else NO_METRICS_DUE
-        checks += [left_out("loss curve", short), left_out("training accuracy", short)]
+    if any(len(reached) <= epoch < epochs for epoch in metrics):
+        checks += [left_out(f"{what}, {LATER}", _ended(oracle, epochs)) for what in CURVES]
+    elif not judged:
+        checks += [left_out(what, NO_METRICS_DUE) for what in CURVES]
     return checks
 
 
@@ -315,15 +322,17 @@ def verify_validation(
                 floor += MLP_LOSS_FLOOR + late * reference.mean_loss / first_loss
             apart_by = oracle.spread(precision, e)
             tested_apart = _chaotic(problem, apart_by.tested_loss)
-            losses.append(within("validation curve, loss", precision, loss_error, tested_apart, floor=floor))
+            losses.append(within(VALIDATION_CURVES[0], precision, loss_error, tested_apart, floor=floor))
             accuracies.append(
                 accuracy_within(
-                    *("validation curve, accuracy", precision, own.accuracy, reference.accuracy, test_images),
+                    *(VALIDATION_CURVES[1], precision, own.accuracy, reference.accuracy, test_images),
                     spread=apart_by.tested_accuracy,
                     floor=_test_accuracy_floor(problem, oracle, e, test_images),
                 )
             )
         checks += [_of_epochs(losses), _of_epochs(accuracies)]
+    if any(epoch in validations for epoch in due if epoch >= len(oracle.tested)):
+        checks += [left_out(f"{what}, {LATER}", _ended(oracle, epochs)) for what in VALIDATION_CURVES]
     return checks
 
 
@@ -334,16 +343,12 @@ def verify_displacements(displacements: Mapping[int, Displacement], plan: Plan, 
         1.0 - displacements.get(number, UNKNOWN).distance / (judged.distance or math.nan)
         for number in range(plan.repeats)
     )
-    checks = [check("timed runs, shortest way by the judged one's", short, DISPLACEMENT_SHORTFALL)]
-    if plan.epochs <= len(oracle.displacements):
-        checks.append(
-            check(
-                "way from the first parameters",
-                judged.difference(oracle.displacements[plan.epochs - 1]),
-                DISPLACEMENT_DIFFERENCE,
-            )
-        )
-    return checks
+    shortest = check("timed runs, shortest way by the judged one's", short, DISPLACEMENT_SHORTFALL)
+    what = "way from the first parameters"
+    if plan.epochs > len(oracle.displacements):
+        return [shortest, left_out(what, _ended(oracle, plan.epochs))]
+    difference = judged.difference(oracle.displacements[plan.epochs - 1])
+    return [shortest, check(what, difference, DISPLACEMENT_DIFFERENCE)]
 
 
 def verify_path(
@@ -355,8 +360,8 @@ def verify_path(
         return []
     what = "distance from the oracle's parameters, by its way"
     if reference is None:
-        reached = f"the oracle's time ended after epoch {len(oracle.epochs)} of {epochs}"
-        return [left_out(what, reached if epochs > len(oracle.epochs) else "its parameters take too much memory")]
+        is_cut = epochs > len(oracle.epochs)
+        return [left_out(what, _ended(oracle, epochs) if is_cut else "its parameters take too much memory")]
     error = apart(initial, (final.weights, final.biases), reference)
     spread = oracle.spread(precision, epochs - 1).apart
     narrow = SAFETY * spread + MLP_APART_FLOOR
@@ -400,6 +405,11 @@ def _chaotic(problem: Problem, apart_by: float) -> float:
 def forward_limit(problem: Problem, precision: Precision) -> float:
     """The limit of a loss by the same parameters, relative to the first epoch's: each product rounds its factors."""
     return SAFETY * len(problem.layers) * 2.0 ** -ROUNDINGS[precision].bits
+
+
+def _ended(oracle: OracleRun, epochs: int) -> str:
+    """Why an epoch cannot be compared that the oracle did not reach."""
+    return f"{ORACLE_ENDED} after epoch {len(oracle.epochs)} of {epochs}"
 
 
 def _telling(one: Check) -> tuple[bool, bool, float]:

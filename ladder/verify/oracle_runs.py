@@ -21,7 +21,7 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement
 from ladder.records.run import Curve, Precision
-from ladder.verify.agreement import WAY_OUT, verify_agreement
+from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import ROUNDINGS, Control, Draw
 from ladder.verify.distances import apart, params_error
 
@@ -49,6 +49,8 @@ MOST_CONTROLS, CONTROLLED_WORK = 8, 1_000_000_000  # controls of a run, and thei
 STEP_WORK = 300_000  # multiplications in the time of NumPy's calls of a step
 FEWEST_COARSE = 2  # of an MLP in a lower precision: one alone may miss the unit at its ReLU's corner
 TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that later updates are judged from
+NUMPY_ONLY = "LADDER_ORACLE=numpy"
+MOST_LETTERS = 200  # of a library's error
 TensorLists = tuple[list[FloatArray], list[FloatArray]]
 
 
@@ -230,6 +232,14 @@ class Computed(NamedTuple):
     """By number."""
     trained: Params | None
     """See `trained_params`; None unless asked for."""
+    device: Literal["cpu", "gpu"] = "cpu"
+    """Which trained the runs."""
+    not_on_gpu: str = ""
+    """Why the GPU did not."""
+
+
+class GpuError(Exception):
+    """The GPU, its libraries or its memory did not train: one line."""
 
 
 def compute_all(
@@ -244,19 +254,19 @@ def compute_all(
 ) -> Computed:
     """Train several runs by number, within one common budget in seconds: on the GPU if there is one, else on all cores.
 
-    The first of them has controls in these precisions. Raises UsageError if training diverges in float64, if the host
-    runs out of memory, or if the GPU and NumPy disagree.
+    The first of them has controls in these precisions. A GPU that fails leaves all to the cores. Raises UsageError if
+    training diverges in float64, if the host runs out of memory, or if the GPU and NumPy disagree.
     """
     tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
-    done: dict[Task, OracleRun] | None = None
-    if is_on_gpu():
-        with _pool(problem, 1) as pool:
-            try:
-                arguments = (problem, dataset, tasks, budget_s, curve_steps, trained)
-                done, params = _submitted(problem, pool, [partial(compute_on_gpu, *arguments)])[0]
-            except MemoryError:
-                pass  # the host has more, and float64 is the same there
-    if done is None:
+    not_on_gpu = why_not_on_gpu()
+    if not not_on_gpu:
+        job = partial(compute_on_gpu, problem, dataset, tasks, budget_s, curve_steps, trained)
+        try:
+            with _pool(problem, 1) as pool:
+                ((done, params),) = _submitted(pool, [job])
+        except (GpuError, BrokenProcessPool) as error:
+            not_on_gpu = f"it failed there ({error})"
+    if not_on_gpu:
         cores = cores_usable()
         groups = grouped(problem, tasks, cores)
         workers = min(len(groups), cores)
@@ -266,16 +276,21 @@ def compute_all(
         ]
         if trained:
             jobs.append(partial(trained_params, problem, dataset))
-        with _pool(problem, workers) as pool:
-            found = _submitted(problem, pool, jobs)
+        try:
+            with _pool(problem, workers) as pool:
+                found = _submitted(pool, jobs)
+        except BrokenProcessPool as error:
+            layers = ",".join(map(str, problem.hidden))
+            raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; choose smaller layers") from error
         params = found.pop() if trained else None
         done = {task: run for group in found for task, run in group.items()}
-    return Computed(assembled(problem, {task: done[task] for task in tasks}), params)
+    by_run = assembled(problem, {task: done[task] for task in tasks})
+    return Computed(by_run, params, "cpu" if not_on_gpu else "gpu", not_on_gpu)
 
 
-def is_on_gpu() -> bool:
-    """Whether a GPU trains; `LADDER_ORACLE=numpy` forbids it."""
-    return os.environ.get("LADDER_ORACLE") != "numpy" and missing(("cuda", "cublas")) is None
+def why_not_on_gpu() -> str:
+    """Why no GPU trains, in one short line; empty if one does."""
+    return NUMPY_ONLY if os.environ.get("LADDER_ORACLE") == "numpy" else missing(("cuda", "cublas")) or ""
 
 
 def compute_on_gpu(
@@ -283,21 +298,20 @@ def compute_on_gpu(
 ) -> tuple[dict[Task, OracleRun], Params | None]:
     """Train everything at once, with one stream for the oracle, the controls, and `trained_params`, if that is wanted.
 
-    Raises MemoryError if the GPU has too little.
+    Raises GpuError for any error of CUDA, its libraries and its memory, and UsageError if the GPU and NumPy disagree.
     """
-    from common.cuda.array_module import ArrayModule  # imported here: without a GPU there may be no CuPy
 
     def on_a_stream(job: Callable[..., Any]) -> Any:
-        module = ArrayModule()
         try:
+            from common.cuda.array_module import ArrayModule  # imported here: without a GPU there may be no CuPy
+
+            module = ArrayModule()
             with module.stream, np.errstate(all="ignore"):
                 return job(xp=module)
         except UsageError:
             raise
-        except MemoryError:
-            raise MemoryError from None  # CuPy's own cannot be sent to another process
-        except Exception as error:
-            raise UsageError(f"the float64 oracle failed on the GPU ({error}); {WAY_OUT}") from None
+        except Exception as error:  # many cannot be sent to another process
+            raise GpuError(" ".join(f"{type(error).__name__}: {error}".split())[:MOST_LETTERS]) from None
 
     groups = [[task for task in tasks if (task.precision is None) == is_oracle] for is_oracle in (True, False)]
     jobs: list[Callable[..., Any]] = [
@@ -330,15 +344,12 @@ def _pool(problem: Problem, workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, get_context("spawn"), _begin, initial)
 
 
-def _submitted(problem: Problem, pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of all jobs; raises UsageError if the host runs out of memory."""
+def _submitted(pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of all jobs; raises BrokenProcessPool if the host runs out of memory."""
     try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
         with _ctrl_c_held_back(), _silent_stderr(), _without_main():
             futures = [pool.submit(job) for job in jobs]
         return [future.result() for future in futures]
-    except BrokenProcessPool as error:
-        layers = ",".join(map(str, problem.hidden))
-        raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; choose smaller layers") from error
     except BaseException:  # mostly Ctrl-C: closing the pool would wait for workers with a minute's work left
         for worker in active_children():
             worker.kill()

@@ -82,7 +82,8 @@ def _gains(results: Results) -> Iterator[str]:
 
 def _trust(results: Results) -> Iterator[str]:
     passed = sum(stage.status == "passed" for stage in results.stages)
-    parts = [f"{numbers.count(passed, 'stage')} passed every check"] if passed else []
+    made = " that was made" if any(stage.not_made for stage in results.stages) else ""
+    parts = [f"{numbers.count(passed, 'stage')} passed every check{made}"] if passed else []
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
@@ -145,9 +146,9 @@ def _at(point: Point) -> str:
 def _study_trust(results: StudyResults) -> Iterator[str]:
     stages = [stage for point in results.measured for stage in results.runs[point.name].stages]
     timed = [stage for stage in stages if step_us(stage) is not None]
-    parts = [
-        f"{numbers.count(len(timed), 'time')} at {numbers.count(len(results.measured), 'point')} passed every check"
-    ]
+    made = " that was made" if any(stage.not_made for stage in timed) else ""
+    points = numbers.count(len(results.measured), "point")
+    parts = [f"{numbers.count(len(timed), 'time')} at {points} passed every check{made}"]
     for status in ("failed", "crashed"):
         if number := sum(stage.status == status for stage in stages):
             parts.append(f"{number} {status}")

@@ -12,7 +12,7 @@ from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz, step_times_us
-from reports.facts.summary import measured_runs, reason
+from reports.facts.summary import measured_runs, passed_in_words, reason
 
 DISAGREEMENT = 0.05  # share; placement and clocks make a stage's processes differ by a few per cent anyway
 NAMED_STAGES = 6  # a notice about more stages gives their number instead
@@ -73,13 +73,25 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         for stage in results.stages
         if stage.status == "passed"
         for check in stage.checks
-        if not check.judged
+        if not check.judged and not check.is_not_made
     )
     for why, names in _grouped(left_out):
         yield Notice(f"{numbers.listing(names)} passed without a check. {why[0].upper()}{why[1:]}.")
+    yield from map(Notice, not_made_in_words(results))
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
     for why, names in _grouped(crashed):
         yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
+
+
+def not_made_in_words(results: Results) -> Iterable[str]:
+    """A sentence on the stages that passed with as many checks not made, for one reason."""
+    cut = (
+        (f"{passed_in_words(stage)}: {next(check.note for check in stage.checks if check.is_not_made)}.", stage.name)
+        for stage in results.stages
+        if stage.not_made
+    )
+    for text, names in _grouped(cut):
+        yield f"{numbers.listing(names)} {text}"
 
 
 def _retry_notices(results: Results) -> Iterable[Notice]:

@@ -177,6 +177,9 @@ def _problem_lines(results: Results) -> Iterator[tuple[str, str]]:
         yield "SM clock", f"locked at {settings.lock_clocks_mhz:,} MHz"
     if results.oracle is not None:
         yield "Oracle's test accuracy", numbers.percent(results.oracle.test_accuracy)
+        if results.oracle.device is not None:
+            why = f", not on a GPU: {results.oracle.not_on_gpu}" if results.oracle.not_on_gpu else ""
+            yield "Oracle trained on", cell(f"the {results.oracle.device.upper()}{why}")
     for name, digest in problem.dataset_sha256.items():
         yield f"SHA-256 of {cell(name)}", f"`{digest}`"
 

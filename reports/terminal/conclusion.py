@@ -39,7 +39,8 @@ def found(results: Results) -> str:
     best = _best(results)
     if best is None:
         passed = sum(stage.status == "passed" for stage in results.stages)
-        checked = f"{numbers.count(passed, 'stage')} passed all checks; no" if passed else "No"
+        made = " that were made" if any(stage.not_made for stage in results.stages) else ""
+        checked = f"{numbers.count(passed, 'stage')} passed all checks{made}; no" if passed else "No"
         beside = " side by side (--at-once)" if results.settings.at_once > 1 else ""
         sentences.append(f"{checked} stage was timed{beside}.")
     else:

@@ -12,7 +12,7 @@ from reports.facts import numbers
 from reports.facts.ratios import Ratio
 from reports.facts.regimes import change_in_words
 from reports.facts.summary import Row, reason, rows
-from reports.facts.warnings import notices
+from reports.facts.warnings import not_made_in_words, notices
 from reports.terminal.conclusion import print_conclusion
 from reports.terminal.layout import STATUS_STYLE, Column, fitting, has_symbols, print_table, say, standard
 from reports.terminal.recorded import nearest_recorded, print_recorded
@@ -55,6 +55,8 @@ def print_results(
         print_table(console, columns, _headings(shown))
         if how := _how_to_read(results, shown, fitting(columns, console.width)[0]):
             say(console, how, "dim")
+        for sentence in not_made_in_words(results):
+            say(console, sentence, "yellow")
     example = nearest_recorded(results, recorded) if recorded else None
     if example is not None:
         print_recorded(results, *example, console)
@@ -92,6 +94,8 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
     first = [f"{next(iter(found), '')}{STAR * (len(found) > 1)}" for found in of_row]
     brief = Column("", first, 2, style="yellow", wider=full)
     starred = Column("", [STAR if found else "" for found in of_row], 0, style="yellow", wider=brief)
+    checked, in_words = ([_checked(row, stages[row.name], words) for row in shown] for words in (False, True))
+    styles = {**dict.fromkeys((*checked, *in_words), STATUS_STYLE[UNDECIDED]), **STATUS_STYLE}
 
     def column(header: str, cells: list[str], rank: int, *, left: bool = False, style: str = "") -> Column:
         return Column(header, cells, rank, right=not left, style=style)
@@ -103,7 +107,7 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
         starred,
         column(FROM, [_ratio(row.versus_parent, about) for row in shown], 1),
         column(BEST, [_versus_best(row, about) for row in shown], 5),
-        Column("checked", [_checked(row, stages[row.name]) for row in shown], 3, styles=STATUS_STYLE),
+        Column("checked", checked, 3, styles=styles, wider=Column("checked", in_words, 7, styles=styles)),
         column("what it changes", [change_in_words(stages[row.name]) for row in shown], 6, left=True, style="dim"),
         column("best reference", [_best(row) for row in shown], 8, left=True, style="dim"),
         column("accuracy", [numbers.percent(row.test_accuracy) for row in shown], 9),
@@ -129,10 +133,11 @@ def remarks(row: Row, stage: StageResult) -> dict[str, str]:
     return found
 
 
-def _checked(row: Row, stage: StageResult) -> str:
-    """The status; marked if rounding decides a check that the stage passed."""
+def _checked(row: Row, stage: StageResult, in_words: bool) -> str:
+    """The status; marked if rounding decides a check that the stage passed, or some checks were not made."""
     open_ones = row.status == "passed" and any(check.is_undecided for check in stage.checks)
-    return UNDECIDED if open_ones else row.status
+    not_made = row.verdict.removeprefix(row.status) if in_words else f" -{row.checks_not_made}"
+    return f"{UNDECIDED if open_ones else row.status}{not_made if row.checks_not_made else ''}"
 
 
 def _ratio(ratio: Ratio | None, about: str = "") -> str:
@@ -164,7 +169,7 @@ def _how_to_read(results: Results, shown: list[Row], columns: list[Column]) -> s
     parts = ["x of: times as fast"] if headers & {FROM, BEST} else []
     parts += ["best: the fastest reference as exact"] if BEST in headers else []
     parts += [f"{mark}: within the noise" for mark in ABOUT if any(cell.startswith(mark) for cell in told)]
-    if UNDECIDED in told:
+    if any(cell.startswith(UNDECIDED) for cell in told):
         parts.append(f"{UNDECIDED}: rounding decides some checks, as its controls show; the report names them")
     parts += [f"{star}{word}: {meaning}" for word, meaning in REMARKS.items() if word in found]
     if any(cell.endswith(STAR) and cell != STAR for cell in told):

@@ -24,8 +24,9 @@ def run_facts(results: Results) -> dict[str, Any]:
 
 def _row(row: Row) -> dict[str, Any]:
     plain = (
-        "name", "title", "precision", "is_reference", "status", "verdict", "epoch_s", "step_us", "launches_per_step",
-        "times_floor", "times_cheat_limit", "gpu_memory_mib", "prepare_s", "test_accuracy", "throttled",
+        "name", "title", "precision", "is_reference", "status", "verdict", "checks_not_made", "epoch_s", "step_us",
+        "launches_per_step", "times_floor", "times_cheat_limit", "gpu_memory_mib", "prepare_s", "test_accuracy",
+        "throttled",
     )  # fmt: skip
     parent, lead = row.versus_parent, row.lead
     return {

@@ -16,7 +16,7 @@ from reports.facts.study import (
     spread_text,
     step_us,
 )
-from reports.facts.summary import name_of
+from reports.facts.summary import name_of, passed_in_words
 from reports.terminal.conclusion import print_link
 from reports.terminal.layout import STATUS_STYLE, Column, print_table, say, standard
 
@@ -49,7 +49,8 @@ def _times(results: StudyResults) -> tuple[list[Column], dict[int, str]]:
                 spread = step_us(here)
                 time = numbers.microseconds(spread.median if spread else None)
                 remark = "disturbed" if is_disturbed(here) else ""
-                lines.append((name_of(here), time, spread_text(spread), remark, here.status))
+                verdict = passed_in_words(here) if here.status == "passed" else here.status
+                lines.append((name_of(here), time, spread_text(spread), remark, verdict))
     stages, times, spreads, remarks, checked = zip(*lines, strict=True) if lines else ((),) * 5
     return [
         Column("stage", stages),

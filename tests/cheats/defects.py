@@ -19,6 +19,7 @@ import numpy as np
 from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics, Trainer
+from ladder.measure.protocol import REPEATED_EPOCHS
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import Labels, NumpyTrainer
 
@@ -408,6 +409,17 @@ class _LaterReshuffled(_FromTheSecondEpochOn):
         self._batches.reverse()
 
 
+class _LateReshuffled(NumpyTrainer):
+    """Takes its batches in another order after as many epochs as a short run has."""
+
+    def run_epoch(self, epoch: int) -> None:
+        if epoch == REPEATED_EPOCHS:
+            self._batches.reverse()
+        super().run_epoch(epoch)
+        if epoch + 1 == self._problem.epochs:
+            self._batches.reverse()
+
+
 class _LaterDroppedBatch(_FromTheSecondEpochOn):
     def _wrong_epoch(self, epoch: int) -> None:
         last = self._batches.pop()
@@ -478,6 +490,7 @@ def _rounding_to(bits: int) -> type[NumpyTrainer]:
 NO_OP = planted("no-op", _Nothing)
 LATER_MOMENTUM = planted("later-momentum", _LaterMomentum)
 LATER_RESHUFFLED = planted("later-reshuffled", _LaterReshuffled)
+LATE_RESHUFFLED = planted("late-reshuffled", _LateReshuffled)
 LATER_DROPPED_BATCH = planted("later-dropped-batch", _LaterDroppedBatch)
 LATER_FROZEN_BIAS = planted("later-frozen-bias", _LaterFrozenBias)
 HALF_RATE_WITH_METRICS = planted("half-rate-with-metrics", _HalfRateWithMetrics)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from ladder.measure.protocol import REPEATED_EPOCHS
 from ladder.measure.seeds import REFUSED
 from ladder.records.run import StageResult
+from ladder.run import judge
 from ladder.run.stage_run import TIME_CHECKS
+from ladder.verify.gates import CURVES, VALIDATION_CURVES
 from ladder.verify.other_runs import LOSS_CHECK
+from reports.facts.summary import passed_in_words
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
 from tests.cheats import defects, frauds
@@ -113,6 +118,7 @@ REFUSED_FOR = {
 }
 JAX_UNWAITED = "tests.cheats.frauds:JAX_WITHOUT_WAITING"
 GRAFTED = "tests.cheats.frauds:GRAFTS_WEIGHTS"
+LATE_ORDER = "tests.cheats.defects:LATE_RESHUFFLED"
 SHORT_WAYS = "tests.cheats.frauds:TRAINS_A_BATCH_IN_OTHER_RUNS"
 HONEST = (NUMPY, *(f"tests.cheats.frauds:{name}" for name in ("CLOCK_BETWEEN", "LATE_METRICS", "STORES")))
 LONELY = "tests.cheats.frauds:KILLS_ITS_FORK_SERVER"
@@ -161,7 +167,8 @@ def test_every_planted_cheat_is_listed_and_there_are_many() -> None:
         if isinstance(value, Stage)
     }
     others = {
-        source.removeprefix("tests.cheats.") for source in (JAX_UNWAITED, GRAFTED, SHORT_WAYS, LONELY, *HONEST[1:])
+        source.removeprefix("tests.cheats.")
+        for source in (JAX_UNWAITED, GRAFTED, LATE_ORDER, SHORT_WAYS, LONELY, *HONEST[1:])
     }
     assert planted == {*FAILED_BY, *LATER, *REFUSED_FOR, "defects:ROUNDED_TO_17", *others}
     assert len(planted) >= 2 * 39  # twice as many as before limits followed controls
@@ -244,6 +251,26 @@ def test_other_weights_end_far_from_the_oracles(tmp_path: Path) -> None:
 def test_a_short_way_in_one_of_two_runs_is_seen_whichever_is_judged(tmp_path: Path) -> None:
     stage = run(tmp_path, SHORT_WAYS, hidden=())[SHORT_WAYS]
     assert {check.what for check in stage.checks if not check.passed} & {LOSS_CHECK, "final parameters"}
+
+
+def test_a_slow_oracle_passes_another_order_in_late_epochs_with_checks_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judged_within(budget_s: float) -> StageResult:
+        folder = tmp_path / f"{budget_s}"
+        folder.mkdir()
+        monkeypatch.setattr(judge, "ORACLE_BUDGET_S", budget_s)
+        return run(folder, LATE_ORDER, hidden=(), epochs=REPEATED_EPOCHS + 2)[LATE_ORDER]
+
+    assert_failed_by(judged_within(math.inf), "final parameters")
+    stage = judged_within(0.0)  # which trains one epoch even so
+    assert (stage.status, stage.not_made) == ("passed", 6)
+    assert passed_in_words(stage) == "passed, 6 checks not made"
+    assert {check.what for check in stage.checks if not check.judged} == {
+        "final parameters",
+        DISPLACEMENT,
+        *(f"{what}, later epochs" for what in (*CURVES, *VALIDATION_CURVES)),
+    }
 
 
 def test_a_stage_that_ends_its_fork_server_is_told(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from common.problem import Problem
 from ladder.records.run import StageResult, load
 from ladder.run import judge, preflight
+from ladder.verify.oracle_runs import why_not_on_gpu
 from ladder.verify.short_runs import ShortRun
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
@@ -66,6 +67,13 @@ def test_the_run_continues_after_faults(after_faults: tuple[dict[str, StageResul
     assert b"rubbish" in (folder / "logs" / "prints.1.log").read_bytes()
     assert stages["NEEDY"].status == "skipped"
     assert load(folder).stages == list(stages.values())
+
+
+def test_a_run_records_where_its_oracle_was_trained(after_faults: tuple[dict[str, StageResult], Path]) -> None:
+    oracle = load(after_faults[1]).oracle
+    assert oracle is not None
+    assert oracle.device == ("cpu" if oracle.not_on_gpu else "gpu")
+    assert oracle.not_on_gpu == why_not_on_gpu()
 
 
 def test_the_runs_time_is_recorded_by_activity(after_faults: tuple[dict[str, StageResult], Path]) -> None:

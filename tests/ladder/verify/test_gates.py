@@ -16,11 +16,16 @@ from common.oracle import FloatArray, Network, Oracle, OracleEpoch
 from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
 from ladder.measure import protocol
+from ladder.measure.displacement import Displacement
+from ladder.measure.timing import Plan
 from ladder.records.run import Check, Precision, ResultsError, load
 from ladder.verify.control import ROUNDINGS, Control, Draw
 from ladder.verify.gates import (
+    CURVES,
+    VALIDATION_CURVES,
     check,
     from_zero_run,
+    verify_displacements,
     verify_final,
     verify_first_update,
     verify_from_zero,
@@ -80,6 +85,36 @@ def test_a_network_worse_than_the_oracles_last_epoch_fails() -> None:
     params = initial_params(PROBLEM, 0)
     checks = verify_final(PROBLEM, "float32", 20, params, {}, SHORT_ORACLE, 0.7, 10_000, 60_000)
     assert failed(checks) == {"test accuracy, not below epoch 1's"}
+
+
+@pytest.mark.parametrize(("reached", "not_made"), [(1, 6), (2, 6), (3, 0)])
+@pytest.mark.parametrize("hidden", [(), (8,)])
+def test_checks_that_need_later_epochs_than_the_oracles_are_counted(
+    hidden: tuple[int, ...], reached: int, not_made: int
+) -> None:
+    problem = Problem(36, 4, hidden, batch_size=8, epochs=3, metrics_every=1, validate_every=1)
+    initial, end, metrics = (
+        initial_params(problem, 0),
+        OracleEpoch(1.0, 0.5),
+        dict.fromkeys(range(3), EpochMetrics(1.0, 0.5)),
+    )
+    tensors = (list(initial.weights), list(initial.biases))
+    moved = Displacement.of(initial, *tensors)
+    oracle = OracleRun([end] * reached, [end] * reached, [tensors] * reached, [moved] * reached)
+    checks = [
+        *verify_final(problem, "float32", 3, initial, metrics, oracle, 0.5, 10_000, 60_000),
+        *verify_validation(problem, "float32", 3, metrics, oracle, end, 10_000),
+        *verify_displacements({0: moved}, Plan(3, 1, 0), oracle),
+        *verify_path(problem, "float32", 3, initial, initial, oracle),
+    ]
+    left = [one for one in checks if one.is_not_made]
+    assert len(left) == not_made
+    assert {one.note for one in left} == ({f"the oracle's time ended after epoch {reached} of 3"} if left else set())
+    assert not any(one.is_not_made for one in checks if one.judged)
+    everything = {one.what.removesuffix(", later epochs") for one in checks}
+    assert {*CURVES, *VALIDATION_CURVES, "way from the first parameters"} <= everything
+    ends = "distance from the oracle's parameters, by its way" if hidden else "final parameters"
+    assert ends in everything
 
 
 DEEP_ONE = (8, 8, 8, 8)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
+import pickle
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,16 +19,20 @@ from common.errors import UsageError
 from common.oracle import OracleEpoch
 from common.problem import Problem
 from ladder.records.run import Precision
+from ladder.verify import oracle_runs
 from ladder.verify.oracle_runs import (
     EpochSpread,
+    GpuError,
     OracleRun,
     Task,
     assembled,
     compute,
     compute_all,
+    compute_on_gpu,
     largest_spreads,
     planned,
 )
+from tests.common.strict_arrays import StrictArray, StrictModule
 from tests.ladder.harness import small_dataset, small_problem
 
 LONG = 1_000_000  # epochs, so that a precision has no more controls than it needs
@@ -117,3 +126,96 @@ def test_a_large_loss_with_the_answers_of_a_guess_is_one(tmp_path: Path, accurac
             assembled(small_problem(epochs=1), done)
     else:
         assert assembled(small_problem(epochs=1), done)
+
+
+class UnsendableError(MemoryError):
+    """Cannot be restored in another process, like CuPy's own."""
+
+    def __init__(self, size: int, total: int) -> None:
+        super().__init__(f"out of memory: {size} of {total} bytes")
+
+
+class Device(StrictModule):
+    """A GPU's array module whose products are its library's."""
+
+    stream = nullcontext()
+    product: Any = None
+
+    def matmul(self, left: StrictArray, right: StrictArray) -> Any:
+        return StrictArray(Device.product(left.held, right.held))
+
+
+def on_device(problem: Problem, folder: Path, monkeypatch: pytest.MonkeyPatch, product: Any) -> object:
+    monkeypatch.setitem(sys.modules, "common.cuda.array_module", SimpleNamespace(ArrayModule=Device))
+    monkeypatch.setattr(Device, "product", product)
+    small_dataset().save(folder)
+    return compute_on_gpu(problem, folder, [Task(0), Task(0, "tf32")], 60.0, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("undefined symbol:\ncublasDgemm"), "RuntimeError: undefined symbol: cublasDgemm"),
+        (UnsendableError(3, 2), "UnsendableError: out of memory: 3 of 2 bytes"),
+    ],
+)
+def test_an_error_of_the_gpus_libraries_is_a_failure_in_one_line(
+    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(left: object, right: object) -> None:
+        raise error
+
+    with pytest.raises(GpuError) as caught:
+        on_device(small_problem(epochs=1), tmp_path, monkeypatch, fails)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == told
+
+
+def test_a_library_that_cannot_be_imported_is_one_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "common.cuda.array_module", None)
+    with pytest.raises(GpuError, match="ModuleNotFoundError: "):
+        compute_on_gpu(small_problem(epochs=1), tmp_path, [Task(0)], 60.0, 0, False)
+
+
+def test_a_gpu_that_computes_something_else_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = small_problem(epochs=1)
+    assert on_device(problem, tmp_path / "right", monkeypatch, lambda left, right: left @ right)
+    with pytest.raises(UsageError, match="the float64 oracle on the GPU is not NumPy's"):
+        on_device(problem, tmp_path / "wrong", monkeypatch, lambda left, right: 1.001 * (left @ right))
+
+
+def fails_there(*_: object) -> None:
+    raise GpuError("RuntimeError: no symbol")
+
+
+def ends_there(*_: object) -> None:
+    os._exit(1)
+
+
+def disagrees(*_: object) -> None:
+    raise UsageError("an update differs")
+
+
+@pytest.mark.parametrize(("on_gpu", "why"), [(fails_there, "RuntimeError: no symbol"), (ends_there, "process pool")])
+def test_numpy_trains_in_place_of_a_gpu_that_fails(
+    on_gpu: object, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_dataset().save(tmp_path)
+    monkeypatch.setenv("LADDER_ORACLE", "numpy")
+    numpys = compute_all(small_problem(epochs=1), tmp_path, [0], 60.0, trained=True)
+    assert (numpys.device, numpys.not_on_gpu) == ("cpu", "LADDER_ORACLE=numpy")
+    monkeypatch.setattr(oracle_runs, "why_not_on_gpu", str)
+    monkeypatch.setattr(oracle_runs, "compute_on_gpu", on_gpu)
+    found = compute_all(small_problem(epochs=1), tmp_path, [0], 60.0, trained=True)
+    assert found.device == "cpu"
+    assert found.not_on_gpu.startswith("it failed there (")
+    assert why in found.not_on_gpu
+    assert found.runs[0].epochs == numpys.runs[0].epochs
+    assert found.trained is not None
+
+
+def test_a_disagreement_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_dataset().save(tmp_path)
+    monkeypatch.setattr(oracle_runs, "why_not_on_gpu", str)
+    monkeypatch.setattr(oracle_runs, "compute_on_gpu", disagrees)
+    with pytest.raises(UsageError, match="an update differs"):
+        compute_all(small_problem(epochs=1), tmp_path, [0], 60.0)

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
 
 from ladder.records.limits import SHARED
-from ladder.records.run import Results, StageDoc
+from ladder.records.run import OracleRecord, Results, StageDoc
 from reports.markdown.run_report import report
 from tests.reports import recorded, sample
 
@@ -155,6 +156,21 @@ def _without_clocks(run: Results) -> Results:
         processes = [msgspec.structs.replace(process, gpu_states=[]) for process in stage.processes]
         run = sample.replace_stage(run, stage.name, processes=processes)
     return run
+
+
+@pytest.mark.parametrize(
+    ("device", "not_on_gpu", "line"),
+    [
+        ("gpu", "", "| Oracle trained on | the GPU |"),
+        ("cpu", "no CUDA device", "| Oracle trained on | the CPU, not on a GPU: no CUDA device |"),
+        ("cpu", "it failed there (a | b)", "| Oracle trained on | the CPU, not on a GPU: it failed there (a \\| b) |"),
+    ],
+)
+def test_the_oracle_s_device_is_told(device: Literal["cpu", "gpu"], not_on_gpu: str, line: str) -> None:
+    run = sample.results()
+    assert "Oracle trained on" not in report(run, [])  # recorded before its device
+    oracle = OracleRecord(0.9, [], None, device, not_on_gpu)
+    assert line in report(msgspec.structs.replace(run, oracle=oracle), []).splitlines()
 
 
 def test_the_parts_of_a_run_s_time_come_longest_first() -> None:

@@ -15,6 +15,7 @@ from reports.facts.study import load_results
 from reports.markdown.run_report import report
 from reports.terminal.conclusion import found, try_next
 from reports.terminal.run import print_results
+from reports.terminal.run_json import run_facts
 from reports.terminal.study import print_study
 from tests.golden import console_text
 from tests.reports import recorded, sample
@@ -119,7 +120,7 @@ def test_a_rung_that_was_expected_to_lose_says_so_in_its_row_and_in_the_report()
 @pytest.mark.parametrize("judged", [False, True], ids=["a whole check", "some of its tensors"])
 def test_a_row_with_checks_that_rounding_decides_says_so(precision: str, judged: bool) -> None:
     undecided = Check("loss curve", None, 0.9, passed=True, judged=judged, note=f"{precision} cannot decide here")
-    unreached = Check("loss curve", None, 0.0, passed=True, judged=False, note="the oracle's time ended")
+    unreached = Check("loss curve", None, 0.0, passed=True, judged=False, note="it has one run")
     legend = "passed?: rounding decides some checks, as its controls show; the report names them"
     for check, says in ((undecided, True), (unreached, False)):
         text = text_of(sample.replace_stage(sample.results(), "async", checks=[check]), 120)
@@ -128,6 +129,28 @@ def test_a_row_with_checks_that_rounding_decides_says_so(precision: str, judged:
         assert "passed" in row(text, "naive")
     failed = sample.replace_stage(sample.results(), "async", checks=[undecided], status="failed", reason="wrong")
     assert "failed" in row(text_of(failed, 120), "async")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["async", "persistent-cluster"])
+def test_a_row_with_checks_that_a_slow_oracle_left_out_says_so(width: int, name: str) -> None:
+    run = sample.long_names() if name == "persistent-cluster" else sample.results()
+    cut = Check("loss curve", None, 0.0, passed=True, judged=False, note="the oracle's time ended after epoch 1 of 20")
+    alone = Check("judged run", None, 0.0, passed=True, judged=False, note="it has one run")
+    run = sample.replace_stage(run, name, checks=[cut, alone, msgspec.structs.replace(cut, what="final parameters")])
+    text = text_of(run, width)
+    assert too_wide(text, width) == []
+    sentence = f"{name} passed, 2 checks not made: the oracle's time ended after epoch 1 of 20."
+    assert sentence in " ".join(text.split())
+    marked = {80: "passed -2", 200: "passed, 2 checks not made"}.get(width, "")
+    assert marked in next(line for line in text.splitlines() if line.startswith(name))
+    assert "not made" not in text_of(sample.replace_stage(run, name, checks=[alone]), width)
+    assert sentence in report(run, [])
+    assert "| passed, 2 checks not made |" in report(run, [])
+    assert "passed every check that was made" in report(run, [])
+    facts = run_facts(run)
+    assert sentence in facts["notices"]
+    assert {row["name"]: row["checks_not_made"] for row in facts["stages"] if row["checks_not_made"]} == {name: 2}
 
 
 def test_a_second_remark_without_room_has_a_mark() -> None:

@@ -20,4 +20,5 @@ class Checked(msgspec.Struct, frozen=True):
     checks: list[Check]
     advice: dict[str, str]  # by the name of a failed check
     output: str  # what a crashed stage printed last, its traceback as a rule
+    lead: str  # the one cause that most of the failed checks may have; empty if none is known
     seconds: float  # from the training images at hand to the verdict

@@ -30,7 +30,7 @@ from ladder.run.judge import TRAINED, Judge, drawn_salt
 from ladder.run.preflight import cannot_run, describe_problem, posed
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
-from ladder.verify.advice import advice_on
+from ladder.verify.advice import advice_on, lead
 
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
 WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
@@ -140,5 +140,6 @@ def checked(asked: CheckStage, observer: Observer) -> Checked:
         checks=result.checks,
         advice={one.what: advice_on(one.what) for one in result.checks if not one.passed},
         output=output,
+        lead=lead(result.checks),
         seconds=time.monotonic() - began,
     )

@@ -31,7 +31,7 @@ from ladder.records.run import (
 )
 from ladder.records.statistics import Interval, median_interval
 from ladder.run.sources import CodeWatch, code_of
-from ladder.verify.advice import advice_on
+from ladder.verify.advice import advice_on, is_of_first_update, lead
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
 from stages.engine.stage import GPU
@@ -275,10 +275,11 @@ class StageRun:
         self._checks = worst_of([*self._checks, *checks])
         failed = [one for one in self._checks if not one.passed]
         if failed:
-            first = failed[0]
+            cause = lead(self._checks)
+            first = next(one for one in failed if not cause or is_of_first_update(one))
             size = "not a number" if first.error is None else f"{first.error:.1e}"
-            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            advice = f"; {said}" if (said := advice_on(first.what)) else ""
+            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 and not cause else ""
+            advice = f"; {said}" if (said := cause or advice_on(first.what)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
         else:
             self.status = "passed"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import statistics
+from collections.abc import Sequence
 
+from ladder.records.run import Check
 from ladder.verify.gates import SPEED_CHECK, TIMER_CHECK
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK
 
@@ -27,9 +30,46 @@ OF_SHORT_RUNS = {
     r"^trained parameters, ": "look at epochs in which metrics are due, and at images that are already right",
     r"^epoch from zeros, ": "train on each full batch once, in order; sum a gradient before subtracting it",
 }
+FIRST_UPDATE = re.compile(r"first update, ((?:weight|bias)\[\d+\])$")
+# One cause of wrong first updates, by their factor: of every tensor, of some (their names come first).
+CAUSES = {
+    0.0: ("no parameter is updated", "not updated"),
+    -1.0: ("every parameter is updated in the opposite direction", "updated in the opposite direction"),
+}
+ANY_FACTOR = (
+    "every first update is {} times the expected one: look at the learning rate and the division by the batch size",
+    "updated {} times as far as expected",
+)
+ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
 
 def advice_on(what: str) -> str:
     """What to look at in a stage that failed the check of this name; empty where the name says it."""
     fitting = (said for part, said in OF_SHORT_RUNS.items() if re.search(part, what))
     return ADVICE.get(what) or next(fitting, "")
+
+
+def is_of_first_update(one: Check) -> bool:
+    """Whether it is the check of a tensor's first update."""
+    return bool(FIRST_UPDATE.match(one.what))
+
+
+def lead(checks: Sequence[Check]) -> str:
+    """The one cause that the wrong first updates have in common, with what may follow from it; empty without one."""
+    tensors = {found[1]: one for one in checks if one.judged and (found := FIRST_UPDATE.match(one.what))}
+    wrong = {name: one for name, one in tensors.items() if not one.passed}
+    factors = [one.factor for one in wrong.values() if one.factor is not None]
+    if not wrong or len(factors) < len(wrong):
+        return ""
+    factor = statistics.median(factors)
+    most = ALIKE * abs(factor - 1.0)
+    aside = (abs((one.error or 0.0) - abs(one.factor - 1.0)) for one in wrong.values() if one.factor is not None)
+    if max(abs(one - factor) for one in factors) > most or max(aside) > most:
+        return ""
+    for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= ALIKE), ANY_FACTOR)
+    names = " and ".join(wrong)
+    said = for_all if len(wrong) == len(tensors) else f"{names} {'is' if len(wrong) == 1 else 'are'} {for_some}"
+    said = said.format(f"{1.0 + float(f'{factor - 1.0:.3g}'):.9g}")  # 1.00002 shows, and the rounding of 1.02 does not
+    others = sum(not one.passed for one in checks) - len(wrong)
+    follow = f"the other {others} failed checks may follow" if others > 1 else "another failed check may follow"
+    return f"{said}; {follow} from it" if others else said

@@ -132,9 +132,10 @@ def verify_first_update(
     named = f"first {first.batches} updates" if first.batches > 1 else "first update"
     found = first.errors(updated, metrics, ROUNDINGS[precision].bits)
     spread = first.spread(precision)
-    checks = [
-        within(f"{named}, {name}", precision, error, spread.tensors[name]) for name, error in found.tensors.items()
-    ]
+    checks = []
+    for name, error in found.tensors.items():
+        one, factor = within(f"{named}, {name}", precision, error, spread.tensors[name]), found.factors[name]
+        checks.append(msgspec.structs.replace(one, factor=factor) if math.isfinite(factor) else one)
     if first.batches == 1:
         shares = [share for bits, share in found.lower.items() if not spread.lower[bits] > MOST_CHANCE]
         if shares:

@@ -39,6 +39,8 @@ class Errors:
     """Absolute."""
     lower: dict[int, float] = field(default_factory=dict)
     """The shares of lower precisions' errors in the last weights, by bits."""
+    factors: dict[str, float] = field(default_factory=dict)
+    """<dW, dW_ref> / ||dW_ref||^2 by tensor: 1 is right, 0 has not moved, -1 has moved the opposite way."""
 
 
 class ShortRun:
@@ -86,26 +88,28 @@ class ShortRun:
         With `below`, the bits of a precision, includes the share of the errors of all lower ones.
         """
         along = length = noise = 0.0
-        tensors = {}
+        tensors, factors = {}, {}
         for name, tensor in self._tensors(updated):
-            distance = size = 0.0
+            distance = size = excess = 0.0
             for start, end, aim in in_chunks(*tensor):
                 update, wanted = end - start, aim - start
                 rest = update - wanted
                 distance += float(rest @ rest)
                 size += float(wanted @ wanted)
-                along += float(rest @ wanted)
-                noise += float(rest @ wanted) ** 2
+                along += (part := float(rest @ wanted))
+                noise += part**2
+                excess += part
             tensors[name] = _ratio(math.sqrt(distance), math.sqrt(size))
+            factors[name] = 1.0 + excess / size if size > 0 else math.nan
             length += size
         scale = _ratio(abs(along), length)
         if isinstance(updated, Network):  # a few draws may cancel by chance; the many parts of a large network do not
             scale = max(scale, _ratio(math.sqrt(noise), length))
         lower = self._shares_of_lower(updated.weights[-1], below)
         if metrics is None:
-            return Errors(tensors, scale, lower=lower)
+            return Errors(tensors, scale, lower=lower, factors=factors)
         loss = _ratio(abs(metrics.mean_loss - self.reference.mean_loss), abs(self.reference.mean_loss))
-        return Errors(tensors, scale, loss, abs(metrics.accuracy - self.reference.accuracy), lower)
+        return Errors(tensors, scale, loss, abs(metrics.accuracy - self.reference.accuracy), lower, factors)
 
     def _shares_of_lower(self, weights: FloatArray, below: int) -> dict[int, float]:
         """How much of a lower precision's error the last weights show; only after one step, which no ReLU disturbs.

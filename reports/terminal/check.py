@@ -45,7 +45,9 @@ def _passed(one: Check) -> str:
 
 
 def _wrong(found: Checked) -> list[str]:
-    """A line for each advice, with the checks that it is for; without a failed check, the reason."""
+    """The one cause, else a line for each advice, with its checks; without a failed check, the reason."""
+    if found.lead:
+        return [found.lead]
     for_checks: dict[str, list[str]] = {}
     for what, advice in found.advice.items():
         for_checks.setdefault(advice, []).append(what)

@@ -8,7 +8,7 @@ import pytest
 
 from ladder.run.check import OVERWROTE, Checker
 from ladder.run.stage_run import StageRun
-from ladder.verify.advice import advice_on
+from ladder.verify.advice import advice_on, lead
 from stages.registry import load_entry
 from tests.cheats.test_caught import FAILED_BY, LATER
 from tests.ladder.harness import NUMPY, small_dataset, small_problem
@@ -77,7 +77,27 @@ def assert_failed_by(stage_run: StageRun, what: str) -> None:
     assert stage_run.status == "failed"
     assert what in failed
     assert all(map(advice_on, failed))
-    assert (stage_run.reason or "").endswith(f"; {advice_on(failed[0])}")
+    assert (stage_run.reason or "").endswith(f"; {lead(stage_run.result().checks) or advice_on(failed[0])}")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("defects:GRADIENT", "every first update is 1.01 times the expected one: look at the learning rate"),
+        ("defects:NO_OP", "no parameter is updated"),
+        ("defects:NO_BIAS", "bias[0] and bias[1] are not updated"),
+        ("defects:BIAS_AT_TWICE_THE_RATE", "bias[0] and bias[1] are updated 2 times as far as expected"),
+        ("defects:LABELS", ""),
+        ("defects:METRICS_AFTERWARDS", ""),
+    ],
+)
+def test_the_reason_names_the_one_cause_where_there_is_one(first: Checks, name: str, said: str) -> None:
+    stage_run = first.of(f"tests.cheats.{name}")
+    assert lead(stage_run.result().checks).startswith(said)
+    assert bool(lead(stage_run.result().checks)) == bool(said)
+    if said:
+        assert (stage_run.reason or "").startswith("first update, ")
+        assert f"; {said}" in (stage_run.reason or "")
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,12 @@ def test_a_right_stage_passes_in_a_table_that_fits(
     assert max(map(len, out.splitlines())) <= 80
     assert "\nepoch from zeros, parameters " in out
     assert "\nRight: " in out
-    option = f"--stage-file {file}" if file == "right.py" else f"--stages {file}"
-    assert f"run_ladder.py run {option}` does both." in " ".join(out.split())
+    more = (
+        f" --stage-file {file}` does both, beside NumPy; it checks again first."
+        if file == "right.py"
+        else "` does both."
+    )
+    assert f"run_ladder.py run --stages numpy{more}" in " ".join(out.split())
     left = [path for path in sorted(here.iterdir()) if path.suffix != ".seen" and path.name != "__pycache__"]
     assert left == before  # no run, no logs
 
@@ -115,8 +119,8 @@ def test_json_has_every_check(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["none.py"], "--stage-file {here}/none.py: no such file; name a .py file"),
-        (["empty.py"], "--stage-file {here}/empty.py: "),
+        (["none.py"], "check none.py: no such file; name a .py file"),
+        (["empty.py"], "check empty.py: "),
         (["nump"], "stage 'nump': unknown; did you mean numpy?"),
         (["references"], "references: names "),
         (["needy.py"], "mine: cannot be checked here: "),

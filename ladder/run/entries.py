@@ -51,7 +51,10 @@ def entry_of(asked: str) -> tuple[Entry, bool]:
     """A stage by the file of one's own or by its name, and whether it is one's own; UsageError where there is none."""
     path = Path(asked)
     if is_own := path.suffix == ".py" or len(path.parts) > 1 or path.is_file():
-        entries, (asked,) = all_entries([path])
+        try:
+            entries, (asked,) = all_entries([path])
+        except UsageError as error:  # `check` has no option of this name
+            raise UsageError(str(error).replace(f"--stage-file {path.resolve()}", f"check {path}")) from error
     else:
         entries = load_all()
     entry, *others = select([asked], entries)

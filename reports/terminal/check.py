@@ -65,8 +65,11 @@ def _verdict(found: Checked) -> str:
     unjudged = sum(not one.judged for one in found.checks)
     passed = f"{numbers.count(len(found.checks) - unjudged, 'check')} passed"
     more = f"; {unjudged} cannot be judged here" if unjudged else ""
-    stage = f"--stage-file {shlex.quote(found.file)}" if found.file else f"--stages {found.name}"
+    run, does = f"--stages {found.name}", "does both"
+    if found.file:
+        run = f"--stages numpy --stage-file {shlex.quote(found.file)}"
+        does = "does both, beside NumPy; it checks again first"
     return (
         f"Right: {passed}, {took}{more}. It is not timed, nor are whole runs and work outside of the timer checked: "
-        f"`{PROGRAM} run {stage}` does both."
+        f"`{PROGRAM} run {run}` {does}."
     )

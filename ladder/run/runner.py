@@ -70,7 +70,10 @@ MAX_ROUNDS = 450
 IN_PROCESSES = "stages' processes"  # a part of the run's time
 REPEATING_SHARE, LEAST_REPEATING_S = 0.5, 10.0  # of that time, for measuring disturbed processes again
 FEWEST_DISTURBED = 4  # processes; fewer say little of the machine
-BUSY = "this machine is busy: other work disturbed every process; end it and start anew, or read ratios alone"
+BUSY = (
+    "this machine is busy: other work disturbed every process; end it and start anew; until then differences mean "
+    "little"
+)
 # Rounds whose fork servers import before anything is measured; more of them would fill the memory.
 ROUNDS_IMPORTED_AHEAD = 2
 LEAST_BUDGET_S = 0.1  # for a stage, where the others have used up the run's

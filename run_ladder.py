@@ -163,7 +163,9 @@ def explain(command: commands.Explain) -> int:
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
 
-    check_name(name := command.stage, command.stage_file)
+    name = command.stage
+    if command.stage_file or not command.run:  # a run knows its own stages without their files
+        check_name(name, command.stage_file)
     path, results = (command.run, load(command.run)) if command.run else run_of(name, Path("runs"), REFERENCE)
     if command.json:
         print_json(explanation_facts(results, name, path))

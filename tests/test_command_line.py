@@ -546,6 +546,21 @@ def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys:
     assert "Next: " in told
 
 
+def test_a_stage_from_a_file_is_explained_without_the_file_where_its_run_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = here / "earlier" / "results.json"
+    file.write_text(file.read_text().replace('"name":"numpy"', '"name":"my-torch"'))
+    assert main(["explain", "my-torch", "earlier"]) == 0
+    assert "\nmy-torch (" in capsys.readouterr().out
+    assert main(["explain", "my-torch", "earlier", "--stage-file", "none.py"]) == 2
+    assert main(["explain", "my-toch", "earlier"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"run_ladder.py: --stage-file {here}/none.py: no such file; name a .py file",
+        "run_ladder.py: my-toch: no such stage in this run; try my-torch",
+    ]
+
+
 def test_a_stage_on_the_cpu_is_explained_without_a_profile(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "numpy"]) == 0
     told = " ".join(capsys.readouterr().out.split())

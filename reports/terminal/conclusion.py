@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from reports.facts.summary import ABLATIONS
 from reports.terminal.layout import is_live, say, shortest, unbroken
 from reports.terminal.words import disturbed_in_words
 
+# The options of `check` that choose what it trains.
+OF_CHECK = ("--hidden", "--batch-size", "--learning-rate", "--metrics-every", "--max-steps", "--data-dir")
 RUNS = Path("runs")  # where a command looks for the newest run
 REPORTS = ("report.html", "report.md")  # the first that was written is named
 
@@ -95,11 +98,17 @@ def print_link(console: Console, folder: Path, first: str) -> None:
 
 def try_next(results: Results, folder: Path | None, example: tuple[Path, Results] | None) -> str:
     """One thing to try, with its command; that names the files of stages, which no other run knows."""
-    files = "".join(f" --stage-file {shlex.quote(file)}" for file in _stage_files(results.command))
-    broken = next((stage for stage in results.stages if stage.status in ("failed", "crashed")), None)
-    if broken is not None:
+    paths = list(dict.fromkeys(path for _, path in _given(results.command, ["--stage-file"])))
+    files = "".join(f" --stage-file {shlex.quote(path)}" for path in paths)
+    broken = [stage for stage in results.stages if stage.status in ("failed", "crashed")]
+    if broken:
+        first, more = broken[0], f"; {len(broken) - 1} more did not pass" if len(broken) > 1 else ""
+        own = dict(zip((stage.name for stage in reversed(results.stages)), reversed(paths), strict=False))
+        if first.name in own and not first.processes:  # checked before anything was measured
+            same = "".join(f" {option} {shlex.quote(value)}" for option, value in _given(results.command, OF_CHECK))
+            return f"mend {first.name}: {unbroken(f'{PROGRAM} check {shlex.quote(own[first.name])}{same}')}{more}"
         logs = shlex.quote(str(folder / "logs")) if folder is not None else "logs"
-        return f"see {logs}, then run it alone: {unbroken(f'{PROGRAM} --stages {broken.name}{files}')}"
+        return f"see {logs}, then run {first.name} alone: {unbroken(f'{PROGRAM} --stages {first.name}{files}')}{more}"
     best = _best(results)
     run = _named(folder)
     if example is not None:
@@ -118,11 +127,11 @@ def _named(folder: Path | None) -> str:
     return f" {shlex.quote(shortest(folder))}"
 
 
-def _stage_files(command: str) -> list[str]:
-    """The files that a command took stages from."""
+def _given(command: str, options: Sequence[str]) -> list[tuple[str, str]]:
+    """Those of some options that a command has, each with its value."""
     try:
-        words = shlex.split(command)
+        given = shlex.split(command)
     except ValueError:  # of a record that was not written by this program
         return []
-    after = [value for word, value in pairwise(words) if word == "--stage-file"]
-    return after + [word.partition("=")[2] for word in words if word.startswith("--stage-file=")]
+    words = [part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    return [(option, value) for option, value in pairwise(words) if option in options]

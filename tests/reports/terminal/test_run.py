@@ -320,6 +320,25 @@ def test_the_next_step_of_a_stage_from_a_file_names_the_file(given: str) -> None
     assert "--stages async --stage-file my_rung.py" in try_next(broken, None, None).replace("\N{NO-BREAK SPACE}", " ")
 
 
+def test_the_next_step_of_a_wrong_stage_from_a_file_is_to_check_it() -> None:
+    given = f"{PROGRAM} --stages numpy --stage-file 'a b.py' --hidden 8 --rounds 1 --stage-file=c.py --batch-size=16"
+    run = load(RECORDED / "amd-epyc-2-cores" / "logistic")
+    *_, one, two = (stage.name for stage in run.stages)
+
+    def said(*wrong: str, measured: bool = False) -> str:
+        known = msgspec.structs.replace(run, command=given)
+        for name in wrong:
+            processes = run.stages[0].processes if measured else []
+            known = sample.replace_stage(known, name, status="failed", reason="no reason", processes=processes)
+        return try_next(known, Path("runs/one"), None).replace("\N{NO-BREAK SPACE}", " ")
+
+    assert said(one) == f"mend {one}: {PROGRAM} check 'a b.py' --hidden 8 --batch-size 16"
+    assert said(two) == f"mend {two}: {PROGRAM} check c.py --hidden 8 --batch-size 16"
+    assert said(one, two) == f"{said(one)}; 1 more did not pass"
+    assert said(two, measured=True).startswith(f"see runs/one/logs, then run {two} alone: ")
+    assert said("numpy").startswith("see runs/one/logs, then run numpy alone: ")  # it is not from a file
+
+
 def test_the_next_step_names_the_run_unless_the_command_finds_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from common.files import atomic_write
 from common.problem import Problem
 from common.process_group import die_with_parent
 from ladder.machine.environment import missing
-from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, Unit
+from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
 from stages.engine.stage import Stage
@@ -136,26 +136,16 @@ def design_of(stage: Stage, profile: Profile, steps: int, detail: str) -> CpuDes
 
 
 def floor_of(
-    record: CpuLimits,
-    stage: Stage,
-    problem: Problem,
-    steps: int,
-    profile: Profile | None,
-    detail: str,
-    step_us: float | None = None,
+    record: CpuLimits, stage: Stage, problem: Problem, steps: int, profile: Profile | None, detail: str
 ) -> DesignFloor | None:
-    """The floor of a rung's design on that CPU; None without a recipe, a profile, or one of the limits.
-
-    None as well if the rung's measured step is shorter: its limits were measured on a slower machine. A barrier of two
-    threads takes 0.1 us or 2.4 us, by the cores that a virtual machine has just been given.
-    """
+    """The floor of a rung's design on that CPU; None without a recipe, a profile, or one of the limits."""
     rates = rates_of(record)
     design = design_of(stage, profile, steps, detail) if profile is not None else None
     if rates is None or design is None:
         return None
     floor = cpu_floor(problem, steps, design, rates)
     threads = f"{design.threads} thread{'s' if design.threads > 1 else ''}"
-    found = DesignFloor(
+    return DesignFloor(
         launching_us=floor.calling_us,
         kernels_us=floor.kernels_us,
         waiting_us=floor.barriers_us,
@@ -165,7 +155,18 @@ def floor_of(
         overlaps=False,
         bound_by=floor.bound_by,
     )
-    return found if step_us is None or found.total_us <= step_us else None
+
+
+def bounds_of(cheat_limit_us: float, floor: DesignFloor | None, step_us: float | None) -> StepBounds:
+    """The bounds of a rung on the CPU; a floor above its measured step is no floor, and the reason takes its place.
+
+    The limits were then measured on a slower machine than the rung: a barrier of two threads takes 0.1 or 2.4 us, by
+    the cores that a virtual machine has just been given.
+    """
+    if floor is None or step_us is None or floor.total_us <= step_us:
+        return StepBounds(cheat_limit_us, floor)
+    why = f"the limits make {floor.total_us:.3g} us of a step that took {step_us:.3g}: the CPU was slower meanwhile"
+    return StepBounds(cheat_limit_us, None, why)
 
 
 def main(target: Path) -> None:

@@ -105,6 +105,7 @@ class StepBounds(msgspec.Struct, frozen=True):
 
     cheat_limit_us: float = msgspec.field(name="physical_us")  # no honest stage is faster: a shorter time fails
     design: DesignFloor | None  # null if launches and kernels were not counted
+    no_floor: str = ""  # why a computed floor is not shown
 
     @property
     def design_floor_us(self) -> float | None:

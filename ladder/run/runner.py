@@ -24,9 +24,9 @@ from common.cpu.cores import cores_allowed
 from common.data.dataset import Dataset
 from common.files import naming
 from common.problem import Problem
+from ladder.machine import cpu_limits
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.cpu_limit import cpu_cheat_limit
-from ladder.machine.cpu_limits import floor_of
 from ladder.machine.environment import cores_usable, missing
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.machine.kept_limits import keep_limits
@@ -52,7 +52,6 @@ from ladder.processes.worker_process import (
 from ladder.profile import nsys
 from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.trace import ProfileError
-from ladder.records.limits import StepBounds
 from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
@@ -669,9 +668,8 @@ class Runner:
         if limits is None or not stage_run.is_on_cpu:
             stage_run.check_time(cheat_limit_us)
             return
-        stage, step_us = stage_run.entry.stage, stage_run.step_us
-        floor = floor_of(limits, stage, problem, self._steps, stage_run.profile, detail, step_us)
-        stage_run.check_speed(StepBounds(cheat_limit_us, floor))
+        floor = cpu_limits.floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)
+        stage_run.check_speed(cpu_limits.bounds_of(cheat_limit_us, floor, stage_run.step_us))
 
     def _measure_cpu_limits(self, scratch: Path) -> None:
         """Measure the CPU's limits in a process of its own; if it fails, the run only lacks floors."""

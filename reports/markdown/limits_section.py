@@ -80,6 +80,9 @@ def _on_cpu(results: Results, record: CpuLimits) -> Iterator[str]:
             [(code(name), *_parts_on_cpu(bounds)) for name, bounds in found],
             right=[False] * 2 + [True] * 5 + [False],
         )
+    without = [(one.name, one.bounds.no_floor) for one in table_order(results) if one.bounds and one.bounds.no_floor]
+    if without:
+        yield bullets(f"{code(name)} has no floor: {why}" for name, why in without)
 
 
 def _primitives(record: LimitsRecord | CpuLimits) -> Iterator[str]:

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ladder.records.limits import StepBounds
 from ladder.records.run import Results, load
 from reports.explorer.floor import floor_view
 from reports.explorer.rung import rung_view
 from reports.facts.time_breakdown import changes
+from reports.markdown.limits_section import limits_blocks
 from reports.render import report_again
 from reports.terminal.explain import print_explain
 from tests.ladder.harness import Watcher, prepare
+from tests.reports.sample import replace_stage
 
 SOURCES = ("stages.cpu.r6_one_call:STAGE", "stages.cpu.r7_tiles:STAGE", "stages.cpu.r9_cores:STAGE")
 
@@ -48,8 +51,18 @@ def test_every_rung_has_a_profile_and_a_floor_below_its_time(results: Results) -
         floor_us = stage.bounds.design_floor_us
         if floor_us is None:
             assert stage.name == "cpu-cores", "only a barrier can take longer in the limits than in the rung"
+            assert stage.bounds.no_floor
         else:
             assert stage.bounds.cheat_limit_us <= floor_us <= stage.timing.step_us
+
+
+def test_a_rung_that_is_faster_than_its_floor_says_why_it_has_none(results: Results) -> None:
+    slower = StepBounds(0.1, None, "the limits make 9 us of a step that took 8: the CPU was slower meanwhile")
+    told = "\n".join(limits_blocks(replace_stage(results, "cpu-tiles", bounds=slower), []))
+    assert f"- `cpu-tiles` has no floor: {slower.no_floor}" in told
+    assert "`cpu-tiles` has no floor" not in "\n".join(
+        limits_blocks(replace_stage(results, "cpu-tiles", bounds=None), [])
+    )
 
 
 def test_a_change_is_told_by_operation(results: Results) -> None:

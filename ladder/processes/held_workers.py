@@ -19,7 +19,7 @@ from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_process import PATIENCE, finish_job, late, launch, leave_job
 
 POLL_S = 0.01
-FEWEST = 4  # side by side; a fork server's workers prepare in less time than so few started ones
+FEWEST = 4  # side by side; for fewer, waiting for each other gains next to nothing
 
 
 class HeldWorker:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from ladder.processes.held_workers import HeldWorker, HeldWorkers
 from ladder.run.runner import Runner
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -84,3 +87,15 @@ def test_a_stage_that_fails_in_the_first_round_is_not_prepared_for_the_second(tm
     results = prepare(tmp_path, *MARKING[:3], "tests.planted:KILLED", rounds=2).run(Watcher())
     assert [len(stage.processes) for stage in results.stages] == [2, 2, 2, 0]
     assert not (tmp_path / "logs" / "killed.2.log").exists()
+
+
+def test_each_worker_hears_how_many_others_wait_on_the_gpu() -> None:
+    held, heard = HeldWorkers(4, 60.0), []
+    for name in "abcd":  # c waits without a context
+        seeds = SimpleNamespace(waits_on_gpu=name != "c")
+        held.add(cast(HeldWorker, SimpleNamespace(name=name, seeds=seeds, is_prepared=True, others=0)))
+    for name in "abcd":
+        worker = held.take(name)
+        assert worker is not None
+        heard.append(worker.others)
+    assert heard == [2, 1, 1, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -127,3 +128,15 @@ def test_a_worker_that_dies_leaves_the_server_to_the_next(server: SeedServer) ->
     seeds = RunSeeds(server.address)
     assert timed_runs(seeds, 1) == [JUDGED_SEED]
     seeds.close()
+
+
+def test_a_held_worker_waits_for_its_turn_and_hears_how_many_wait_on_the_gpu() -> None:
+    with SeedServer(shared, parameter_bytes=1000, held=True) as server, ThreadPoolExecutor(1) as worker:
+        seeds = RunSeeds(server.address)
+        waiting = worker.submit(seeds.await_turn, on_gpu=True)
+        assert server.waits.wait(60)
+        assert (waiting.done(), server.waits_on_gpu) == (False, True)
+        server.give_turn(3)
+        assert (waiting.result(60), server.waits_on_gpu) == (3, False)
+        assert seeds.await_turn(on_gpu=True) == 3  # at once
+        seeds.close()

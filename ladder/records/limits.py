@@ -100,7 +100,7 @@ class DesignFloor(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(self.launching_us, self.kernels_us, self.exchanging_us) + self.waiting_us
 
 
-class StepBounds(msgspec.Struct, frozen=True):
+class StepBounds(msgspec.Struct, frozen=True, omit_defaults=True):
     """What bounds the time of a step from below; `common/cost.py` has the formulas."""
 
     cheat_limit_us: float = msgspec.field(name="physical_us")  # no honest stage is faster: a shorter time fails

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -84,9 +85,29 @@ class HeldWorkers:
         self.at_once = at_once if at_once >= FEWEST else 0
         self._timeout_s, self._note = timeout_s, note
         self._workers: dict[str, HeldWorker] = {}
+        self._thread = ThreadPoolExecutor(1)
+        self._begun: Future[None] | None = None
+        self._is_closed = False
 
     def __len__(self) -> int:
+        self._await_begun()
         return len(self._workers)
+
+    def begin(self, makers: Iterable[Callable[[], HeldWorker]]) -> None:
+        """Make workers one after the other, in a thread: the first may wait for what its fork server imports."""
+        self._begun = self._thread.submit(self._make, makers)
+
+    def _make(self, makers: Iterable[Callable[[], HeldWorker]]) -> None:
+        for make in makers:
+            if self._is_closed:
+                return
+            self.add(make())
+
+    def _await_begun(self) -> None:
+        """Return when all workers have been made; raises what making them has raised."""
+        if self._begun is not None:
+            self._begun.result()
+            self._begun = None
 
     def add(self, worker: HeldWorker) -> None:
         """Add a worker that has just been started."""
@@ -94,6 +115,7 @@ class HeldWorkers:
 
     def take(self, name: str) -> HeldWorker | None:
         """The worker of this stage, once all are prepared; None without one. The caller closes it."""
+        self._await_begun()
         if name not in self._workers:
             return None
         self._await_prepared()
@@ -103,6 +125,8 @@ class HeldWorkers:
 
     def close(self) -> None:
         """End all workers."""
+        self._is_closed = True
+        self._thread.shutdown()
         while self._workers:
             self._workers.popitem()[1].close()
 

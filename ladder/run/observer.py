@@ -15,6 +15,9 @@ class Observer(Protocol):
     def begin(self, total_jobs: int, stages: list[str], why: str = "") -> None:
         """`total_jobs` processes will be started for these stages; `why` more follow than announced before."""
 
+    def leave_out(self, stages: list[str], why: str) -> None:
+        """One announced process of each of these stages is not started."""
+
     def start(self, stage: str, round: int, rounds: int, attempt: int = 1, attempts: int = 1) -> None:
         """A process starts; rounds and the attempts at a disturbed one count from 1."""
 

@@ -18,7 +18,8 @@ ORACLE_BYTES = 56
 CONTEXT_MIB = 600  # GPU memory of CUDA and its libraries, before a stage allocates any
 GPU_SPARE = 2.5  # times the estimate: a framework keeps copies of the images while it uploads them
 HOST_MIB_EACH, HOST_SHARE = 2048, 0.5  # of the host's memory, for the libraries and images of stages side by side
-MOST_SIDE_BY_SIDE = 16  # more take no less time: the driver creates one context after the other
+A_CORE = 2  # stages that prepare: each waits for files and for its context half of the time
+MOST_SIDE_BY_SIDE = 32  # the driver creates one context after the other, so that more take longer to be ready
 
 
 def posed(options: RunOptions, observer: Observer) -> tuple[Problem, Dataset]:
@@ -81,7 +82,7 @@ def room_for_stages(problem: Problem, images: int, gpu_free_mib: float) -> int:
     """How many stages may prepare side by side, by estimates of what they take of the GPU's and the host's memory."""
     host_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
     of_gpu = gpu_free_mib / (GPU_SPARE * _gpu_needed_mib(problem, images))
-    return int(min(of_gpu, HOST_SHARE * host_mib / HOST_MIB_EACH, cores_usable(), MOST_SIDE_BY_SIDE))
+    return int(min(of_gpu, HOST_SHARE * host_mib / HOST_MIB_EACH, A_CORE * cores_usable(), MOST_SIDE_BY_SIDE))
 
 
 def gpu_has_no_room(problem: Problem, images: int, memory_mib: float | None) -> str | None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,7 @@ from ladder.processes.worker_process import (
 from ladder.profile import nsys
 from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.trace import ProfileError
+from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
@@ -176,7 +178,6 @@ class Runner:
             self._dataset.save(scratch / "dataset")
             began = time.monotonic()
             if todo:
-                self._measure_missing_limits([one for _, one in todo], scratch, observer)
                 self._measure_rounds(sorted({round_ for round_, _ in todo}), scratch, observer)
             self._repeat_disturbed(scratch, observer)
             self._add_rounds(began, scratch, observer)
@@ -187,26 +188,36 @@ class Runner:
         observer.end()
         return self._results
 
-    def _measure_missing_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer) -> None:
-        """Measure the limits of the GPU and of the CPU that these stages are compared with."""
-        if self._settings.at_once > 1:
-            return
-        if self._results.limits is None and missing(("cuda",)) is None and any(o.entry.stage.needs for o in stage_runs):
-            observer.step("measuring the GPU's limits")
-            self._measure_limits(scratch)
-        if self._results.cpu_limits is None and any(one.is_on_cpu for one in stage_runs):
+    def _measure_missing_cpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer) -> None:
+        """Measure the limits of the CPU that these stages are compared with, beside nothing else."""
+        if self._settings.at_once == 1 and self._results.cpu_limits is None and any(o.is_on_cpu for o in stage_runs):
             observer.step("measuring the CPU's limits")
             self._measure_cpu_limits(scratch)
 
+    def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer) -> None:
+        """Measure the limits of the GPU that these stages are compared with; nothing else may use the GPU."""
+        if self._settings.at_once > 1 or self._results.limits is not None or missing(("cuda",)) is not None:
+            return
+        if any(one.entry.stage.needs for one in stage_runs):
+            observer.step("measuring the GPU's limits")
+            self._measure_limits(scratch)
+
     def _measure_rounds(self, rounds: Sequence[int], scratch: Path, observer: Observer) -> None:
         """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
+        stage_runs = [one for one in self._stage_runs if any(one in self._missing_in(round_) for round_ in rounds)]
+        self._measure_missing_cpu_limits(stage_runs, scratch, observer)
         with ExitStack() as begun:
+            held = begun.enter_context(closing(self._held_workers(observer)))
             importing = {
                 round_: begun.enter_context(closing(self._fork_servers(round_, self._missing_in(round_))))
                 for round_ in rounds[: ROUNDS_IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
             }
-            held = begun.enter_context(closing(self._held_workers(observer)))
+            self._measure_missing_gpu_limits(stage_runs, scratch, observer)
+            for round_ in list(importing)[:1]:  # beside the oracle, which takes as long
+                self._prepare_next(held, round_, self._quick_in(round_), scratch, importing[round_])
             self._train_oracles(range(self._settings.rounds), scratch, observer)
+            if held.at_once:
+                self._train_short_runs(scratch)
             oracle = self._judge.record(self._settings.rounds - 1)
             self._results = msgspec.structs.replace(self._results, oracle=oracle)
             with self._timing_activity("importing libraries"):
@@ -214,7 +225,9 @@ class Runner:
                     fork_servers.wait()
             for round_ in rounds:
                 with importing.get(round_) or self._fork_servers(round_, self._missing_in(round_)) as fork_servers:
-                    quick = [one for one in self._missing_in(round_) if not self._needs_compiling(one)]
+                    if behind := [one.name for one in self._stage_runs if self._is_left_out(one, round_)]:
+                        observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
+                    quick = self._quick_in(round_)
                     self._run_round(round_, quick, scratch, observer, fork_servers=fork_servers, held=held)
                     rest = [one for one in self._missing_in(round_) if one not in quick]
                     self._compile(scratch, observer, fork_servers)
@@ -324,7 +337,20 @@ class Runner:
 
     def _missing_in(self, round_: int) -> list[StageRun]:
         """The stages that this round still has to measure."""
-        return [one for one in self._stage_runs if one.needs_round(round_)]
+        return [one for one in self._stage_runs if one.needs_round(round_) and not self._is_left_out(one, round_)]
+
+    def _quick_in(self, round_: int) -> list[StageRun]:
+        """Those of them that need no compiling first."""
+        return [one for one in self._missing_in(round_) if not self._needs_compiling(one)]
+
+    def _is_left_out(self, stage_run: StageRun, round_: int) -> bool:
+        """Whether a stage that was measured before is too far behind to be measured in this round as well.
+
+        Only where the time for all stages is limited, not where each stage has its own (`--budget`).
+        """
+        if not round_ or self._settings.budget_total_s is None or not stage_run.needs_round(round_):
+            return False
+        return stage_run.name in far_behind(one.result() for one in self._stage_runs)
 
     def _fork_servers(self, round_: int, stage_runs: Sequence[StageRun]) -> ForkServers:
         """The fork servers of a round for these stages; they start importing at once."""
@@ -350,13 +376,16 @@ class Runner:
         """Start to prepare the first of these stages side by side, unless some are prepared already."""
         if len(held):
             return
-        able = [one for one in stage_runs if self._may_be_held(one)]
-        for stage_run in able[: held.at_once] if len(able) >= FEWEST else []:
+
+        def made(stage_run: StageRun) -> HeldWorker:
             job = self._job(stage_run, round_, scratch / "dataset")
             folder, log = self._places(stage_run, round_, scratch)
             fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
             seeds = self._seed_server(round_, held=True)
-            held.add(HeldWorker(stage_run.name, job, folder, log, seeds, fork_server))
+            return HeldWorker(stage_run.name, job, folder, log, seeds, fork_server)
+
+        able = [one for one in stage_runs if self._may_be_held(one)]
+        held.begin([partial(made, one) for one in able[: held.at_once]] if len(able) >= FEWEST else [])
 
     def _places(self, stage_run: StageRun, round_: int, scratch: Path) -> tuple[Path, Path]:
         """The folder and the log of a stage's worker in a round."""
@@ -435,6 +464,16 @@ class Runner:
             precisions = {one.entry.stage.precision for one in self._stage_runs if one.status != "skipped"}
             with self._timing_activity("training the oracle"):
                 self._judge.train(untrained, scratch, precisions)
+
+    def _train_short_runs(self, scratch: Path) -> None:
+        """Train what first updates are compared with, while stages prepare: later it would take every row's time."""
+        first = {one.entry.stage.precision: one for one in reversed(self._stage_runs) if one.needs_round(0)}
+        with (
+            self._timing_activity("training the oracle"),
+            limit_blas_threads(worthwhile_threads(self._problem.multiplications, cores_usable())),
+        ):
+            for precision, stage_run in first.items():
+                self._judge.train_short_runs(precision, self._job(stage_run, 0, scratch / "dataset"))
 
     def _repeat_disturbed(self, scratch: Path, observer: Observer, deadline: float = math.inf) -> None:
         """Measure disturbed processes again, up to `remeasure` times each.

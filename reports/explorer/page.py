@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ladder.records.exactness import CLASSES, precision_class
 from ladder.records.run import Results, StageResult
 from ladder.records.sources import Sources
 from reports.explorer.code import code_of, file_html
@@ -19,7 +20,6 @@ from reports.explorer.rung import bars, rung_view
 from reports.explorer.script_data import script_data, spans
 from reports.explorer.trust import trust_view
 from reports.facts import numbers
-from reports.facts.baselines import CLASSES, precision_class
 from reports.facts.provenance import COMMIT_DIGITS, provenance
 from reports.facts.ratios import NOISE
 from reports.facts.study import step_us

@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
+from ladder.records.exactness import precision_class
 from ladder.records.run import Results, StageResult
 from reports.explorer.html import drawing, template
 from reports.facts import numbers
-from reports.facts.baselines import precision_class
 from reports.facts.measured_points import MeasuredPoint, measured_points
 from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio

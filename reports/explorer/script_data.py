@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ladder.records.exactness import precision_class
 from ladder.records.profile import Profile, Span
 from ladder.records.run import Results, StageResult
-from reports.facts.baselines import precision_class, step_times_us
+from reports.facts.baselines import step_times_us
 from reports.facts.provenance import machine_name, provenance
 from reports.facts.ratios import NOISE
 from reports.facts.study import step_us

@@ -14,23 +14,9 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ladder.records.run import Precision, Process, Results, StageResult
+from ladder.records.exactness import CLASSES, is_as_exact, precision_class
+from ladder.records.run import Process, Results, StageResult
 from reports.facts.ratios import Ratio, Times, ratio_of
-
-# From the most exact to the least. bfloat16 and float16 share a class: automatic mixed precision uses either, and both
-# run at the same rate.
-CLASSES: dict[Precision, str] = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
-
-
-def precision_class(stage: StageResult) -> str:
-    """A stage's class of precision: `float32`, `tf32` or `bf16/fp16`."""
-    return CLASSES[stage.precision]
-
-
-def is_as_exact(one: StageResult, other: StageResult) -> bool:
-    """Whether a stage is at least as exact as another: float32, then tf32, then bfloat16 and float16 alike."""
-    classes = list(dict.fromkeys(CLASSES.values()))
-    return classes.index(precision_class(one)) <= classes.index(precision_class(other))
 
 
 def references(results: Results) -> list[StageResult]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ladder.records.exactness import precision_class
 from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
-from reports.facts.baselines import fastest, precision_class, ratio, references, winners
+from reports.facts.baselines import fastest, ratio, references, winners
 from reports.facts.ratios import Ratio
 from reports.facts.study import PointLead, StudyResults, point_winners, step_us
 

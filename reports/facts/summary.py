@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ladder.records.exactness import precision_class
 from ladder.records.run import Group, Precision, Results, Spread, StageResult, Status, Timing
 from reports.facts import numbers
-from reports.facts.baselines import Lead, lead, precision_class, ratio, references, step_cycles
+from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
 from reports.facts.ratios import Ratio
 
 FOUND = "Found by the author, not in this run"  # the measurement that a stage's file tells

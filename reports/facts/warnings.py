@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.limits import SHARED
 from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
@@ -36,6 +37,7 @@ def notices(results: Results, *, rows: bool = True) -> list[Notice]:
         *_retry_notices(results),
         *(_profile_notices(results) if rows else ()),
         *(_shortened_notices(results) if rows else ()),
+        *(_left_out_notices(results) if rows else ()),
         *_timing_notices(results),
     ]
 
@@ -126,6 +128,19 @@ def _shortened_notices(results: Results) -> Iterable[Notice]:
             f"{numbers.listing(names)} {'was' if len(names) == 1 else 'were'} measured over {runs} instead of {asked} "
             f"of {numbers.count(results.problem.epochs, 'epoch')}, to stay within "
             f"{numbers.duration(settings.budget_s)} a stage (--budget)."
+        )
+
+
+def _left_out_notices(results: Results) -> Iterable[Notice]:
+    """The references that were not worth a process in every round."""
+    settings, behind = results.settings, far_behind(results.stages)
+    if settings.budget_total_s is None:
+        return
+    names = [one.name for one in results.stages if one.name in behind and len(one.processes) < settings.rounds]
+    if names:
+        yield Notice(
+            f"{numbers.listing(names)} ran in fewer than {numbers.count(settings.rounds, 'round')}: "
+            f"{FAR_BEHIND_IN_WORDS}."
         )
 
 

@@ -9,18 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from urllib.parse import quote
 
+from ladder.records.exactness import precision_class
 from ladder.records.run import Results, Spread, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import (
-    Lead,
-    epoch_s,
-    host_times,
-    lead,
-    overall_winner,
-    precision_class,
-    ratio,
-    references,
-)
+from reports.facts.baselines import Lead, epoch_s, host_times, lead, overall_winner, ratio, references
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.regimes import HEADINGS, MOST_LETTERS, Regime, change_in_words, regime
 from reports.facts.study import step_us

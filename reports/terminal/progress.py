@@ -110,6 +110,12 @@ class LiveView:
         more = f" more{lasts}, {why}" if why else ""
         self._say(f"{numbers.count(total_jobs, 'measurement')}{more}: {numbers.brief(stages)}")
 
+    def leave_out(self, stages: list[str], why: str) -> None:
+        """One announced job of each of these stages is not done."""
+        self._total -= len(stages)
+        self._print(f"without {numbers.listing(stages)} in {why}")
+        self._update("")
+
     def _lasts(self, jobs: int) -> str:
         """How long so many jobs last at the mean of the finished ones: `, about 40 s`; empty before the first."""
         return f", about {numbers.duration(self._spent_s / self._finished * jobs)}" if self._spent_s else ""

@@ -55,6 +55,7 @@ class Watcher:
         self.notes: list[str] = []
         self.jobs = 0
         self.skipped: dict[str, str] = {}
+        self.left_out: list[str] = []
         self.tries: list[tuple[str, int, int, int]] = []  # stage, round, attempt, attempts
 
     def skip(self, reasons: Mapping[str, str]) -> None:
@@ -62,6 +63,9 @@ class Watcher:
 
     def begin(self, total_jobs: int, stages: list[str], why: str = "") -> None:
         self.jobs = total_jobs
+
+    def leave_out(self, stages: list[str], why: str) -> None:
+        self.left_out += stages
 
     def start(self, stage: str, round: int, rounds: int, attempt: int = 1, attempts: int = 1) -> None:
         self.tries.append((stage, round, attempt, attempts))

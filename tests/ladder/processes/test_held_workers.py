@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -48,6 +49,41 @@ def test_stages_prepare_side_by_side_and_do_all_else_one_at_a_time(
             for span in seen[name][1:]:
                 assert not any(overlap(span, other) for other in first)
                 assert not any(overlap(span, other) for whose in names if whose != name for other in seen[whose])
+
+
+def test_the_first_stages_prepare_while_the_oracle_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, train = tmp_path / "logs", Runner._train_oracles
+    seen: list[Path] = []
+
+    def wait_for_all(self: Runner, *arguments: Any) -> None:
+        deadline = time.monotonic() + 60
+        while len(seen) < len(MARKING) and time.monotonic() < deadline:
+            seen[:] = [log for log in logs.glob("*.1.log") if log.read_text().startswith("prepared")]
+            time.sleep(0.01)
+        train(self, *arguments)
+
+    monkeypatch.setattr(Runner, "_train_oracles", wait_for_all)
+    results = prepare(tmp_path, NUMPY, *MARKING).run(Watcher())
+    assert len(seen) == len(MARKING)
+    assert [stage.status for stage in results.stages] == ["passed"] * 5
+
+
+def test_what_starting_a_worker_raises_ends_the_run() -> None:
+    def refused() -> HeldWorker:
+        raise OSError("no more processes")
+
+    held = HeldWorkers(4, 60.0)
+    held.begin([refused])
+    with pytest.raises(OSError, match="no more processes"):
+        len(held)
+    held.close()
+
+
+def test_none_is_started_once_they_are_closed() -> None:
+    held, made = HeldWorkers(4, 60.0), []
+    held.close()
+    held._make([lambda: cast(HeldWorker, made.append("one"))])
+    assert not made
 
 
 def test_waiting_does_not_count_as_preparing(tmp_path: Path) -> None:

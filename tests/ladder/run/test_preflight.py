@@ -52,9 +52,8 @@ def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(
 @pytest.mark.parametrize(
     ("gpu_mib", "cores", "host_gib", "stages"),
     [
-        (80_000, 16, 128, 16),
-        (80_000, 64, 128, 16),  # the most
-        (80_000, 8, 128, 8),
+        (80_000, 8, 128, 16),  # two a core
+        (80_000, 64, 128, 32),  # the most
         (80_000, 16, 16, 4),  # half of the host's memory, 2 GiB each
         (8_000, 16, 128, 4),  # 780 MiB by estimate, two and a half times
     ],

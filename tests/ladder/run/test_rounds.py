@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -356,3 +357,27 @@ def test_the_runs_budget_is_shared_out_by_need(
     script.measuring_s = dict(zip(("numpy", "cannot-validate"), spent, strict=True))
     prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_s=10.0, budget_total_s=total).run(Watcher())
     assert script.budgets == [pytest.approx(budget / 2) for budget in budgets] + [None, None]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limits", "asked"),
+    [
+        ((3.1, 1.0), {"budget_total_s": 60.0}, [("numpy", 0), ("cannot-validate", 0), ("cannot-validate", 1)]),
+        ((2.9, 1.0), {"budget_total_s": 60.0}, [(name, r) for r in (0, 1) for name in ("numpy", "cannot-validate")]),
+        ((3.1, 1.0), {}, [(name, r) for r in (0, 1) for name in ("numpy", "cannot-validate")]),
+    ],
+)
+def test_a_reference_far_behind_another_is_measured_once_where_time_is_short(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: tuple[float, float],
+    limits: dict[str, Any],
+    asked: list[tuple[str, int]],
+) -> None:
+    took = dict(zip(("numpy", "cannot-validate"), seconds, strict=True))
+    script, watcher = Script(monkeypatch, lambda name, round_, attempt: (took[name], False)), Watcher()
+    results = prepare(tmp_path, NUMPY, OTHER, rounds=2, **limits).run(watcher)
+    assert script.asked == asked
+    assert watcher.left_out == (["numpy"] if len(asked) == 3 else [])
+    prepare(tmp_path, NUMPY, OTHER, rounds=2, known=results).run(watcher)  # a resumed run leaves it out as well
+    assert script.asked == asked

@@ -6,6 +6,7 @@ import pytest
 from ladder.records.profile import Split
 from ladder.records.run import Precision, Results, Spread, StageResult
 from reports.facts.baselines import Lead, epoch_s, lead, overall_winner, ratio, winners
+from reports.facts.warnings import notices
 from tests.reports import sample
 from tests.reports.profiles import own_kernels, profile
 
@@ -146,3 +147,13 @@ def test_a_time_that_cannot_be_divided_by_is_none(strange: float) -> None:
     assert epoch_s(stage(run, "jax-scan")) is None
     assert ratio(stage(run, "jax-scan"), stage(run, "naive")) is None
     assert fastest_for(run, "naive") == "torch-eager"
+
+
+def test_a_notice_names_references_far_behind_that_ran_in_fewer_rounds() -> None:
+    run = sample.with_processes(sample.results(), "jax-scan", [53.0, 54.0])  # the others take four times as long
+    limited = msgspec.structs.replace(run.settings, rounds=2, budget_total_s=90.0)
+    said = [one.text for one in notices(msgspec.structs.replace(run, settings=limited)) if "fewer than" in one.text]
+    assert said == [
+        "torch-eager and torch-amp ran in fewer than 2 rounds: another reference at least as exact is over 3 times as fast."
+    ]
+    assert not [one for one in notices(run) if "fewer than" in one.text]  # each had its own time

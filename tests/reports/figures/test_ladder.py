@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
 from reports.facts import numbers
-from reports.facts.baselines import precision_class
 from reports.facts.summary import MARKS, disturbed_mark
 from reports.figures.ladder import PAGE, dots, drawn, headline, ladder
 from tests.reports import sample

@@ -80,9 +80,16 @@ class HeldWorker:
 class HeldWorkers:
     """The workers that prepare or wait; at most `at_once`, and none if that is less than FEWEST."""
 
-    def __init__(self, at_once: int, timeout_s: float, note: Callable[[str], object] = lambda _: None) -> None:
-        """`note` is told of workers that take long to prepare."""
+    def __init__(
+        self,
+        at_once: int,
+        timeout_s: float,
+        note: Callable[[str], object] = lambda _: None,
+        preparing_at_once: int = FEWEST,
+    ) -> None:
+        """At most `preparing_at_once` do not wait yet; `note` is told of those that take long to prepare."""
         self.at_once = at_once if at_once >= FEWEST else 0
+        self._preparing_at_once = preparing_at_once
         self._timeout_s, self._note = timeout_s, note
         self._workers: dict[str, HeldWorker] = {}
         self._thread = ThreadPoolExecutor(1)
@@ -99,6 +106,10 @@ class HeldWorkers:
 
     def _make(self, makers: Iterable[Callable[[], HeldWorker]]) -> None:
         for make in makers:
+            while sum(not one.is_prepared for one in self._workers.values()) >= self._preparing_at_once:
+                if self._is_closed:
+                    return
+                time.sleep(POLL_S)
             if self._is_closed:
                 return
             self.add(make())
@@ -114,11 +125,14 @@ class HeldWorkers:
         self._workers[worker.name] = worker
 
     def take(self, name: str) -> HeldWorker | None:
-        """The worker of this stage, once all are prepared; None without one. The caller closes it."""
+        """The worker of this stage, or None; once all are prepared, since from now on the caller measures.
+
+        The caller closes it.
+        """
         self._await_begun()
+        self._await_prepared()
         if name not in self._workers:
             return None
-        self._await_prepared()
         worker = self._workers.pop(name)
         worker.others = sum(other.seeds.waits_on_gpu for other in self._workers.values())
         return worker

@@ -77,6 +77,8 @@ BUSY = (
 )
 # Rounds whose fork servers import before anything is measured; more of them would fill the memory.
 ROUNDS_IMPORTED_AHEAD = 2
+CORES_FOR_ORACLE = 4  # where stages prepare beside it
+CORES_TO_SHARE = 4  # BLAS threads wait for each other: on cores that all prepare stages, more of them are slower
 LEAST_BUDGET_S = 0.1  # for a stage, where the others have used up the run's
 
 
@@ -344,11 +346,15 @@ class Runner:
         return [one for one in self._missing_in(round_) if not self._needs_compiling(one)]
 
     def _is_left_out(self, stage_run: StageRun, round_: int) -> bool:
-        """Whether a stage that was measured before is too far behind to be measured in this round as well.
+        """Whether a stage that was measured before is too far behind to be measured in this round as well."""
+        return round_ > 0 and stage_run.needs_round(round_) and self._is_behind(stage_run)
 
-        Only where the time for all stages is limited, not where each stage has its own (`--budget`).
+    def _is_behind(self, stage_run: StageRun) -> bool:
+        """Whether a stage is a reference that another one leaves far behind, and time is too short for it.
+
+        Where each stage has a time of its own (`--budget`), there is enough.
         """
-        if not round_ or self._settings.budget_total_s is None or not stage_run.needs_round(round_):
+        if self._settings.budget_total_s is None or stage_run.entry.stage.group != "reference":
             return False
         return stage_run.name in far_behind(one.result() for one in self._stage_runs)
 
@@ -359,7 +365,8 @@ class Runner:
 
     def _held_workers(self, observer: Observer) -> HeldWorkers:
         """The workers that prepare side by side; none yet."""
-        return HeldWorkers(self._side_by_side, self._settings.timeout_s, observer.note)
+        preparing = max(FEWEST, cores_usable() - CORES_FOR_ORACLE)
+        return HeldWorkers(self._side_by_side, self._settings.timeout_s, observer.note, preparing)
 
     def _may_be_held(self, stage_run: StageRun) -> bool:
         """Whether a stage may prepare beside others: one of ours on the GPU, whose preparation is known to be quiet."""
@@ -413,10 +420,10 @@ class Runner:
         for index, stage_run in enumerate(stage_runs):
             fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
             worker = None
-            if held is not None and self._may_be_held(stage_run):
-                if not len(held):
+            if held is not None and held.at_once:
+                if self._may_be_held(stage_run) and not len(held):
                     observer.step("preparing stages side by side")
-                self._prepare_next(held, round_, stage_runs[index:], scratch, fork_servers)
+                    self._prepare_next(held, round_, stage_runs[index:], scratch, fork_servers)
                 with self._timing_activity("preparing side by side"):
                     worker = held.take(stage_run.name)
             if time.monotonic() < deadline:
@@ -468,9 +475,10 @@ class Runner:
     def _train_short_runs(self, scratch: Path) -> None:
         """Train what first updates are compared with, while stages prepare: later it would take every row's time."""
         first = {one.entry.stage.precision: one for one in reversed(self._stage_runs) if one.needs_round(0)}
+        cores = max(1, cores_usable() // CORES_TO_SHARE)
         with (
-            self._timing_activity("training the oracle"),
-            limit_blas_threads(worthwhile_threads(self._problem.multiplications, cores_usable())),
+            self._timing_activity("training short runs"),
+            limit_blas_threads(worthwhile_threads(self._problem.multiplications, cores)),
         ):
             for precision, stage_run in first.items():
                 self._judge.train_short_runs(precision, self._job(stage_run, 0, scratch / "dataset"))
@@ -485,7 +493,12 @@ class Runner:
         allowed_s = max(REPEATING_SHARE * self._took_s.get(IN_PROCESSES, 0.0), LEAST_REPEATING_S)
         deadline = min(deadline, time.monotonic() + allowed_s)
         for left in range(limit, 0, -1):
-            again = [(round_, one) for one in self._stage_runs for round_ in one.rounds_to_repeat(limit)]
+            again = [
+                (round_, one)
+                for one in self._stage_runs
+                if not self._is_behind(one)
+                for round_ in one.rounds_to_repeat(limit)
+            ]
             if not again or time.monotonic() >= deadline:
                 return
             if len(again) >= FEWEST_DISTURBED and all(one.is_disturbed_throughout for one in self._stage_runs):

@@ -79,6 +79,33 @@ def test_what_starting_a_worker_raises_ends_the_run() -> None:
     held.close()
 
 
+def test_only_so_many_prepare_at_once() -> None:
+    made: list[SimpleNamespace] = []
+
+    def make() -> HeldWorker:
+        made.append(SimpleNamespace(name=f"{len(made)}", seeds=SimpleNamespace(waits_on_gpu=False), is_prepared=False))
+        return cast(HeldWorker, made[-1])
+
+    held = HeldWorkers(8, 60.0, preparing_at_once=2)
+    held.begin([make] * 4)
+    for prepared in range(4):
+        while len(made) < min(prepared + 2, 4):
+            time.sleep(0.01)
+        assert len(made) == min(prepared + 2, 4)
+        made[prepared].is_prepared = True
+    assert len(held) == 4
+
+
+def test_nothing_is_measured_while_others_prepare() -> None:
+    held, seen = HeldWorkers(4, 60.0), []
+    ready = iter([False, False, True])
+    worker = type("Worker", (), {"name": "a", "lasted_s": 0.0, "is_prepared": property(lambda self: next(ready))})
+    held.add(cast(HeldWorker, worker()))
+    seen.append(held.take("one that prepares by itself"))
+    assert seen == [None]
+    assert not list(ready)
+
+
 def test_none_is_started_once_they_are_closed() -> None:
     held, made = HeldWorkers(4, 60.0), []
     held.close()

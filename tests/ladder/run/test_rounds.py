@@ -377,7 +377,16 @@ def test_a_reference_far_behind_another_is_measured_once_where_time_is_short(
     took = dict(zip(("numpy", "cannot-validate"), seconds, strict=True))
     script, watcher = Script(monkeypatch, lambda name, round_, attempt: (took[name], False)), Watcher()
     results = prepare(tmp_path, NUMPY, OTHER, rounds=2, **limits).run(watcher)
-    assert script.asked == asked
+    assert script.asked == asked  # the disturbed process included, which is not repeated
     assert watcher.left_out == (["numpy"] if len(asked) == 3 else [])
     prepare(tmp_path, NUMPY, OTHER, rounds=2, known=results).run(watcher)  # a resumed run leaves it out as well
     assert script.asked == asked
+
+
+def test_a_reference_far_behind_another_is_not_repeated_when_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took = {"numpy": 9.0, "cannot-validate": 1.0}
+    script = Script(monkeypatch, lambda name, round_, attempt: (took[name], attempt == 0))
+    prepare(tmp_path, NUMPY, OTHER, rounds=1, remeasure=2, budget_total_s=60.0).run(Watcher())
+    assert script.asked == [("numpy", 0), ("cannot-validate", 0), ("cannot-validate", 0)]

@@ -157,10 +157,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds_in_all(self) -> float | None:
-        """The chosen budget for all stages together; by default 90, or 30 without a GPU, unless each has its own."""
+        """The chosen budget for all stages together; by default 60, or 20 without a GPU, unless each has its own."""
         if self.budget_total is not None or self.budget is not None:
             return self.budget_total
-        return 90.0 if _has_gpu() else 30.0
+        return 60.0 if _has_gpu() else 20.0
 
     def problem(self, inputs: int = 1, classes: int = 1) -> Problem:
         """The training problem for these numbers of pixels and classes; UsageError for an impossible one."""

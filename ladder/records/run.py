@@ -117,7 +117,7 @@ class Process(msgspec.Struct, frozen=True):
     pace_s: Pace | None = None  # the faster of two readings of `ladder.machine.cpu_speed`; null for stages on a GPU
     pace_cores: int = 0  # that this pace is of: one, or all that the process may use; 0 in older results, which had all
     beside: int = 0  # processes of the same run at the same time, at most; if any, the stage gets no time
-    took_s: dict[str, float] = {}  # the process's own time by phase; only "measure" is timed
+    took_s: dict[str, float] = {}  # its time by phase, and the runner's for "checking" it; only "measure" is timed
     stopped_s: Amount = 0.0  # for which a signal had stopped the process
     left_behind: list[str] = []  # processes and files that it left when it ended
 

@@ -699,7 +699,10 @@ class Runner:
         """Verify what a process left, and add it to the stage; raises OSError or ValueError if that is incomplete."""
         # BLAS's threads stay awake for a while, beside the next stage that is measured.
         with limit_blas_threads(worthwhile_threads(self._problem.multiplications, cores_usable())):
+            began = time.monotonic()
             checks, accuracy = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
+        assert result.process is not None  # else it could not be judged
+        result.process.took_s["checking"] = time.monotonic() - began
         stage_run.add_process(result, checks, accuracy, shortened=result.plan != self._requested_plan)
         if result.device == "gpu" and self._results.environment.get("gpu"):
             self._check_speed(stage_run)

@@ -81,6 +81,8 @@ def test_the_runs_time_is_recorded_by_activity(after_faults: tuple[dict[str, Sta
     assert {"training the oracle", "importing libraries", "stages' processes", "checking"} == set(results.took_s)
     assert all(seconds > 0 for seconds in results.took_s.values())
     assert sum(results.took_s.values()) < results.seconds  # no time is counted twice
+    each = [process.took_s["checking"] for stage in results.stages for process in stage.processes]
+    assert 0 < sum(each) <= results.took_s["checking"]
 
 
 def test_rounds_are_interleaved_and_every_one_has_its_own_processes(tmp_path: Path) -> None:

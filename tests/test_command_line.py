@@ -143,11 +143,6 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
         ("--profile ncu", "--profile ncu", "must be nsys, cupti, stamps, auto or none"),
         ("--explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
-        ("tune", "tune: no CUDA device", "on a machine with an NVIDIA GPU"),
-        ("tune --hidden 0", "--hidden 0", "such as 256"),
-        ("tune --hidden x", "--hidden x", "such as 256"),
-        ("tune --batch-size 0", "--batch-size 0", "from 1 to 1,000,"),
-        ("tune --kernel relu", "--kernel", "see run_ladder.py tune --help"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
         ("--nsys-stages naive", "--nsys-stages naive", "needs --profile nsys; add it"),
         (
@@ -488,7 +483,7 @@ def test_help_is_one_screen_with_two_examples_that_parse(command: str, capsys: p
         if "--help" not in words:
             parse(words)
     for usage in ("what to run", "how to measure", "output"):
-        assert command not in ("run", "profile", "study", "tune") or usage in "\n".join(told)
+        assert command not in ("run", "profile", "study") or usage in "\n".join(told)
 
 
 def test_the_defaults_in_the_help_are_those_of_a_run(
@@ -681,7 +676,7 @@ def test_report_of_a_folder_that_cannot_be_written_prints_its_table(
     assert said == "run_ladder.py: earlier/report.md: Read-only file system\n"
 
 
-LIBRARIES = {"matplotlib", "torch", "jax", "cupy", "scipy", "numba", "asyncio"}
+LIBRARIES = {"torch", "jax", "cupy", "scipy", "numba", "asyncio"}
 HEAVY = LIBRARIES | {"jinja2", "pygments", "importlib.metadata", "tomllib", "secrets"}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
@@ -27,7 +26,6 @@ class TuningCache(Generic[Value]):
     def __init__(self, subject: str, value_type: type[Value]) -> None:
         self._file = cache_folder("tuning") / f"{re.sub(r'[^a-z0-9.]+', '-', subject.lower())}.json"
         self._type = value_type
-        self.damaged: Path | None = None  # the file, if it exists and cannot be read
         self._values = self._load()
 
     def get(self, purpose: str) -> Value | None:
@@ -49,10 +47,7 @@ class TuningCache(Generic[Value]):
         """The file's values; none if it is missing or unreadable."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, self._type])  # type: ignore[name-defined]
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, msgspec.MsgspecError):  # damaged, or of another type
-            self.damaged = self._file
+        except (OSError, ValueError, msgspec.MsgspecError):  # missing, damaged, or of another type
             return {}
 
 

@@ -25,7 +25,6 @@ from ladder.options.commands import (
     ResumeStudy,
     Run,
     Study,
-    Tune,
 )
 from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
 from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
@@ -305,10 +304,10 @@ COMMANDS: dict[str, FrontDoor] = {
         (("--in-job", "PID", ""),),
     ),
     "report": FrontDoor(
-        "render a run, a study or a tuning again; needs no GPU",
+        "render a run or a study again; needs no GPU",
         "report PATH",
         {
-            "what to render": (("PATH", None, "its folder, or the results.json, study.json or tuning.json in it"),),
+            "what to render": (("PATH", None, "its folder, or the results.json or study.json in it"),),
             "output": (JSON,),
         },
         ("report runs/20260101-120000", "report results/reference/h200/logistic"),
@@ -372,17 +371,6 @@ COMMANDS: dict[str, FrontDoor] = {
         {"output": (JSON,)},
         ("doctor", "list"),
         lambda given: _made(Doctor, given),
-    ),
-    "tune": FrontDoor(
-        "measure launch shapes of the matrix product, for the rung `tuned`",
-        "tune [OPTIONS]",
-        {
-            "what to run": (HIDDEN, BATCH_SIZE, ("--data-dir", "FOLDER", "IDX files, of which only the sizes count")),
-            "how to measure": (("--again", None, "measure anew what the cache holds"),),
-            "output": (("--out", "FOLDER", "where the heat map goes (runs/tune-<time>)"),),
-        },
-        ("tune --hidden 256", "tune --batch-size 32 --again"),
-        lambda given: _made(Tune, given),
     ),
     "limits": FrontDoor(
         "measure this GPU's launches, barriers and bandwidths, or this CPU's",

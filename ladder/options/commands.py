@@ -137,7 +137,7 @@ class ResumeStudy(Spread, frozen=True, kw_only=True):
 
 
 class Report(Command, frozen=True, kw_only=True):
-    """`report`: render a run, a study or a tuning again."""
+    """`report`: render a run or a study again."""
 
     name: ClassVar[str] = "report"
     path: FilePath

@@ -63,7 +63,6 @@ class Sweeps:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._kept = TuningCache(f"launch shapes on {device.name}", Sweep)
-        self.damaged = self._kept.damaged  # the file, if it could not be read
 
     def get(self, product: Product) -> Sweep | None:
         """The kept sweep; None if there is none, or if it covers other shapes than today's."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from common.cuda.compile import local_sources
 from common.source_hash import source_hash
 from ladder.records.run import StageCode
-from stages.engine.earlier_names import EARLIER
 from stages.registry import load_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +140,6 @@ def _rung_id(call: ast.Call) -> str:
 
 def _imported(importer: Path, name: str) -> Path | None:
     """The file of an imported module: of the project, or beside a user's file; None for any other module."""
-    name = EARLIER.get(name, name)
     return _file_of(ROOT if name.partition(".")[0] in OURS else importer.parent, name)
 
 

@@ -44,7 +44,7 @@ VALUES = (
 NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study gone.py . / /dev/null gone é
 -h --help -- - gone.toml study.json results.json"""
 OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --metrics-every --rounds --repeats --warmups
---budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
+--budget --timeout --profile --tool --stage-file --resume --out --data-dir --stages= --hidden=8,8
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
 --validate-every --config --max-steps --curve-steps --lock-clocks
 --no-fail-fast --json --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""

@@ -154,6 +154,7 @@ def test_a_notice_names_references_far_behind_that_ran_in_fewer_rounds() -> None
     limited = msgspec.structs.replace(run.settings, rounds=2, budget_total_s=90.0)
     said = [one.text for one in notices(msgspec.structs.replace(run, settings=limited)) if "fewer than" in one.text]
     assert said == [
-        "torch-eager and torch-amp ran in fewer than 2 rounds: another reference at least as exact is over 3 times as fast."
+        "torch-eager and torch-amp ran in fewer than 2 rounds: another reference at least as exact is over 3 times "
+        "as fast."
     ]
     assert not [one for one in notices(run) if "fewer than" in one.text]  # each had its own time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 
 from common.data.dataset import Dataset
 from common.errors import UsageError
@@ -105,14 +106,6 @@ def describe_problem(problem: Problem, dataset: Dataset, max_steps: int | None =
         dataset_sha256=dataset.sha256,
         train_images=len(dataset.train.images),
         test_images=len(dataset.test.images),
-        inputs=problem.inputs,
-        hidden=list(problem.hidden),
-        classes=problem.classes,
-        batch_size=problem.batch_size,
-        learning_rate=problem.learning_rate,
-        epochs=problem.epochs,
-        seed=problem.seed,
-        metrics_every=problem.metrics_every,
-        validate_every=problem.validate_every,
         max_steps=max_steps,
+        **{**asdict(problem), "hidden": list(problem.hidden)},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -18,6 +19,15 @@ from common.files import atomic_write
 SWITCH_TIME_RATIO = 0.98  # a later candidate wins below this ratio to an earlier one's time; a smaller gain is noise
 
 Value = TypeVar("Value")
+
+
+def first_fastest(times: Sequence[float]) -> int:
+    """The index of the shortest time; an earlier one wins unless a later one is clearly shorter."""
+    best = 0
+    for index, time in enumerate(times):
+        if time < SWITCH_TIME_RATIO * times[best]:
+            best = index
+    return best
 
 
 class TuningCache(Generic[Value]):

@@ -44,7 +44,7 @@ class TunedGemm(Gemm):
     def shape(self, product: Product) -> Shape:
         """The fastest shape: kept from an earlier sweep, or measured now."""
         sweeps = Sweeps(self._device)
-        return (sweeps.get(product) or sweeps.measure(product)).shape
+        return sweeps.get(product) or sweeps.measure(product)
 
     def __call__(
         self,

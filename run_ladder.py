@@ -113,25 +113,8 @@ def study(command: commands.Study | commands.ResumeStudy) -> int:
     return 1 if any(results.broken for results in studies.values()) else 0
 
 
-def tune(command: commands.Tune) -> int:
-    """Measure the launch shapes of a network's kernels, keep the times, and draw them."""
-    from ladder.tune import tune
-    from reports.terminal.progress import LiveView
-    from reports.terminal.tuning import outcome, print_tuning, render_tuning
-
-    interruptible()
-    with LiveView() as view:
-        try:
-            record, folder = tune(command, view, outcome, COMMAND_LINE)
-        except KeyboardInterrupt:
-            return INTERRUPTED  # the view has told how much is kept
-    render_tuning(record, folder)
-    print_tuning(record, folder)
-    return 0
-
-
 def report(command: commands.Report) -> int:
-    """Render a run, a study or a tuning again."""
+    """Render a run or a study again."""
     from reports.render import report_again
 
     interruptible()
@@ -217,7 +200,7 @@ def readme(_: commands.Readme) -> int:
 
 COMMANDS: dict[str, Callable[..., int]] = {
     body.__name__.partition("_")[0]: body
-    for body in (run, check, study, report, open_page, compare, explain, list_stages, doctor, tune, limits, readme)
+    for body in (run, check, study, report, open_page, compare, explain, list_stages, doctor, limits, readme)
 }
 
 if __name__ == "__main__":

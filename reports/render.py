@@ -8,7 +8,6 @@ from ladder.records.files import atomic_write
 from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
-from ladder.records.tuning import TUNING, load_tuning
 from reports.compare.run_lookup import newest_run, recorded_like
 from reports.explorer.browser import show
 from reports.explorer.page import render
@@ -28,7 +27,6 @@ from reports.terminal.recorded import nearest_recorded
 from reports.terminal.run import print_results
 from reports.terminal.run_json import run_facts
 from reports.terminal.study import print_study
-from reports.terminal.tuning import print_tuning, render_tuning
 
 PAGE = "report.html"
 RENAMED = ("epoch_time.svg", "loss_curves.svg")  # figures of older renderings
@@ -79,19 +77,15 @@ def render_study(folder: Path) -> StudyResults:
 
 
 def report_again(path: Path, reference: Path, *, as_json: bool = False) -> None:
-    """Render and print the run, the study or the tuning in a file or folder.
+    """Render and print the run or the study in a file or folder.
 
     A run without a GPU is shown with the nearest run in the folder `reference`.
     Raises ResultsError for a file that cannot be read, and, once the run is printed, OSError if the folder is not
     writable.
     """
-    if path.name in (INDEX, TUNING):
+    if path.name == INDEX:
         path = path.parent
-    if (path / TUNING).exists():
-        tuning = load_tuning(path)
-        render_tuning(tuning, path)
-        print_json(tuning) if as_json else print_tuning(tuning, path)
-    elif (path / INDEX).exists():
+    if (path / INDEX).exists():
         study = render_study(path)
         if as_json:
             print_json({"study": study.study, "runs": {name: run_facts(run) for name, run in study.runs.items()}})

@@ -140,14 +140,10 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("profile --stages cublas", "cublas: cannot be measured here", "`run_ladder.py list` tells which"),
         ("--processes 2", "--processes: there is no such option; see", "run_ladder.py run --help"),
         ("--epoch 3", "--epoch: there is no such option; did you mean --epochs?", "run_ladder.py run --help"),
+        ("--list", "--list: there is no such option; did you mean the command list?", "run_ladder.py run --help"),
         ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
         ("--profile ncu", "--profile ncu", "must be nsys, cupti, stamps, auto or none"),
-        ("--explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
-        ("tune", "tune: no CUDA device", "on a machine with an NVIDIA GPU"),
-        ("tune --hidden 0", "--hidden 0", "such as 256"),
-        ("tune --hidden x", "--hidden x", "such as 256"),
-        ("tune --batch-size 0", "--batch-size 0", "from 1 to 1,000,"),
-        ("tune --kernel relu", "--kernel", "see run_ladder.py tune --help"),
+        ("explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
         ("--nsys-stages naive", "--nsys-stages naive", "needs --profile nsys; add it"),
         (
@@ -304,7 +300,7 @@ def test_report_renders_a_copied_run_byte_for_byte(here: Path, capsys: pytest.Ca
     [
         (["--stage-file=~no-such-user/mine.py"], "UNUSED", "--stage-file ~no-such-user/mine.py"),
         (["--stages=numpy"], "LADDER_DATA_DIR", "$LADDER_DATA_DIR ~no-such-user"),
-        (["--doctor"], "LADDER_CACHE_DIR", "$LADDER_CACHE_DIR ~no-such-user"),
+        (["doctor"], "LADDER_CACHE_DIR", "$LADDER_CACHE_DIR ~no-such-user"),
     ],
 )
 def test_the_home_of_an_unknown_user_is_refused_in_a_line(
@@ -445,15 +441,14 @@ def test_a_skipped_stage_is_no_failure(here: Path, monkeypatch: pytest.MonkeyPat
     assert [stage.status for stage in load(here / "run").stages] == ["passed", "skipped"]
 
 
-@pytest.mark.parametrize("command", ["list", "--list"])
-def test_list_names_every_stage(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command]) == 0
+def test_list_names_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
     listed = capsys.readouterr().out
     assert all(re.search(rf"^{name} ", listed, re.MULTILINE) for name in load_all())
 
 
 def test_doctor_looks_at_the_machine_and_the_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--doctor"]) == 0
+    assert main(["doctor"]) == 0
     found = capsys.readouterr().out
     assert all(
         re.search(rf"^(ok|! |- ) {what} ", found, re.MULTILINE) for what in ("Python", "NVIDIA driver", "numpy", "data")
@@ -488,7 +483,7 @@ def test_help_is_one_screen_with_two_examples_that_parse(command: str, capsys: p
         if "--help" not in words:
             parse(words)
     for usage in ("what to run", "how to measure", "output"):
-        assert command not in ("run", "profile", "study", "tune") or usage in "\n".join(told)
+        assert command not in ("run", "profile", "study") or usage in "\n".join(told)
 
 
 def test_the_defaults_in_the_help_are_those_of_a_run(
@@ -519,9 +514,6 @@ def test_the_version_is_the_project_s(capsys: pytest.CaptureFixture[str]) -> Non
     [
         ([], ["run"]),
         (["--stages", "all"], ["run", "--stages=all"]),
-        (["--list"], ["list"]),
-        (["--doctor"], ["doctor"]),
-        (["--explain", "naive", "--out", "here"], ["explain", "naive", "here"]),
         (["profile"], ["run", "--rounds=1", "--repeats=1", "--profile=auto"]),
         (["profile", "--profile", "none"], ["profile", "--tool", "none"]),
     ],
@@ -539,7 +531,7 @@ def test_as_a_program_it_says_one_line_and_exits_with_2(here: Path) -> None:
 def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "runs" / "foreign").mkdir(parents=True)
     (here / "runs" / "foreign" / "results.json").write_text("{}")
-    assert main(["--explain", "cuda-graph"]) == 0
+    assert main(["explain", "cuda-graph"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("Recorded on another machine: NVIDIA H200.\n")
     assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in told.replace("\n", " ")
@@ -681,7 +673,7 @@ def test_report_of_a_folder_that_cannot_be_written_prints_its_table(
     assert said == "run_ladder.py: earlier/report.md: Read-only file system\n"
 
 
-LIBRARIES = {"matplotlib", "torch", "jax", "cupy", "scipy", "numba", "asyncio"}
+LIBRARIES = {"torch", "jax", "cupy", "scipy", "numba", "asyncio"}
 HEAVY = LIBRARIES | {"jinja2", "pygments", "importlib.metadata", "tomllib", "secrets"}
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import cupy
 
-from common.cuda.tuning_cache import SWITCH_TIME_RATIO, Choices
+from common.cuda.tuning_cache import Choices, first_fastest
 from common.turn import await_turn
 
 LAUNCHES_PER_TURN, TURNS = 20, 5  # a graph replays the launches, so the host's time does not count
@@ -36,7 +36,7 @@ class Trials:
         self._choices = Choices(subject)
 
     def fastest(self, purpose: str, candidates: Sequence[Enqueue]) -> int:
-        """Index of the fastest candidate; an earlier one wins unless a later one is faster by SWITCH_TIME_RATIO.
+        """Index of the fastest candidate; an earlier one wins unless a later one is clearly faster.
 
         Candidates must be repeatable. Call each once before, if its first call does extra work.
         """
@@ -46,11 +46,7 @@ class Trials:
             self._choices.reload()  # a process whose turn came before may have needed the same choice
             best = self._choices.get(purpose)
         if best is None or not 0 <= best < len(candidates):
-            times = seconds(self._gpu, candidates)
-            best = 0
-            for candidate, time in enumerate(times):
-                if time < SWITCH_TIME_RATIO * times[best]:
-                    best = candidate
+            best = first_fastest(seconds(self._gpu, candidates))
             self._choices.keep(purpose, best)
         return best
 

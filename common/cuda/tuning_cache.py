@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -21,13 +21,21 @@ SWITCH_TIME_RATIO = 0.98  # a later candidate wins below this ratio to an earlie
 Value = TypeVar("Value")
 
 
+def first_fastest(times: Sequence[float]) -> int:
+    """The index of the shortest time; an earlier one wins unless a later one is clearly shorter."""
+    best = 0
+    for index, time in enumerate(times):
+        if time < SWITCH_TIME_RATIO * times[best]:
+            best = index
+    return best
+
+
 class TuningCache(Generic[Value]):
     """Values of one type by purpose, in one file a subject, for example `cuBLASLt 13.1 on NVIDIA H200`."""
 
     def __init__(self, subject: str, value_type: type[Value]) -> None:
         self._file = cache_folder("tuning") / f"{re.sub(r'[^a-z0-9.]+', '-', subject.lower())}.json"
         self._type = value_type
-        self.damaged: Path | None = None  # the file, if it exists and cannot be read
         self._values = self._load()
 
     def get(self, purpose: str) -> Value | None:
@@ -49,10 +57,7 @@ class TuningCache(Generic[Value]):
         """The file's values; none if it is missing or unreadable."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, self._type])  # type: ignore[name-defined]
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, msgspec.MsgspecError):  # damaged, or of another type
-            self.damaged = self._file
+        except (OSError, ValueError, msgspec.MsgspecError):  # missing, damaged, or of another type
             return {}
 
 

@@ -25,7 +25,6 @@ from ladder.options.commands import (
     ResumeStudy,
     Run,
     Study,
-    Tune,
 )
 from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
 from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
@@ -81,8 +80,6 @@ RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
 JSON: Option = ("--json", None, "print JSON instead of a table")
 # Of `run`, for a screen of help has no room: docs/commands.md has them.
 SELDOM: tuple[Option, ...] = (("--budget-total", "S", ""), ("--prepare-at-once", "N", ""), ("--fresh-limits", None, ""))
-# Options of `run` in earlier versions, which are commands now.
-ALIASES: tuple[Option, ...] = (("--list", None, ""), ("--doctor", None, ""), ("--explain", "STAGE", ""))
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
 WORDS = {  # by option: what completes its value; other values are names of files
     "--stages": stage_words, "--nsys-stages": stage_words, "STAGE": stage_names, "--profile": tool_words,
@@ -135,16 +132,9 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
 
 
 def _run(given: Given) -> Command:
-    """A run, its resumption, or a command that was an option of it in earlier versions."""
+    """A run, or its resumption."""
     stage_file = {"stage_file": given.pop("stage_file", [])}
     fail_fast = {"no_fail_fast": True} if given.pop("no_fail_fast", False) else {}
-    if given.pop("list", False):
-        return _made(ListStages, stage_file)
-    if given.pop("doctor", False):
-        return Doctor()
-    if "explain" in given:
-        run = {"run": given["out"]} if "out" in given else {}
-        return _made(Explain, {"stage": given["explain"], **stage_file, **run})
     if "resume" in given:
         return _resume(given, {**stage_file, **fail_fast})
     config = _configured(given.pop("config")) if "config" in given else {}
@@ -243,7 +233,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
         _run,
-        (*SELDOM, *ALIASES, FAIL_FAST, ("--tool", "TOOL,...", "")),
+        (*SELDOM, FAIL_FAST, ("--tool", "TOOL,...", "")),
     ),
     "check": FrontDoor(
         "say within seconds whether a stage is right, without timing it",
@@ -275,7 +265,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("profile --stages cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*MEASURING, *SELDOM, *ALIASES, RESUME, CURVES, FAIL_FAST, ("--profile", "TOOL,...", "")),
+        (*MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(
@@ -305,10 +295,10 @@ COMMANDS: dict[str, FrontDoor] = {
         (("--in-job", "PID", ""),),
     ),
     "report": FrontDoor(
-        "render a run, a study or a tuning again; needs no GPU",
+        "render a run or a study again; needs no GPU",
         "report PATH",
         {
-            "what to render": (("PATH", None, "its folder, or the results.json, study.json or tuning.json in it"),),
+            "what to render": (("PATH", None, "its folder, or the results.json or study.json in it"),),
             "output": (JSON,),
         },
         ("report runs/20260101-120000", "report results/reference/h200/logistic"),
@@ -372,17 +362,6 @@ COMMANDS: dict[str, FrontDoor] = {
         {"output": (JSON,)},
         ("doctor", "list"),
         lambda given: _made(Doctor, given),
-    ),
-    "tune": FrontDoor(
-        "measure launch shapes of the matrix product, for the rung `tuned`",
-        "tune [OPTIONS]",
-        {
-            "what to run": (HIDDEN, BATCH_SIZE, ("--data-dir", "FOLDER", "IDX files, of which only the sizes count")),
-            "how to measure": (("--again", None, "measure anew what the cache holds"),),
-            "output": (("--out", "FOLDER", "where the heat map goes (runs/tune-<time>)"),),
-        },
-        ("tune --hidden 256", "tune --batch-size 32 --again"),
-        lambda given: _made(Tune, given),
     ),
     "limits": FrontDoor(
         "measure this GPU's launches, barriers and bandwidths, or this CPU's",

@@ -137,7 +137,7 @@ class ResumeStudy(Spread, frozen=True, kw_only=True):
 
 
 class Report(Command, frozen=True, kw_only=True):
-    """`report`: render a run, a study or a tuning again."""
+    """`report`: render a run or a study again."""
 
     name: ClassVar[str] = "report"
     path: FilePath
@@ -199,14 +199,3 @@ class Readme(Command, frozen=True, kw_only=True):
     """`readme`: the recorded runs in the documents."""
 
     name: ClassVar[str] = "readme"
-
-
-class Tune(Command, frozen=True, kw_only=True):
-    """`tune`: launch shapes for a network."""
-
-    name: ClassVar[str] = "tune"
-    hidden: Layers = ()
-    batch_size: Size = 128
-    again: Flag = False
-    out: FilePath | None = None
-    data_dir: FilePath | None = None

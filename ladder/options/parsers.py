@@ -35,6 +35,8 @@ class OneLineParser(argparse.ArgumentParser):
             kind = "option" if word.startswith("-") else "argument"
             known = [name for name in self._option_string_actions if name.startswith("--")]
             near = difflib.get_close_matches(word, known, n=1, cutoff=NEAR)
+            command = word.removeprefix("--")
+            near = [f"the command {command}"] if command in COMMANDS else near
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")
         return found, unknown

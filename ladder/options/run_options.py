@@ -7,7 +7,7 @@ to msgspec by its constraints and to people by its description.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -25,6 +25,10 @@ FINITE = sys.float_info.max
 LARGEST = 10**15  # every JSON reader keeps such a number exactly
 MOST_EPOCHS = 1_000_000
 MOST_SECONDS = 10_000_000  # four months; the system's timers hold little more
+RECORDED = {  # options whose name in a results file has the unit
+    "budget": "budget_s", "budget_total": "budget_total_s", "timeout": "timeout_s", "time_cap": "time_cap_s",
+    "lock_clocks": "lock_clocks_mhz",
+}  # fmt: skip
 MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
 
 
@@ -166,37 +170,24 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The training problem for these numbers of pixels and classes; UsageError for an impossible one."""
         from common.problem import Problem  # late, since NumPy is slow to import and most commands need none
 
-        return Problem(
-            inputs=inputs,
-            classes=classes,
-            hidden=self.hidden,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            epochs=self.epochs,
-            seed=self.seed,
-            metrics_every=self.metrics_every,
-            validate_every=self.validate_every,
-        )
+        own = {name: value for name, value in self._values().items() if name in Problem.__dataclass_fields__}
+        return Problem(inputs=inputs, classes=classes, **own)
 
     def settings(self, nsys_stages: list[str] | None) -> Settings:
         """How to measure, as a results file keeps it."""
-        settings = Settings(
-            rounds=self.rounds,
-            repeats=self.repeats,
-            warmups=self.warmups,
-            budget_s=self.seconds_a_stage,
-            budget_total_s=self.seconds_in_all,
-            timeout_s=self.timeout,
-            profile=list(self.profilers),
-            remeasure=self.remeasure,
-            precision=self.precision,
-            curve_steps=self.curve_steps,
-            at_once=self.at_once,
-            prepare_at_once=self.prepare_at_once,
-            lock_clocks_mhz=self.lock_clocks,
-            nsys_stages=nsys_stages,
-        )
-        return settings if self.time_cap is None else msgspec.structs.replace(settings, time_cap_s=self.time_cap)
+        resolved = {
+            "budget": self.seconds_a_stage,
+            "budget_total": self.seconds_in_all,
+            "profile": list(self.profilers),
+            "nsys_stages": nsys_stages,
+        }
+        values = {RECORDED.get(name, name): value for name, value in {**self._values(), **resolved}.items()}
+        if self.time_cap is None:
+            del values["time_cap_s"]  # which has a default
+        return Settings(**{name: value for name, value in values.items() if name in Settings.__struct_fields__})
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 def _has_gpu() -> bool:
@@ -229,33 +220,15 @@ def converted(value: Any, kind: Any, *, from_text: bool = False) -> Any:
 
 def from_record(results: Results, where: Path) -> RunOptions:
     """The options of a recorded run; UsageError names the file and the setting that no run can have."""
-    problem, settings = results.problem, results.settings
-    recorded: Mapping[str, Any] = {
-        "stages": [stage.name for stage in results.stages],
-        "hidden": problem.hidden,
-        "batch_size": problem.batch_size,
-        "learning_rate": problem.learning_rate,
-        "epochs": problem.epochs,
-        "seed": problem.seed,
-        "metrics_every": problem.metrics_every,
-        "validate_every": problem.validate_every,
-        "max_steps": problem.max_steps,
-        "rounds": settings.rounds,
-        "repeats": settings.repeats,
-        "warmups": settings.warmups,
-        "budget": settings.budget_s,
-        "budget_total": settings.budget_total_s,
-        "timeout": settings.timeout_s,
-        "remeasure": settings.remeasure,
-        "at_once": settings.at_once,
-        "prepare_at_once": settings.prepare_at_once,
-        "precision": settings.precision,
-        "time_cap": settings.time_cap_s if settings.precision is not None else None,
-        "lock_clocks": settings.lock_clocks_mhz,
-        "profile": settings.profile,
-        "nsys_stages": settings.nsys_stages,
-        "curve_steps": settings.curve_steps,
+    recorded = {
+        name: getattr(record, kept)
+        for name in RunOptions.__struct_fields__
+        for record in (results.problem, results.settings)
+        if hasattr(record, kept := RECORDED.get(name, name))
     }
+    recorded["stages"] = [stage.name for stage in results.stages]
+    if results.settings.precision is None:
+        del recorded["time_cap"]  # which limits nothing
     kinds, values = option_types(RunOptions), {}
     for key, value in recorded.items():
         if value is None:

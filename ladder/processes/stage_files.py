@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -67,8 +66,6 @@ def described(files: Sequence[Path]) -> list[Entry]:
 def _entry(file: Path, answer: Answer) -> Entry:
     """The stage that an answer describes. The answer comes from the user's code: all of it is checked again."""
     assert answer.stage is not None
-    for text in answer.warnings:
-        warnings.warn(printable(text), FutureWarning, stacklevel=2)
     told = answer.stage
     stage = OwnStage(
         name=told.name,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from pathlib import Path
 
 import msgspec
@@ -53,7 +52,6 @@ class Answer(msgspec.Struct, frozen=True):
 
     error: str = ""
     stage: Description | None = None
-    warnings: list[str] = []
     misfit: str | None = None
     exchanges: Exchanges = Exchanges()
 
@@ -70,12 +68,10 @@ def main(parent: int) -> None:
 
 
 def _answer(path: Path, question: Question) -> Answer:
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", FutureWarning)
-        try:
-            stage, doc = load_file(path)
-        except UsageError as error:
-            return Answer(error=str(error))
+    try:
+        stage, doc = load_file(path)
+    except UsageError as error:
+        return Answer(error=str(error))
     try:
         misfit, exchanges = None, Exchanges()
         if (problem := question.problem) is not None:
@@ -85,8 +81,7 @@ def _answer(path: Path, question: Question) -> Answer:
             exchanges = stage.exchanges(problem, question.steps, *size)
     except Exception as error:
         return Answer(error=f"--stage-file {path}: cannot judge the problem: {describe_error(error, path)}; correct it")
-    texts = [str(one.message) for one in told if issubclass(one.category, FutureWarning)]
-    return Answer("", _described(stage, doc), texts, misfit, exchanges)
+    return Answer("", _described(stage, doc), misfit, exchanges)
 
 
 def _described(stage: Stage, doc: Doc) -> Description:

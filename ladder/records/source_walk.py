@@ -1,4 +1,7 @@
-"""Finds the files of a stage among texts by path, without importing them: also those of an older commit."""
+"""Finds the files of a stage among texts by path, without importing them: also those of an older commit.
+
+A path is relative to the project, or absolute for a user's file.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,25 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 REGISTRY = "stages/registry.py"
 LIST = "SOURCES"  # its list of `module:attribute`, one a stage
+OURS = ("stages", "common")
+PUBLIC = "stages"  # the module for users' stages; its names come from other modules
 COMPILED = (".cu", ".cpp", ".cc", ".c")
+TABLE = ".json"
 KERNELS = "stages/kernels"
 KERNEL_FOLDER = "/kernels/"  # kernels for the CPU are Python modules in such a folder
 INCLUDE = re.compile(r'^\s*#\s*include\s+"(.+?)"', re.MULTILINE)
+
+
+class Code(NamedTuple):
+    """The files that a stage's module leads to, each once."""
+
+    modules: list[str]  # it and those that it imports, directly or not; for `rung("cublas")`, that rung's
+    compiled: list[str]  # that a module names in a string, with their headers
+    tables: list[str]  # `.json` files of choices beside a module that names them
 
 
 def registered(texts: Mapping[str, str]) -> dict[str, str]:
@@ -36,7 +51,7 @@ def climb_of(place: str, texts: Mapping[str, str], places: Mapping[str, str]) ->
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
-        if (file := _file_of(".".join(filter(None, (getattr(node, "module", ""), alias.name))), texts)) is not None
+        if (file := _file_of(".".join(filter(None, (getattr(node, "module", ""), alias.name))), texts, own)) is not None
     }
     for call in ast.walk(_assigned(tree, attribute)):
         match call:
@@ -59,74 +74,113 @@ def _rung_named(below: ast.expr, modules: Mapping[str, str], places: Mapping[str
 def files_of(place: str, texts: Mapping[str, str]) -> list[str]:
     """A stage's own file, those that define the parts it names, then its kernels' files with their headers."""
     own, _, attribute = place.rpartition(":")
-    python = [own, *_named_parts(texts[own], attribute, texts)]
-    modules = _reached(own, texts)
+    code = code_of(own, texts)
+    in_python = sorted(path for path in code.modules if KERNEL_FOLDER in path and not path.endswith("__init__.py"))
+    return list(dict.fromkeys([own, *_named_parts(own, attribute, texts), *in_python, *code.compiled]))
+
+
+def code_of(own: str, texts: Mapping[str, str]) -> Code:
+    """All that the module of this path leads to."""
+    rungs: dict[str, str] = {}
+    modules: list[str] = []
     compiled: dict[str, None] = {}
-    for module in modules:
-        for name in _strings(_parsed(texts[module])):
-            if name.endswith(COMPILED):
-                compiled |= dict.fromkeys(_with_headers(_compiled_file(name, module, texts), texts))
-    in_python = sorted(path for path in modules if KERNEL_FOLDER in path and not path.endswith("__init__.py"))
-    return [*dict.fromkeys(python), *in_python, *compiled]
+    tables: dict[str, None] = {}
+    waiting = [own]
+    while waiting:
+        path = waiting.pop()
+        if path in modules:
+            continue
+        modules.append(path)
+        named = _named(texts[path])
+        folder = posixpath.dirname(path)
+        for module, name in named.imports:
+            origin = _public_names(texts.get(f"{PUBLIC}/__init__.py", "")).get(name, "") if module == PUBLIC else module
+            origins = filter(None, (f"{module}.{name}".strip("."), origin))
+            waiting += [file for one in origins if (file := _file_of(one, texts, path)) is not None]
+        if named.rungs:
+            rungs = rungs or registered(texts)
+            waiting += [rungs[name].rpartition(":")[0] for name in named.rungs if name in rungs]
+        for name in named.compiled:
+            beside = path.removesuffix(".py") + name if name in COMPILED else posixpath.join(folder, name)
+            for source in (beside, posixpath.join(KERNELS, name)):
+                compiled |= dict.fromkeys(_with_headers(source, texts))
+        tables |= dict.fromkeys(file for name in named.tables if (file := posixpath.join(folder, name)) in texts)
+    return Code(modules, list(compiled), list(tables))
 
 
-def _named_parts(text: str, attribute: str, texts: Mapping[str, str]) -> Iterator[str]:
+def _named_parts(own: str, attribute: str, texts: Mapping[str, str]) -> Iterator[str]:
     """The modules from which the stage's own expression takes a class."""
-    tree = _parsed(text)
+    tree = _parsed(texts[own])
     calls = [node for node in ast.walk(_assigned(tree, attribute)) if isinstance(node, ast.Call)]
     given = [*(one for call in calls for one in call.args), *(word.value for call in calls for word in call.keywords)]
     used = {node.id for node in given if isinstance(node, ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and used & {one.asname or one.name for one in node.names}:
-            path = _file_of(node.module, texts)
+            path = _file_of(node.module, texts, own)
             if path is not None and not path.endswith("__init__.py"):
                 yield path
 
 
-def _reached(own: str, texts: Mapping[str, str]) -> list[str]:
-    """The module and those that it imports, directly or not."""
-    found: list[str] = []
-    waiting = [own]
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
-        found.append(path)
-        for node in ast.walk(_parsed(texts[path])):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            waiting += [file for name in names if (file := _file_of(name, texts)) is not None]
-    return found
+class _Named(NamedTuple):
+    """What a module's text names."""
+
+    imports: list[tuple[str, str]]  # module and name; an `import` has no module
+    rungs: list[str]
+    compiled: list[str]
+    tables: list[str]
 
 
-def _file_of(module: str, texts: Mapping[str, str]) -> str | None:
+@lru_cache(maxsize=1024)
+def _named(text: str) -> _Named:
+    named = _Named([], [], [], [])
+    for node in ast.walk(_parsed(text)):
+        match node:
+            case ast.Import(names):
+                named.imports.extend(("", alias.name) for alias in names)
+            case ast.ImportFrom(str(module), names):
+                named.imports.extend((module, alias.name) for alias in names)
+            case ast.Call(ast.Name("rung") | ast.Attribute(attr="rung"), [ast.Constant(str(name))]):
+                named.rungs.append(name)
+            case ast.Constant(str(text)) if text.endswith(COMPILED):
+                named.compiled.append(text)
+            case ast.Constant(str(text)) if text.endswith(TABLE):
+                named.tables.append(text)
+    return named
+
+
+@lru_cache(maxsize=16)
+def _public_names(public: str) -> dict[str, str]:
+    """The module behind each name that the public module imports; for `rung`, its id is followed instead."""
+    return {
+        alias.name: node.module
+        for node in ast.iter_child_nodes(_parsed(public))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != "stages.registry"
+        for alias in node.names
+    }
+
+
+def _file_of(module: str, texts: Mapping[str, str], importer: str = "") -> str | None:
+    """The file of a module: of the project, or beside the file that imports it; None for any other module."""
     path = module.replace(".", "/")
+    if module.partition(".")[0] not in OURS:
+        path = posixpath.join(posixpath.dirname(importer), path)
     return next((file for file in (f"{path}.py", f"{path}/__init__.py") if file in texts), None)
 
 
-def _compiled_file(name: str, module: str, texts: Mapping[str, str]) -> str | None:
-    """The compiled file that a string names: beside its module, or among the kernels; `.cu` alone has its name."""
-    folder, file = posixpath.split(module)
-    name = file.removesuffix(".py") + name if name in COMPILED else name
-    return next((path for path in (posixpath.join(folder, name), posixpath.join(KERNELS, name)) if path in texts), None)
-
-
-def _with_headers(path: str | None, texts: Mapping[str, str]) -> list[str]:
-    """A compiled file and its quoted headers, looked for in its folder and the one above."""
+def _with_headers(source: str, texts: Mapping[str, str]) -> list[str]:
+    """A compiled file and, depth first, its quoted headers, looked for in its folder and the one above."""
+    folder = posixpath.dirname(source)
     found: list[str] = []
-    waiting = [path] if path else []
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
+
+    def visit(path: str) -> None:
+        if path in found or path not in texts:
+            return
         found.append(path)
-        folder = posixpath.dirname(path)
         for name in INCLUDE.findall(texts[path]):
-            places = (posixpath.normpath(posixpath.join(one, name)) for one in (folder, posixpath.dirname(folder)))
-            waiting += [place for place in places if place in texts][:1]
+            near, above = (posixpath.normpath(posixpath.join(one, name)) for one in (folder, posixpath.dirname(folder)))
+            visit(near if near in texts else above)
+
+    visit(source)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The folder of a new run, study or tuning."""
+"""The folder of a new run or study."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 
+from common.cost import parameters
 from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
@@ -59,11 +61,10 @@ def check_fits(problem: Problem, dataset: Dataset) -> None:
             f"batch size {problem.batch_size}: {dataset.name} has {images} training images; choose {images} or fewer"
         )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
-    if parameters * ORACLE_BYTES > memory:
+    if parameters(problem) * ORACLE_BYTES > memory:
         raise UsageError(
-            f"hidden {','.join(map(str, problem.hidden))}: the float64 oracle of {parameters:,} parameters does not "
-            f"fit into {memory >> 30} GiB of memory; choose smaller layers"
+            f"hidden {','.join(map(str, problem.hidden))}: the float64 oracle of {parameters(problem):,} parameters "
+            f"does not fit into {memory >> 30} GiB of memory; choose smaller layers"
         )
 
 
@@ -72,9 +73,8 @@ def _gpu_needed_mib(problem: Problem, images: int) -> float:
 
     Every stage holds the images, the parameters with their gradients, and the activations with theirs.
     """
-    parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
     units = sum(layer.fan_out for layer in problem.layers)
-    numbers = images * problem.inputs + 2 * parameters + 2 * problem.batch_size * units
+    numbers = images * problem.inputs + 2 * parameters(problem) + 2 * problem.batch_size * units
     return numbers * 4 / 2**20 + CONTEXT_MIB
 
 
@@ -105,14 +105,6 @@ def describe_problem(problem: Problem, dataset: Dataset, max_steps: int | None =
         dataset_sha256=dataset.sha256,
         train_images=len(dataset.train.images),
         test_images=len(dataset.test.images),
-        inputs=problem.inputs,
-        hidden=list(problem.hidden),
-        classes=problem.classes,
-        batch_size=problem.batch_size,
-        learning_rate=problem.learning_rate,
-        epochs=problem.epochs,
-        seed=problem.seed,
-        metrics_every=problem.metrics_every,
-        validate_every=problem.validate_every,
         max_steps=max_steps,
+        **{**asdict(problem), "hidden": list(problem.hidden)},
     )

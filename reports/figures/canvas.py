@@ -1,4 +1,4 @@
-"""SVG written without matplotlib, for the figures that git keeps: their bytes depend on the numbers alone.
+"""SVG written by hand: the bytes of a figure depend on its numbers alone.
 
 Text stays text. A style sheet inside the file gives each colour a light and a dark value, and the reader's browser
 chooses between them.

@@ -13,8 +13,7 @@ from ladder.records.run import Results
 from reports.facts.provenance import gpu_name
 from reports.facts.summary import dataset_name
 
-WIDTH = 8.6  # inches; 826 pixels in a browser, about the width of a README
-PIXELS = 830  # the width of a figure that is drawn without matplotlib
+PIXELS = 830  # the width of a figure, about that of a README
 FONTS = "'DejaVu Sans',Verdana,Geneva,sans-serif"  # alike in width, so that text that fits in one fits in all
 MONOSPACE = "'DejaVu Sans Mono',Menlo,Consolas,monospace"
 Colour = Literal[
@@ -45,9 +44,7 @@ THEME: dict[Colour, tuple[str, str]] = {
     "reference": ("#858585", "#8b949e"),  # code that is not a rung
     "limit": ("#b3261e", "#ff7b72"),  # a limit that verification sets
 }
-INK, FAINT, BACKGROUND = THEME["ink"][0], THEME["faint"][0], THEME["paper"][0]
-ON_PALE, ON_DEEP = "#1a1a1a", "#fdfdfd"  # text inside bars and cells whose brightness is the same on every page
-CHOSEN = "#c2006b"  # the launch shape that tuning chose
+ON_PALE = "#1a1a1a"  # text inside bars whose brightness is the same on every page
 RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
 PART_COLOURS: dict[str, Colour] = {  # by the part of a step, as `reports.facts.time_breakdown` names it

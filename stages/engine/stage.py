@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
+from typing import Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
 
 from common.cost import Exchanges
 from common.data.dataset import Split
@@ -96,11 +95,12 @@ class Stage:
     def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
         """The next rung: this one with one part changed, given by its choice, for example `gemm=MyGemm`.
 
-        Raises TypeError unless exactly one part changes.
+        Raises TypeError unless exactly one part changes, to a class with the base of its choice.
         """
         if self.recipe is None:
             raise TypeError(f"{name}: cannot climb from {self.name}, which has no recipe")
-        recipe = replace(self.recipe, **_with_bases(choice))
+        _refuse_without_base(choice)
+        recipe = replace(self.recipe, **choice)
         changed = changes(self.recipe, recipe)
         if len(choice) != 1 or len(changed) != 1:
             raise TypeError(f"{name}: a rung changes exactly one choice, not {sorted(choice) or 'none'}")
@@ -134,19 +134,12 @@ class Stage:
 _BASES: dict[str, type[Part]] = {name: get_args(hint)[0] for name, hint in get_type_hints(Recipe).items()}
 
 
-def _with_bases(choice: Choice) -> Choice:
-    """The parts; one without its base class, written before version 0.2, gets it, with a FutureWarning."""
-    parts: dict[str, Any] = dict(choice)
-    for name, part in parts.items():
+def _refuse_without_base(choice: Choice) -> None:
+    """Raise TypeError for a part that lacks the base class of its choice."""
+    for name, part in choice.items():
         base = _BASES.get(name)
-        if base is not None and not issubclass(part, base):
-            warnings.warn(
-                f"{part.__name__} must inherit from stages.{base.__name__}; version 0.3 requires it",
-                FutureWarning,
-                stacklevel=3,
-            )
-            parts[name] = type(part.__name__, (part, base), {"__module__": part.__module__, "__doc__": part.__doc__})
-    return cast(Choice, parts)
+        if base is not None and not (isinstance(part, type) and issubclass(part, base)):
+            raise TypeError(f"{getattr(part, '__name__', part)} must inherit from stages.{base.__name__}")
 
 
 @dataclass(frozen=True)

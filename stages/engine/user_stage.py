@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import get_args
 
 from common.errors import UsageError
-from stages.engine.earlier_names import allow_earlier_names
 from stages.engine.recipe import Precision
 from stages.engine.stage import Doc, Group, Stage
 
@@ -38,7 +37,6 @@ def load_file(path: Path) -> tuple[Stage, Doc]:
     sys.modules[name] = module  # dataclasses look there
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # last, so that no file there shadows a module of ours
-    allow_earlier_names()
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -32,7 +32,7 @@ from stages.references.torch_choices import no_choice_kept
 from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
 
-COMPILER: Mapping[str, Any] = {"mode": "reduce-overhead"}  # measured with tools/try_references.py
+COMPILER: Mapping[str, Any] = {"mode": "reduce-overhead"}
 
 
 def prepare(setup: TorchSetup, *, compiler: Mapping[str, Any] = COMPILER, linear: Linear = linear_or_sum) -> RunEpoch:

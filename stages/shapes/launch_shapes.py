@@ -20,7 +20,6 @@ BLOCKS = (
     (4, 8), (8, 4), (8, 8), (16, 2), (16, 4), (16, 8), (16, 16), (32, 1), (32, 4), (32, 8), (32, 32), (64, 4), (128, 1),
 )  # fmt: skip
 TILES = ((1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1), (4, 4))
-AXES = ("block, columns x rows", "outputs of a thread, columns x rows")  # of a heat map, down and across
 
 
 class Product(NamedTuple):
@@ -48,12 +47,6 @@ class Shape(msgspec.Struct, frozen=True):
         """The tile, for the compiler; none where a thread has one output."""
         columns, rows = map(str, self.tile)
         return () if self.tile == (1, 1) else (("TILE_COLS", columns), ("TILE_ROWS", rows))
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        """Its place on the axes of a heat map."""
-        block, tile = (f"{columns} x {rows}" for columns, rows in (self.block, self.tile))
-        return block, tile
 
 
 FIXED = Shape((GEMM_TILE, GEMM_TILE))  # that of gemm_naive

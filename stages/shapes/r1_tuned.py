@@ -6,8 +6,8 @@ thread with one output waits for two loads before each product. A thread with se
 and uses each of them more than once.
 
 Change: gemm. Every product runs in the launch shape that measured fastest for its sizes: threads of a block, and
-outputs of a thread. The sums and their order stay the same. `python run_ladder.py tune` measures the shapes; the rung
-measures any that are missing for this GPU, these sources and these sizes while it prepares.
+outputs of a thread. The sums and their order stay the same. While it prepares, the rung measures every shape that the
+cache does not have for this GPU, these sources and these sizes. `experiments/launch-shapes.toml` asks what it is worth.
 
 Expect: a third less for the products of softmax regression, whose blocks are then enough for all multiprocessors:
 the first takes 20 us instead of 30, and a step 60 instead of 75, since the host waits in every one. With a hidden layer
@@ -26,16 +26,11 @@ It stands beside the ladder: the rungs above `naive` replace this product by fas
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from common.data.dataset import Split
-from common.problem import Problem
 from stages.classic import r1_naive
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Gemm
-from stages.engine.step import RecipeTrainer
-from stages.engine.workspace import Array, Device, Setup
-from stages.shapes.launch_shapes import FIXED, Launch, Product, Shape, load
+from stages.engine.workspace import Array, Setup
+from stages.shapes.launch_shapes import Launch, Product, Shape, load
 from stages.shapes.shape_sweeps import Sweeps
 
 
@@ -49,7 +44,7 @@ class TunedGemm(Gemm):
     def shape(self, product: Product) -> Shape:
         """The fastest shape: kept from an earlier sweep, or measured now."""
         sweeps = Sweeps(self._device)
-        return (sweeps.get(product) or sweeps.measure(product)).shape
+        return sweeps.get(product) or sweeps.measure(product)
 
     def __call__(
         self,
@@ -72,17 +67,3 @@ class TunedGemm(Gemm):
 
 
 STAGE = r1_naive.STAGE.climb("tuned", "Tuned launch shapes", group="shapes", gemm=TunedGemm)
-
-
-def products(problem: Problem, train: Split, device: Device) -> list[Product]:
-    """The products of a step, each once, in order; prepares a trainer on the device to learn them."""
-    asked: dict[Product, None] = {}
-
-    class RecordingGemm(TunedGemm):
-        def shape(self, product: Product) -> Shape:
-            asked[product] = None
-            return FIXED
-
-    assert STAGE.recipe is not None
-    RecipeTrainer(replace(STAGE.recipe, gemm=RecordingGemm), problem, train.first(problem.batch_size), device).close()
-    return list(asked)

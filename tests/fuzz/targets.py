@@ -41,13 +41,13 @@ EDGE_BYTES = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF)
 VALUES = (
     "0 1 -1 1e999 nan inf 999999999999999999999 0x10 1,2 , .. naive.. all ladder references none auto nsys cupti,nsys"
 )
-NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study tune gone.py . / /dev/null gone é
+NAMES = """numpy..cublas cuda-graph,naive report limits profile readme compare study gone.py . / /dev/null gone é
 -h --help -- - gone.toml study.json results.json"""
 OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --metrics-every --rounds --repeats --warmups
---budget --timeout --profile --tool --list --stage-file --explain --resume --out --data-dir --stages= --hidden=8,8
+--budget --timeout --profile --tool --stage-file --resume --out --data-dir --stages= --hidden=8,8
 --epochs=3 --out=run --no-such --remeasure --precision --time-cap --threshold --strict --format --format=json
 --validate-every --config --max-steps --curve-steps --lock-clocks
---no-fail-fast --json --again --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
+--no-fail-fast --json --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
 COMMANDS = (
     "run",
     "check",
@@ -58,7 +58,6 @@ COMMANDS = (
     "open",
     "limits",
     "readme",
-    "tune",
     "list",
     "doctor",
     "explain",
@@ -377,7 +376,6 @@ def without_side_effects() -> Iterator[None]:
             "ladder.run.preflight.load_dataset",
             "ladder.run.session.load_dataset",
             "ladder.study.session.load_dataset",
-            "ladder.tune.open_gpu",
             "ladder.doctor.doctor",
             "ladder.machine.limits.measure_limits",
             "reports.markdown.documents.update_readme",

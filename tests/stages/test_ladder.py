@@ -11,12 +11,10 @@ from typing import get_type_hints
 import pytest
 
 from common.errors import UsageError
-from common.problem import Problem
 from stages.classic import r1_naive, r2_async_metrics, r3_cublas
 from stages.engine import parts
-from stages.engine.recipe import Choice, Gemm, Recipe, changes
+from stages.engine.recipe import Choice, Recipe, changes
 from stages.engine.stage import Doc
-from stages.engine.workspace import Array, Setup
 from stages.registry import SOURCES, load_all, select
 
 ENTRIES = load_all()
@@ -93,21 +91,12 @@ def test_climb_refuses_two_changes_and_none() -> None:
         r1_naive.STAGE.climb("same", "Same", gemm=parts.NaiveGemm)
 
 
-def test_a_part_without_its_base_class_gets_it_with_a_warning() -> None:
+def test_climb_refuses_a_part_without_its_base_class() -> None:
     class Duck:
-        needs = ("cuda",)
-        precision = "tf32"
+        needs = ()
 
-        def __init__(self, setup: Setup) -> None: ...
-
-        def __call__(self, a: Array, b: Array, out: Array, **how: object) -> None: ...
-
-    with pytest.warns(FutureWarning, match=r"Duck must inherit from stages.Gemm"):
-        stage = r1_naive.STAGE.climb("duck", "Duck", gemm=Duck)  # type: ignore[arg-type]
-    assert stage.recipe is not None
-    assert stage.recipe.gemm.__mro__[1:3] == (Duck, Gemm)
-    assert (stage.precision, stage.changed) == ("tf32", "gemm: Duck")
-    assert stage.misfit(Problem(784, 10), 1) is None
+    with pytest.raises(TypeError, match=r"Duck must inherit from stages.Gemm"):
+        r1_naive.STAGE.climb("duck", "Duck", gemm=Duck)  # type: ignore[arg-type]
 
 
 def test_climb_refuses_a_choice_that_is_none() -> None:

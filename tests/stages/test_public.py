@@ -28,7 +28,7 @@ def test_importing_it_imports_no_gpu_library_and_no_rung() -> None:
     check = "import stages, sys; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"cupy", "cuda", "torch", "jax", "nvmath", "matplotlib", "ladder", "reports"}
+    assert not loaded & {"cupy", "cuda", "torch", "jax", "nvmath", "ladder", "reports"}
     assert not loaded & {entry.source.partition(":")[0] for entry in load_all().values()}
 
 

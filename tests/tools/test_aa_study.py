@@ -120,9 +120,9 @@ def test_what_is_claimed_of_the_h200_is_in_the_recordings(name: str, document: s
     assert int(of) >= 200
     assert int(false) / int(of) <= 0.01
     scatter = dict(re.findall(r"\| `([a-z-]+)` \| \d+ \| ([\d.]+)% \| \d+ \|", section))
-    seen = dict(re.findall(r"\| `([a-z-]+)` \| 12 \| [\d.]+% \| [^|]+ \| [^|]+ \| \d+% \| (\d+)% \|", section))
+    seen = dict(re.findall(r"\| `([a-z-]+)` \| 8 \| [\d.]+% \| [^|]+ \| [^|]+ \| \d+% \| (\d+)% \|", section))
     assert set(scatter) == set(seen) == {one.name for one in recording.stages}
-    assert all(int(seen[stage]) >= 95 for stage in seen if float(scatter[stage]) < 1)
+    assert all(int(seen[stage]) >= 90 for stage in seen if float(scatter[stage]) < 1)
     assert all(float(scatter[stage]) < 1 for stage in seen if stage != "naive")  # which waits for its host
 
 
@@ -130,7 +130,7 @@ def test_what_is_claimed_of_the_cpu_is_in_its_recording(document: str) -> None:
     section = document.partition("### cpu\n")[2].partition("\n### ")[0]
     assert re.search(r"False verdicts: [0-9] of 1000 self-comparisons", section)
     rows = re.findall(r"\| `numpy` \| (\d+) \| [\d.]+% \| ([^|]+) \| ([^|]+) \| \d+% \| (\d+)% \|", section)
-    assert int({side: seen for side, _, _, seen in rows}["192"]) >= 95
+    assert int({side: seen for side, _, _, seen in rows}["96"]) >= 90
     by_times, with_pace = ([row[i].split(" of ") for row in rows if row[i] != "-"] for i in (1, 2))
-    assert sum(int(of) for _, of in by_times) == sum(int(of) for _, of in with_pace) == 381
-    assert (sum(int(false) for false, _ in by_times), sum(int(false) for false, _ in with_pace)) == (68, 0)
+    assert sum(int(of) for _, of in by_times) == sum(int(of) for _, of in with_pace) == 223
+    assert (sum(int(false) for false, _ in by_times), sum(int(false) for false, _ in with_pace)) == (33, 0)

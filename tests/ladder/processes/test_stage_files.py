@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +157,6 @@ def test_a_misfit_comes_from_the_file_and_one_that_fails_is_refused(tmp_path: Pa
     wrong = written(tmp_path, trainer.format("return 1 / 0"), stage, "wrong.py")
     with pytest.raises(UsageError, match=r"cannot judge the problem: line 4: ZeroDivisionError: division by zero"):
         all_entries([wrong])[0]["mine"].stage.misfit(small_problem(), 3)
-
-
-def test_a_warning_of_an_import_is_passed_on(tmp_path: Path) -> None:
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        all_entries([written(tmp_path, "from common.dataset import Split")])
-    assert [str(one.message) for one in told] == ["common.dataset is common.data.dataset since version 0.2"]
 
 
 def test_several_files_share_one_process_and_none_costs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

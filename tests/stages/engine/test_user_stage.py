@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 import pytest
@@ -122,20 +121,3 @@ def test_a_file_that_nobody_may_read_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.chmod(0)
     assert "cannot be imported: PermissionError" in refusal(path)
-
-
-def test_a_file_with_the_imports_of_version_0_1_still_loads(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from common.dataset import Split\n"
-        "from stages import async_metrics\n"
-        "from stages.naive import MetricsEveryStep\n"
-        "from stages.recipe import Precision\n"
-        "from stages.workspace import Array, Setup\n"
-        "STAGE = async_metrics.STAGE.climb('mine', 'Mine', metrics=MetricsEveryStep)\n"
-    )
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        entry = load_entry(f"{path}:STAGE")
-    assert "stages.async_metrics is stages.classic.r2_async_metrics since version 0.2" in [str(w.message) for w in told]
-    assert entry.stage.below == "async"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -55,9 +54,3 @@ def test_it_foretells_losses_that_it_was_not_fitted_to(
     assert measured > 1.05
     assert found[rung].us > found[other].us
     assert bool(found[rung].remark) == told
-
-
-def test_the_document_has_its_errors() -> None:
-    text = (ROOT / "docs" / "method.md").read_text().partition("## What a rung should take")[2].partition("\n## ")[0]
-    told = {name: int(share) for name, share in re.findall(r"`([a-z0-9-]+)`\s(\d+) %", text)}
-    assert told == {name: round(100 * rung.error) for name, rung in recorded_costs().rungs.items()}

@@ -139,7 +139,7 @@ def test_the_chosen_theme_holds_from_page_to_page(site: Path, open_page: Open) -
 def test_the_contents_are_open_where_there_is_room(site: Path, open_page: Open) -> None:
     for width, is_open in ((360, False), (1280, True)):
         opened = open_page(site / "docs/statistics.html", width=width, ready="main", files=PARTS)
-        assert opened.page.is_visible(".contents >> text=The unit is a process") is is_open
+        assert opened.page.is_visible(".contents >> text=Intervals") is is_open
 
 
 def _dead(page: Path) -> Iterator[str]:

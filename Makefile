@@ -51,12 +51,13 @@ sanitize: ## run compute-sanitizer over the GPU tests of our own kernels; one to
 fuzz: ## set up, then feed the readers of a user's input with new random ones for SECONDS
 	@$(SETUP) --dev && .venv/bin/python -m tests.fuzz --seconds $(SECONDS)
 
-check: ## run the checks that a commit must pass: ruff, mypy, import-linter
+check: ## run the checks that a commit must pass: ruff, mypy, import-linter, the budget of lines and words
 	@$(SETUP) --dev
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/python -m tools.budget
 
 prose: ## for who writes: spelling, British where it matters, and the prose of the documents; no gate
 	@$(SETUP) --dev

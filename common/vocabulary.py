@@ -7,5 +7,10 @@ from typing import Literal
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 """The format of a product's factors."""
 
+Regime = Literal["host", "graph", "one kernel", "CPU"]
+"""How a rung's kernels start: by the host, in a graph, as one kernel that runs an epoch; or on the CPU."""
+
+MOST_LETTERS = 44  # of the words for what a rung changes: a figure has no room for more
+
 Group = Literal["reference", "cpu", "ladder", "beyond", "memory", "data", "shapes", "devices"]
 """Which table a stage stands in: `ladder` is the six classic rungs, `beyond` every rung above them."""

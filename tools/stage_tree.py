@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from stages.engine.stage import Stage
+from stages.engine.stage import Doc, Stage
 from stages.registry import ABLATIONS, Entry, load_all
 
 PAGE = Path(__file__).resolve().parent.parent / "stages" / "README.md"
@@ -76,12 +76,12 @@ def description(module: str) -> str:
     Raises ValueError if the line has another form or is too long.
     """
     line = (importlib.import_module(module).__doc__ or "").partition("\n")[0]
-    _, colon, text = line.partition(": ")
-    if not colon or not text.endswith(".") or len(text) > MAX_DESCRIPTION:
+    text = Doc.of_any(line).summary
+    if not text or not line.endswith(".") or len(text) >= MAX_DESCRIPTION:
         raise ValueError(
             f"{module}: must begin with 'Name: what changes.', at most {MAX_DESCRIPTION} characters: {line}"
         )
-    return text.removesuffix(".")
+    return text
 
 
 def _branch(name: str, parents: dict[str, str | None]) -> Iterator[str]:

@@ -16,7 +16,8 @@ from common.cost import Exchanges
 from common.errors import UsageError
 from common.problem import Problem
 from common.process_group import die_with_parent
-from stages.engine.recipe import Traits
+from common.vocabulary import Regime
+from stages.engine.recipe import PartUse, Traits
 from stages.engine.stage import Doc, Stage
 from stages.engine.user_stage import describe_error, load_file
 
@@ -45,6 +46,9 @@ class Description(msgspec.Struct, frozen=True):
     compiles_first_updates: bool
     traits: Traits | None
     doc: Doc
+    words: str = ""
+    regime: Regime | None = None
+    parts: tuple[PartUse, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -97,6 +101,9 @@ def _described(stage: Stage, doc: Doc) -> Description:
         compiles_first_updates=stage.first_updates_within is not None,
         traits=stage.traits,
         doc=doc,
+        words=stage.words,
+        regime=stage.regime,
+        parts=stage.parts,
     )
 
 

@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from common.files import atomic_write
+from common.vocabulary import MOST_LETTERS as MOST_LETTERS
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
+from common.vocabulary import Regime as Regime
 from ladder.records.errors import ResultsError as ResultsError
 from ladder.records.expected import Expected
 from ladder.records.limits import CpuLimits, LimitsRecord, StepBounds
@@ -24,6 +26,9 @@ from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
 LEAST, MOST = 1e-100, 1e100  # of the measurements in a record, but for 0; products and ratios of such stay finite
+EARLIER_WORDS: dict[str, dict[str, str]] = msgspec.json.decode(
+    Path(__file__).with_name("earlier_words.json").read_bytes()
+)  # of rungs in files from before they recorded their own; never added to
 JUDGED = ("error", "loss", "final_loss")  # a stage that computes nonsense may have any of these
 EXTREME = re.compile(rb"\de[+-]?\d{3}|\d{100}")  # a text without this has no number beyond them
 
@@ -206,6 +211,15 @@ class StageDoc(msgspec.Struct, frozen=True):
     expect: str
     found: str = ""
     predict: str = ""  # the numbers of `expect`; `reports.facts.predictions` gives their form
+    summary: str = ""  # what the stage changes, in one line
+
+
+class PartRecord(msgspec.Struct, frozen=True):
+    """A part of a rung's recipe: `launch`, `GraphEpoch`, `stages/classic/r6_cuda_graph.py`."""
+
+    name: str
+    chosen: str  # the class
+    file: str  # that defines it, from the root of the project
 
 
 class StageCode(msgspec.Struct, frozen=True):
@@ -246,6 +260,9 @@ class StageResult(msgspec.Struct, frozen=True):
     retries: list[str] = []  # the failure of each process that a second one repeated, with its round
     compiled_s: float | None = None  # preparation time in a process that only compiled; 0: it did not compile the stage
     expected: Expected | None = None  # a model's estimate of a step, made before the stage was measured
+    words: str = ""  # what a rung changes, or what a reference is, short enough for a figure; empty: its title says it
+    regime: Regime | None = None  # how its kernels start; null without a recipe
+    recipe: list[PartRecord] = []  # every part of its step; empty without a recipe
 
     @property
     def profile(self) -> Profile | None:
@@ -373,7 +390,23 @@ def _load(path: Path) -> Results:
         raise ResultsError(f"{path}: not a results file of this program ({error})") from error
     if impossible:
         raise ResultsError(f"{path}: not a results file of this program ({impossible})")
-    return results
+    return with_earlier_words(results)
+
+
+def with_earlier_words(results: Results) -> Results:
+    """A run recorded before stages had words of their own, with the words that reports had for them by name."""
+    if not any(stage.name in EARLIER_WORDS and not stage.words for stage in results.stages):
+        return results
+    return msgspec.structs.replace(results, stages=[_with_earlier_words(stage) for stage in results.stages])
+
+
+def _with_earlier_words(stage: StageResult) -> StageResult:
+    known = EARLIER_WORDS.get(stage.name, {})
+    words, regime = known.get("words", ""), msgspec.convert(known.get("regime"), Regime | None)
+    doc = stage.doc
+    if doc is not None and not doc.summary:
+        doc = msgspec.structs.replace(doc, summary=known.get("summary", ""))
+    return msgspec.structs.replace(stage, words=stage.words or words, regime=stage.regime or regime, doc=doc)
 
 
 def _impossible_number(raw: bytes) -> str:

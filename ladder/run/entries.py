@@ -9,7 +9,7 @@ from typing import NamedTuple
 from common.cache import at_home
 from common.errors import UsageError
 from common.problem import Problem
-from common.vocabulary import Group
+from common.vocabulary import Group, Regime
 from ladder.machine.environment import missing
 from ladder.processes.stage_files import described
 from ladder.records.expected import Expected
@@ -78,6 +78,8 @@ class Listed(NamedTuple):
     needs: str  # `cuda, cublas, sm_90`
     missing: str  # why it cannot run here; empty if it can
     expected: Expected | None = None  # for the network in question
+    words: str = ""  # what it changes; empty: the title says it
+    regime: Regime | None = None  # how a rung's kernels start
 
 
 def listed(
@@ -104,6 +106,8 @@ def listed(
             needs=", ".join(stage.needs),
             missing=missing(stage.needs) or "",
             expected=expected.get(stage.name),
+            words=stage.words,
+            regime=stage.regime,
         )
         for stage in (entry.stage for entry in entries.values())
     ]

@@ -18,7 +18,8 @@ from reports.facts.numbers import precision
 from reports.facts.predictions import outcome
 from reports.facts.profiles import grid, kernel_name, kernel_names, seen_by
 from reports.facts.ratios import WITHIN_NOISE, Ratio
-from reports.facts.regimes import HEADINGS, IN_WORDS, regime
+from reports.facts.recipe import resolved_recipe
+from reports.facts.regimes import HEADINGS, change_in_full, regime
 from reports.facts.study import step_us
 from reports.facts.summary import FOUND, MARKS, disturbed_mark, measured_runs, name_of, reason, table_order, title_of
 from reports.facts.time_breakdown import Profiled, changes, profiled
@@ -51,7 +52,8 @@ def rung_view(
         precision=precision(stage.precision),
         kind="reference" if stage.group == "reference" else regime(stage).replace(" ", "-"),
         regime="Reference" if stage.group == "reference" else HEADINGS[regime(stage)],
-        words=IN_WORDS[stage.name][1] if stage.name in IN_WORDS else "",
+        words=change_in_full(stage),
+        recipe=resolved_recipe(stage, results),
         parent=parent,
         parent_us=_text(parent),
         children=[other.name for other in results.stages if other.below == stage.name],

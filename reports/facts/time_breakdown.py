@@ -30,7 +30,7 @@ PARTS_ON_CPU: dict[str, Callable[[Split], float]] = {
     PYTHON: lambda split: split.launching_us,
     BARRIERS: lambda split: split.waiting_us,
 }
-OPERATIONS: dict[Kind, str] = {  # by a kernel's kind, which the profile derives from its name
+OPERATIONS: dict[Kind, str] = {  # by a kernel's kind, as the profile recorded it
     "gemm": "products",
     "layer": "bias, ReLU",
     "softmax": "softmax, loss",

@@ -10,11 +10,11 @@ from itertools import groupby
 from urllib.parse import quote
 
 from ladder.records.exactness import precision_class
-from ladder.records.run import Results, Spread, StageResult
+from ladder.records.run import MOST_LETTERS, Results, Spread, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import Lead, epoch_s, host_times, lead, overall_winner, ratio, references
 from reports.facts.headline_rungs import headline_rungs
-from reports.facts.regimes import HEADINGS, MOST_LETTERS, Regime, change_in_words, regime
+from reports.facts.regimes import HEADINGS, Regime, change_in_words, regime
 from reports.facts.study import step_us
 from reports.facts.summary import ABLATIONS, MARKS, disturbed_mark, name_of, table_order
 from reports.figures.canvas import Canvas

@@ -7,8 +7,7 @@ A recorded run is a folder `results/reference/<gpu or cpu>/<problem>` with its `
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
@@ -21,6 +20,7 @@ from reports.facts.glossary import glossary_lines
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
+from reports.facts.regimes import change_in_full
 from reports.facts.summary import FASTEST_REFERENCE, ON_GPU_TIME, heading
 from reports.facts.warnings import notices
 from reports.markdown.tables import bullets, cell, code, figure_links, lead_text, notice_blocks, table
@@ -31,37 +31,31 @@ NETWORKS = ("<!-- networks:begin -->", "<!-- networks:end -->")
 CPU = ("<!-- cpu:begin -->", "<!-- cpu:end -->")
 GLOSSARY = ("<!-- glossary:begin -->", "<!-- glossary:end -->")
 MOST_RUNGS = 15  # rows of a table that fits on a screen
-# A rung's row in stages/README.md: name, parent, what changes, file.
-TREE_ROW = re.compile(r"\| `(?P<name>[^`]+)` \| (?:`[^`]+`)? ?\| (?P<words>[^|]+) \| \[[^|]+\| [^|]+\|")
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
-Words = Mapping[str, str]  # what each rung changes, in plain words
 
 
 class ReadmeError(ReportError):
     """A page without the markers that a table belongs between: one line with the file, the reason and the way out."""
 
 
-def picture_block(runs: Runs, _: Words) -> str:
+def picture_block(runs: Runs) -> str:
     """The picture of the first run with a timed rung; empty without one."""
     timed = [folder for folder, run in runs if headline_rungs(run, MOST_RUNGS)]
     return "".join(figure_links(["ladder.svg"], f"{timed[0]}/figures")) if timed else ""
 
 
-def ladder_block(runs: Runs, words: Words) -> str:
-    """The ladder of each GPU's first run: at most 15 rungs, each beside the rung that it climbs from.
-
-    A rung without words is described by its title.
-    """
-    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _ladder(*next(group), gpu, words))
+def ladder_block(runs: Runs) -> str:
+    """The ladder of each GPU's first run: at most 15 rungs, each beside the rung that it climbs from."""
+    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _ladder(*next(group), gpu))
 
 
-def networks_block(runs: Runs, _: Words) -> str:
+def networks_block(runs: Runs) -> str:
     """A table for each GPU: the fastest rung and the fastest reference of every recorded run."""
     return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu))
 
 
-def cpu_block(runs: Runs, _: Words) -> str:
+def cpu_block(runs: Runs) -> str:
     """A row for each network recorded on a CPU: its fastest rung beside the fastest reference; empty without any."""
     if not runs:
         return ""
@@ -80,12 +74,12 @@ def _fastest_on_cpu(run: Results) -> tuple[str, ...]:
     return (loops, code(best.stage.name), _step(best.stage), *reference, lead_text(best))
 
 
-def glossary_block(_: Runs, __: Words) -> str:
+def glossary_block(_: Runs) -> str:
     """The terms of reports and documents."""
     return bullets(glossary_lines())
 
 
-BLOCKS: dict[tuple[str, str], Callable[[Runs, Words], str]] = {
+BLOCKS: dict[tuple[str, str], Callable[[Runs], str]] = {
     PICTURE: picture_block,
     LADDER: ladder_block,
     NETWORKS: networks_block,
@@ -122,12 +116,11 @@ def readme_is_current(readme: Path, reference: Path) -> bool:
 
 def _pages(readme: Path, reference: Path) -> Iterator[tuple[Path, str, str]]:
     """Every page with its text as it is, and as it should be."""
-    words = changes_in_words(readme.parent / "stages" / "README.md")
     for page in (readme, *sorted((readme.parent / "docs").rglob("*.md"))):
         old = new = page.read_text(encoding="utf-8")
         for markers, block in BLOCKS.items():
             if markers[0] in old or (page == readme and markers == LADDER):
-                new = between(new, page, markers, block(_runs_for(markers, page, reference), words))
+                new = between(new, page, markers, block(_runs_for(markers, page, reference)))
         yield page, old, new
 
 
@@ -139,12 +132,6 @@ def _runs_for(markers: tuple[str, str], page: Path, reference: Path) -> Runs:
 def is_of_cpu(run: Results) -> bool:
     """Whether a run climbed the ladder on a CPU, on a machine without a GPU."""
     return not gpu_name(run) and any(stage.group == "cpu" for stage in run.stages)
-
-
-def changes_in_words(tree: Path) -> dict[str, str]:
-    """What each rung changes, from the tables of the page that `tools.stage_tree` writes; empty without the page."""
-    lines = tree.read_text(encoding="utf-8").splitlines() if tree.exists() else []
-    return {row["name"]: row["words"] for line in lines if (row := TREE_ROW.fullmatch(line))}
 
 
 def between(text: str, page: Path, markers: tuple[str, str], block: str) -> str:
@@ -205,7 +192,7 @@ def _step(stage: StageResult) -> str:
     return numbers.microseconds(stage.timing.step_us if stage.timing else None)
 
 
-def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[str]:
+def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
     shown = headline_rungs(results, MOST_RUNGS)
     yield f"### {heading(results)}, on {gpu}"
     yield f"{recorded(results)}."
@@ -221,7 +208,7 @@ def _ladder(folder: str, results: Results, gpu: str, words: Words) -> Iterator[s
             (
                 code(stage.name),
                 code(stage.below) if stage.below else "",
-                cell(words.get(stage.name, stage.title)),
+                cell(change_in_full(stage)),
                 _step(stage),
                 _ratio(ratio(stages.get(stage.below or ""), stage)),
             )

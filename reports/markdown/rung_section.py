@@ -12,7 +12,7 @@ from reports.facts.baselines import lead, ratio, sm_mhz, step_cycles, step_times
 from reports.facts.bottleneck import advice_on
 from reports.facts.numbers import line
 from reports.facts.predictions import outcome
-from reports.facts.regimes import IN_WORDS, change_in_words, regime
+from reports.facts.regimes import change_in_full
 from reports.facts.summary import measured_runs, reason, title_of
 from reports.facts.time_breakdown import Change, changes, profiled
 from reports.markdown.profile_section import stage_profile_blocks
@@ -27,7 +27,7 @@ def rung_section(stage: StageResult, results: Results) -> Iterator[str]:
     """One rung, without its parent if that was not timed."""
     yield f"### `{stage.name}`: {line(title_of(stage))}"
     if stage.below:
-        yield f"From `{stage.below}`{line(_changed(stage))}."
+        yield f"From `{stage.below}`: {line(change_in_full(stage))}."
     yield from _screen(stage, results)
     yield from details("Why, kernels, host and checks", _details(stage, results))
 
@@ -59,16 +59,6 @@ def _screen(stage: StageResult, results: Results) -> Iterator[str]:
         yield f"**Moved:** {text}"
     if stage.device == "cpu" or profiled(stage) is not None:
         yield f"**Bound now:** {line(str(advice_on(results, stage)))}"
-
-
-def _changed(stage: StageResult) -> str:
-    """What the rung changes, in words, after a colon; empty for an unknown rung."""
-    if stage.name not in IN_WORDS:
-        return f": {stage.changed}" if stage.changed else ""
-    words = change_in_words(stage)
-    if regime(stage) == "one kernel" and not words.startswith("the same"):
-        words = f"one kernel does every part of the step, for a whole epoch, {words}"
-    return f": {words}"
 
 
 def moved(change: Change) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +18,7 @@ from reports.facts.baselines import ratio
 from reports.facts.bottleneck import advice_on
 from reports.facts.profiles import agreement, kernel_names, seen_by
 from reports.facts.provenance import machine_name
+from reports.facts.recipe import ResolvedPart, resolved_recipe
 from reports.facts.regimes import change_in_words
 from reports.facts.summary import FOUND, reason
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
@@ -56,6 +57,7 @@ def print_explain(
     change = next((change for change in changes(results) if change.rung.stage is stage), None)
     parent = next((one for one in results.stages if one.name == stage.below), None)
     _print_heading(stage, parent, console)
+    _print_recipe(resolved_recipe(stage, results), console)
     one = profiled(stage)
     if one is not None:
         _print_blocks(one, change, console)
@@ -109,6 +111,24 @@ def _print_heading(stage: StageResult, parent: StageResult | None, console: Cons
     for heading, text in paragraphs:
         if text:
             say_titled(console, heading, text)
+
+
+def _print_recipe(parts: Sequence[ResolvedPart], console: Console) -> None:
+    """Every part of the step, with the rung that chose it and the file that defines it."""
+    if not parts:
+        return
+    console.print()
+    is_whole = all(part.file for part in parts)
+    say(console, "The parts of its step" if is_whole else "The parts of its step that rungs changed", "bold")
+    print_table(
+        console,
+        [
+            Column("part", [part.name for part in parts]),
+            Column("chosen", [part.chosen for part in parts]),
+            Column("by", [part.rung for part in parts], 1),
+            Column("file", [part.file for part in parts], 2, style="dim"),
+        ],
+    )
 
 
 def _print_blocks(one: Profiled, change: Change | None, console: Console) -> None:

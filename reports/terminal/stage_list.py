@@ -12,7 +12,7 @@ from ladder.records.expected import Expected
 from ladder.records.program import PROGRAM
 from ladder.records.run import Group
 from reports.facts import numbers
-from reports.facts.regimes import HEADINGS, IN_WORDS, words_of
+from reports.facts.regimes import HEADINGS, Regime
 from reports.facts.summary import ABLATIONS, BLOCKS
 from reports.terminal.layout import Column, print_table, say, standard
 
@@ -30,10 +30,12 @@ class Stage(NamedTuple):
     needs: str
     missing: str  # why it cannot run here; empty if it can
     expected: Expected | None = None  # for the network in question
+    words: str = ""  # what it changes; empty: the title says it
+    regime: Regime | None = None  # how a rung's kernels start
 
 
 def print_stage_list(
-    stages: Iterable[tuple[str, str, Group, str, str, str, Expected | None]],
+    stages: Iterable[tuple[str, str, Group, str, str, str, Expected | None, str, Regime | None]],
     way_to_gpu: str | None,
     console: Console | None = None,
 ) -> None:
@@ -47,7 +49,7 @@ def print_stage_list(
         Column("stage", [stage.name for stage in ordered]),
         *_expected(ordered),
         Column("from", [stage.below for stage in ordered], 3, style="dim"),
-        Column("what it changes", [words_of(stage.name, stage.title) for stage in ordered], 2),
+        Column("what it changes", [stage.words or stage.title for stage in ordered], 2),
         Column("needs", [stage.needs for stage in ordered], 4, style="dim"),
         Column("runs\nhere", ["no" if stage.missing else "yes" for stage in ordered], 1, styles=HERE),
     ]
@@ -93,7 +95,7 @@ def _heading(stage: Stage) -> str:
     """A rung's way to the GPU; the block of any other stage."""
     if stage.group == "cpu":
         return ON_CPU
-    return HEADINGS[IN_WORDS[stage.name][0]] if stage.name in IN_WORDS else BLOCKS.get(stage.group, OTHERS)
+    return BLOCKS.get(stage.group) or (HEADINGS[stage.regime] if stage.regime and stage.words else OTHERS)
 
 
 def _why_not(stages: Sequence[Stage]) -> list[str]:

@@ -58,4 +58,5 @@ STAGE = Stage.from_recipe(
         metrics=MetricsEveryStep,
         launch=OneByOne,
     ),
+    words="one kernel an operation, loss read each step",
 )

@@ -69,4 +69,4 @@ class CublasGemm(FusingGemm):
         self._matmul(a, b, out, trans_a, trans_b, alpha, beta, fusion)
 
 
-STAGE = r2_async_metrics.STAGE.climb("cublas", "cuBLAS GEMM", gemm=CublasGemm)
+STAGE = r2_async_metrics.STAGE.climb("cublas", "cuBLAS GEMM", words="cuBLAS matrix products", gemm=CublasGemm)

@@ -35,4 +35,6 @@ class MetricsSparsely(EpochTotals):
         return self._problem.metrics_due(epoch)
 
 
-STAGE = r3_cublas.STAGE.climb("sparse-metrics", "Sparse metrics", metrics=MetricsSparsely)
+STAGE = r3_cublas.STAGE.climb(
+    "sparse-metrics", "Sparse metrics", words="loss computed in every tenth epoch only", metrics=MetricsSparsely
+)

@@ -41,4 +41,4 @@ class CudnnHead(SeparateHead):
         self._forward()
 
 
-STAGE = r4_sparse_metrics.STAGE.climb("cudnn-softmax", "cuDNN softmax", head=CudnnHead)
+STAGE = r4_sparse_metrics.STAGE.climb("cudnn-softmax", "cuDNN softmax", words="cuDNN softmax", head=CudnnHead)

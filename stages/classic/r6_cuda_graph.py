@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.vocabulary import Regime
 from stages.classic import r5_cudnn_softmax
 from stages.engine.parts import OneByOne
 from stages.engine.recipe import Launch, Metrics, RunStep
@@ -34,6 +35,7 @@ class GraphEpoch(Launch):
     """An epoch, captured during preparation and replayed by one launch."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
+    regime: ClassVar[Regime] = "graph"
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
         epoch = OneByOne(setup, step, metrics)
@@ -44,4 +46,4 @@ class GraphEpoch(Launch):
         self._replay[with_metrics]()
 
 
-STAGE = r5_cudnn_softmax.STAGE.climb("cuda-graph", "CUDA Graph capture", launch=GraphEpoch)
+STAGE = r5_cudnn_softmax.STAGE.climb("cuda-graph", "CUDA Graph capture", words="one launch an epoch", launch=GraphEpoch)

@@ -124,4 +124,6 @@ class ResidentEpoch(Launch):
                 own[...] = 0
 
 
-STAGE = r9_cores.STAGE.climb("cpu-resident", "Weights stay in their core", launch=ResidentEpoch)
+STAGE = r9_cores.STAGE.climb(
+    "cpu-resident", "Weights stay in their core", words="weights stay in their core", launch=ResidentEpoch
+)

@@ -78,4 +78,6 @@ class WideEpoch(CoresEpoch):
         return ""
 
 
-STAGE = r9_cores.STAGE.climb("cpu-wide-tiles", "Tiles for wide layers", launch=WideEpoch)
+STAGE = r9_cores.STAGE.climb(
+    "cpu-wide-tiles", "Tiles for wide layers", words="own products for wide layers too", launch=WideEpoch
+)

@@ -38,4 +38,5 @@ STAGE = Stage.from_recipe(
     ),
     group="cpu",
     place=CPU,
+    words="one loop nest an operation",
 )

@@ -18,4 +18,4 @@ from __future__ import annotations
 from stages.cpu import r1_loops
 from stages.cpu.products import BlasGemm
 
-STAGE = r1_loops.STAGE.climb("cpu-blas", "BLAS", gemm=BlasGemm)
+STAGE = r1_loops.STAGE.climb("cpu-blas", "BLAS", words="BLAS matrix products", gemm=BlasGemm)

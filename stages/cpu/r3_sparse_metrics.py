@@ -17,4 +17,6 @@ from __future__ import annotations
 from stages.classic.r4_sparse_metrics import MetricsSparsely
 from stages.cpu import r2_blas
 
-STAGE = r2_blas.STAGE.climb("cpu-sparse-metrics", "Sparse metrics", metrics=MetricsSparsely)
+STAGE = r2_blas.STAGE.climb(
+    "cpu-sparse-metrics", "Sparse metrics", words="loss computed in every tenth epoch only", metrics=MetricsSparsely
+)

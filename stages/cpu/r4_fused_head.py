@@ -18,4 +18,6 @@ from __future__ import annotations
 from stages.cpu import r3_sparse_metrics
 from stages.fusion.r1_fused_head import FusedHead
 
-STAGE = r3_sparse_metrics.STAGE.climb("cpu-fused-head", "Fused head", head=FusedHead)
+STAGE = r3_sparse_metrics.STAGE.climb(
+    "cpu-fused-head", "Fused head", words="softmax, loss and gradient in one kernel", head=FusedHead
+)

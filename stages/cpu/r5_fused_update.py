@@ -19,4 +19,6 @@ from __future__ import annotations
 from stages.cpu import r4_fused_head
 from stages.fusion.r2_fused_update import FusedUpdate
 
-STAGE = r4_fused_head.STAGE.climb("cpu-fused-update", "Fused update", update=FusedUpdate)
+STAGE = r4_fused_head.STAGE.climb(
+    "cpu-fused-update", "Fused update", words="weight update inside its product", update=FusedUpdate
+)

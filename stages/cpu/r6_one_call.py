@@ -18,4 +18,6 @@ from __future__ import annotations
 from stages.classic.r6_cuda_graph import GraphEpoch
 from stages.cpu import r5_fused_update
 
-STAGE = r5_fused_update.STAGE.climb("cpu-one-call", "One call an epoch", launch=GraphEpoch)
+STAGE = r5_fused_update.STAGE.climb(
+    "cpu-one-call", "One call an epoch", words="one call from Python an epoch", launch=GraphEpoch
+)

@@ -19,4 +19,6 @@ from __future__ import annotations
 from stages.cpu import r6_one_call
 from stages.cpu.products import TileGemm
 
-STAGE = r6_one_call.STAGE.climb("cpu-tiles", "Tiles for ten columns", gemm=TileGemm)
+STAGE = r6_one_call.STAGE.climb(
+    "cpu-tiles", "Tiles for ten columns", words="own products, made for ten columns", gemm=TileGemm
+)

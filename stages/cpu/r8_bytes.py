@@ -61,4 +61,4 @@ class HostBytes(Data):
         return self._expanded
 
 
-STAGE = r7_tiles.STAGE.climb("cpu-bytes", "Images as bytes", data=HostBytes)
+STAGE = r7_tiles.STAGE.climb("cpu-bytes", "Images as bytes", words="images of one byte a pixel", data=HostBytes)

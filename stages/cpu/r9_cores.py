@@ -142,4 +142,4 @@ class CoresEpoch(Launch):
                 own.tensors.totals[...] = 0
 
 
-STAGE = r8_bytes.STAGE.climb("cpu-cores", "All cores", launch=CoresEpoch)
+STAGE = r8_bytes.STAGE.climb("cpu-cores", "All cores", words="all cores share a step", launch=CoresEpoch)

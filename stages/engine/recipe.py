@@ -19,6 +19,7 @@ from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import EpochMetrics
 from common.vocabulary import Precision as Precision
+from common.vocabulary import Regime
 from stages.engine.workspace import Array, Device, Setup
 
 
@@ -213,6 +214,9 @@ class Metrics(Part, ABC):
 class Launch(Part, ABC):
     """How an epoch's steps reach the GPU."""
 
+    regime: ClassVar[Regime] = "host"
+    """How its kernels start on a GPU."""
+
     precision: ClassVar[Precision | None] = None
     """The format of the factors if the launch multiplies by itself; None if it runs the gemm's products."""
 
@@ -256,6 +260,15 @@ class Choice(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
+class PartUse:
+    """A part of a recipe in words: `launch`, `GraphEpoch`, `stages/classic/r6_cuda_graph.py`."""
+
+    name: str
+    chosen: str  # the class
+    file: str  # that defines the class, from the root of the project
+
+
+@dataclass(frozen=True)
 class Traits:
     """The properties of a recipe that no profile shows; they are part of the stage's floor."""
 
@@ -281,6 +294,14 @@ class Recipe:
     def parts(self) -> dict[str, Any]:
         """Every part by name, in the order above."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def in_words(self) -> tuple[PartUse, ...]:
+        """Every part with its class and the file that defines it."""
+        return tuple(
+            PartUse(name, part.__name__, part.__module__.replace(".", "/") + ".py")
+            for name, part in self.parts().items()
+        )
 
     @property
     def precision(self) -> Precision:

@@ -13,8 +13,8 @@ from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
 from common.vocabulary import Group as Group
-from common.vocabulary import Precision
-from stages.engine.recipe import Choice, Part, Recipe, Traits, changes
+from common.vocabulary import Precision, Regime
+from stages.engine.recipe import Choice, Part, PartUse, Recipe, Traits, changes
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Device
 
@@ -60,6 +60,8 @@ class Stage:
 
     `first_updates_within` is for a stage whose timed trainer cannot be compiled ahead. It separates the cache of the
     trainers on a few batches, which are checked and never timed. They are always built and trained within it.
+
+    `words` say what a rung changes, or what a reference is, in at most `MOST_LETTERS` letters; empty: its title does.
     """
 
     name: str
@@ -74,6 +76,9 @@ class Stage:
     place: Place = GPU
     compiles_within: Callable[[], AbstractContextManager[None]] | None = None
     first_updates_within: Callable[[], AbstractContextManager[None]] | None = None
+    words: str = ""
+    regime: Regime | None = None  # None without a recipe
+    parts: tuple[PartUse, ...] = ()  # of the recipe
 
     @property
     def traits(self) -> Traits | None:
@@ -92,8 +97,12 @@ class Stage:
             return Exchanges()
         return self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
 
-    def climb(self, name: str, title: str, group: Group | None = None, **choice: Unpack[Choice]) -> Stage:
+    def climb(
+        self, name: str, title: str, group: Group | None = None, *, words: str = "", **choice: Unpack[Choice]
+    ) -> Stage:
         """The next rung: this one with one part changed, given by its choice, for example `gemm=MyGemm`.
+
+        `words` say what it changes in at most `MOST_LETTERS` letters; figures show them beside the rung.
 
         Raises TypeError unless exactly one part changes, to a class with the base of its choice.
         """
@@ -107,7 +116,14 @@ class Stage:
         ((chosen, part),) = changed.items()
         changed_to = f"{chosen}: {part.__name__}"
         return Stage.from_recipe(
-            name, title, recipe, group=group or self.group, below=self.name, changed=changed_to, place=self.place
+            name,
+            title,
+            recipe,
+            group=group or self.group,
+            below=self.name,
+            changed=changed_to,
+            place=self.place,
+            words=words,
         )
 
     @classmethod
@@ -121,6 +137,7 @@ class Stage:
         below: str | None = None,
         changed: str | None = None,
         place: Place = GPU,
+        words: str = "",
     ) -> Stage:
         """A stage that trains by a recipe, on the GPU unless another place is given."""
 
@@ -128,7 +145,21 @@ class Stage:
             return RecipeTrainer(recipe, problem, train, place.device())
 
         needs = recipe.needs if place is GPU else place.needs
-        return cls(name, title, group, recipe.precision, needs, build, below, changed, recipe, place)
+        return cls(
+            name=name,
+            title=title,
+            group=group,
+            precision=recipe.precision,
+            needs=needs,
+            build=build,
+            below=below,
+            changed=changed,
+            recipe=recipe,
+            place=place,
+            words=words,
+            regime=recipe.launch.regime if place is GPU else "CPU",
+            parts=recipe.in_words,
+        )
 
 
 _BASES: dict[str, type[Part]] = {name: get_args(hint)[0] for name, hint in get_type_hints(Recipe).items()}
@@ -151,6 +182,7 @@ class Doc:
     expect: str  # written before the code
     found: str = ""  # written after the measurement
     predict: str = ""  # the numbers of `expect` in the form that `reports.facts.predictions` reads
+    summary: str = ""  # the first line after its colon: what changes, without the full stop
 
     @classmethod
     def parse(cls, docstring: str) -> Doc:
@@ -165,6 +197,7 @@ class Doc:
     def of_any(cls, docstring: str) -> Doc:
         """The `Why:`, `Change:`, `Expect:`, `Predict:` and `Found:` paragraphs of any docstring; empty if missing."""
         found = dict.fromkeys(("why", "change", "expect"), "")
+        found["summary"] = docstring.partition("\n")[0].partition(": ")[2].strip().removesuffix(".")
         for paragraph in re.split(r"\n\s*\n", docstring):
             word, colon, text = paragraph.strip().partition(":")
             if colon and word in ("Why", "Change", "Expect", "Predict", "Found"):

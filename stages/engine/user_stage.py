@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from common.errors import UsageError
+from common.vocabulary import MOST_LETTERS
 from stages.engine.recipe import Precision
 from stages.engine.stage import Doc, Group, Stage
 
@@ -83,9 +84,13 @@ def _wrong(stage: Stage, doc: Doc) -> str:
         return f"stage {name}: needs a title and a class or function that builds its trainer"
     if not isinstance(stage.needs, tuple) or not all(isinstance(need, str) for need in stage.needs):
         return f"stage {name}: needs {stage.needs!r}; write a tuple such as ('torch',), or () for nothing"
+    if isinstance(stage.words, str) and len(stage.words) > MOST_LETTERS:
+        return f"stage {name}: words of {len(stage.words):,} letters; use {MOST_LETTERS} or fewer"
     if len(stage.title) > LONGEST_TITLE:
         return f"stage {name}: a title of {len(stage.title):,} characters; use {LONGEST_TITLE} or fewer"
-    for what, text in (("title", stage.title), ("below", stage.below), ("changed", stage.changed), *vars(doc).items()):
+    told = {what: getattr(stage, what) for what in ("title", "words", "below", "changed")} | vars(doc)
+    told |= {f"part {part.name}": f"{part.name} {part.chosen} {part.file}" for part in stage.parts}
+    for what, text in told.items():
         if text is not None and not (isinstance(text, str) and text.isprintable()):
             return f"stage {name}: {what} {printable(repr(text)[:80])}: use printable text in one line"
     for what, value, known in (

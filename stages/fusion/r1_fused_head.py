@@ -54,4 +54,6 @@ class FusedHead(Head):
         self._kernel(grid, warps * WARP, *tensors, *self._sizes, int32(with_totals))
 
 
-STAGE = r6_cuda_graph.STAGE.climb("fused-head", "Fused head", group="beyond", head=FusedHead)
+STAGE = r6_cuda_graph.STAGE.climb(
+    "fused-head", "Fused head", words="softmax, loss and gradient in one kernel", group="beyond", head=FusedHead
+)

@@ -61,4 +61,6 @@ class FusedUpdate(Update):
         self._bias_update(blocks(cols, BIAS_COLS), (BIAS_COLS, BIAS_ROWS), doutput, self._tensors.biases[layer], *sizes)
 
 
-STAGE = r1_fused_head.STAGE.climb("fused-update", "Fused update", update=FusedUpdate)
+STAGE = r1_fused_head.STAGE.climb(
+    "fused-update", "Fused update", words="weight update inside its product", update=FusedUpdate
+)

@@ -69,4 +69,6 @@ class FusedEpilogue(SeparateEpilogue):
         self._product(doutput, tensors.weights[layer], tensors.doutputs[layer - 1], fusion, trans_b=True)
 
 
-STAGE = r2_fused_update.STAGE.climb("fused-epilogue", "Fused epilogue", epilogue=FusedEpilogue)
+STAGE = r2_fused_update.STAGE.climb(
+    "fused-epilogue", "Fused epilogue", words="bias and ReLU inside the products", epilogue=FusedEpilogue
+)

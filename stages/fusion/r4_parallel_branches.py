@@ -57,4 +57,6 @@ class ParallelUpdate(FusedUpdate):
         self._device.join()
 
 
-STAGE = r3_fused_epilogue.STAGE.climb("parallel-branches", "Parallel branches", update=ParallelUpdate)
+STAGE = r3_fused_epilogue.STAGE.climb(
+    "parallel-branches", "Parallel branches", words="updates beside the backward pass", update=ParallelUpdate
+)

@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 from common.cost import Arithmetic, Weights
 from common.errors import MisfitError
 from common.problem import Problem
+from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung, require_shared_bytes
 from stages.engine.parts import float32, int32
@@ -50,6 +51,7 @@ class HalvesEpoch(Launch):
     """An epoch on float16 halves; MisfitError for a network without hidden layers, or with too wide ones."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_80")
+    regime: ClassVar[Regime] = "graph"
     halves: ClassVar[int] = EXACT
     # high * high + high * low + low * high; a pixel is one half.
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 3, image_products=2),)

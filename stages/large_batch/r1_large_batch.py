@@ -32,4 +32,10 @@ from __future__ import annotations
 from stages.classic import r6_cuda_graph
 from stages.large_batch.halves_epoch import HalvesEpoch
 
-STAGE = r6_cuda_graph.STAGE.climb("large-batch", "Large batch, halves", group="beyond", launch=HalvesEpoch)
+STAGE = r6_cuda_graph.STAGE.climb(
+    "large-batch",
+    "Large batch, halves",
+    words="float16 halves in memory, few kernels a step",
+    group="beyond",
+    launch=HalvesEpoch,
+)

@@ -38,4 +38,6 @@ class Float16Epoch(HalvesEpoch):
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16"),)
 
 
-STAGE = r1_large_batch.STAGE.climb("large-batch-fp16", "Large batch, float16", launch=Float16Epoch)
+STAGE = r1_large_batch.STAGE.climb(
+    "large-batch-fp16", "Large batch, float16", words="the same in float16", launch=Float16Epoch
+)

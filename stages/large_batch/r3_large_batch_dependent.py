@@ -42,5 +42,8 @@ class DependentFloat16Epoch(Float16Epoch):
 
 
 STAGE = r2_large_batch_fp16.STAGE.climb(
-    "large-batch-dependent", "Large batch, dependent launch", launch=DependentFloat16Epoch
+    "large-batch-dependent",
+    "Large batch, dependent launch",
+    words="two of its kernels start early",
+    launch=DependentFloat16Epoch,
 )

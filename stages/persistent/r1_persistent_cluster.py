@@ -34,6 +34,7 @@ import numpy as np
 from common.cost import Arithmetic, Exchanges
 from common.errors import MisfitError
 from common.problem import Problem
+from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes
 from stages.engine.parts import float32, int32
@@ -55,6 +56,7 @@ class ClusterEpoch(Launch):
     """An epoch by one cluster of blocks; MisfitError for a problem or a GPU that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    regime: ClassVar[Regime] = "one kernel"
     halves: ClassVar[int] = cluster_plan.EXACT  # float16 summands of a factor in networks with hidden layers
     # Every pair of halves; a pixel is one half.
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 4, image_products=2, multiprocessors=BLOCKS),)
@@ -176,4 +178,10 @@ def fragments(device: Device, batches: Sequence[Array]) -> Array:
     return matrices
 
 
-STAGE = r6_cuda_graph.STAGE.climb("persistent-cluster", "Persistent cluster", group="beyond", launch=ClusterEpoch)
+STAGE = r6_cuda_graph.STAGE.climb(
+    "persistent-cluster",
+    "Persistent cluster",
+    words="on 16 multiprocessors, weights in registers",
+    group="beyond",
+    launch=ClusterEpoch,
+)

@@ -35,6 +35,7 @@ import numpy as np
 from common.cost import Arithmetic, Exchanges
 from common.errors import MisfitError
 from common.problem import Problem
+from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung
 from stages.engine.parts import float32, int32
@@ -49,6 +50,7 @@ class GridEpoch(Launch):
     """An epoch by one cooperative launch; MisfitError for a problem that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
+    regime: ClassVar[Regime] = "one kernel"
     parts: ClassVar[int] = ALL_PARTS  # bfloat16 parts of a factor
     # Of nine pairs of parts, the six that reach float32's class; a pixel is one part.
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("bfloat16", 6, image_products=3),)
@@ -149,4 +151,6 @@ def slices_of(device: Device, batches: Sequence[Array], plan: GridPlan) -> Array
     return images
 
 
-STAGE = r6_cuda_graph.STAGE.climb("persistent-grid", "Persistent grid", group="beyond", launch=GridEpoch)
+STAGE = r6_cuda_graph.STAGE.climb(
+    "persistent-grid", "Persistent grid", words="on all multiprocessors", group="beyond", launch=GridEpoch
+)

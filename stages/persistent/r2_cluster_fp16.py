@@ -43,4 +43,6 @@ class Float16Cluster(ClusterEpoch):
         return super().misfit(problem, steps)
 
 
-STAGE = r1_persistent_cluster.STAGE.climb("cluster-fp16", "Persistent cluster, float16", launch=Float16Cluster)
+STAGE = r1_persistent_cluster.STAGE.climb(
+    "cluster-fp16", "Persistent cluster, float16", words="the same in float16", launch=Float16Cluster
+)

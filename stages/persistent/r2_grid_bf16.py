@@ -36,4 +36,6 @@ class BFloat16GridEpoch(GridEpoch):
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("bfloat16"),)
 
 
-STAGE = r1_persistent_grid.STAGE.climb("grid-bf16", "Persistent grid, bfloat16", launch=BFloat16GridEpoch)
+STAGE = r1_persistent_grid.STAGE.climb(
+    "grid-bf16", "Persistent grid, bfloat16", words="the same in bfloat16", launch=BFloat16GridEpoch
+)

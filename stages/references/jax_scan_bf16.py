@@ -59,5 +59,6 @@ STAGE = Stage(
     "bfloat16",
     ("jax", "gpu"),  # no rung on a CPU is in its class
     partial(JaxScanTrainer, name="jax-scan-bf16", product=bfloat16_product, images="bfloat16"),
+    words="the same in bfloat16",
     first_updates_within=compiled_apart,
 )

@@ -88,5 +88,6 @@ STAGE = Stage(
     "bfloat16",
     ("torch-cuda",),
     build,
+    words="PyTorch compiled, mixed precision",
     compiles_within=no_choice_kept,
 )

@@ -60,5 +60,6 @@ STAGE = Stage(
     "float32",
     ("torch", "no-gpu", "c++"),
     build,
+    words="PyTorch compiled, on the CPU",
     compiles_within=nullcontext,
 )

@@ -78,4 +78,12 @@ def build(problem: Problem, train: Split) -> Trainer:
     return TorchTrainer(replace(problem, metrics_every=1), train, prepare, prepare_evaluation)
 
 
-STAGE = Stage("torch-dataloader", "PyTorch eager, includes its data loader", "reference", "float32", ("torch",), build)
+STAGE = Stage(
+    "torch-dataloader",
+    "PyTorch eager, includes its data loader",
+    "reference",
+    "float32",
+    ("torch",),
+    build,
+    words="PyTorch eager, with its data loader",
+)

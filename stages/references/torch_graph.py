@@ -202,5 +202,6 @@ AMP = Stage(
     "bfloat16",
     ("torch-cuda",),
     partial(build, amp=True),
+    words="the same in mixed precision",
     compiles_within=no_choice_kept,
 )

@@ -40,4 +40,6 @@ class ExactStreamed(StreamedGemm, ExactGemm):
     )
 
 
-STAGE = r3_exact_u8.STAGE.climb("streamed", "Streamed weights", gemm=ExactStreamed)
+STAGE = r3_exact_u8.STAGE.climb(
+    "streamed", "Streamed weights", words="weights read once for gradient and update", gemm=ExactStreamed
+)

@@ -36,4 +36,9 @@ class BFloat16Streamed(StreamedGemm, BFloat16Gemm):
     )
 
 
-STAGE = r3_bf16.STAGE.climb("streamed-bf16", "Streamed weights, bfloat16", gemm=BFloat16Streamed)
+STAGE = r3_bf16.STAGE.climb(
+    "streamed-bf16",
+    "Streamed weights, bfloat16",
+    words="weights read once for gradient and update",
+    gemm=BFloat16Streamed,
+)

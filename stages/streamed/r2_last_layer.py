@@ -34,4 +34,6 @@ class ExactLastLayer(LastLayerHead):
     below: ClassVar[str] = "streamed"
 
 
-STAGE = r1_streamed.STAGE.climb("last-layer", "Last layer in one kernel", head=ExactLastLayer)
+STAGE = r1_streamed.STAGE.climb(
+    "last-layer", "Last layer in one kernel", words="last layer and softmax in one kernel", head=ExactLastLayer
+)

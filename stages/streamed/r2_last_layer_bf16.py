@@ -26,4 +26,9 @@ class BFloat16LastLayer(LastLayerHead):
     below: ClassVar[str] = "streamed-bf16"
 
 
-STAGE = r1_streamed_bf16.STAGE.climb("last-layer-bf16", "Last layer in one kernel, bfloat16", head=BFloat16LastLayer)
+STAGE = r1_streamed_bf16.STAGE.climb(
+    "last-layer-bf16",
+    "Last layer in one kernel, bfloat16",
+    words="last layer and softmax in one kernel",
+    head=BFloat16LastLayer,
+)

@@ -33,4 +33,6 @@ class SkinnyGemm(TileGemm):
     """Our tiles or cuBLASLt, in float32."""
 
 
-STAGE = r3_fused_epilogue.STAGE.climb("skinny-gemm", "Skinny GEMM", gemm=SkinnyGemm)
+STAGE = r3_fused_epilogue.STAGE.climb(
+    "skinny-gemm", "Skinny GEMM", words="own products, made for few columns", gemm=SkinnyGemm
+)

@@ -45,4 +45,6 @@ class FusedBias(Update):
         self._update(inputs, doutput, weight, self._rows[layer], trans_a=True, alpha=-self._rate, beta=1.0)
 
 
-STAGE = r1_skinny_gemm.STAGE.climb("fused-bias", "Fused bias", update=FusedBias)
+STAGE = r1_skinny_gemm.STAGE.climb(
+    "fused-bias", "Fused bias", words="bias gradient as one more row of the product", update=FusedBias
+)

@@ -33,4 +33,4 @@ class BFloat16Gemm(TileGemm):
     kernel: ClassVar[tuple[str, str]] = ("tiles/tile_bf16.cu", "tile_product_bf16")
 
 
-STAGE = r2_fused_bias.STAGE.climb("bf16", "bfloat16 tensor cores", gemm=BFloat16Gemm)
+STAGE = r2_fused_bias.STAGE.climb("bf16", "bfloat16 tensor cores", words="bfloat16 tensor cores", gemm=BFloat16Gemm)

@@ -46,4 +46,6 @@ class DependentEpoch(GraphEpoch):
             super().__init__(setup, step, metrics)
 
 
-STAGE = r2_fused_bias.STAGE.climb("dependent-launch", "Dependent launch", launch=DependentEpoch)
+STAGE = r2_fused_bias.STAGE.climb(
+    "dependent-launch", "Dependent launch", words="each kernel starts before the last one ends", launch=DependentEpoch
+)

@@ -57,4 +57,6 @@ class ExactGemm(TileGemm):
         return (self._tiles, a) if images is None else (self._of_images, images)
 
 
-STAGE = r2_fused_bias.STAGE.climb("exact-u8", "Exact tensor cores, byte images", gemm=ExactGemm)
+STAGE = r2_fused_bias.STAGE.climb(
+    "exact-u8", "Exact tensor cores, byte images", words="float32 results from tensor cores", gemm=ExactGemm
+)

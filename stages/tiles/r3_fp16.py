@@ -34,4 +34,4 @@ class Float16Gemm(TileGemm):
     kernel: ClassVar[tuple[str, str]] = ("tiles/tile_f16.cu", "tile_product_f16")
 
 
-STAGE = r2_fused_bias.STAGE.climb("fp16", "float16 tensor cores", gemm=Float16Gemm)
+STAGE = r2_fused_bias.STAGE.climb("fp16", "float16 tensor cores", words="float16 tensor cores", gemm=Float16Gemm)

@@ -37,4 +37,4 @@ class Tf32Gemm(TileGemm):
     kernel: ClassVar[tuple[str, str]] = ("tiles/tile_tf32.cu", "tile_product_tf32")
 
 
-STAGE = r2_fused_bias.STAGE.climb("tf32", "TF32 tensor cores", gemm=Tf32Gemm)
+STAGE = r2_fused_bias.STAGE.climb("tf32", "TF32 tensor cores", words="tf32 tensor cores", gemm=Tf32Gemm)

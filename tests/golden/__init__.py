@@ -24,7 +24,6 @@ from tests.reports import recorded, sample
 from tests.reports.advice import advice_text
 
 FOLDER = Path(__file__).parent
-WORDS = {"async": "the host reads loss and accuracy once an epoch"}
 
 
 def renderings() -> dict[str, str]:
@@ -46,7 +45,7 @@ def renderings() -> dict[str, str]:
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
         "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
-        "readme.md": f"{ladder_block(runs, WORDS)}\n\n{networks_block(runs, WORDS)}\n",
+        "readme.md": f"{ladder_block(runs)}\n\n{networks_block(runs)}\n",
     }
 
 

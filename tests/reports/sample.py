@@ -25,6 +25,7 @@ from ladder.records.run import (
     StageResult,
     Status,
     Timing,
+    with_earlier_words,
 )
 from tests.reports.profiles import CUBLAS, kernel, own_kernels, profile
 
@@ -37,7 +38,7 @@ def results() -> Results:
     """The run with profiles of some stages: two of them by two tools, which disagree on one."""
     run = unprofiled_results()
     for name, profiles in _profiles().items():
-        run = replace_stage(run, name, profiles=profiles)
+        run = replace_stage(run, name, profiles=profiles, regime=None)
     for name, own_us in (("naive", 50.0), ("async", 40.0)):
         run = replace_stage(
             run, name, bounds=StepBounds(0.5, DesignFloor(own_us - 10, own_us / 4, 10, 0.0, 1.03e8, 3.0e6, "float32"))
@@ -60,7 +61,7 @@ def limits() -> LimitsRecord:
 
 def unprofiled_results() -> Results:
     """A run on a GPU: most rows passed, two in bfloat16; one each failed, crashed, was skipped, cut, throttled."""
-    return Results(
+    run = Results(
         created="2026-11-20T10:00:00Z",
         command="python run_ladder.py --stages all --hidden 256",
         environment={
@@ -110,6 +111,7 @@ def unprofiled_results() -> Results:
         ],
         oracle=OracleRecord(0.9763, ORACLE_CURVE),
     )  # fmt: skip
+    return with_earlier_words(run)
 
 
 def with_processes(run: Results, name: str, steps_us: list[float], seen_us: list[float] | None = None) -> Results:

@@ -586,7 +586,9 @@ def test_a_run_without_a_gpu_says_so_and_where_the_recorded_ladder_is(tmp_path: 
 
 def test_the_prediction_waits_for_the_guess_and_the_change_is_told_in_words(largest: Path, open_page: Open) -> None:
     opened = open_page(largest, "#fused-head")
-    assert "by one choice: softmax, loss and gradient in one kernel." in opened.text("article .climbs")
+    assert "by one choice: one kernel computes softmax, loss, their gradient and the totals." in opened.text(
+        "article .climbs"
+    )
     assert "Expect" not in opened.text("article")
     reveal(opened)
     places = [

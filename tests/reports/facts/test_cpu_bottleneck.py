@@ -47,7 +47,9 @@ def test_the_next_rung_is_named_with_its_change() -> None:
     run: Results = sample.results()
     for name, below in (("sparse-metrics", "naive"), ("async", "cpu-bytes")):
         run = sample.replace_stage(run, name, below=below)
-    run = sample.replace_stage(sample.replace_stage(run, "numpy", name="cpu-bytes"), "async", name="cpu-cores")
+    words = "all cores share a step"
+    run = sample.replace_stage(run, "async", name="cpu-cores", words=words)
+    run = sample.replace_stage(run, "numpy", name="cpu-bytes")
     stage = next(one for one in run.stages if one.name == "cpu-bytes")
     assert next_on_cpu(run, stage).next == "Climb to cpu-cores: all cores share a step."
     broken = sample.replace_stage(run, "cpu-cores", status="failed")

@@ -1,0 +1,56 @@
+"""The resolved recipe of a rung: every part of its step, with the file that defines it and the rung that chose it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ladder.records.run import Results, StageResult
+
+ORDER = ("memory", "data", "gemm", "epilogue", "head", "update", "metrics", "launch")  # of a recipe's parts
+
+
+@dataclass(frozen=True)
+class ResolvedPart:
+    """A part of a step: `launch`, `GraphEpoch`, `stages/classic/r6_cuda_graph.py`, `cuda-graph`."""
+
+    name: str
+    chosen: str  # the class
+    file: str  # that defines it; empty in results from before files recorded it
+    rung: str  # that chose it; empty if the run does not have that rung
+
+
+def resolved_recipe(stage: StageResult, results: Results) -> list[ResolvedPart]:
+    """The parts in the order of a recipe; of an older file only those that a rung of the run changed; else empty."""
+    chosen_by = _choices(stage, results)
+    if stage.recipe:
+        first = _first(stage, results)
+        return [
+            ResolvedPart(part.name, part.chosen, part.file, chosen_by.get(part.name, (part.chosen, first))[1])
+            for part in stage.recipe
+        ]
+    return [ResolvedPart(name, chosen_by[name][0], "", chosen_by[name][1]) for name in ORDER if name in chosen_by]
+
+
+def _way(stage: StageResult, results: Results) -> list[StageResult]:
+    """The stage and the rungs that it climbs from, the nearest first, as far as the run has them."""
+    stages = {one.name: one for one in results.stages}
+    way = [stage]
+    while (below := stages.get(way[-1].below or "")) is not None and below not in way:
+        way.append(below)
+    return way
+
+
+def _choices(stage: StageResult, results: Results) -> dict[str, tuple[str, str]]:
+    """Class and rung by the name of the part, for every part that a rung on the way changed."""
+    found: dict[str, tuple[str, str]] = {}
+    for rung in reversed(_way(stage, results)):
+        name, _, chosen = (rung.changed or "").partition(": ")
+        if chosen:
+            found[name] = (chosen, rung.name)
+    return found
+
+
+def _first(stage: StageResult, results: Results) -> str:
+    """The rung at the foot of the ladder; empty if the run does not reach down to it."""
+    last = _way(stage, results)[-1]
+    return "" if last.below else last.name

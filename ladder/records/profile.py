@@ -16,7 +16,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Tool = Literal["nsys", "cupti", "stamps"]
 Row = Literal["host", "gpu", "cpu"]
 Kind = Literal["gemm", "layer", "softmax", "update", "fused", "copy", "launch", "wait", "other"]
-"""The purpose of a kernel or a call, derived from its name; figures use it as the colour."""
+"""The purpose of a kernel or a call, declared beside it or known by its name; figures use it as the colour."""
 
 
 class Split(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from common.cpu.compiled import floats, kernel, number, octets
 
 
+# Kind: layer.
 @kernel()
 def add_bias(row):
     """Out (rows, cols) += bias (cols,). Row: out, bias, rows, cols."""
@@ -16,6 +17,7 @@ def add_bias(row):
             out[r * cols + c] += bias[c]
 
 
+# Kind: layer.
 @kernel()
 def relu(row):
     """Out = max(out, 0). Row: out, size."""
@@ -24,6 +26,7 @@ def relu(row):
         out[at] = max(out[at], 0)
 
 
+# Kind: layer.
 @kernel()
 def relu_backward(row):
     """Doutput = 0 where the output is not positive. Row: doutput, output, size."""
@@ -33,6 +36,7 @@ def relu_backward(row):
         doutput[at] = doutput[at] if output[at] > 0 else 0
 
 
+# Kind: layer.
 @kernel()
 def bias_gradient(row):
     """Dbias (cols,) = doutput (rows, cols) summed over rows. Row: doutput, dbias, rows, cols."""
@@ -45,6 +49,7 @@ def bias_gradient(row):
             dbias[c] += doutput[r * cols + c]
 
 
+# Kind: update.
 @kernel()
 def bias_update(row):
     """Bias (cols,) -= rate * doutput (rows, cols) summed over rows. Row: doutput, bias, rate, rows, cols."""
@@ -57,6 +62,7 @@ def bias_update(row):
         bias[c] -= rate * total
 
 
+# Kind: update.
 @kernel()
 def sgd_update(row):
     """Parameters -= rate * gradients. Row: parameters, gradients, rate, size."""
@@ -66,6 +72,7 @@ def sgd_update(row):
         parameters[at] -= rate * gradients[at]
 
 
+# Kind: copy.
 @kernel()
 def expand_pixels(row):
     """Images = pixels / 256, in float32. Row: pixels, images, size."""
@@ -75,6 +82,7 @@ def expand_pixels(row):
         images[at] = pixels[at] * (1 / 256)
 
 
+# Kind: layer.
 @kernel()
 def sum_partials(row):
     """Out (rows, cols) = bias (cols,) + the sum of the threads' partial outputs, in the threads' order.

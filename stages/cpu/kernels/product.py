@@ -6,6 +6,7 @@ from __future__ import annotations
 from common.cpu.compiled import call_library, floats, kernel, number, words
 
 
+# Kind: gemm.
 @kernel()
 def product(row):
     """Out = alpha * a @ b + beta * out, one output after the other.
@@ -25,6 +26,7 @@ def product(row):
             out[place] = alpha * total + (beta * out[place] if beta != 0 else 0)
 
 
+# Kind: gemm.
 @kernel()
 def blas_product(row):
     """Fortran's sgemm. Row: its address, and the addresses of its thirteen arguments."""

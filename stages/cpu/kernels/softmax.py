@@ -15,6 +15,7 @@ LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 LEAST_EXPONENT = np.float32(-87.0)  # below it e^x is smaller than the smallest normal float32
 
 
+# Kind: softmax.
 @kernel()
 def softmax(row):
     """Logits (rows, classes) to probabilities. Row: logits, probabilities, rows, classes."""
@@ -33,6 +34,7 @@ def softmax(row):
             probs[first + c] /= total
 
 
+# Kind: softmax.
 @kernel()
 def softmax_xent_backward(row):
     """Dlogits = (probabilities - one at the label) / rows. Row: probabilities, labels, dlogits, rows, classes."""
@@ -58,6 +60,7 @@ def add_row(logits, label, totals):
     totals[1] += 1 if place == label else 0
 
 
+# Kind: softmax.
 @kernel()
 def softmax_xent_totals(row):
     """Add the batch's loss and number correct to the totals. Row: logits, labels, totals, rows, classes."""
@@ -109,6 +112,7 @@ def head(logits, labels, dlogits, totals, rows, classes, with_totals, share):
             add_row(logits[r * classes : (r + 1) * classes], labels[r], totals)
 
 
+# Kind: softmax.
 @kernel(order="any")
 def softmax_xent(row):
     """Logits to dlogits in one call. Row: logits, labels, dlogits, totals, rows, classes, whether to add totals."""
@@ -117,6 +121,7 @@ def softmax_xent(row):
     head(logits, labels, dlogits, doubles(row[3], 2), rows, classes, row[6], np.float32(1) / np.float32(rows))
 
 
+# Kind: softmax.
 @kernel(order="any")
 def softmax_xent_share(row):
     """The same for some images of a batch. Row: as before, then the size of the batch."""

@@ -74,6 +74,7 @@ def multiply(images, ld_images, weights, ld, out, rows, cols, pixels, scale):
             out[pairs * cols + c] = one_by_one(images[pairs * ld_images :], weights[c * ld :], pixels, scale)
 
 
+# Kind: gemm.
 @kernel(order="any")
 def rows_by_columns(row):
     """Out (B, O) = inputs (B, I) @ weights (O, I).T. Row: inputs, ld, weights, ld, out, B, O, I."""
@@ -82,6 +83,7 @@ def rows_by_columns(row):
     multiply(inputs, row[1], weights, row[3], floats(row[4], rows * cols), rows, cols, pixels, np.float32(1))
 
 
+# Kind: gemm.
 @kernel(order="any")
 def rows_by_columns_u8(row):
     """The same with inputs as bytes of 256ths."""
@@ -90,6 +92,7 @@ def rows_by_columns_u8(row):
     multiply(inputs, row[1], weights, row[3], floats(row[4], rows * cols), rows, cols, pixels, PIXEL)
 
 
+# Kind: gemm.
 @kernel(order="any")
 def spread(row):
     """Out (B, I) = doutput (B, O) @ weights (O, I). Row: doutput, weights, ld, out, B, O, I."""
@@ -155,6 +158,7 @@ def update(images, ld_images, doutput, weights, ld, scratch, rows, cols, pixels,
             w[i] += factor * g[i]
 
 
+# Kind: gemm.
 @kernel(order="any")
 def add_outer(row):
     """Weights (O, I) += alpha * doutput (B, O).T @ inputs (B, I).
@@ -167,6 +171,7 @@ def add_outer(row):
     update(inputs, row[1], doutput, weights, row[4], scratch, rows, cols, pixels, alpha)
 
 
+# Kind: gemm.
 @kernel(order="any")
 def add_outer_u8(row):
     """The same with inputs as bytes of 256ths."""

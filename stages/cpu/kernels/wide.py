@@ -14,6 +14,7 @@ outer_6x1, outer_1x1 = outer_tile(6, 1), outer_tile(1, 1)
 inner_2x6, inner_2x2, inner_1x1 = inner_tile(2, 6), inner_tile(2, 2), inner_tile(1, 1)
 
 
+# Kind: gemm.
 @kernel()
 def outer_product(row):
     """Out (M, N) = alpha * a (M, K) @ b (K, N), or added to it; rows of b and out are contiguous.
@@ -53,6 +54,7 @@ def outer_product(row):
                 target[i * row[6] + j] = alpha * total + (target[i * row[6] + j] if adds else np.float32(0))
 
 
+# Kind: gemm.
 @kernel()
 def inner_product(row):
     """Out (B, O) = inputs (B, I) @ weights (O, I).T. Row: inputs, ld, weights, ld, out, ld, B, O, I."""

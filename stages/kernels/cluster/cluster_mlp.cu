@@ -40,6 +40,7 @@
 //   labels      (steps, batch)  i32  in, each 0 <= label < classes
 //   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, as PLAN places them
 //   totals      (2,)            f64  in, out: grows by the summed loss and the number right, if with_totals
+// Kind:   fused.
 // Launch: one cluster of BLOCKS blocks of THREADS, with the dynamic shared memory that PLAN says; the kernel is compiled for
 //   PLAN. learning_rate for the mean over a batch.
 // Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,

@@ -65,6 +65,7 @@ __device__ inline void store(uint4* grams, int first_pair, int first_column, int
 //   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers a lane, its share of two right factors: 16 images
 //           of the earlier batch by 8 of the later, high halves before low ones
 //   ready   (steps - 1,)                   i32  out: `epoch`, once the grams of that step can be read
+// Kind:   gemm.
 // Launch: any grid, block GRAM_THREADS with GRAM_BYTES; P = pairs.
 // Needs:  sm_90; 1 <= pairs <= 8; any tiles; every product of two images < 65,504.
 // Order:  features from the first to the last; repeats bit for bit.

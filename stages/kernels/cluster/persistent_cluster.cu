@@ -43,6 +43,7 @@
 //   weight    (inputs, classes)          f32  in, out
 //   bias      (classes,)                 f32  in, out
 //   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, if with_totals
+// Kind:   fused.
 // Launch: one cluster of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, a batch has 16 pairs images;
 //   learning_rate for the mean over a batch. neighbour_grams with the same number must have run before, or have room to run
 //   beside it. A neighbour_grams with another number may run beside it on other grams and flags.

@@ -73,6 +73,7 @@ __device__ void backward_to(WideLayers& wide, GridBarrier& barrier, int step) {
 //   block_totals  (blocks, 2)                    f64  out: each block's share of the totals, if with_totals
 //   totals        (2,)                           f64  in, out: grows by the summed loss and the number right, if with_totals
 //   arrived       (1,)                           u32  in, out: 0 before each launch; the barrier's count of arrivals
+// Kind:   fused.
 // Launch: cooperative, 1-D, blocks of THREADS; the number of blocks and the shared memory are those of the compiled plan.
 //   steps of the epoch; learning_rate for the mean over a batch. With PARTS = 1 products are bfloat16's, else float32's.
 // Needs:  any architecture with cooperative launch; fewer than 2^31 barriers times blocks.

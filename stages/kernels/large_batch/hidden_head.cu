@@ -265,6 +265,7 @@ __device__ inline void write_gradients(Memory& memory, Gradients& gradients, flo
 //   dsums         (batch, HALVES * UNITS)               u16  out: bits of float16
 //   partials      (blocks, (units + 1) * classes + units)  f32  out: gradients of the last weights, their bias, the hidden bias
 //   block_totals  (blocks, 2)                           f64  out: summed cross-entropy and number correct, if with_totals
+// Kind:   fused.
 // Launch: 1-D, at most batch / 16 blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
 //   UNITS and FACTOR_HALVES.
 // Needs:  sm_80; UNITS a multiple of 32, units <= UNITS <= 512; classes <= 16; gradient_scale a power of two.

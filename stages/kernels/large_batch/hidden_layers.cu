@@ -323,6 +323,7 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 //   dsums         (LAST, batch, HALVES * UNITS)      u16  out: bits of float16
 //   partials      (blocks, share)                    f32  out: gradients of the last weights, their bias, the hidden biases
 //   block_totals  (blocks, 2)                        f64  out: summed cross-entropy and number correct, if with_totals
+// Kind:   fused.
 // Launch: 1-D, at most batch / ROWS blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
 //   UNITS, LAYERS, ROWS, TILES and FACTOR_HALVES.
 // Needs:  sm_80; FURTHER >= 1; ROWS 16 or 32; UNITS a multiple of 32 from 64 on, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.

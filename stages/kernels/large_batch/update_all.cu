@@ -127,6 +127,7 @@ __device__ inline void update_weight(float& weight, const float* gradients, int 
 //   biases        (LAST + 1, width)                        f32  out: all layers', times 16, where there are units
 //   block_totals  (shares, 2)                              f64  in
 //   totals        (2,)                                     f64  in, out
+// Kind:   update.
 // Launch: 1-D, THREADS threads a block; a block for each WARP of a share's numbers, then a thread for each other weight;
 //   compiled with LAYERS and FACTOR_HALVES.
 // Needs:  sm_80; features >= inputs; width >= all units; classes <= 16; hidden weights <= 2^30.

@@ -5,6 +5,7 @@
 // add_bias: output[row][col] += bias[col].
 //   output   (rows, cols)   f32  in, out
 //   bias     (cols,)        f32  in
+// Kind:   layer.
 // Launch: 1-D, at least rows * cols threads in all.
 // Needs:  any architecture; rows * cols <= 2^30.
 // Order:  one addition an element; repeats bit for bit.
@@ -17,6 +18,7 @@ extern "C" __global__ void add_bias(float* output, const float* bias, int rows, 
 
 // relu: output = max(output, 0), in place. A NaN stays a NaN, so a broken run shows.
 //   output   (count,)   f32  in, out
+// Kind:   layer.
 // Launch: 1-D, at least count threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
@@ -30,6 +32,7 @@ extern "C" __global__ void relu(float* output, int count) {
 // relu_backward: doutput = 0 wherever ReLU set the layer's output to 0, in place.
 //   doutput  (count,)   f32  in, out
 //   output   (count,)   f32  in: after relu, so `output > 0` tells which side it was on
+// Kind:   layer.
 // Launch: 1-D, at least count threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
@@ -62,6 +65,7 @@ __device__ float column_sum(const float* doutput, int col, int rows, int cols) {
 // bias_gradient: dbias[col] = the sum of doutput[row][col] over the rows.
 //   doutput  (rows, cols)   f32  in
 //   dbias    (cols,)        f32  out
+// Kind:   layer.
 // Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns.
 // Needs:  any architecture; rows * cols < 2^31.
 // Order:  each thread adds its rows in order, and one thread the partial sums in order; repeats bit for bit.
@@ -76,6 +80,7 @@ extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int
 // bias_update: bias[col] -= learning_rate * the sum of doutput[row][col] over the rows.
 //   doutput  (rows, cols)   f32  in
 //   bias     (cols,)        f32  in, out
+// Kind:   update.
 // Launch: grid ceil(cols / BIAS_COLS), block (BIAS_COLS, BIAS_ROWS). A block sums its columns.
 // Needs:  any architecture; rows * cols < 2^31.
 // Order:  as in bias_gradient, then one subtraction; repeats bit for bit.

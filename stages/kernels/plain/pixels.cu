@@ -3,6 +3,7 @@
 // expand_pixels: images = pixels / 256, exact in float32.
 //   pixels   (count,)   u8   in
 //   images   (count,)   f32  out
+// Kind:   copy.
 // Launch: 1-D, at least count threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.

@@ -3,6 +3,7 @@
 // sgd_update: param -= learning_rate * gradient.
 //   param     (count,)   f32  in, out
 //   gradient  (count,)   f32  in
+// Kind:   update.
 // Launch: 1-D, at least count threads in all.
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.

@@ -6,6 +6,7 @@
 // softmax: probs[row] = exp(logits[row] - max) / sum, the form that cannot overflow.
 //   logits   (rows, classes)   f32  in
 //   probs    (rows, classes)   f32  out
+// Kind:   softmax.
 // Launch: 1-D, at least rows threads in all. One thread a row.
 // Needs:  any architecture; classes >= 1; rows * classes < 2^31.
 // Order:  each row is summed from the first class to the last; repeats bit for bit.
@@ -31,6 +32,7 @@ extern "C" __global__ void softmax(const float* logits, float* probs, int rows, 
 //   probs    (rows, classes)   f32  in
 //   labels   (rows,)           i32  in, each 0 <= label < classes
 //   dlogits  (rows, classes)   f32  out
+// Kind:   softmax.
 // Launch: 1-D, at least rows * classes threads in all.
 // Needs:  any architecture; rows * classes <= 2^30.
 // Order:  elementwise; repeats bit for bit.
@@ -51,6 +53,7 @@ constexpr int TOTALS_THREADS = 256;  // the one block of softmax_xent_totals; a 
 //   logits   (rows, classes)   f32  in
 //   labels   (rows,)           i32  in, each 0 <= label < classes
 //   totals   (2,)              f64  in, out; double, since an epoch adds up 60,000 losses
+// Kind:   softmax.
 // Launch: one block of TOTALS_THREADS threads, for any number of rows.
 // Needs:  any architecture; rows * classes < 2^31.
 // Order:  each thread adds its rows in order, and the block adds its threads as a tree. No atomics: repeats bit for bit.
@@ -104,6 +107,7 @@ constexpr int HEAD_WARPS = 32;
 //   labels   (rows,)           i32  in, each 0 <= label < classes
 //   dlogits  (rows, classes)   f32  out
 //   totals   (2,)              f64  in, out; neither read nor written if with_totals is 0
+// Kind:   softmax.
 // Launch: 1-D, a whole number of warps a block, HEAD_WARPS at most; with totals one block. Each warp takes a row, then every
 //   further row at a distance of all warps.
 // Needs:  any architecture; classes >= 1; rows * classes <= 2^30.

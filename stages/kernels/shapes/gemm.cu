@@ -10,6 +10,7 @@
 //   a        (m, k), or (k, m) if trans_a      f32  in
 //   b        (k, n), or (n, k) if trans_b      f32  in
 //   out      (m, n)                            f32  out; also in unless beta is 0, which reads nothing
+// Kind:   gemm.
 // Launch: a 2-D block of any size, grid (ceil(n / (blockDim.x * TILE_COLS)), ceil(m / (blockDim.y * TILE_ROWS))). The
 //   outputs of a thread lie one block apart, so neighbouring threads read neighbouring columns.
 // Needs:  any architecture; m, n, k >= 1; at most 65535 blocks in y (a grid's limit); each matrix under 2^31 elements.

@@ -267,6 +267,7 @@ class LastLayerStep {
 //   labels    (batch,)           i32  in, each 0 <= label < CLASSES
 //   dinputs   (batch, fan_in)    f32  out
 //   totals    (2,)               f64  in, out; neither read nor written if with_totals is 0
+// Kind:   fused.
 // Launch: one block of THREADS threads, or one cluster of such blocks. A block has n inputs at most, fan_in / blocks rounded up
 //   to a multiple of 4, and 4 (batch (n | 4) + (n + 2 batch) CLASSES + THREADS APART + 2 batch) bytes of shared memory.
 // Needs:  any architecture (clusters: sm_90); CLASSES <= 32, fan_in a multiple of 4, n <= 2 THREADS, inputs and weights

@@ -20,6 +20,7 @@
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
 // Of every 16 patches of weights `kept` stay in L2 (weight_stream.cuh). With mask_bytes = 0 dinputs are neither computed nor
 // written.
+// Kind:   gemm.
 // Launch: grid (1, tiles of 32 groups inputs) of clusters, or of blocks; 1 or 2 groups, 4 warps for each; shared memory
 //   27,648 bytes and 38,912 a group.
 // Needs:  sm_80 (clusters: sm_90); batch <= 32, fan_out a multiple of 16, each matrix aligned to 16 bytes and under 2^30
@@ -43,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP, RESIDENT) stream
 //   bias      (fan_out,)           f32  in
 //   mask      (batch, mask_bytes)  u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
 // Of every 16 patches of weights `kept` stay in L2 (weight_stream.cuh).
+// Kind:   gemm.
 // Launch: grid (1, tiles of 64 outputs) of clusters, or of blocks; 8 warps; shared memory 110,592 bytes.
 // Needs:  sm_80 (clusters: sm_90); batch <= 32, fan_in and fan_out multiples of 4, each matrix aligned to 16 bytes and
 //   under 2^30 elements.

@@ -11,6 +11,7 @@
 //   out      (m, n)                                   f32  out; also in unless beta is 0, which reads nothing
 //   bias     (n,), or any without one                 f32  out; only in for fusion 1 and 2
 //   mask     (m, mask_bytes), or any without a ReLU   u8   out; in for fusion 3; bit col % 8 of byte col / 8
+// Kind:   gemm.
 // Launch: grid (tiles down m rows, m + 1 for fusion 4; tiles along n columns) of clusters, or of blocks; tiles are 16 x 16
 //   outputs for shape 0, 32 x 32 for 1; blocks of 1 to 8 warps. scale is not used.
 // Needs:  any architecture (clusters: sm_90); m, n, k >= 1; each matrix under 2^30 elements; fusion 4 with transposes 1.

@@ -11,6 +11,7 @@
 //   out      (m, n)                                   f32  out; also in unless beta is 0, which reads nothing
 //   bias     (n,), or any without one                 f32  out; only in for fusion 1 and 2
 //   mask     (m, mask_bytes), or any without a ReLU   u8   out; in for fusion 3; bit col % 8 of byte col / 8
+// Kind:   gemm.
 // Launch: as tile_product_f32, by shape, transposes, fusion, m, n, k, mask_bytes, alpha and beta; scale is not used.
 // Needs:  sm_80 (clusters: sm_90); m, n, k >= 1; each matrix under 2^30 elements; fusion 4 with transposes 1.
 // Order:  each warp adds its share of k from first to last, then warps and blocks in order; repeats bit for bit.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ladder.profile.api_names import allocates, call_name, is_action, short_name
-from ladder.profile.kernel_kinds import kind_of
+from ladder.profile.kernel_kinds import declared, kind_of
 from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
+
+CPU_KERNELS = KERNELS_FOLDER.parent / "cpu" / "kernels"
 
 
 @pytest.mark.parametrize(
@@ -44,35 +48,14 @@ def test_a_calls_name_has_no_version(name: str, plain: str) -> None:
     assert call_name(name) == plain
 
 
-def test_every_kernel_of_ours_has_a_kind() -> None:
-    names = {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
-    assert names
-    assert [name for name in names if kind_of(name) == "other"] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("gemm_naive", "gemm"),
-        ("tile_product_split", "gemm"),
-        ("streamed_back_bf16", "gemm"),
-        ("neighbour_grams", "gemm"),
-        ("add_bias", "layer"),
-        ("relu_backward", "layer"),
-        ("bias_gradient", "layer"),
-        ("softmax_xent_backward", "softmax"),
-        ("last_layer", "fused"),
-        ("persistent_grid", "fused"),
-        ("persistent_cluster", "fused"),
-        ("cluster_mlp", "fused"),
-        ("bias_update", "update"),
-        ("sgd_update", "update"),
-        ("expand_pixels", "copy"),
-    ],
-)
-def test_a_kernel_of_ours_is_known_by_its_name(name: str, kind: str) -> None:
-    assert name in {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
-    assert kind_of(name) == kind
+def test_every_kernel_of_ours_declares_its_kind() -> None:
+    on_gpu = {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
+    on_cpu = {
+        name for file in CPU_KERNELS.glob("*.py") for name in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())
+    }
+    assert on_cpu
+    assert set(declared()) == on_gpu | on_cpu
+    assert (kind_of("tile_product_split"), kind_of("cluster_mlp"), kind_of("spread")) == ("gemm", "fused", "gemm")
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from common.files import atomic_write
 from ladder.records.run import Results, StageResult, load
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, Interval, ratio_interval
-from reports.compare.verdicts import Side, Verdict, interval_between, side_of, verdict_of
 from reports.facts.provenance import provenance
+from reports.facts.two_runs import Side, Verdict, interval_between, side_of, verdict_of
 from reports.markdown.tables import table
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,7 @@ from reports.compare.many_runs import compare_machines
 from reports.compare.many_studies import compare_studies
 from reports.compare.render import Form, print_comparison
 from reports.compare.run_lookup import named_runs, named_studies
-from reports.compare.verdicts import THRESHOLD, CannotCompareError, compare
+from reports.facts.two_runs import THRESHOLD, CannotCompareError, compare
 
 
 def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: float | None, strict: bool) -> int:

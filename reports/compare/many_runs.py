@@ -10,8 +10,11 @@ import msgspec
 
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import ratio_interval
-from reports.compare.differences import cannot_compare, is_same_run
-from reports.compare.verdicts import (
+from reports.facts.provenance import gpu_name
+from reports.facts.run_differences import cannot_compare, is_same_run
+from reports.facts.summary import table_order
+from reports.facts.times import step_times_us
+from reports.facts.two_runs import (
     CannotCompareError,
     Verdict,
     interval_between,
@@ -20,9 +23,6 @@ from reports.compare.verdicts import (
     side_of,
     verdict_of,
 )
-from reports.facts.baselines import step_times_us
-from reports.facts.provenance import gpu_name
-from reports.facts.summary import table_order
 
 
 class MachineCell(msgspec.Struct, frozen=True):

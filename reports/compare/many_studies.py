@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results
 from reports.compare.many_runs import Machines, compare_machines
-from reports.compare.verdicts import CannotCompareError
 from reports.facts import numbers
 from reports.facts.baselines import fastest
 from reports.facts.provenance import gpu_name
 from reports.facts.study import StudyResults, point_text
+from reports.facts.two_runs import CannotCompareError
 
 
 class PointMachines(msgspec.Struct, frozen=True):

@@ -10,12 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE
 from reports.compare.many_runs import MachineCell, Machines
 from reports.compare.many_studies import PointMachines, Studies
-from reports.compare.verdicts import RESOLUTION, Comparison, StageVerdict, Verdict
 from reports.facts import numbers
 from reports.facts.numbers import line
+from reports.facts.two_runs import Comparison, StageVerdict, Verdict, how_to_read
 from reports.markdown.tables import bullets, cell, table
 from reports.terminal.layout import Column, plain_table, print_table, say, standard, wide_enough
 
@@ -90,21 +89,6 @@ def notes(found: Comparison) -> list[str]:
         for remark in stage.remarks:
             stages_of.setdefault(remark, []).append(stage.name)
     return [f"{numbers.brief(names)}: {remark}." for remark, names in stages_of.items()]
-
-
-def how_to_read(found: Comparison) -> str:
-    """The meaning of the table's columns and verdicts."""
-    text = (
-        f"new / base: the ratio of the times, above 1 is slower; interval: its {VERDICT_CONFIDENCE:.1%} interval over "
-        "fresh processes. SLOWER, FASTER: the interval lies on one side of 1, and the ratio is more than "
-        f"{RESOLUTION:.1%} from 1. SAME: otherwise, if the interval is within {numbers.share(found.threshold)} of 1. "
-        "AMBIGUOUS: neither."
-    )
-    if found.named("AMBIGUOUS"):
-        text += (
-            f" To decide those, record both runs with --precision 1% or more --rounds (at least {BOOTSTRAP_PROCESSES})."
-        )
-    return text
 
 
 def orders(found: Machines | Studies) -> list[str]:

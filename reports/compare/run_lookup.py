@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ladder.records.run import Results, ResultsError, StageResult, load
 from ladder.records.study import INDEX
-from reports.compare.differences import cannot_compare
-from reports.compare.verdicts import CannotCompareError
 from reports.errors import ReportError
 from reports.facts.provenance import gpu_name, machine_name
+from reports.facts.run_differences import cannot_compare
 from reports.facts.study import StudyResults, load_results
+from reports.facts.two_runs import CannotCompareError
 
 PREFIX = "reference:"
 

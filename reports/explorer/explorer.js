@@ -292,11 +292,6 @@
     return "Two runs";
   }
 
-  const median = (values) => {
-    const sorted = [...values].sort((a, b) => a - b), middle = sorted.length >> 1;
-    return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-  };
-
   function runOf(results) { // of results.json, as `data.run` has it
     const problem = results.problem;
     return {
@@ -306,25 +301,16 @@
                 problem.max_steps ?? null, problem.validate_every ?? 0],
       stages: results.stages.map((stage) => {
         const timing = stage.status === "passed" ? stage.timing : null;
-        const steps = timing && timing.epochs * timing.steps_per_epoch;
-        const step = (seconds) => seconds / timing.steps_per_epoch * 1e6;
         return {
           name: String(stage.name), shown: String(stage.name), status: String(stage.status),
-          us: timing && step(timing.epoch_s.median), ends: timing && [step(timing.epoch_s.min), step(timing.epoch_s.max)],
-          processes: timing ? stage.processes.filter((one) => one.runs_s.length)
-            .map((one) => median(one.runs_s) / steps * 1e6) : [],
+          us: timing && timing.epoch_s.median / timing.steps_per_epoch * 1e6,
         };
       }),
     };
   }
 
-  function isNoise(one, other) {
-    if (Math.abs(one.us - other.us) < data.noise * Math.max(one.us, other.us)) return true;
-    const [a, b] = [one, other].map((stage) => stage.processes.length > 1 ? stage.processes : stage.ends);
-    return Math.min(...a) <= Math.max(...b) && Math.min(...b) <= Math.max(...a);
-  }
-
   function compare(view, other, name) {
+    const verdicts = other === data.recorded ? data.verdicts : {}; // the intervals of another file are not known here
     const told = find(".told", view), table = find("table", view), body = find("tbody", table);
     const theirs = new Map(other.stages.map((stage) => [stage.name, stage]));
     const both = data.run.stages.filter((stage) => stage.us && theirs.get(stage.name)?.us);
@@ -343,7 +329,7 @@
         bars.append(bar);
       }
       const factor = stage.us / their.us;
-      const verdict = !isSame ? "" : isNoise(stage, their) ? "within noise" : factor > 1 ? "this run is slower" : "this run is faster";
+      const verdict = isSame && verdicts[stage.name] || "";
       row.append(head, made("td", digits(stage.us), {class: "n"}), made("td", digits(their.us), {class: "n"}),
                  made("td", `${digits(factor)}x`, {class: "n"}), bars, made("td", verdict));
       return row;

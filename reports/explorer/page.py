@@ -17,12 +17,9 @@ from reports.explorer.floor import floor_view
 from reports.explorer.html import asset, drawing, template
 from reports.explorer.pack import packed
 from reports.explorer.rung import bars, rung_view
-from reports.explorer.script_data import script_data, spans
+from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust import trust_view
-from reports.facts import numbers
 from reports.facts.provenance import COMMIT_DIGITS, provenance
-from reports.facts.ratios import NOISE
-from reports.facts.study import step_us
 from reports.facts.summary import (
     ALL_DISTURBED,
     MARKS,
@@ -34,6 +31,8 @@ from reports.facts.summary import (
     table_order,
     title_of,
 )
+from reports.facts.times import step_us
+from reports.facts.two_runs import how_to_read
 from reports.facts.warnings import notices
 from reports.figures.canvas import page_rules
 from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
@@ -111,6 +110,7 @@ def data_of(
     codes = {stage.name: code_of(stage, results, sources) for stage in stages} if sources is not None else {}
     shown = dict.fromkeys(path for code in codes.values() if code is not None for path in code.files)
     origin = "" if is_brief else _origin(results, sources)
+    found = comparison(results, recorded)
     data = script_data(results, recorded) | {
         "ladder": _ladder(results, example),
         "list": template("rungs.html", stages=[(one.name, name_of(one), title_of(one), one.group) for one in stages]),
@@ -120,7 +120,7 @@ def data_of(
         "views": {
             "floor": floor_view(results),
             "trust": trust_view(results),
-            "runs": template("runs.html", noise=numbers.share(NOISE)),
+            "runs": template("runs.html", how_to_read=how_to_read(found) if found else ""),
         },
     }
     if not is_brief:

@@ -15,8 +15,9 @@ from reports.facts.measured_points import MeasuredPoint, measured_points
 from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
 from reports.facts.regimes import regime
-from reports.facts.study import PointLead, StudyResults, step_us
+from reports.facts.study import PointLead, StudyResults
 from reports.facts.summary import MARKS, disturbed_mark
+from reports.facts.times import step_us
 from reports.figures import regimes_map
 
 START = {"layers": 1, "width": 256, "batch": 128}  # what the page shows first

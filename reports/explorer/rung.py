@@ -17,12 +17,11 @@ from reports.facts.bottleneck import advice_on
 from reports.facts.numbers import precision
 from reports.facts.predictions import outcome
 from reports.facts.profiles import grid, kernel_name, kernel_names, seen_by
-from reports.facts.ratios import WITHIN_NOISE, Ratio
 from reports.facts.recipe import resolved_recipe
 from reports.facts.regimes import HEADINGS, change_in_full, regime
-from reports.facts.study import step_us
 from reports.facts.summary import FOUND, MARKS, disturbed_mark, measured_runs, name_of, reason, table_order, title_of
 from reports.facts.time_breakdown import Profiled, changes, profiled
+from reports.facts.times import step_us
 from reports.figures import timeline, waterfall
 
 MOST_KERNELS = 20  # rows of the table; a library may launch a hundred
@@ -117,11 +116,11 @@ def _facts(stage: StageResult, results: Results, parent: StageResult | None) -> 
     if timing is None or stage.status != "passed":
         return
     if parent is not None and (factor := ratio(parent, stage)) is not None:
-        yield _words(f"as fast as {parent.name}", factor)
+        yield f"as fast as {parent.name}", factor.text
     found = lead(stage, results)
     if found is not None and found.reference is not stage:
         clock = ", on GPU time" if found.on_gpu_time else ""
-        yield _words(f"as fast as the fastest reference, {found.reference.name}{clock}", found.ratio)
+        yield f"as fast as the fastest reference, {found.reference.name}{clock}", found.ratio.text
     if stage.bounds is not None and (floor := stage.bounds.design_floor_us):
         yield f"the floor of its design, {numbers.microseconds(floor)} us", numbers.ratio(timing.step_us / floor)
     if stage.profile is not None:
@@ -131,12 +130,6 @@ def _facts(stage: StageResult, results: Results, parent: StageResult | None) -> 
     if stage.metrics is not None and stage.metrics.test_accuracy is not None:
         yield "test accuracy", numbers.percent(stage.metrics.test_accuracy)
     yield f"ms/epoch, {measured_runs(timing)}", numbers.spread_milliseconds(timing.epoch_s)
-
-
-def _words(words: str, ratio_: Ratio) -> tuple[str, str]:
-    """A ratio with its words; one within the noise says so."""
-    text = numbers.ratio_spread(ratio_.times, ratio_.low, ratio_.high)
-    return f"{words}, {WITHIN_NOISE}" if ratio_.is_noise else words, text
 
 
 def _kernels_shown(count: int) -> str:

@@ -7,11 +7,10 @@ from typing import Any
 from ladder.records.exactness import precision_class
 from ladder.records.profile import Profile, Span
 from ladder.records.run import Results, StageResult
-from reports.facts.baselines import step_times_us
 from reports.facts.provenance import machine_name, provenance
-from reports.facts.ratios import NOISE
-from reports.facts.study import step_us
 from reports.facts.summary import heading, name_of, reason, table_order
+from reports.facts.times import step_us
+from reports.facts.two_runs import CannotCompareError, Comparison, compare
 
 DIGITS = 6  # significant digits; times are known to three or four
 LEAST_CHANGE = 1.1  # a rung that changed its parent's time by less is judged by this factor when a guess is scored
@@ -20,15 +19,23 @@ LEAST_CHANGE = 1.1  # a rung that changed its parent's time by less is judged by
 def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
     """The run, and the recorded run of the same problem or None, as the script reads them.
 
-    With them the noise: the share of the longer of two times below which a difference is none; and the least change
-    that a guess is scored by.
+    With them the verdicts of `compare` on the two, and the least change that a guess is scored by.
     """
+    found = comparison(results, recorded)
     return {
-        "noise": NOISE,
         "least": LEAST_CHANGE,
+        "verdicts": {stage.name: stage.verdict for stage in found.stages if stage.verdict} if found else {},
         "run": _run(results),
         "recorded": _run(recorded) if recorded is not None else None,
     }
+
+
+def comparison(results: Results, recorded: Results | None) -> Comparison | None:
+    """The run against the recorded one; None if they share no timed stage."""
+    try:
+        return compare(recorded, results, ("the recorded run", "this run")) if recorded is not None else None
+    except CannotCompareError:
+        return None
 
 
 def compared_problem(results: Results) -> list[str | int | None]:
@@ -76,8 +83,6 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "precision": precision_class(stage),
         "status": stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
         "us": _rounded(timed.median) if timed else None,
-        "ends": [_rounded(timed.min), _rounded(timed.max)] if timed else None,
-        "processes": [_rounded(us) for us in step_times_us(stage)],
     }
 
 

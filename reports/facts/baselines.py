@@ -9,7 +9,6 @@ profile knows how long the GPU was busy, their lead is taken on the GPU's time a
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from ladder.records.exactness import CLASSES, is_as_exact, precision_class
 from ladder.records.run import Process, Results, StageResult
 from reports.facts.ratios import Ratio, Times, ratio_of
+from reports.facts.times import median_us, step_times_us, step_us
 
 
 def references(results: Results) -> list[StageResult]:
@@ -49,7 +49,7 @@ def lead(stage: StageResult, results: Results) -> Lead | None:
 
     This is the one place where a lead is computed. A reference is its own fastest one if no other is faster.
     """
-    if epoch_s(stage) is None:
+    if step_us(stage) is None:
         return None
     found = [one for reference in rivals(stage, references(results)) for one in _leads(stage, reference)]
     return min(found, key=lambda one: one.ratio.times, default=None)
@@ -57,7 +57,7 @@ def lead(stage: StageResult, results: Results) -> Lead | None:
 
 def rivals(stage: StageResult, candidates: Iterable[StageResult]) -> list[StageResult]:
     """The timed candidates that count for a stage: at least as exact, and on its kind of device."""
-    timed = [one for one in candidates if epoch_s(one) is not None]
+    timed = [one for one in candidates if step_us(one) is not None]
     on_gpu = stage.device == "gpu" and any(one.device == "gpu" for one in timed)
     return [one for one in timed if (one.device == "gpu") == on_gpu and is_as_exact(one, stage)]
 
@@ -77,7 +77,7 @@ def has_own_fence(stage: StageResult) -> bool:
 
 def winners(results: Results) -> list[Lead]:
     """The lead of the fastest rung of each class of precision that has a timed rung and a reference."""
-    rungs = [stage for stage in results.stages if stage.group != "reference" and epoch_s(stage) is not None]
+    rungs = [stage for stage in results.stages if stage.group != "reference" and step_us(stage) is not None]
     found = []
     for precision in dict.fromkeys(CLASSES.values()):
         best = fastest([rung for rung in rungs if precision_class(rung) == precision])
@@ -94,31 +94,25 @@ def overall_winner(results: Results) -> Lead | None:
 
 def fastest(stages: Iterable[StageResult]) -> StageResult | None:
     """The fastest timed stage; if any ran on a GPU, the fastest there."""
-    timed = [(seconds, one) for one in stages if (seconds := epoch_s(one)) is not None]
+    timed = [(us, one) for one in stages if (us := median_us(one)) is not None]
     return min(timed, key=lambda pair: (pair[1].device != "gpu", pair[0]))[1] if timed else None
-
-
-def epoch_s(stage: StageResult | None) -> float | None:
-    """The median seconds of an epoch; None unless the stage passed with a positive, finite time."""
-    if stage is None or stage.status != "passed" or stage.timing is None:
-        return None
-    seconds = stage.timing.epoch_s.median
-    return seconds if seconds > 0 and not math.isinf(seconds) else None
 
 
 def ratio(base: StageResult | None, own: StageResult) -> Ratio | None:
     """How many times as fast as the base a stage is; None if either has no time."""
-    if base is None or epoch_s(base) is None or epoch_s(own) is None:
+    if base is None or step_us(base) is None or step_us(own) is None:
         return None
     return ratio_of(host_times(base), host_times(own))
 
 
 def host_times(stage: StageResult) -> Times:
     """A passed stage's microseconds a step on the host's clock."""
+    known = step_us(stage)
+    assert known is not None
     assert stage.timing is not None
     profile = stage.profile
     return Times(
-        median_us=stage.timing.epoch_s.median / _step(stage),
+        median_us=known.median,
         values_us=step_times_us(stage),
         runs_us=[run / stage.timing.epochs / _step(stage) for run in stage.timing.runs_s],
         is_launched_by_host=profile is not None and profile.launches_per_step >= 1,
@@ -152,17 +146,6 @@ def _step(stage: StageResult) -> float:
     return stage.timing.steps_per_epoch / 1e6
 
 
-def step_times_us(stage: StageResult | None) -> list[float]:
-    """Microseconds a step in each of a stage's processes, the median of its runs; empty unless the stage passed."""
-    if stage is None or stage.status != "passed" or stage.timing is None:
-        return []
-    steps = stage.timing.epochs * stage.timing.steps_per_epoch
-    if steps <= 0:
-        return []
-    times = [statistics.median(process.runs_s) / steps * 1e6 for process in stage.processes if process.runs_s]
-    return times if all(0 < time < math.inf for time in times) else []
-
-
 def sm_mhz(stage: StageResult) -> float | None:
     """The median SM clock in MHz after the timed runs; None without a GPU, or if NVML reported no clock."""
     if stage.status != "passed" or stage.device != "gpu":
@@ -173,5 +156,5 @@ def sm_mhz(stage: StageResult) -> float | None:
 
 def step_cycles(stage: StageResult) -> float | None:
     """Cycles of that clock a step, which compares GPUs of one kind at different clocks."""
-    clock = sm_mhz(stage)
-    return stage.timing.step_us * clock if stage.timing is not None and clock is not None else None
+    clock, us = sm_mhz(stage), median_us(stage)
+    return us * clock if us is not None and clock is not None else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from ladder.records.run import Results, StageResult
-from reports.facts.baselines import epoch_s, ratio
+from reports.facts.baselines import ratio
 from reports.facts.summary import ABLATIONS, table_order
+from reports.facts.times import median_us, step_us
 
 
 def headline_rungs(results: Results, most: int) -> list[StageResult]:
@@ -18,10 +19,10 @@ def headline_rungs(results: Results, most: int) -> list[StageResult]:
     timed = {
         stage.name: stage
         for stage in table_order(results)
-        if stage.group not in ("reference", *ABLATIONS) and epoch_s(stage) is not None
+        if stage.group not in ("reference", *ABLATIONS) and step_us(stage) is not None
     }
     chosen: set[str] = set()
-    fastest = min(timed, key=lambda name: epoch_s(timed[name]) or math.inf, default="")
+    fastest = min(timed, key=lambda name: median_us(timed[name]) or math.inf, default="")
     for name in sorted(timed, key=lambda name: (name != fastest, -_effect(timed, name))):
         wanted = chosen | _way_up(timed, name)
         if len(wanted) <= most:

@@ -18,6 +18,7 @@ from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
 from reports.facts.ratios import NOISE
+from reports.facts.times import median_us
 
 # A single number is hit within this share of it; a range has its own width.
 NEAR_TIME = 0.10
@@ -120,10 +121,10 @@ def _here(stage: StageResult, results: Results) -> Prediction | None:
 
 def judge(stage: StageResult, results: Results) -> Judgement | None:
     """The prediction that applies to a stage beside its measured time; None if there is none, or no time."""
-    one, own_us = prediction(stage, results), _step_us(stage)
+    one, own_us = prediction(stage, results), median_us(stage)
     if one is None or own_us is None:
         return None
-    base_us = _step_us(next((other for other in results.stages if other.name == one.of), None))
+    base_us = median_us(next((other for other in results.stages if other.name == one.of), None))
     if one.of and base_us is None:
         return None
     measured, text = _measured(one, own_us, base_us or 0.0)
@@ -157,13 +158,6 @@ def _measured(one: Prediction, own_us: float, base_us: float) -> tuple[float, st
     nearest = min(max(own_us, one.low), one.high)
     apart = own_us / nearest - 1
     return own_us, f"{numbers.rough_share(abs(apart))} {'slower' if apart > 0 else 'faster'}"
-
-
-def _step_us(stage: StageResult | None) -> float | None:
-    """Microseconds a step; None unless the stage passed with a time."""
-    if stage is None or stage.status != "passed" or stage.timing is None:
-        return None
-    return stage.timing.step_us
 
 
 def judged(results: Results) -> list[tuple[StageResult, Judgement]]:

@@ -12,6 +12,7 @@ from ladder.records.study import Point, Study, as_found, load_study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, references, rivals, winners
 from reports.facts.summary import table_order
+from reports.facts.times import step_us
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,6 @@ def load_results(folder: Path) -> StudyResults:
     # A waiting point may already have a results file, from compiling ahead.
     paths = {point.name: folder / point.name for point in study.points if point.status != "waiting"}
     return StudyResults(study, {name: load(path) for name, path in paths.items() if (path / "results.json").exists()})
-
-
-def step_us(stage: StageResult | None) -> Spread | None:
-    """Microseconds a step over all runs; None unless the stage passed."""
-    if stage is None or stage.status != "passed" or stage.timing is None:
-        return None
-    steps = stage.timing.steps_per_epoch / 1e6
-    epoch = stage.timing.epoch_s
-    return Spread(epoch.median / steps, epoch.min / steps, epoch.max / steps)
 
 
 def spread_text(spread: Spread | None) -> str:

@@ -12,6 +12,7 @@ from ladder.records.run import Group, Precision, Results, Spread, StageResult, S
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
 from reports.facts.ratios import Ratio
+from reports.facts.times import median_us
 
 FOUND = "Found by the author, not in this run"  # the measurement that a stage's file tells
 
@@ -239,11 +240,11 @@ def _row(
         verdict=passed_in_words(stage) if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
         checks_not_made=stage.not_made,
         epoch_s=timing.epoch_s if timing else None,
-        step_us=timing.step_us if timing else None,
+        step_us=median_us(stage),
         step_cycles=step_cycles(stage),
         launches_per_step=profile.launches_per_step if profile else None,
-        times_floor=_times(timing, bounds.design_floor_us if bounds else None),
-        times_cheat_limit=_times(timing, bounds.cheat_limit_us if bounds else None),
+        times_floor=_times(stage, bounds.design_floor_us if bounds else None),
+        times_cheat_limit=_times(stage, bounds.cheat_limit_us if bounds else None),
         versus_parent=ratio(parent, stage),
         versus_naive=from_naive.times if same_precision and from_naive else None,
         lead=lead(stage, results),
@@ -263,6 +264,7 @@ def disturbed_mark(stage: StageResult) -> str:
     return ALL_DISTURBED if found and all(found) else SOME_DISTURBED if any(found) else ""
 
 
-def _times(timing: Timing | None, bound_us: float | None) -> float | None:
-    """A time as a multiple of a bound."""
-    return timing.step_us / bound_us if timing is not None and bound_us else None
+def _times(stage: StageResult, bound_us: float | None) -> float | None:
+    """A stage's time as a multiple of a bound."""
+    us = median_us(stage)
+    return us / bound_us if us is not None and bound_us else None

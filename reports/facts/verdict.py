@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
-from reports.facts.baselines import Lead, epoch_s, fastest, overall_winner, ratio
+from reports.facts.baselines import Lead, fastest, overall_winner, ratio
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
-from reports.facts.study import PointLead, StudyResults, is_disturbed, overall_winners, point_text, step_us
+from reports.facts.study import PointLead, StudyResults, is_disturbed, overall_winners, point_text
 from reports.facts.summary import table_order
+from reports.facts.times import median_us, step_us
 
 NAMED = 3  # rungs that a sentence names, at most
 Gain = tuple[StageResult, Ratio]  # a rung, and its time beside its parent's
@@ -24,12 +25,12 @@ def verdict_sentences(results: Results) -> list[str]:
 
 
 def _fastest(results: Results) -> Iterator[str]:
-    rungs = [stage for stage in table_order(results) if stage.group != "reference" and epoch_s(stage) is not None]
+    rungs = [stage for stage in table_order(results) if stage.group != "reference" and step_us(stage) is not None]
     best = fastest(rungs or results.stages)
-    if best is None or best.timing is None:
+    if best is None:
         yield "No stage of this run has a time."
         return
-    step = f"{numbers.microseconds(best.timing.step_us)} us"
+    step = f"{numbers.microseconds(median_us(best))} us"
     if not rungs:
         yield f"No rung was timed here; the fastest reference, `{best.name}`, trains a step in {step}."
         return
@@ -90,7 +91,7 @@ def _trust(results: Results) -> Iterator[str]:
     if known := judged(results):
         hits = sum(one.hit for _, one in known)
         parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {'was' if hits == 1 else 'were'} hit")
-    timed = [stage for stage in results.stages if epoch_s(stage) is not None]
+    timed = [stage for stage in results.stages if step_us(stage) is not None]
     if disturbed := sum(any(process.disturbed for process in stage.processes) for stage in timed):
         parts.append(f"{disturbed} of {numbers.count(len(timed), 'timed stage')} had a disturbed process")
     if parts:

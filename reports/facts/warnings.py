@@ -12,8 +12,9 @@ from ladder.records.limits import SHARED
 from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
 from reports.facts import numbers
-from reports.facts.baselines import sm_mhz, step_times_us
+from reports.facts.baselines import sm_mhz
 from reports.facts.summary import measured_runs, passed_in_words, reason
+from reports.facts.times import step_times_us
 
 DISAGREEMENT = 0.05  # share; placement and clocks make a stage's processes differ by a few per cent anyway
 NAMED_STAGES = 6  # a notice about more stages gives their number instead

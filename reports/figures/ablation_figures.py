@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ladder.records.run import Group, Results, Spread
 from reports.facts import numbers
 from reports.facts.ablations import ablation, calls_in_words, hidden_share, uploads
-from reports.facts.study import is_disturbed, step_us
+from reports.facts.study import is_disturbed
 from reports.facts.time_breakdown import PARTS, Profiled
+from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
 from reports.figures.style import PART_COLOURS, PIXELS, subject
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.regimes import regime
-from reports.facts.study import step_us
 from reports.facts.summary import name_of, table_order
+from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, subject

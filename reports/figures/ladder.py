@@ -12,11 +12,11 @@ from urllib.parse import quote
 from ladder.records.exactness import precision_class
 from ladder.records.run import MOST_LETTERS, Results, Spread, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import Lead, epoch_s, host_times, lead, overall_winner, ratio, references
+from reports.facts.baselines import Lead, host_times, lead, overall_winner, ratio, references
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.regimes import HEADINGS, Regime, change_in_words, regime
-from reports.facts.study import step_us
 from reports.facts.summary import ABLATIONS, MARKS, disturbed_mark, name_of, table_order
+from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
 from reports.figures.style import PIXELS, Colour, subject
 
@@ -67,7 +67,7 @@ class Dot:
 def dots(results: Results, *, is_page: bool = False) -> list[Dot]:
     """The rungs that the picture shows, on a page every timed one; the references if no rung was timed."""
     rungs = _timed_rungs(results) if is_page else headline_rungs(results, MOST_RUNGS)
-    shown = rungs or [stage for stage in references(results) if epoch_s(stage) is not None]
+    shown = rungs or [stage for stage in references(results) if step_us(stage) is not None]
     stages = {stage.name: stage for stage in results.stages}
     found = []
     for stage in shown:

@@ -12,8 +12,9 @@ from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
 from reports.facts.regimes import HEADINGS, regime
-from reports.facts.study import PointLead, StudyResults, is_disturbed, point_winners, setting, step_us, value_text
+from reports.facts.study import PointLead, StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.summary import ABLATIONS, dataset_name, name_of
+from reports.facts.times import step_us
 from reports.figures.canvas import Canvas, apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, Colour

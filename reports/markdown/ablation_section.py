@@ -8,9 +8,10 @@ from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
 from reports.facts.ablations import FIGURES, ablation, calls_in_words, hidden_share, host_us, overlap, uploads
 from reports.facts.baselines import ratio
-from reports.facts.study import is_disturbed, spread_text, step_us
+from reports.facts.study import is_disturbed, spread_text
 from reports.facts.summary import BLOCKS, X_OF_FROM
 from reports.facts.time_breakdown import Profiled
+from reports.facts.times import step_us
 from reports.markdown.tables import bullets, code, figure_links, table
 
 HOW_TO_READ_MEMORY = (

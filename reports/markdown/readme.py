@@ -22,6 +22,7 @@ from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
 from reports.facts.regimes import change_in_full
 from reports.facts.summary import FASTEST_REFERENCE, ON_GPU_TIME, heading
+from reports.facts.times import median_us
 from reports.facts.warnings import notices
 from reports.markdown.tables import bullets, cell, code, figure_links, lead_text, notice_blocks, table
 
@@ -189,7 +190,7 @@ def _winners(run: Results) -> list[tuple[str, ...]]:
 
 
 def _step(stage: StageResult) -> str:
-    return numbers.microseconds(stage.timing.step_us if stage.timing else None)
+    return numbers.microseconds(median_us(stage))
 
 
 def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:

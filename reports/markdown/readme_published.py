@@ -12,9 +12,10 @@ from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult
 from ladder.records.study import INDEX, Published, Study
 from reports.facts import numbers
-from reports.facts.baselines import epoch_s, fastest, ratio
+from reports.facts.baselines import fastest, ratio
 from reports.facts.provenance import gpu_name
 from reports.facts.study import StudyResults, load_results
+from reports.facts.times import median_us
 from reports.markdown.readme import between
 from reports.markdown.tables import cell, table
 
@@ -62,15 +63,15 @@ def _ours(one: Published, results: StudyResults) -> str:
     if run is None or one.measure is None:
         return ""
     stage = _stage(run, one.of) if one.of else fastest(rung for rung in run.stages if rung.group != "reference")
-    seconds = epoch_s(stage)
-    if stage is None or stage.timing is None or seconds is None:
+    us = median_us(stage)
+    if stage is None or stage.timing is None or us is None:
         return ""
     where = f"{stage.name} in {numbers.precision(stage.precision)} on {gpu_name(run) or 'a CPU'}"
     cut = f", {run.problem.max_steps} steps an epoch" if run.problem.max_steps else ""
     if one.measure == "epoch":
-        return f"{numbers.milliseconds(seconds)} ms/epoch ({where}{cut})"
+        return f"{numbers.milliseconds(stage.timing.epoch_s.median)} ms/epoch ({where}{cut})"
     if one.measure == "step":
-        return f"{numbers.microseconds(stage.timing.step_us)} us/step ({where}{cut})"
+        return f"{numbers.microseconds(us)} us/step ({where}{cut})"
     factor = ratio(_stage(run, one.than), stage)
     return f"{factor.text}, {where}" if factor is not None else ""
 

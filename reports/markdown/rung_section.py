@@ -8,13 +8,14 @@ from ladder.records.profile import Profile
 from ladder.records.run import Check, Results, StageResult
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, MEDIAN_CONFIDENCE, median_interval
 from reports.facts import numbers
-from reports.facts.baselines import lead, ratio, sm_mhz, step_cycles, step_times_us
+from reports.facts.baselines import lead, ratio, sm_mhz, step_cycles
 from reports.facts.bottleneck import advice_on
 from reports.facts.numbers import line
 from reports.facts.predictions import outcome
 from reports.facts.regimes import change_in_full
 from reports.facts.summary import measured_runs, reason, title_of
 from reports.facts.time_breakdown import Change, changes, profiled
+from reports.facts.times import median_us, step_times_us
 from reports.markdown.profile_section import stage_profile_blocks
 from reports.markdown.tables import cell, details, table
 
@@ -48,7 +49,7 @@ def _screen(stage: StageResult, results: Results) -> Iterator[str]:
     parent = next((one for one in results.stages if one.name == stage.below), None)
     factor = ratio(parent, stage)
     predicted, verdict = outcome(stage, results)
-    measured = f"{numbers.microseconds(stage.timing.step_us)} us"
+    measured = f"{numbers.microseconds(median_us(stage))} us"
     if factor is not None:
         measured += f", {factor.saying(f' of `{stage.below}`')}"
     if predicted or factor:
@@ -106,7 +107,7 @@ def _measured(stage: StageResult, results: Results) -> str:
     parts = [
         f"{numbers.spread_milliseconds(timing.epoch_s)} ms/epoch over {measured_runs(timing)}",
         *_known(stage, timing.steps_per_epoch),
-        f"{numbers.microseconds(timing.step_us)} us/step{_in_cycles(stage)}",
+        f"{numbers.microseconds(median_us(stage))} us/step{_in_cycles(stage)}",
         *_compared(stage, results),
     ]
     if timing.gpu_epoch_s is not None:

@@ -24,11 +24,11 @@ from reports.facts.study import (
     point_winners,
     setting,
     spread_text,
-    step_us,
     value_text,
 )
 from reports.facts.summary import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
 from reports.facts.time_breakdown import profiled
+from reports.facts.times import step_us
 from reports.facts.verdict import study_sentences
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of

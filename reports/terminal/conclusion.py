@@ -13,8 +13,9 @@ from rich.text import Text
 from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import Lead, epoch_s, fastest, lead, ratio
+from reports.facts.baselines import Lead, fastest, lead, ratio
 from reports.facts.summary import ABLATIONS
+from reports.facts.times import median_us, step_us
 from reports.terminal.layout import is_live, say, shortest, unbroken
 from reports.terminal.words import disturbed_in_words
 
@@ -64,12 +65,12 @@ def _praise(results: Results, best: StageResult) -> str:
     """The fastest stage, its time, and how far it is above the first rung and the best reference."""
     stages = {stage.name: stage for stage in results.stages}
     first = best
-    while first.below in stages and epoch_s(stages[first.below]) is not None:
+    while first.below in stages and step_us(stages[first.below]) is not None:
         first = stages[first.below]
     one: Lead | None = lead(best, results)
     rungs = _rungs(results)
     kind, beside = ("rung", rungs) if best in rungs else ("stage", results.stages)
-    timed = numbers.count(sum(epoch_s(stage) is not None for stage in beside), kind)
+    timed = numbers.count(sum(step_us(stage) is not None for stage in beside), kind)
     text = f"{best.name} is the fastest of {timed}: {_us(best)} us/step"
     factor = ratio(first, best)
     if first is not best and factor is not None:
@@ -84,7 +85,7 @@ def _praise(results: Results, best: StageResult) -> str:
 
 
 def _us(stage: StageResult) -> str:
-    return numbers.microseconds(stage.timing.step_us if stage.timing else None)
+    return numbers.microseconds(median_us(stage))
 
 
 def print_link(console: Console, folder: Path, first: str) -> None:

@@ -22,6 +22,7 @@ from reports.facts.recipe import ResolvedPart, resolved_recipe
 from reports.facts.regimes import change_in_words
 from reports.facts.summary import FOUND, reason
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
+from reports.facts.times import median_us
 from reports.terminal.layout import Column, print_table, say, say_titled, shortest, standard
 from reports.terminal.words import disturbed_in_words, problem_in_words
 
@@ -99,7 +100,7 @@ def _print_heading(stage: StageResult, parent: StageResult | None, console: Cons
     assert stage.timing is not None
     versus = ratio(parent, stage)
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
-    time = f"{numbers.microseconds(stage.timing.step_us)} us/step"
+    time = f"{numbers.microseconds(median_us(stage))} us/step"
     say(console, f"{stage.name} ({change_in_words(stage)}): {time}{factor}", "bold")
     disturbed = [one.name for one in (stage, parent if versus else None) if one and disturbed_in_words(one)]
     if disturbed:

@@ -9,6 +9,7 @@ from ladder.records.run import Results
 from reports.facts.bottleneck import advice_on
 from reports.facts.summary import Row, rows
 from reports.facts.time_breakdown import profiled
+from reports.facts.times import median_us
 from reports.facts.warnings import notices
 from reports.terminal.explain import find
 
@@ -50,7 +51,7 @@ def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
         "from": stage.below,
         "changed": stage.changed,
         "doc": stage.doc,
-        "step_us": stage.timing.step_us if stage.timing else None,
+        "step_us": median_us(stage),
         "split": one.profile.split if one else None,
         "kernels": one.profile.kernels if one else [],
         "bound": advice.bound,

@@ -7,16 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from reports.facts import numbers
-from reports.facts.study import (
-    StudyResults,
-    is_disturbed,
-    not_passed,
-    point_text,
-    point_winners,
-    spread_text,
-    step_us,
-)
+from reports.facts.study import StudyResults, is_disturbed, not_passed, point_text, point_winners, spread_text
 from reports.facts.summary import name_of, passed_in_words
+from reports.facts.times import step_us
 from reports.terminal.conclusion import print_link
 from reports.terminal.layout import STATUS_STYLE, Column, print_table, say, standard
 

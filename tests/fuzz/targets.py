@@ -30,8 +30,8 @@ from ladder.records.run import Results, ResultsError, load, save
 from ladder.records.study import INDEX, Point, Study, load_study
 from ladder.study.points import options_at
 from ladder.study.study_file import KEYS, VARIED, read_study
-from reports.compare.verdicts import CannotCompareError, compare
 from reports.explorer.page import render
+from reports.facts.two_runs import CannotCompareError, compare
 from reports.markdown.run_report import report
 from stages.registry import load_all
 from tests.reports.sample import results as profiled_results

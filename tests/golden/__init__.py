@@ -14,7 +14,7 @@ from rich.console import Console
 from ladder.records.run import Results
 from reports.compare.many_runs import Machines, compare_machines
 from reports.compare.render import Form, print_comparison
-from reports.compare.verdicts import Comparison, compare
+from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ladder.records.run import load
-from reports.compare.verdicts import Side
+from reports.facts.two_runs import Side
 from tests.reports.recorded import run, stage, times
 from tools import aa_study
 

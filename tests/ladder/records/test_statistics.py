@@ -11,7 +11,7 @@ import pytest
 from ladder.records import statistics
 from ladder.records.run import load
 from ladder.records.statistics import ASSUMED_SPREAD, BOOTSTRAP_PROCESSES, median_interval, ratio_interval, student
-from reports.facts.baselines import step_times_us
+from reports.facts.times import step_times_us
 from tools.aa_study import LIKE, missed
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"

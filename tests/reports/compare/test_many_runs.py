@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from reports.compare.many_runs import MachineCell, OrderChange, compare_machines
-from reports.compare.verdicts import CannotCompareError
+from reports.facts.two_runs import CannotCompareError
 from tests.reports import recorded
-from tests.reports.compare.test_verdicts import on_cpu
+from tests.reports.facts.test_two_runs import on_cpu
 from tests.reports.recorded import run, stage, times
 
 

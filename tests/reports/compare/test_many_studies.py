@@ -14,8 +14,8 @@ from ladder.records.study import Point, save_study
 from reports.compare.many_studies import compare_studies
 from reports.compare.render import orders
 from reports.compare.run_lookup import named_studies
-from reports.compare.verdicts import CannotCompareError
 from reports.facts.study import StudyResults
+from reports.facts.two_runs import CannotCompareError
 from run_ladder import main
 from tests.reports.compare.test_render import printed
 from tests.reports.recorded import run, stage, times

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reports.compare.many_runs import compare_machines
 from reports.compare.render import conclusion, markdown_of_two, notes, orders, print_comparison
-from reports.compare.verdicts import Comparison, compare
+from reports.facts.two_runs import Comparison, compare
 from tests.reports import recorded
 
 

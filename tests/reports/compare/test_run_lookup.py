@@ -11,8 +11,8 @@ import pytest
 
 from ladder.records.run import Results, ResultsError, StageResult, save
 from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of
-from reports.compare.verdicts import CannotCompareError
 from reports.errors import ReportError
+from reports.facts.two_runs import CannotCompareError
 from tests.reports.recorded import run, stage, times
 from tests.reports.sample import results
 

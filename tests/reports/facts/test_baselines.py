@@ -5,7 +5,8 @@ import pytest
 
 from ladder.records.profile import Split
 from ladder.records.run import Precision, Results, Spread, StageResult
-from reports.facts.baselines import Lead, epoch_s, lead, overall_winner, ratio, winners
+from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
+from reports.facts.times import step_us
 from reports.facts.warnings import notices
 from tests.reports import sample
 from tests.reports.profiles import own_kernels, profile
@@ -144,7 +145,7 @@ def test_a_time_that_cannot_be_divided_by_is_none(strange: float) -> None:
     assert timing is not None
     timing = msgspec.structs.replace(timing, epoch_s=Spread(strange, strange, strange))
     run = sample.replace_stage(run, "jax-scan", timing=timing)
-    assert epoch_s(stage(run, "jax-scan")) is None
+    assert step_us(stage(run, "jax-scan")) is None
     assert ratio(stage(run, "jax-scan"), stage(run, "naive")) is None
     assert fastest_for(run, "naive") == "torch-eager"
 

@@ -11,8 +11,9 @@ from ladder.records.run import Spread, save
 from ladder.records.study import Point, save_study
 from reports.facts.baselines import winners
 from reports.facts.bottleneck import next_step
-from reports.facts.study import StudyResults, load_results, not_passed, point_winners, spread_text, step_us
+from reports.facts.study import StudyResults, load_results, not_passed, point_winners, spread_text
 from reports.facts.time_breakdown import profiled
+from reports.facts.times import step_us
 from reports.figures.step_time import axis_of
 from reports.figures.study_figures import study_figures
 from reports.markdown.study_report import study_csv, study_report

@@ -9,9 +9,9 @@ from ladder.records.expected import Expected
 from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Process, Results, StageResult, load
 from reports.compare.render import print_comparison
-from reports.compare.verdicts import compare
 from reports.facts.ratios import Ratio
 from reports.facts.study import load_results
+from reports.facts.two_runs import compare
 from reports.markdown.run_report import report
 from reports.terminal.conclusion import found, try_next
 from reports.terminal.run import print_results

@@ -10,7 +10,7 @@ import pytest
 
 from ladder.records.run import Results, StageCode
 from ladder.records.statistics import Interval
-from reports.compare.verdicts import (
+from reports.facts.two_runs import (
     CannotCompareError,
     Comparison,
     StageVerdict,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ladder.records.run import Results
-from reports.compare.differences import cannot_compare, differences
+from reports.facts.run_differences import cannot_compare, differences
 from tests.reports import sample
 
 

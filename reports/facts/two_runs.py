@@ -19,11 +19,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult
-from ladder.records.statistics import BOOTSTRAP_PROCESSES, Interval, ratio_interval
-from reports.compare.differences import cannot_compare, differences, is_same_run
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, Interval, ratio_interval
 from reports.errors import ReportError
-from reports.facts.baselines import step_times_us
+from reports.facts import numbers
+from reports.facts.run_differences import cannot_compare, differences, is_same_run
 from reports.facts.summary import reason, table_order
+from reports.facts.times import step_times_us
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
 RESOLUTION = 0.005  # share; two recordings of one machine may differ by less, whatever their intervals say
@@ -117,6 +118,21 @@ def compare(
     elif "skipped" in lost or (strict and ("absent" in lost or _undecided(verdicts, threshold))):
         code = CANNOT_COMPARE
     return Comparison(*names, threshold, code, differences(base, new), verdicts)
+
+
+def how_to_read(found: Comparison) -> str:
+    """The meaning of the table's columns and verdicts."""
+    text = (
+        f"new / base: the ratio of the times, above 1 is slower; interval: its {VERDICT_CONFIDENCE:.1%} interval over "
+        "fresh processes. SLOWER, FASTER: the interval lies on one side of 1, and the ratio is more than "
+        f"{RESOLUTION:.1%} from 1. SAME: otherwise, if the interval is within {numbers.share(found.threshold)} of 1. "
+        "AMBIGUOUS: neither."
+    )
+    if found.named("AMBIGUOUS"):
+        text += (
+            f" To decide those, record both runs with --precision 1% or more --rounds (at least {BOOTSTRAP_PROCESSES})."
+        )
+    return text
 
 
 def _undecided(stages: list[StageVerdict], threshold: float) -> list[str]:

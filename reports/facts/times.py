@@ -1,0 +1,32 @@
+"""A stage's time: the only functions that make microseconds a step of what a run recorded."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from ladder.records.run import Spread, StageResult
+
+
+def step_us(stage: StageResult | None) -> Spread | None:
+    """Microseconds a step over all runs; None unless the stage passed with a positive, finite time."""
+    if stage is None or stage.status != "passed" or stage.timing is None:
+        return None
+    steps = stage.timing.steps_per_epoch / 1e6
+    epoch = stage.timing.epoch_s
+    return Spread(epoch.median / steps, epoch.min / steps, epoch.max / steps) if 0 < epoch.median < math.inf else None
+
+
+def median_us(stage: StageResult | None) -> float | None:
+    """The median of `step_us`."""
+    spread = step_us(stage)
+    return spread.median if spread is not None else None
+
+
+def step_times_us(stage: StageResult | None) -> list[float]:
+    """Microseconds a step in each of a stage's processes, the median of its runs; empty unless the stage passed."""
+    if stage is None or stage.status != "passed" or stage.timing is None:
+        return []
+    steps = stage.timing.epochs * stage.timing.steps_per_epoch
+    times = [statistics.median(process.runs_s) / steps * 1e6 for process in stage.processes if process.runs_s]
+    return times if all(0 < time < math.inf for time in times) else []

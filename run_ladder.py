@@ -180,8 +180,8 @@ def doctor(command: commands.Doctor) -> int:
 def limits(command: commands.Limits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
     from ladder.machine.limits_here import measure_limits_here
-    from reports.markdown.limits_section import print_limits
     from reports.terminal.as_json import show
+    from reports.terminal.limits import print_limits
 
     interruptible()
     return show(measure_limits_here(), print_limits, as_json=command.json)

@@ -385,7 +385,7 @@
     if (location.hash.endsWith(ALL)) showsAlways = true;
     let place = placeAsked();
     try { place = decodeURIComponent(place); } catch { /* a lone % is shown as it is */ }
-    const view = {"/floor": "Floor", "/trust": "Trust", "/runs": "Two runs", "/study": study && firstTitle}[place];
+    const view = {"/floor": "Floor", "/trust": "Trust", "/runs": "Two runs", "/details": "Details", "/study": study && firstTitle}[place];
     const stage = stages.get(place);
     const isLadder = !view && !stage;
     const unknown = find("#unknown");

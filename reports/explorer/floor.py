@@ -9,6 +9,22 @@ from reports.facts.provenance import gpu_name
 from reports.facts.summary import FLOOR, name_of
 from reports.figures import floor, roofline
 
+HOW_FLOORS_ON_CPU_ARE_MADE = """\
+*Floor of this design* uses the best sample of each primitive: Python's calls and the barriers of the threads, plus the
+longest of three times that overlap. *Arithmetic*: the matrix products at the rate of multiply-adds or of BLAS,
+whichever is higher, on the threads that the rung uses. *Images*: the batch once, from the level of the caches that
+holds an epoch of images, or from memory. *Weights and images again*: each pass over them, through the level that holds
+a thread's share. *Longest part*: where most of the floor lies. *Cheat limit*: no honest program is faster."""
+HOW_BOUNDS_ARE_MADE = """\
+Two bounds use the best sample of each primitive. *Floor of this design*: the longer of the host's time in launches and
+the GPU's time in kernels, plus the host's waits. A kernel takes at least the time of the next node of a graph, of its
+bytes from L2 or memory, and of its arithmetic, by the unit and on the multiprocessors (SMs) that the rung uses. A
+float32 split in parts takes several products of the unit. A kernel that runs whole steps also takes its successive
+exchanges: hops of a cluster or barriers of the grid. References have no such floor, because their fused operations are
+not counted. *Cheat limit*: reading the batch's pixels once or the arithmetic at the GPU's highest rate, whichever is
+longer, plus one exchange between multiprocessors, or all of it on one multiprocessor without any. A third is subtracted
+as a margin. A stage that is faster than the cheat limit fails."""
+
 
 def floor_view(results: Results) -> str:
     """The view as HTML; a sentence where the GPU's limits were not measured."""
@@ -23,6 +39,8 @@ def floor_view(results: Results) -> str:
         rows=[_row(one, on_cpu=on_cpu) for one in found],
         on_cpu=on_cpu,
         how_to_read=FLOOR,
+        how_made=" ".join((HOW_FLOORS_ON_CPU_ARE_MADE if on_cpu else HOW_BOUNDS_ARE_MADE).split()),
+        without=[(one.name, one.bounds.no_floor) for one in results.stages if one.bounds and one.bounds.no_floor],
         why_not=(
             "This run did not measure its GPU's limits, so no rung has a floor; its notices say why."
             if gpu_name(results)

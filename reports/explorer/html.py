@@ -29,8 +29,9 @@ def drawing(canvas: Canvas, look: str = "") -> Markup:
 
 
 def phrase(text: str) -> Markup:
-    """Words that continue a sentence, as reports write them: names between backticks become code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """Words that continue a sentence, as reports write them: `name` becomes code, *word* is stressed."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"(?<![\w*])\*(\w[^*]*\w)\*(?![\w*])", r"<em>\1</em>", marked))
 
 
 def prose(text: str) -> Markup:

@@ -16,7 +16,7 @@ from reports.explorer.code import code_of, file_html
 from reports.explorer.floor import floor_view
 from reports.explorer.html import asset, drawing, template
 from reports.explorer.pack import packed
-from reports.explorer.rung import bars, rung_view
+from reports.explorer.rung import bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, provenance
@@ -37,6 +37,7 @@ from reports.facts.warnings import notices
 from reports.figures.canvas import page_rules
 from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
+from reports.views.details import details
 
 MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
 
@@ -115,11 +116,12 @@ def data_of(
         "ladder": _ladder(results, example),
         "list": template("rungs.html", stages=[(one.name, name_of(one), title_of(one), one.group) for one in stages]),
         "rungs": {
-            stage.name: rung_view(stage, results, codes.get(stage.name), origin, is_brief=is_brief) for stage in stages
+            stage.name: rung_html(stage, results, codes.get(stage.name), origin, is_brief=is_brief) for stage in stages
         },
         "views": {
             "floor": floor_view(results),
             "trust": trust_view(results),
+            "details": template("details.html", sections=details(results)),
             "runs": template("runs.html", how_to_read=how_to_read(found) if found else ""),
         },
     }

@@ -3,45 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ladder.records.run import Check, Results, StageResult
 from reports.explorer.html import template
 from reports.facts import numbers
 from reports.facts.summary import name_of, reason, table_order
-
-NEAR = 0.1  # share of the limit; a passed check with a larger error is drawn darker
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A check as a cell: its name, its class in the style sheet, its error and its limit."""
-
-    what: str
-    look: str  # `far`, `near`, `broken` or `open`
-    error: str
-    limit: str
-    verdict: str  # `passed`, `failed`, or why it was not judged
-
-    @property
-    def words(self) -> str:
-        """The check in a sentence, to show beside its cell."""
-        if self.look == "open":
-            return f"{self.what}: {self.verdict}"
-        return f"{self.what}: {self.error} of {self.limit}, {self.verdict}"
-
-
-def cell(check: Check) -> Cell:
-    """A check's cell; `near` if a passed error is more than a tenth of its limit, `open` if it was not judged."""
-    error, limit = numbers.error(check.error), numbers.error(check.limit)
-    noted = f" ({check.note})" if check.note else ""
-    if not check.passed:
-        return Cell(check.what, "broken", error, limit, f"failed{noted}")
-    if not check.judged:
-        return Cell(check.what, "open", error, limit, f"not judged: {check.note}" if check.note else "not judged")
-    share = (check.error or 0.0) / check.limit if check.limit else 0.0
-    return Cell(check.what, "near" if share > NEAR else "far", error, limit, f"passed{noted}")
+from reports.views.rung import NEAR, cell
 
 
 def kind(check: Check) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from ladder.records.profile import CopyUse, Profile
 from ladder.records.run import Group, Results
@@ -56,11 +56,6 @@ def uploads(profile: Profile) -> CopyUse | None:
 def hidden_share(copy: CopyUse) -> float | None:
     """The share of a copy's time during which a kernel ran too."""
     return copy.hidden_us_per_step / copy.us_per_step if copy.us_per_step else None
-
-
-def calls_in_words(calls: Mapping[str, float]) -> str:
-    """Calls by name: `cudaMalloc 1,872, cudaFree 1,872`; `none`."""
-    return ", ".join(f"{name} {numbers.per_step(number)}" for name, number in calls.items() if number) or "none"
 
 
 def host_us(profile: Profile, names: Collection[str]) -> float:

@@ -39,6 +39,11 @@ class Lead:
         return precision_class(self.stage)
 
     @property
+    def text(self) -> str:
+        """The lead with its spread: `8.58x (8.55-8.60), GPU time`."""
+        return f"{self.ratio.text}{', GPU time' if self.on_gpu_time else ''}"
+
+    @property
     def reference_us(self) -> float:
         """The reference's microseconds a step on the compared clock."""
         return (gpu_times if self.on_gpu_time else host_times)(self.reference).median_us

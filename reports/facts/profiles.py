@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
 from ladder.records.profile import KernelUse, Profile, Tool
@@ -80,9 +80,17 @@ def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     for copy in profile.copies:
         what = "Fills" if copy.direction == "fill" else f"Copies, {copy.direction}"
         yield what, f"{numbers.per_step(copy.per_epoch)} an epoch, {numbers.size(copy.bytes_per_epoch)} in all"
-    calls = [f"{name} {numbers.per_step(number)}" for name, number in profile.allocations_per_epoch.items() if number]
-    yield "Allocations", f"{', '.join(calls)} an epoch" if calls else "none"
+    if (first := profile.first_calls) is not None:
+        yield "Allocations while preparing", calls_in_words(first.preparing)
+        yield "... in the first epoch", calls_in_words(first.first_epoch)
+    calls = calls_in_words(profile.allocations_per_epoch)
+    yield "Allocations", calls if calls == "none" else f"{calls} an epoch"
     yield "GPU busy", f"{numbers.share(profile.busy_share)} of the time under the tool"
+
+
+def calls_in_words(calls: Mapping[str, float]) -> str:
+    """Calls by name: `cudaMalloc 1,872, cudaFree 1,872`; `none`."""
+    return ", ".join(f"{name} {numbers.per_step(number)}" for name, number in calls.items() if number) or "none"
 
 
 def overlap(profile: Profile) -> str:

@@ -82,7 +82,7 @@ class PointLead:
     def text(self) -> str:
         """The lead with its spread: `8.58x (8.55-8.60)`; `at most` if a reference is missing that may be faster."""
         at_most = "at most " if self.missing else ""
-        return f"{at_most}{self.lead.ratio.text}{', GPU time' if self.lead.on_gpu_time else ''}"
+        return f"{at_most}{self.lead.text}"
 
 
 def point_lead(results: StudyResults, point: Point, stage: StageResult) -> PointLead | None:

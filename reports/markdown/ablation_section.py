@@ -1,18 +1,19 @@
-"""The report's sections on ablations: allocator calls, and copies to the GPU."""
+"""A study's tables of ablations: allocator calls, and copies to the GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from ladder.records.run import Group, Results, StageResult
+from ladder.records.run import Group, StageResult
 from reports.facts import numbers
-from reports.facts.ablations import FIGURES, ablation, calls_in_words, hidden_share, host_us, overlap, uploads
+from reports.facts.ablations import hidden_share, host_us, overlap, uploads
 from reports.facts.baselines import ratio
+from reports.facts.profiles import calls_in_words
 from reports.facts.study import is_disturbed, spread_text
-from reports.facts.summary import BLOCKS, X_OF_FROM
+from reports.facts.summary import X_OF_FROM
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import step_us
-from reports.markdown.tables import bullets, code, figure_links, table
+from reports.markdown.tables import bullets, code, table
 
 HOW_TO_READ_MEMORY = (
     "The profiler counts allocator calls in three phases: preparation with one step, the first epoch, and a later "
@@ -39,17 +40,6 @@ DATA_COLUMNS = (
     "Stage", "us/step (min-max)", "x of from", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels",
     "Host copies, us/step", "Memory",
 )  # fmt: skip
-
-
-def ablation_blocks(results: Results, figures: Collection[str]) -> Iterator[str]:
-    """A section for each ablation with a profile."""
-    for group, figure in FIGURES.items():
-        if found := ablation(results, group):
-            yield f"### {BLOCKS[group]}"
-            yield ablation_table(group, found)
-            yield HOW_TO_READ[group]
-            yield from overlaps(found)
-            yield from figure_links({figure} & set(figures), "figures")
 
 
 def ablation_table(group: Group, found: Iterable[Profiled]) -> str:

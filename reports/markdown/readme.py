@@ -24,7 +24,7 @@ from reports.facts.regimes import change_in_full
 from reports.facts.summary import FASTEST_REFERENCE, ON_GPU_TIME, heading
 from reports.facts.times import median_us
 from reports.facts.warnings import notices
-from reports.markdown.tables import bullets, cell, code, figure_links, lead_text, notice_blocks, table
+from reports.markdown.tables import bullets, cell, code, figure_links, notice_blocks, table
 
 PICTURE = ("<!-- picture:begin -->", "<!-- picture:end -->")
 LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
@@ -72,7 +72,7 @@ def _fastest_on_cpu(run: Results) -> tuple[str, ...]:
     if best is None:
         return (loops, *[numbers.MISSING] * 5)
     reference = (code(best.reference.name), numbers.microseconds(best.reference_us))
-    return (loops, code(best.stage.name), _step(best.stage), *reference, lead_text(best))
+    return (loops, code(best.stage.name), _step(best.stage), *reference, best.text)
 
 
 def glossary_block(_: Runs) -> str:
@@ -183,7 +183,7 @@ def _winners(run: Results) -> list[tuple[str, ...]]:
             _step(winner.stage),
             code(winner.reference.name),
             numbers.microseconds(winner.reference_us),
-            f"**{lead_text(winner)}**" if best and winner.stage is best.stage else lead_text(winner),
+            f"**{winner.text}**" if best and winner.stage is best.stage else winner.text,
         )
         for winner in winners(run)
     ] or [(numbers.MISSING,) * 7]

@@ -16,29 +16,14 @@ from reports.facts.warnings import Notice
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "Stage": lambda row: code(row.name),
     "From": lambda row: code(row.parent) if row.parent else "",
-    "Title": lambda row: cell(row.title),
-    "Precision": lambda row: numbers.precision(row.precision),
-    "ms/epoch (min-max)": lambda row: row.times,
     "us/step": lambda row: row.step,
-    "Cycles/step": lambda row: numbers.cycles(row.step_cycles),
-    "Launches/step": lambda row: numbers.per_step(row.launches_per_step),
     "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
-    "x of naive": lambda row: numbers.ratio(row.versus_naive),
     # Only rungs are compared: a reference's own best may be another one than a rung's.
-    "x of the fastest reference": lambda row: "" if row.is_reference else lead_text(row.lead),
     "x of best reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
-    "x floor": lambda row: numbers.ratio(row.times_floor),
-    "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
-    "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
-    "Prepare": lambda row: numbers.seconds(row.prepare_s),
-    "Test accuracy": lambda row: row.accuracy,
     "Checked": lambda row: cell(row.verdict),
 }
-FEW_COLUMNS = ("Stage", "From", "us/step", "x of from", "x of best reference", "Checked")
-REPORT_COLUMNS = tuple(name for name in COLUMNS if name != "x of best reference")
-CYCLE_COLUMNS = ("Cycles/step",)
-BOUND_COLUMNS = ("x floor", "x cheat limit")
-IN_WORDS = {"Stage", "From", "Title", "Precision", "Checked"}  # aligned left; numbers are aligned right
+FEW_COLUMNS = tuple(COLUMNS)
+IN_WORDS = {"Stage", "From", "Checked"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
     "loss_distance.svg": "Distance of each loss curve from the float64 oracle's, and its limit",
@@ -63,13 +48,6 @@ def stage_table(results: Results, columns: Sequence[str], *, skipped: bool = Tru
             lines.append([f"*{block}*"] + [""] * (len(columns) - 1))
         lines += [[COLUMNS[name](row) for name in columns] for row in members]
     return table(columns, lines, right=[name not in IN_WORDS for name in columns])
-
-
-def lead_text(lead: Lead | None) -> str:
-    """A lead with its spread: `8.58x (8.55-8.60), GPU time`; a dash without one."""
-    if lead is None:
-        return numbers.MISSING
-    return f"{lead.ratio.text}{', GPU time' if lead.on_gpu_time else ''}"
 
 
 def _brief_lead(lead: Lead | None) -> str:

@@ -13,18 +13,14 @@ from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, Status
 from reports.errors import ReportError
 from reports.facts import numbers
-from reports.facts.advice import Advice
-from reports.facts.baselines import ratio
-from reports.facts.bottleneck import advice_on
-from reports.facts.profiles import agreement, kernel_names, seen_by
+from reports.facts.profiles import kernel_names
 from reports.facts.provenance import machine_name
-from reports.facts.recipe import ResolvedPart, resolved_recipe
-from reports.facts.regimes import change_in_words
+from reports.facts.recipe import ResolvedPart
 from reports.facts.summary import FOUND, reason
-from reports.facts.time_breakdown import Change, Profiled, changes, profiled
-from reports.facts.times import median_us
+from reports.facts.time_breakdown import Change, Profiled, profiled
 from reports.terminal.layout import Column, print_table, say, say_titled, shortest, standard
 from reports.terminal.words import disturbed_in_words, problem_in_words
+from reports.views.rung import RungView, rung_view
 
 MOST_KERNELS = 6  # rows of the table of kernels
 LONGEST_BAR = 16  # columns of the terminal
@@ -55,14 +51,16 @@ def print_explain(
             say(console, f"Recorded on another machine: {machine_name(results)}.", "bold yellow")
         say(console, f"{shortest(run)}: {problem_in_words(results)}")
         console.print()
-    change = next((change for change in changes(results) if change.rung.stage is stage), None)
-    parent = next((one for one in results.stages if one.name == stage.below), None)
-    _print_heading(stage, parent, console)
-    _print_recipe(resolved_recipe(stage, results), console)
-    one = profiled(stage)
-    if one is not None:
-        _print_blocks(one, change, console)
-    _print_advice(advice_on(results, stage), console)
+    rung = rung_view(stage, results)
+    _print_heading(rung, console)
+    _print_recipe(rung.recipe, console)
+    if rung.profiled is not None:
+        _print_blocks(rung, rung.profiled, console)
+    console.print()
+    if rung.advice is not None:
+        say_titled(console, "Bound", rung.advice.bound)
+        if rung.advice.next:
+            say_titled(console, "Next", rung.advice.next)
 
 
 def check_explicable(stage: StageResult) -> None:
@@ -95,14 +93,12 @@ def find(results: Results, name: str) -> StageResult:
     return stage
 
 
-def _print_heading(stage: StageResult, parent: StageResult | None, console: Console) -> None:
+def _print_heading(rung: RungView, console: Console) -> None:
     """The timed stage's name, time, ratio to the rung that it climbs from, and docstring."""
-    assert stage.timing is not None
-    versus = ratio(parent, stage)
+    stage, versus = rung.stage, rung.versus_parent
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
-    time = f"{numbers.microseconds(median_us(stage))} us/step"
-    say(console, f"{stage.name} ({change_in_words(stage)}): {time}{factor}", "bold")
-    disturbed = [one.name for one in (stage, parent if versus else None) if one and disturbed_in_words(one)]
+    say(console, f"{stage.name} ({rung.words}): {rung.us} us/step{factor}", "bold")
+    disturbed = [one.name for one in (stage, rung.parent if versus else None) if one and disturbed_in_words(one)]
     if disturbed:
         say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
     doc = stage.doc
@@ -132,27 +128,21 @@ def _print_recipe(parts: Sequence[ResolvedPart], console: Console) -> None:
     )
 
 
-def _print_blocks(one: Profiled, change: Change | None, console: Console) -> None:
+def _print_blocks(rung: RungView, one: Profiled, console: Console) -> None:
     """The parts of a step, and its kernels."""
+    change = rung.change
     console.print()
     say(console, "Where a step's time goes, in us", "bold")
     print_table(console, _parts(one, change))
-    say(console, f"Profiled by {seen_by(one.profile)}; fitted to the time without the tool.", "dim")
+    say(console, f"Profiled by {rung.seen_by}; fitted to the time without the tool.", "dim")
     if change is not None:
         say(console, _seen_of(change), "dim")
-    if compared := agreement(one.stage):
-        say(console, f"{compared}.", "dim")
+    if rung.agreement:
+        say(console, f"{rung.agreement}.", "dim")
     if one.profile.kernels:
         console.print()
         say(console, "The slowest kernels", "bold")
         print_table(console, _kernels(one.profile.kernels, on_cpu=one.is_on_cpu))
-
-
-def _print_advice(advice: Advice, console: Console) -> None:
-    console.print()
-    say_titled(console, "Bound", advice.bound)
-    if advice.next:
-        say_titled(console, "Next", advice.next)
 
 
 def _seen_of(change: Change) -> str:

@@ -22,6 +22,8 @@ from ladder.records.run import load
 from reports.facts.study import load_results
 from reports.markdown.run_report import report
 from reports.markdown.study_report import study_csv, study_report
+from reports.views.details import all_columns
+from reports.views.rung import rung_view
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -180,9 +182,10 @@ def test_the_leads_of_the_studies_page() -> None:
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
 def test_the_leads_of_a_report(folder: Path) -> None:
-    run, text = stages(folder), report(load(folder), [])
-    (rows,) = (rows for rows in tables(text) if "x of the fastest reference" in rows[0])
-    shown = {row["Stage"].strip("`"): row["x of the fastest reference"] for row in rows if row["Stage"].startswith("`")}
+    results, run = load(folder), stages(folder)
+    text, grid = report(results, []), all_columns(results)
+    whole = [dict(zip(grid.header, line, strict=True)) for line in grid.lines]
+    shown = {row["Stage"]: row["x of the fastest reference"] for row in whole}
     (rows,) = (rows for rows in tables(text) if "x of best reference" in rows[0])
     short = {row["Stage"].strip("`"): row["x of best reference"] for row in rows if row["Stage"].startswith("`")}
     for stage in run:
@@ -196,9 +199,10 @@ def test_the_leads_of_a_report(folder: Path) -> None:
         times, name, on_gpu_time = found
         assert agrees(short[stage["name"]], times)
         check(shown[stage["name"]], name, stage, run)
-        section = text.split(f"### `{stage['name']}`: ")[1].split("\n### ")[0]
-        ((said, who, clock),) = re.findall(
-            rf"{FACTOR}(?: \([^)]*\))? of the fastest reference, `([^`]+)` in \w+ on the [CG]PU( on GPU time)?", section
+        view = rung_view(next(one for one in results.stages if one.name == stage["name"]), results)
+        ((who, clock, said),) = re.findall(
+            rf"as fast as the fastest reference, ([^,=]+)(, on GPU time)?={FACTOR}",
+            "\n".join(map("=".join, view.facts())),
         )
         assert agrees(f"{said}x", times)
         assert (who, bool(clock)) == (name, on_gpu_time)

@@ -11,11 +11,11 @@ from rich.console import Console
 from ladder.records.limits import StepBounds
 from ladder.records.run import Results, load
 from reports.explorer.floor import floor_view
-from reports.explorer.rung import rung_view
+from reports.explorer.rung import rung_html
 from reports.facts.time_breakdown import changes
-from reports.markdown.limits_section import limits_blocks
 from reports.render import report_again
 from reports.terminal.explain import print_explain
+from reports.views.details import details
 from tests.ladder.harness import Watcher, prepare
 from tests.reports.sample import replace_stage
 
@@ -58,11 +58,9 @@ def test_every_rung_has_a_profile_and_a_floor_below_its_time(results: Results) -
 
 def test_a_rung_that_is_faster_than_its_floor_says_why_it_has_none(results: Results) -> None:
     slower = StepBounds(0.1, None, "the limits make 9 us of a step that took 8: the CPU was slower meanwhile")
-    told = "\n".join(limits_blocks(replace_stage(results, "cpu-tiles", bounds=slower), []))
-    assert f"- `cpu-tiles` has no floor: {slower.no_floor}" in told
-    assert "`cpu-tiles` has no floor" not in "\n".join(
-        limits_blocks(replace_stage(results, "cpu-tiles", bounds=None), [])
-    )
+    told = floor_view(replace_stage(results, "cpu-tiles", bounds=slower))
+    assert f"<code>cpu-tiles</code> has no floor: {slower.no_floor}" in told
+    assert "has no floor" not in floor_view(replace_stage(results, "cpu-tiles", bounds=None))
 
 
 def test_a_change_is_told_by_operation(results: Results) -> None:
@@ -82,14 +80,14 @@ def test_explain_names_operations_and_the_distance_from_the_floor(results: Resul
 
 
 def test_the_report_and_the_page_show_both(folder: Path) -> None:
-    report = (folder / "report.md").read_text()
-    for words in ("### Limits of this CPU", "barrier", "Waiting at barriers", "x floor", "by time stamps"):
-        assert words in report
     results = load(folder)
-    floor, rung = floor_view(results), rung_view(results.stages[-1], results)
+    told = str(details(results))
+    for words in ("title='Limits'", "barrier", "Waiting at barriers", "x floor"):
+        assert words in told
+    floor, rung = floor_view(results), rung_html(results.stages[-1], results)
     for words in ("calls from Python, kernels and barriers", "Longest part", "is nearest to its floor"):
         assert words in floor
-    for words in ('data-row="cpu 0"', "waits at a barrier", "Threads</th>", "the floor of its design"):
+    for words in ('data-row="cpu 0"', "waits at a barrier", "Threads</th>", "time stamps", "the floor of its design"):
         assert words in rung
     assert {path.name for path in (folder / "figures").iterdir()} >= {"timelines.svg", "waterfall.svg"}
     assert sorted(path.name for path in (folder / "profiles").iterdir()) == [

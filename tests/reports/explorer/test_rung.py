@@ -9,7 +9,7 @@ import pytest
 
 from ladder.records.run import Results, load
 from reports.explorer.page import data_of
-from reports.explorer.rung import MOST_KERNELS, rung_view
+from reports.explorer.rung import MOST_KERNELS, rung_html
 from reports.explorer.trust import trust_view
 from tests.reports import sample
 
@@ -17,7 +17,7 @@ CPU = Path("results/reference/amd-epyc-2-cores/logistic")
 
 
 def view(run: Results, name: str) -> str:
-    return rung_view(next(stage for stage in run.stages if stage.name == name), run)
+    return rung_html(next(stage for stage in run.stages if stage.name == name), run)
 
 
 def launching(count: int) -> Results:

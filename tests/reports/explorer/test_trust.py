@@ -7,7 +7,8 @@ import re
 import pytest
 
 from ladder.records.run import Check
-from reports.explorer.trust import cell, kind, trust_view
+from reports.explorer.trust import kind, trust_view
+from reports.views.rung import cell
 from tests.reports import sample
 
 OPEN = Check("loss curve", None, 0.0, passed=True, judged=False, note="chance decides")

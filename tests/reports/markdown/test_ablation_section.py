@@ -14,13 +14,14 @@ from rich.console import Console
 from ladder.records.profile import CallUse, CopyUse, FirstCalls, Profile, Split
 from ladder.records.run import Group, Results, StageResult, save
 from ladder.records.study import Point, save_study
-from reports.facts.ablations import ablation, calls_in_words, overlap
+from reports.facts.ablations import ablation, overlap
+from reports.facts.profiles import calls_in_words
 from reports.facts.summary import rows, table_order
 from reports.facts.time_breakdown import chain
-from reports.figures.run_figures import drawings, figures
+from reports.figures.run_figures import figures
 from reports.markdown.ablation_section import overlaps
 from reports.markdown.run_report import report
-from reports.markdown.tables import REPORT_COLUMNS, stage_table
+from reports.markdown.tables import FEW_COLUMNS, stage_table
 from reports.render import render_study
 from reports.terminal.run import print_results
 from tests.reports import sample, study_sample
@@ -59,7 +60,7 @@ def run() -> Results:
 def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(run: Results) -> None:
     names = [stage.name for stage in table_order(run)]
     assert names[-4:] == ["alloc-cudamalloc", "alloc-arena", "pinned", "resident-f32"]
-    lines = stage_table(run, REPORT_COLUMNS).splitlines()
+    lines = stage_table(run, FEW_COLUMNS).splitlines()
     headings = [line.split("|")[1].strip() for line in lines if line.startswith("| *")]
     assert headings == ["*References*", "*Ablations: memory*", "*Ablations: data path*"]
     assert lines[-3].startswith("| *Ablations: data path*")
@@ -79,20 +80,6 @@ def test_the_terminal_has_their_blocks(run: Results) -> None:
     assert places == sorted(places)
 
 
-def test_the_report_tells_calls_and_copies(run: Results) -> None:
-    text = report(run, set())
-    assert (
-        "| `alloc-cudamalloc` | 42.7 (42.3-44.9) | 2.00x (1.98-2.10) | cudaMalloc 11, cudaFree 4 "
-        "| cudaMalloc 1,872, cudaFree 1,872 "
-        "| cudaFree 1,872, cudaMalloc 1,872 | 20.5 | 468 | 710 MiB |"
-    ) in text
-    none = "none | none | none | 0.00 | 0 | 710 MiB |"
-    assert f"| `alloc-arena` | 42.7 (42.3-44.9) | 1.00x, within noise | {none}" in text
-    assert "| `pinned` | 42.7 (42.3-44.9) | 2.00x (1.98-2.10) | 468 | 188.0 MB | 10.0 | 25% | 7.00 | 710 MiB |" in text
-    assert "| `resident-f32` | 42.7 (42.3-44.9) | 1.00x, within noise | 0 | 0 | 0.00 | - | 0.00 | 710 MiB |" in text
-    assert text.index("## Rungs") < text.index("### Ablations: memory") < text.index("### Ablations: data path")
-
-
 def test_each_group_has_a_figure_with_the_rung_that_it_climbs_from(run: Results) -> None:
     assert [one.stage.name for one in ablation(run, "data")] == ["naive", "pinned", "resident-f32"]
     assert {"memory.svg", "data_path.svg"} <= set(figures(run))
@@ -107,6 +94,9 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
         save(results, tmp_path / point.name / "results.json")
     render_study(tmp_path)
     text = (tmp_path / "report.md").read_text()
+    none = "none | none | none | 0.00 | 0 | 710 MiB |"
+    assert f"| `alloc-arena` | 42.7 (42.3-44.9) | 1.00x, within noise | {none}" in text
+    assert "| `pinned` | 42.7 (42.3-44.9) | 2.00x (1.98-2.10) | 468 | 188.0 MB | 10.0 | 25% | 7.00 | 710 MiB |" in text
     assert text.count("## Ablations: memory") == text.count("| `alloc-cudamalloc` | 42.7 (42.3-44.9) |") == 1
     assert text.count("### Hidden 16") == 2  # memory, and the data path
     assert "### Hidden 32" not in text
@@ -114,12 +104,6 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
     named = set(re.findall(r"`figures/(ablation-[^`]*)`", text))
     assert named == {"ablation-memory-hidden-16.svg", "ablation-data_path-hidden-16.svg"}
     assert named == {path.name for path in (tmp_path / "figures").glob("ablation-*.svg")}
-
-
-def test_a_run_without_ablations_does_not_mention_them() -> None:
-    text = report(sample.results(), set(figures(sample.results())))
-    assert "Ablations" not in text
-    assert not {"memory.svg", "data_path.svg"} & drawings(sample.results()).keys()
 
 
 def test_they_are_not_on_the_way_up_the_ladder_unless_there_is_no_other(run: Results) -> None:
@@ -158,13 +142,6 @@ def test_a_rung_that_is_meant_to_overlap_is_told_even_if_it_hides_nothing(run: R
     (told,) = overlaps([naive, meant])
     assert "`pinned-overlap` runs kernels during 0% of the 10.0 us that the copies of a step take: " in told
     assert told.endswith(". The whole step: 2.00x (1.98-2.10) the speed of `naive`.")
-
-
-def test_an_ablation_that_was_measured_only_while_disturbed_says_so(run: Results) -> None:
-    (first, *_) = next(stage for stage in run.stages if stage.name == "pinned").processes
-    disturbed = [msgspec.structs.replace(first, disturbed=["the GPU slowed itself down"])]
-    text = report(sample.replace_stage(run, "pinned", processes=disturbed), set())
-    assert "| `pinned` | 42.7 (42.3-44.9), disturbed | 2.00x" in text
 
 
 def test_calls_with_a_count_of_zero_are_left_out() -> None:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from ladder.records.limits import Chip, Limit, LimitsRecord
-from reports.markdown.limits_section import print_limits
+from reports.terminal.limits import print_limits
 
 RECORD = LimitsRecord(
     chip=Chip(132, 60 << 20, 64 << 20),

@@ -1,0 +1,237 @@
+"""A run's details for its page: all columns, the parts of every step, the device's limits, problem and machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ladder.records.limits import CpuLimits, LimitsRecord
+from ladder.records.run import Results
+from reports.facts import numbers
+from reports.facts.baselines import sm_mhz
+from reports.facts.glossary import TERMS
+from reports.facts.provenance import provenance
+from reports.facts.summary import BOUNDS, CYCLES, Row, caption, dataset_name, rows, validated
+from reports.facts.time_breakdown import (
+    OPERATIONS,
+    PARTS,
+    PARTS_ON_CPU,
+    Change,
+    Profiled,
+    all_profiled,
+    changes,
+    verdict,
+)
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "Stage": lambda row: row.name,
+    "From": lambda row: row.parent,
+    "Title": lambda row: row.title,
+    "Precision": lambda row: numbers.precision(row.precision),
+    "ms/epoch (min-max)": lambda row: row.times,
+    "us/step": lambda row: row.step,
+    "Cycles/step": lambda row: numbers.cycles(row.step_cycles),
+    "Launches/step": lambda row: numbers.per_step(row.launches_per_step),
+    "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
+    "x of naive": lambda row: numbers.ratio(row.versus_naive),
+    # Only rungs are compared: a reference's own best may be another one than a rung's.
+    "x of the fastest reference": lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
+    "x floor": lambda row: numbers.ratio(row.times_floor),
+    "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
+    "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
+    "Prepare": lambda row: numbers.seconds(row.prepare_s),
+    "Test accuracy": lambda row: row.accuracy,
+    "Checked": lambda row: row.verdict,
+}
+# Columns of words, which stand to the left; numbers stand to the right.
+IN_WORDS = {
+    "Stage", "From", "Rung", "Title", "Precision", "Checked", "Primitive", "Unit", "Item", "Value", "Term", "Is",
+}  # fmt: skip
+HOW_TO_READ_PARTS = """\
+Microseconds a step. *Kernels*: the GPU runs at least one kernel. *Copies*: it copies or fills memory
+and runs no kernel. The other parts are idle time, named by the work that ends it. *Between queued kernels*: that work
+was already queued. *Host launching*: the host had not launched it yet. *Host waiting*: the host waited for the GPU.
+Profiled epochs are not timed. The parts are fitted to the process's timed runs: the tool's extra time is taken from the
+idle parts in proportion, so that they add up to *sum*, the mean of the processes' timed steps. Where a graph launches
+the kernels, idle time of the host under the tool is the tool's own, so work and the gaps *between queued kernels* stay
+in proportion. If the profile saw more GPU work than the timed step takes, the work is scaled down, with the seen time
+in brackets. *Under the tool*: how much longer a step takes in the profile."""
+HOW_TO_READ_ON_CPU = """\
+Microseconds a step on the CPU, as a mean over the threads. *Kernels*: compiled operations of the step.
+*Python between kernels*: Python, and its calls of compiled code. *Waiting at barriers*: a thread waits for the others.
+Profiled epochs are not timed. Compiled code reads a clock before and after each kernel. The parts are scaled alike to
+the process's timed runs, so that they add up to *sum*. *Under the tool*: how much longer a step takes under it."""
+HOW_TO_READ_CHANGES = """\
+Each row is a rung minus the rung it climbs from, in microseconds a step; a negative number is faster. Kernels are
+divided by operation, in proportion to their own times; where they overlap by more than half, they stay one part. The
+parts are fitted to each process's time, so they always add up to the difference, which proves nothing. *Rest*: the
+difference between the median of all runs and the mean of the processes' medians. *Seen*: the share of the timed
+difference in the profiles before fitting, of the whole step, or, if neither rung launches in every step, of the
+device's work, because the idle time is then the tool's."""
+CAPTION = (
+    "The median of several samples, with the smallest and the largest. A launch costs host time in Python; the other "
+    "times are differences between two repetition counts on the device."
+)
+CAPTION_ON_CPU = (
+    "The median of several samples, with the smallest and the largest. Each repeats its primitive in compiled code, of "
+    "which only the first row counts Python's part."
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table in plain text, with how to read it."""
+
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    note: str = ""
+
+    @property
+    def right(self) -> list[bool]:
+        """Which columns hold numbers, which stand to the right."""
+        return [name not in IN_WORDS for name in self.header]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Tables below a heading."""
+
+    title: str
+    grids: Sequence[Grid]
+
+
+def details(results: Results) -> list[Section]:
+    """Every section that the run has numbers for."""
+    sections = [
+        Section("All columns of the table", [all_columns(results)]),
+        Section("Where a step's time goes", list(_parts(results))),
+        Section("What each rung changed", list(_changes(results))),
+        Section("Limits", [limits_grid(one) for one in (results.cpu_limits, results.limits) if one is not None]),
+        Section("Problem, machine, command", [_origin(results)]),
+        Section("Terms", [Grid(("Term", "Is"), list(TERMS.items()))]),
+    ]
+    return [section for section in sections if section.grids]
+
+
+def all_columns(results: Results) -> Grid:
+    """The table of all stages with every column that the run has numbers for."""
+    unknown: set[str] = set()
+    how_to_read = [caption(results)]
+    for known, sentence, columns in (
+        (any(sm_mhz(stage) is not None for stage in results.stages), CYCLES, {"Cycles/step"}),
+        (results.limits is not None or results.cpu_limits is not None, BOUNDS, {"x floor", "x cheat limit"}),
+    ):
+        how_to_read += [sentence] if known else []
+        unknown |= set() if known else columns
+    header = [name for name in COLUMNS if name not in unknown]
+    return Grid(header, [[COLUMNS[name](row) for name in header] for row in rows(results)], " ".join(how_to_read))
+
+
+def _parts(results: Results) -> Iterator[Grid]:
+    for on_cpu, names, how_to_read in ((False, PARTS, HOW_TO_READ_PARTS), (True, PARTS_ON_CPU, HOW_TO_READ_ON_CPU)):
+        of_device = [one for one in all_profiled(results) if one.is_on_cpu == on_cpu]
+        if of_device:
+            header = ("Stage", *map(_heading, names), "Sum", "Timed", "Under the tool")
+            yield Grid(header, [_parts_row(one) for one in of_device], " ".join(how_to_read.split()))
+
+
+def _parts_row(one: Profiled) -> list[str]:
+    parts = one.parts_us
+    kernels, *others = (numbers.aligned(us, one.step_us) for us in (*parts.values(), sum(parts.values()), one.step_us))
+    if one.is_scaled_down:
+        kernels += f" (seen {numbers.aligned(one.profile.seen.kernels_us, one.step_us)})"
+    longer = f"{'+' if one.profile.slowdown > 0 else ''}{numbers.share(one.profile.slowdown)}"
+    return [one.stage.name, kernels, *others, longer]
+
+
+def _changes(results: Results) -> Iterator[Grid]:
+    found = changes(results)
+    columns = [*OPERATIONS.values(), *{**PARTS, **PARTS_ON_CPU}]
+    parts = [name for name in columns if any(name in change.detailed_us for change in found)]
+    if found:
+        note = f"{' '.join(HOW_TO_READ_CHANGES.split())} {verdict(results)}"
+        header = ("Rung", "From", "Timed", *map(_heading, parts), "Rest", "Seen")
+        yield Grid(header, [_change_row(change, parts) for change in found], note)
+
+
+def _change_row(change: Change, parts: Sequence[str]) -> list[str]:
+    us = change.detailed_us
+    cells = [numbers.change(us[name], change.slower_us) if name in us else "" for name in parts]
+    timed, rest = (numbers.change(us, change.slower_us) for us in (change.timed_us, change.rest_us))
+    seen = "within noise" if change.explained is None else numbers.rough_share(change.explained)
+    return [change.rung.stage.name, change.parent.stage.name, timed, *cells, rest, seen]
+
+
+def _heading(part: str) -> str:
+    return part[0].upper() + part[1:]
+
+
+def limits_grid(record: LimitsRecord | CpuLimits) -> Grid:
+    """The primitives of a device with their spread, and those that were not measured."""
+    lines = [
+        (one.title, *map(numbers.microseconds, (one.median, one.min, one.max)), one.unit, numbers.percent(one.spread))
+        for one in record.limits
+    ]
+    caption = CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU
+    note = " ".join([caption, *not_measured(record)])
+    return Grid(("Primitive", "Median", "Min", "Max", "Unit", "Spread"), lines, note)
+
+
+def not_measured(record: LimitsRecord | CpuLimits) -> Iterator[str]:
+    """A line for each reason, with its primitives."""
+    for reason in dict.fromkeys(record.skipped.values()):
+        titles = [title for title, why in record.skipped.items() if why == reason]
+        yield f"not measured: {'; '.join(titles)}: {reason}"
+
+
+def _origin(results: Results) -> Grid:
+    return Grid(("Item", "Value"), [*_problem(results), *_flat(results.environment)], provenance(results))
+
+
+def _problem(results: Results) -> Iterator[tuple[str, str]]:
+    problem, settings = results.problem, results.settings
+    yield "Network", f"{problem.network}, {'ReLU after every hidden layer' if problem.hidden else 'softmax regression'}"
+    yield "Data", f"{dataset_name(results)}, {problem.dataset_source}"
+    yield "Images", f"{problem.train_images:,} for training, {problem.test_images:,} for testing"
+    yield "Batch", f"{problem.batch_size}"
+    yield "Learning rate", f"{problem.learning_rate:g}"
+    yield "Epochs", f"{problem.epochs}; sparse metrics every {problem.metrics_every}"
+    if problem.validate_every:
+        yield "Validation", f"on the test images {validated(results).removeprefix('validation ')}, in the times"
+    yield "Seed", f"{problem.seed}"
+    yield (
+        "Measured",
+        f"{numbers.count(settings.rounds, 'round')} of {numbers.count(settings.repeats, 'run')}, after "
+        f"{numbers.count(settings.warmups, 'warm-up')} a process; {numbers.duration(settings.budget_s)} a stage",
+    )
+    if settings.lock_clocks_mhz is not None:
+        yield "SM clock", f"locked at {settings.lock_clocks_mhz:,} MHz"
+    if results.oracle is not None:
+        yield "Oracle's test accuracy", numbers.percent(results.oracle.test_accuracy)
+        if results.oracle.device is not None:
+            why = f", not on a GPU: {results.oracle.not_on_gpu}" if results.oracle.not_on_gpu else ""
+            yield "Oracle trained on", f"the {results.oracle.device.upper()}{why}"
+    for name, digest in problem.dataset_sha256.items():
+        yield f"SHA-256 of {name}", digest
+    yield "Command", results.command
+    yield "Recorded", f"{results.created}{_took(results)}"
+
+
+def _took(results: Results) -> str:
+    """How long measuring took, and its parts; empty if the run did not record it."""
+    if not results.seconds:
+        return ""
+    preparing = sum(process.took_s.get("prepare", 0.0) for stage in results.stages for process in stage.processes)
+    text = f"; it took {results.seconds:.0f} s, {preparing:.0f} s of which prepared and compiled stages"
+    parts = sorted(((seconds, part) for part, seconds in results.took_s.items() if seconds >= 0.5), reverse=True)
+    return text + (f" ({', '.join(f'{part} {seconds:.0f}' for seconds, part in parts)})" if parts else "")
+
+
+def _flat(value: object, name: str = "") -> Iterable[tuple[str, str]]:
+    """The leaves of nested mappings with their paths: `gpu driver`, `580.65`."""
+    if isinstance(value, Mapping):
+        return [
+            leaf for key, inner in value.items() for leaf in _flat(inner, f"{name} {key}".replace("_", " ").strip())
+        ]
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return [(name, numbers.MISSING if value in (None, "") else text)]

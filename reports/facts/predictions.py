@@ -83,14 +83,14 @@ def predictions(text: str) -> list[Prediction]:
             said = entry.partition(": ")[2]
             found.append(
                 Prediction(
-                    _expanded(network.strip()), int(parts["batch"]), gpu["gpu"] if gpu else "", said, low, high, of,
+                    expanded(network.strip()), int(parts["batch"]), gpu["gpu"] if gpu else "", said, low, high, of,
                     is_factor=bool(parts["of"]), is_less=parts["way"] == "less",
                 )
             )  # fmt: skip
     return found
 
 
-def _expanded(network: str) -> str:
+def expanded(network: str) -> str:
     """`784-128x3-10` as `784-128-128-128-10`."""
     return re.sub(r"(\d+)x(\d+)", lambda part: "-".join([part[1]] * int(part[2])), network)
 

@@ -103,7 +103,7 @@ def _print_heading(rung: RungView, console: Console) -> None:
         say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
     doc = stage.doc
     paragraphs = (
-        [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, doc.found)]
+        [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, rung.found)]
     )
     for heading, text in paragraphs:
         if text:

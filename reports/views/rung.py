@@ -12,6 +12,7 @@ from reports.facts.ablations import overlap
 from reports.facts.advice import Advice
 from reports.facts.baselines import Lead, lead, ratio, sm_mhz, step_cycles
 from reports.facts.bottleneck import advice_on
+from reports.facts.found import found_of
 from reports.facts.predictions import outcome
 from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by
 from reports.facts.ratios import Ratio
@@ -95,6 +96,11 @@ class RungView:
     def is_reference(self) -> bool:
         """Whether it is no rung."""
         return self.stage.group == "reference"
+
+    @property
+    def found(self) -> str:
+        """What the author found, with numbers from the recorded runs; empty without it."""
+        return found_of(self.stage)
 
     @property
     def moved(self) -> str:

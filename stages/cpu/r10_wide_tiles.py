@@ -12,10 +12,11 @@ which two cores need half: 600 us instead of 1,150. With 784-128x3 in batches of
 
 Predict: on CPU with 2 cores: 784-256-10, batch 128: 1.4 x of cpu-cores; 784-128x3-10, batch 32: 1.3 x of cpu-cores.
 
-Found: on two cores of an AMD EPYC, 750 us a step for 784-256-10 where `cpu-cores` takes 865 and `jax-scan` 1,002, so
-1.15 x of `cpu-cores` where 1.4 was expected; processes differ by up to 30 %. 235 us for 784-128x3-10 in batches of 32,
-where they take 357 and 323: 1.5 x. In processor time of one thread the gain is 1.1 x and 1.5 x, so BLAS packs less than
-expected with wide layers.
+Found: recorded on two cores of an AMD EPYC: {784-256-10} us for 784-256-10 where `cpu-cores` takes {cpu-cores
+784-256-10} and `jax-scan` {jax-scan 784-256-10}, so {x 784-256-10} x of `cpu-cores` where 1.4 was expected;
+{784-128x3-10} us for 784-128x3-10 in batches of 32, where they take {cpu-cores 784-128x3-10} and {jax-scan
+784-128x3-10}: {x 784-128x3-10} x. In processor time of one thread, in a trial, the gain is 1.1 x and 1.5 x, so BLAS
+packs less than expected with wide layers.
 """
 
 from __future__ import annotations

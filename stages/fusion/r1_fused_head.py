@@ -15,10 +15,11 @@ for that one block.
 Predict: on H200: 784-10, 784-256-10 and 784-1024-10, batch 128: 1.5 us less than cuda-graph; 784-128x3-10, batch 32:
 1.5 us less than cuda-graph.
 
-Found: recorded on an H200: 17.4 us instead of 17.6 for 784-10, 36.5 instead of 36.7 for 784-256-10, 48.4 instead of
-48.7 for 784-1024-10. CUPTI sees 2.0 us for the one kernel and 1.3 for each of the two: a warp's reductions are ten
-dependent shuffles behind exponentials that wait for a load, and the two kernels hid half of that in the time between
-nodes. A version with a separate pass for the largest logit also took 2.0 us in a trial.
+Found: recorded on an H200: {784-10} us instead of {cuda-graph 784-10} for 784-10, {784-256-10} instead of {cuda-graph
+784-256-10} for 784-256-10, {784-1024-10} instead of {cuda-graph 784-1024-10} for 784-1024-10. CUPTI sees 2.0 us for the
+one kernel and 1.3 for each of the two: a warp's reductions are ten dependent shuffles behind exponentials that wait for
+a load, and the two kernels hid half of that in the time between nodes. A version with a separate pass for the largest
+logit also took 2.0 us in a trial.
 """
 
 from __future__ import annotations

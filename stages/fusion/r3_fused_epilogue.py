@@ -15,10 +15,11 @@ parts does the epilogue.
 Predict: on H200: 784-10, batch 128: 1.2 us less than fused-update; 784-256-10, batch 128: 5 us less than fused-update;
 784-128x3-10, batch 32: 12 us less than fused-update.
 
-Found: recorded on an H200: 16.2 us instead of 16.7 for 784-10, 33.9 instead of 35.9 for 784-256-10, 58.0 instead of
-62.4 for 784-128x3-10 in batches of 32: less than half of the estimate. The kernel that adds up a split product takes
-0.5 us longer with bias and ReLU. ReLU's gradient is not fused: cuBLASLt launches a kernel of its own for it
-(globalKernel, 1.5 us). No gain for 784-4096x3-10 (358 and 357 us).
+Found: recorded on an H200: {784-10} us instead of {fused-update 784-10} for 784-10, {784-256-10} instead of
+{fused-update 784-256-10} for 784-256-10, {784-128x3-10} instead of {fused-update 784-128x3-10} for 784-128x3-10 in
+batches of 32: less than half of the estimate. The kernel that adds up a split product takes 0.5 us longer with bias and
+ReLU. ReLU's gradient is not fused: cuBLASLt launches a kernel of its own for it (globalKernel, 1.5 us). No gain for
+784-4096x3-10 (358 and 357 us).
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ they are.
 
 Predict: on H200: 784-1024-10, batch 128: 9 us; 784-784x4-10, batch 64: 30 us.
 
-Found: recorded on an H200: 8.82 us instead of 12.3 for 784-1024-10, 35.0 instead of 48.2 for 784-784x4-10, 5.68
-instead of 6.50 for 784-256-10; 9.3 and 39.0 for the first two while phases still passed on float32. 784-784x4-10
-misses its estimate: the work beside the products takes longer than expected.
+Found: recorded on an H200: {784-1024-10} us instead of {persistent-grid 784-1024-10} for 784-1024-10, {784-784x4-10}
+instead of {persistent-grid 784-784x4-10} for 784-784x4-10, {784-256-10} instead of {persistent-grid 784-256-10} for
+784-256-10; 9.3 and 39.0 for the first two while phases still passed on float32. 784-784x4-10 misses its estimate: the
+work beside the products takes longer than expected.
 """
 
 from __future__ import annotations

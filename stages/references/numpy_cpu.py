@@ -10,9 +10,9 @@ layers the products dominate, and cores begin to count.
 
 Predict: on H200: 784-10, batch 128: 100 us.
 
-Found: recorded on the host of an H200: 135 us for 784-10, 837 for 784-256-10, 481 for 784-128x3-10 in batches of 32.
-The best number of threads depends on the network. On two cores a trial took 58 us for softmax regression with both
-threads and 81 with one, but 365 with both and 245 with one for 784-128x3-10.
+Found: recorded on the host of an H200: {784-10} us for 784-10, {784-256-10} for 784-256-10, {784-128x3-10} for
+784-128x3-10 in batches of 32. The best number of threads depends on the network. On two cores a trial took 58 us for
+softmax regression with both threads and 81 with one, but 365 with both and 245 with one for 784-128x3-10.
 """
 
 from __future__ import annotations

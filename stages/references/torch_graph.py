@@ -13,13 +13,14 @@ stage multiplies in bfloat16 (autocast, parameters in float32), on images kept i
 Expect: at most 41 us a step for softmax regression on an H200 in float32 and 29 with bfloat16, 70 us with a hidden
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
 
-Found: recorded on an H200: 10.6 us in float32 and 10.2 with bfloat16 for 784-10, a quarter of the estimate, and 38.3
-and 23.0 for 784-256-10. As a matrix product, the layer of 10 outputs made 784-10 take 18 to 33 us with autotuning and
-36.5 without. As a sum, autotuning gave 13.6 and prepared four times as long, so it is off. Fused operations are not
-rounded to bfloat16 in between, so softmax regression is as exact in the second stage as in the first. 784-128x3-10 in
-batches of 32 takes 66.4 us in float32; autotuning had not finished after 90 s, so its effect there is unknown.
-Earlier versions ran at two speeds, 10.0 and 11.7 us for 784-10: kernels on a second stream make every node of a graph
-0.3 us slower for the rest of the process. On one stream it stays fast (docs/notebook/torch-graph-speeds.md).
+Found: recorded on an H200: {784-10} us in float32 and {torch-graph-amp 784-10} with bfloat16 for 784-10, a quarter of
+the estimate, and {784-256-10} and {torch-graph-amp 784-256-10} for 784-256-10. As a matrix product, the layer of 10
+outputs made 784-10 take 18 to 33 us with autotuning and 36.5 without. As a sum, autotuning gave 13.6 and prepared four
+times as long, so it is off. Fused operations are not rounded to bfloat16 in between, so softmax regression is as exact
+in the second stage as in the first. 784-128x3-10 in batches of 32 takes {784-128x3-10} us in float32; autotuning had
+not finished after 90 s, so its effect there is unknown. Earlier versions ran at two speeds, 10.0 and 11.7 us for
+784-10: kernels on a second stream make every node of a graph 0.3 us slower for the rest of the process. On one stream
+it stays fast (docs/notebook/torch-graph-speeds.md).
 """
 
 from __future__ import annotations

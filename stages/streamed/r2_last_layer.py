@@ -13,11 +13,12 @@ instead of 201. The same gain at any streamed width, so relatively less in wider
 
 Predict: on H200: 784-4096x3-10, batch 32: 191 us.
 
-Found: recorded on an H200: 194 us instead of 201 for 784-4096x3-10, since the kernel takes 8.7 us and not 4.5. Marks
-in a trial show 1.3 us for loading, 1.4 forward, 2.0 for two cluster barriers and the softmax between them, 2.0 back,
-1.4 for the update. In a first version all blocks took every softmax; it needed 13 us and gained nothing
-(docs/notebook/last-layer.md). Narrower networks gain too: 26.7 us instead of 30.4 for 784-128x3-10, 20.4 instead of
-22.1 for 784-256-10, 80.1 instead of 82.8 for 784-784x4-10.
+Found: recorded on an H200: {784-4096x3-10} us instead of {streamed 784-4096x3-10} for 784-4096x3-10, since the kernel
+takes 8.7 us and not 4.5. Marks in a trial show 1.3 us for loading, 1.4 forward, 2.0 for two cluster barriers and the
+softmax between them, 2.0 back, 1.4 for the update. In a first version all blocks took every softmax; it needed 13 us
+and gained nothing (docs/notebook/last-layer.md). Narrower networks gain too: {784-128x3-10} us instead of {streamed
+784-128x3-10} for 784-128x3-10, {784-256-10} instead of {streamed 784-256-10} for 784-256-10, {784-784x4-10} instead of
+{streamed 784-784x4-10} for 784-784x4-10.
 """
 
 from __future__ import annotations

@@ -17,10 +17,12 @@ reading the weights is the bottleneck.
 Predict: on H200: 784-10, batch 128: 9 us; 784-256-10, batch 128: 18 us; 784-1024-10, batch 128: 1 x of fused-epilogue;
 784-128x3-10, batch 32: 25 us; 784-784x4-10, batch 64: 80 us; 784-4096x3-10, batch 32: 1 x of fused-epilogue.
 
-Found: recorded on an H200: 10.6 us instead of 16.2 for 784-10, 26.1 instead of 33.9 for 784-256-10, 36.1 instead of
-44.6 for 784-1024-10, 35.8 instead of 58.0 for 784-128x3-10, 97.3 instead of 118 for 784-784x4-10, 330 instead of 358
-for 784-4096x3-10. Small networks gain less than expected, since the smallest product takes 2.3 us and not 1.6; wide
-ones gain more. Updates of wide layers stay with the library (docs/notebook/tiles.md).
+Found: recorded on an H200: {784-10} us instead of {fused-epilogue 784-10} for 784-10, {784-256-10} instead of
+{fused-epilogue 784-256-10} for 784-256-10, {784-1024-10} instead of {fused-epilogue 784-1024-10} for 784-1024-10,
+{784-128x3-10} instead of {fused-epilogue 784-128x3-10} for 784-128x3-10, {784-784x4-10} instead of {fused-epilogue
+784-784x4-10} for 784-784x4-10, {784-4096x3-10} instead of {fused-epilogue 784-4096x3-10} for 784-4096x3-10. Small
+networks gain less than expected, since the smallest product takes 2.3 us and not 1.6; wide ones gain more. Updates of
+wide layers stay with the library (docs/notebook/tiles.md).
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ of 25 for 784-128x3-10 with batches of 32. Nothing where cuBLASLt has the produc
 Predict: on H200: 784-10, batch 128: 1.2 us less than skinny-gemm; 784-256-10, batch 128: 2.5 us less than skinny-gemm;
 784-128x3-10, batch 32: 5 us less than skinny-gemm.
 
-Found: recorded on an H200: 9.28 us instead of 10.6 for 784-10, 23.4 instead of 26.1 for 784-256-10, 30.7 instead of
-35.8 for 784-128x3-10: 1.3 us a layer, as expected; the totals miss because `skinny-gemm`'s did. 34.9 instead of 36.1
-for 784-1024-10, 95.9 instead of 97.3 for 784-784x4-10. An earlier trial of 784-784x4-10 lost 5 us; why is not
-explained.
+Found: recorded on an H200: {784-10} us instead of {skinny-gemm 784-10} for 784-10, {784-256-10} instead of {skinny-gemm
+784-256-10} for 784-256-10, {784-128x3-10} instead of {skinny-gemm 784-128x3-10} for 784-128x3-10: 1.3 us a layer, as
+expected; the totals miss because `skinny-gemm`'s did. {784-1024-10} instead of {skinny-gemm 784-1024-10} for
+784-1024-10, {784-784x4-10} instead of {skinny-gemm 784-784x4-10} for 784-784x4-10. An earlier trial of 784-784x4-10
+lost 5 us; why is not explained.
 """
 
 from __future__ import annotations

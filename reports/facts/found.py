@@ -1,0 +1,51 @@
+"""The numbers of a stage's *Found*, filled in from the recorded runs: the sentence is the author's, no number is typed.
+
+    Found: on an H200: {784-10} us instead of {cudnn-softmax 784-10} for 784-10, {x 784-10} times as fast.
+
+`{NETWORK}` is the stage's own microseconds a step, `{STAGE NETWORK}` another stage's, and `{x NETWORK}` how many times
+as fast as the rung that it climbs from the stage is. A rung of the CPU's ladder takes them from recorded runs on a CPU,
+any other stage from runs on a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from ladder.records.program import ROOT
+from ladder.records.run import Results, StageResult, load
+from reports.facts import numbers
+from reports.facts.baselines import ratio
+from reports.facts.predictions import expanded
+from reports.facts.provenance import gpu_name
+from reports.facts.times import median_us
+
+RECORDED = ROOT / "results" / "reference"
+PLACE = re.compile(r"\{(?:(?P<of>[a-z][\w-]*) )?(?P<network>\d[\dx-]*)\}")
+UNKNOWN = "(not recorded)"
+
+
+def found_of(stage: StageResult, recorded: Path = RECORDED) -> str:
+    """A stage's *Found* with its numbers; `(not recorded)` where no run has one; empty without a *Found*."""
+    text = stage.doc.found if stage.doc is not None else ""
+    return PLACE.sub(lambda place: _number(stage, place["of"] or "", place["network"], recorded), text)
+
+
+def _number(stage: StageResult, of: str, network: str, recorded: Path) -> str:
+    run = recorded_networks(recorded, on_gpu=stage.group != "cpu").get(expanded(network))
+    stages = {one.name: one for one in run.stages} if run is not None else {}
+    if of == "x":
+        own = stages.get(stage.name)
+        factor = ratio(stages.get(stage.below or ""), own) if own is not None else None
+        return numbers.ratio(factor.times).removesuffix("x") if factor is not None else UNKNOWN
+    us = median_us(stages.get(of or stage.name))
+    return numbers.microseconds(us) if us is not None else UNKNOWN
+
+
+@cache
+def recorded_networks(recorded: Path, *, on_gpu: bool) -> Mapping[str, Results]:
+    """The recorded run of each network, on a GPU or on a CPU; ResultsError for a file that cannot be read."""
+    runs = [load(path) for path in sorted(recorded.glob("*/*/results.json"))]
+    return {run.problem.network: run for run in reversed(runs) if bool(gpu_name(run)) == on_gpu}

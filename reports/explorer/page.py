@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ladder.records.exactness import CLASSES, precision_class
-from ladder.records.run import Results, StageResult
+from ladder.records.run import Results
 from ladder.records.sources import Sources
 from reports.explorer.code import code_of, file_html
 from reports.explorer.floor import floor_view
@@ -22,22 +22,19 @@ from reports.explorer.trust import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, provenance
 from reports.facts.summary import (
     ALL_DISTURBED,
-    MARKS,
     disturbed_mark,
     heading,
     name_of,
-    reason,
-    rows,
     table_order,
     title_of,
 )
 from reports.facts.times import step_us
 from reports.facts.two_runs import how_to_read
-from reports.facts.warnings import notices
 from reports.figures.canvas import page_rules
 from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
 from reports.views.details import details
+from reports.views.run import run_view
 
 MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
 
@@ -133,32 +130,24 @@ def data_of(
 
 def _ladder(results: Results, example: str) -> str:
     """The view of the picture as HTML."""
-    stages = table_order(results)
+    run, stages = run_view(results), results.stages
     timed = bool(dots(results, is_page=True))
     passed = {stage.name for stage in stages if step_us(stage)}
     return template(
         "ladder.html",
-        heading=heading(results),
-        notices=notices(results),
+        run=run,
         headline=_headline(results),
         pictures=[drawing(drawn(results, PAGE), "wide"), drawing(drawn(results, PHONE), "narrow")] if timed else [],
         precisions=_precisions(results),
-        untimed=_untimed(stages),
+        untimed=[
+            (f"{one.status}: {one.reason}", [(stage.name, name_of(stage)) for stage in one.stages])
+            for one in run.untimed
+        ],
         most_lines=MOST_LINES,
         example=example,
         guessable=any(stage.group != "reference" and step_us(stage) and stage.below in passed for stage in stages),
-        references=[row for row in rows(results) if row.is_reference and row.step_us is not None],
-        marks=MARKS if any(row.disturbed for row in rows(results)) else "",
+        references=[row for row in run.rows if row.is_reference and row.step_us is not None],
     )
-
-
-def _untimed(stages: Sequence[StageResult]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Each reason for a missing time with the names of its stages."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for stage in stages:
-        if stage.status != "passed":
-            found.setdefault(f"{stage.status}: {reason(stage)}", []).append((stage.name, name_of(stage)))
-    return list(found.items())
 
 
 def _headline(results: Results) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.numbers import line
-from reports.facts.provenance import gpu_name, provenance
-from reports.facts.summary import MARKS, heading, reason, rows, table_order
-from reports.facts.verdict import verdict_sentences
-from reports.facts.warnings import NAMED_STAGES, notices
+from reports.facts.warnings import NAMED_STAGES
 from reports.markdown.rung_section import rung_section
-from reports.markdown.tables import FEW_COLUMNS, bullets, details, figure_links, notice_blocks, stage_table
+from reports.markdown.tables import bullets, details, figure_links, stage_table, warning_box
+from reports.views.run import RunView, run_view
 from reports.views.rung import rung_view
 
 REST = (
@@ -29,40 +26,36 @@ FEW_WORDS = (
 
 def report(results: Results, figures: Collection[str]) -> str:
     """The whole report; `figures` names the files in the folder `figures` beside it."""
-    found = notices(results)
-    rungs = [stage for stage in table_order(results) if stage.group != "reference" and stage.status != "skipped"]
-    quiet = [notice.text for notice in found if not notice.loud]
+    run = run_view(results)
+    rungs = [row.name for row in run.rows if not row.is_reference and row.status != "skipped"]
+    stages = {stage.name: stage for stage in results.stages}
     blocks = [
-        f"# {results.problem.network}, batch {results.problem.batch_size}, on {gpu_name(results) or 'a CPU'}",
-        *notice_blocks([notice for notice in found if notice.loud]),
-        " ".join(verdict_sentences(results)),
+        f"# {run.title}",
+        *map(warning_box, run.loud),
+        " ".join(run.sentences),
         *figure_links({"ladder.svg"} & set(figures), "figures"),
         *([] if figures else ["No stage was timed in this run, so there are no figures."]),
-        f"{heading(results)}; {provenance(results)}",
-        stage_table(results, FEW_COLUMNS, skipped=False),
-        " ".join(filter(None, (FEW_WORDS, _marks(results), _skipped(results)))),
-        *details("Noise and notices", [bullets(quiet)] if quiet else []),
+        f"{run.heading}; {run.provenance}",
+        stage_table([row for row in run.rows if row.status != "skipped"]),
+        " ".join(filter(None, (FEW_WORDS, run.marks, _skipped(run)))),
+        *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
         REST,
         *(["## Rungs"] if rungs else []),
-        *(block for stage in rungs for block in rung_section(rung_view(stage, results))),
-        *(["## More pictures"] if (more := set(figures) - {"ladder.svg"}) else []),
-        *figure_links(more, "figures"),
+        *(block for name in rungs for block in rung_section(rung_view(stages[name], results))),
+        *(["## More pictures"] if run.figures(figures) else []),
+        *figure_links(run.figures(figures), "figures"),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _marks(results: Results) -> str:
-    """The legend of the marks behind times; empty without any."""
-    return MARKS if any(row.disturbed for row in rows(results)) else ""
-
-
-def _skipped(results: Results) -> str:
+def _skipped(run: RunView) -> str:
     """A sentence with the skipped stages, or with their number and the commonest reason; empty without any."""
-    skipped = [stage for stage in results.stages if stage.status == "skipped"]
-    if not skipped:
+    skipped = run.not_passed("skipped")
+    names = [name for one in skipped for name in one.names]
+    if not names:
         return ""
-    if len(skipped) <= NAMED_STAGES:
-        return f"Skipped: {numbers.listing(f'`{stage.name}`' for stage in skipped)}; the page says why."
-    ((why, number),) = Counter(map(reason, skipped)).most_common(1)
-    most = f"{len(skipped)} stages, {number} of them for one reason: {line(why)}"
-    return f"Skipped: {most}. The page has all reasons."
+    if len(names) <= NAMED_STAGES:
+        return f"Skipped: {numbers.listing(f'`{name}`' for name in names)}; the page says why."
+    most = max(skipped, key=lambda one: len(one.names))
+    told = f"{len(names)} stages, {len(most.names)} of them for one reason: {line(most.reason)}"
+    return f"Skipped: {told}. The page has all reasons."

@@ -10,8 +10,6 @@ from pathlib import Path
 from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
 from reports.facts.ablations import FIGURES, ablation
-from reports.facts.baselines import Lead
-from reports.facts.bottleneck import next_step
 from reports.facts.numbers import line
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
@@ -23,11 +21,9 @@ from reports.facts.study import (
     point_text,
     point_winners,
     setting,
-    spread_text,
     value_text,
 )
 from reports.facts.summary import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
-from reports.facts.time_breakdown import profiled
 from reports.facts.times import step_us
 from reports.facts.verdict import study_sentences
 from reports.facts.warnings import notices
@@ -71,8 +67,6 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *_ablations(results, figures),
         *_published(results),
         "## Details",
-        *(details("Fastest and slowest runs", _spreads(results)) if timed else ()),
-        *(details("The largest part of each profiled rung's step", _bounds(results)) if timed else ()),
         *details("Missing times", [bullets(found)] if (found := not_passed(results)) else []),
         *details("Points", [table(("Point", "Status", "Problem"), points)]),
         *details("Provenance", _provenance(results)),
@@ -144,10 +138,6 @@ def _step_times(results: StudyResults) -> Iterator[str]:
     yield _times(results, lambda stage: _marked(stage, numbers.microseconds(_median(stage))))
 
 
-def _spreads(results: StudyResults) -> Iterator[str]:
-    yield _times(results, lambda stage: _marked(stage, spread_text(step_us(stage))))
-
-
 def _times(results: StudyResults, text: Callable[[StageResult], str]) -> str:
     """A row for each stage, a column for each point."""
     return table(
@@ -202,27 +192,6 @@ def _best(results: StudyResults) -> Iterator[str]:
         ],
         right=[False, False, False, True, False, True, True],
     )
-
-
-def _bounds(results: StudyResults) -> Iterator[str]:
-    found = [(one, _bound(results.runs[one.point.name], one.lead)) for one in point_winners(results)]
-    if told := [f"{point_text(one.point)}, {bound}" for one, bound in found if bound]:
-        yield bullets(told)
-
-
-def _bound(run: Results, winner: Lead) -> str:
-    """The largest part of the fastest rung's step, and its bounds; empty without a profile."""
-    one, bounds = profiled(winner.stage), winner.stage.bounds
-    if one is None:
-        return ""
-    least = ""
-    if bounds is not None and bounds.design_floor_us is not None:
-        floor, limit = numbers.microseconds(bounds.design_floor_us), numbers.microseconds(bounds.cheat_limit_us)
-        least = (
-            f" The floor of its design, for its own launches, kernels and exchanges, is {floor} us; "
-            f"the cheat limit, for any honest program, is {limit} us."
-        )
-    return f"{winner.precision}, `{winner.stage.name}`: {next_step(run, one)}{least}"
 
 
 def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]:

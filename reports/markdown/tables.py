@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from pathlib import PurePosixPath
 
-from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import Lead
 from reports.facts.numbers import line
-from reports.facts.summary import Row, rows
+from reports.facts.summary import Row
 from reports.facts.warnings import Notice
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -22,7 +21,6 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "x of best reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
     "Checked": lambda row: cell(row.verdict),
 }
-FEW_COLUMNS = tuple(COLUMNS)
 IN_WORDS = {"Stage", "From", "Checked"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
@@ -39,15 +37,14 @@ FIGURE_TITLES = {
 KEPT = ("ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
-def stage_table(results: Results, columns: Sequence[str], *, skipped: bool = True) -> str:
-    """The table of all stages with these of the `COLUMNS`; references and ablations stand under headings."""
+def stage_table(shown: Iterable[Row]) -> str:
+    """The table of stages; references and ablations stand under headings."""
     lines: list[list[str]] = []
-    shown = [row for row in rows(results) if skipped or row.status != "skipped"]
     for block, members in groupby(shown, key=lambda row: row.block):
         if block:
-            lines.append([f"*{block}*"] + [""] * (len(columns) - 1))
-        lines += [[COLUMNS[name](row) for name in columns] for row in members]
-    return table(columns, lines, right=[name not in IN_WORDS for name in columns])
+            lines.append([f"*{block}*"] + [""] * (len(COLUMNS) - 1))
+        lines += [[text(row) for text in COLUMNS.values()] for row in members]
+    return table(list(COLUMNS), lines, right=[name not in IN_WORDS for name in COLUMNS])
 
 
 def _brief_lead(lead: Lead | None) -> str:
@@ -59,9 +56,13 @@ def _brief_lead(lead: Lead | None) -> str:
 
 def notice_blocks(found: Sequence[Notice]) -> list[str]:
     """A warning box for each loud notice, a list of the others."""
-    loud = [f"> [!WARNING]\n> **{line(notice.text)}**" for notice in found if notice.loud]
     plain = [notice.text for notice in found if not notice.loud]
-    return [*loud, bullets(plain)] if plain else loud
+    return [*(warning_box(notice.text) for notice in found if notice.loud), *([bullets(plain)] if plain else [])]
+
+
+def warning_box(text: str) -> str:
+    """A notice that nobody may miss."""
+    return f"> [!WARNING]\n> **{line(text)}**"
 
 
 def details(summary: str, blocks: Iterable[str]) -> list[str]:

@@ -11,12 +11,13 @@ from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.ratios import Ratio
 from reports.facts.regimes import change_in_words
-from reports.facts.summary import Row, reason, rows
-from reports.facts.warnings import not_made_in_words, notices
+from reports.facts.summary import Row
+from reports.facts.warnings import not_made_in_words
 from reports.terminal.conclusion import print_conclusion
 from reports.terminal.layout import STATUS_STYLE, Column, fitting, has_symbols, print_table, say, standard
 from reports.terminal.recorded import nearest_recorded, print_recorded
 from reports.terminal.words import disturbed_in_words, problem_in_words, skipped_in_words
+from reports.views.run import RunView, run_view
 
 FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
 ABOUT = "≈", "~"  # before a ratio that is within the noise; the second one is ASCII
@@ -42,13 +43,13 @@ def print_results(
     console = standard(console)
     console.print()
     say(console, problem_in_words(results), "bold")
-    for notice in notices(results):
-        if notice.loud:
-            say(console, f"!!! {notice.text} !!!", "bold white on red")
-    if skipped := {stage.name: reason(stage) for stage in results.stages if stage.status == "skipped"}:
+    run = run_view(results)
+    for notice in run.loud:
+        say(console, f"!!! {notice} !!!", "bold white on red")
+    if skipped := {name: one.reason for one in run.not_passed("skipped") for name in one.names}:
         say(console, skipped_in_words(skipped, len(results.stages)))
-    _print_broken(results, console)
-    shown = [row for row in rows(results) if row.status != "skipped"]
+    _print_broken(run, console)
+    shown = [row for row in run.rows if row.status != "skipped"]
     columns = _columns(results, shown, console)
     if shown:
         console.print()
@@ -63,13 +64,9 @@ def print_results(
     print_conclusion(results, folder, example, console)
 
 
-def _print_broken(results: Results, console: Console) -> None:
+def _print_broken(run: RunView, console: Console) -> None:
     """A line for each reason why stages failed or crashed."""
-    named: dict[tuple[str, str], list[str]] = {}
-    for stage in results.stages:
-        if stage.status in ("failed", "crashed"):
-            named.setdefault((stage.status, reason(stage)), []).append(stage.name)
-    lines = [f"{numbers.brief(names)} {status}: {why}" for (status, why), names in named.items()]
+    lines = [f"{numbers.brief(one.names)} {one.status}: {one.reason}" for one in run.not_passed("failed", "crashed")]
     if (more := len(lines) - MOST_REASONS) > 0:
         lines[MOST_REASONS:] = [f"{numbers.count(more, 'more reason')} in the report."]
     for line in lines:

@@ -6,21 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from ladder.records.run import Results
-from reports.facts.bottleneck import advice_on
-from reports.facts.summary import Row, rows
-from reports.facts.time_breakdown import profiled
+from reports.facts.summary import Row
 from reports.facts.times import median_us
-from reports.facts.warnings import notices
 from reports.terminal.explain import find
+from reports.views.run import run_view
+from reports.views.rung import rung_view
 
 
 def run_facts(results: Results) -> dict[str, Any]:
     """The problem, a row for every stage, and the notices; times are null for a stage without one."""
-    return {
-        "problem": results.problem,
-        "stages": [_row(row) for row in rows(results)],
-        "notices": [notice.text for notice in notices(results)],
-    }
+    run = run_view(results)
+    return {"problem": results.problem, "stages": [_row(row) for row in run.rows], "notices": run.notices}
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -43,8 +39,8 @@ def _row(row: Row) -> dict[str, Any]:
 def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
     """Where the time of a stage goes; raises ExplainError if it is not in the run or cannot be explained."""
     stage = find(results, name)
-    one = profiled(stage)
-    advice = advice_on(results, stage)
+    rung = rung_view(stage, results)
+    one, advice = rung.profiled, rung.advice
     return {
         "run": str(run),
         "stage": name,
@@ -54,6 +50,7 @@ def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
         "step_us": median_us(stage),
         "split": one.profile.split if one else None,
         "kernels": one.profile.kernels if one else [],
-        "bound": advice.bound,
-        "next": advice.next,
+        "recipe": stage.recipe,
+        "bound": advice.bound if advice is not None else "",
+        "next": advice.next if advice is not None else "",
     }

@@ -21,7 +21,7 @@ from reports.facts.time_breakdown import chain
 from reports.figures.run_figures import figures
 from reports.markdown.ablation_section import overlaps
 from reports.markdown.run_report import report
-from reports.markdown.tables import FEW_COLUMNS, stage_table
+from reports.markdown.tables import stage_table
 from reports.render import render_study
 from reports.terminal.run import print_results
 from tests.reports import sample, study_sample
@@ -60,7 +60,7 @@ def run() -> Results:
 def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(run: Results) -> None:
     names = [stage.name for stage in table_order(run)]
     assert names[-4:] == ["alloc-cudamalloc", "alloc-arena", "pinned", "resident-f32"]
-    lines = stage_table(run, FEW_COLUMNS).splitlines()
+    lines = stage_table(rows(run)).splitlines()
     headings = [line.split("|")[1].strip() for line in lines if line.startswith("| *")]
     assert headings == ["*References*", "*Ablations: memory*", "*Ablations: data path*"]
     assert lines[-3].startswith("| *Ablations: data path*")

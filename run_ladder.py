@@ -60,8 +60,8 @@ def run(command: commands.Run | commands.Resume) -> int:
     from ladder.options.continuation import interrupted, resumable
     from ladder.run.session import opened
     from reports.render import render_all
+    from reports.terminal.print_run import print_results
     from reports.terminal.progress import LiveView
-    from reports.terminal.run import print_results
 
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
@@ -82,8 +82,8 @@ def check(command: commands.CheckStage) -> int:
     """Say whether a stage is right, without timing it; 1 if it is wrong."""
     from ladder.run.check import checked
     from reports.terminal.as_json import show
-    from reports.terminal.check import print_check
-    from reports.terminal.layout import aside
+    from reports.terminal.console_layout import aside
+    from reports.terminal.print_check import print_check
     from reports.terminal.progress import LiveView
 
     interruptible()
@@ -98,8 +98,8 @@ def study(command: commands.Study | commands.ResumeStudy) -> int:
     from ladder.options.continuation import interrupted, resumable
     from ladder.study.opening import opened
     from reports.render import render_study
+    from reports.terminal.print_study import print_study
     from reports.terminal.progress import LiveView
-    from reports.terminal.study import print_study
 
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as session, resumable(command, session.folder):
@@ -172,7 +172,7 @@ def doctor(command: commands.Doctor) -> int:
     """Show what is installed, what is missing, and how to add it."""
     from ladder.doctor import doctor
     from reports.terminal.as_json import show
-    from reports.terminal.doctor import print_doctor
+    from reports.terminal.print_doctor import print_doctor
 
     return show(doctor(), print_doctor, as_json=command.json)
 
@@ -181,7 +181,7 @@ def limits(command: commands.Limits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
     from ladder.machine.limits_here import measure_limits_here
     from reports.terminal.as_json import show
-    from reports.terminal.limits import print_limits
+    from reports.terminal.print_limits import print_limits
 
     interruptible()
     return show(measure_limits_here(), print_limits, as_json=command.json)
@@ -190,7 +190,7 @@ def limits(command: commands.Limits) -> int:
 def readme(_: commands.Readme) -> int:
     """Write the recorded runs into the documents."""
     from ladder.study.study_file import read_study
-    from reports.markdown.documents import update_documents
+    from reports.markdown.all_documents import update_documents
 
     interruptible()
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]

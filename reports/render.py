@@ -14,19 +14,19 @@ from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import PICTURE
-from reports.facts.study import StudyResults, load_results, value_text
+from reports.facts.study_points import StudyResults, load_results, value_text
 from reports.figures.ablation_figures import ablation_figure
-from reports.figures.curves import curves_csv
+from reports.figures.loss_curves import curves_csv
 from reports.figures.run_figures import figures
 from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
 from reports.terminal.as_json import print_json
+from reports.terminal.print_run import print_results
+from reports.terminal.print_study import print_study
 from reports.terminal.recorded import nearest_recorded
-from reports.terminal.run import print_results
 from reports.terminal.run_json import run_facts
-from reports.terminal.study import print_study
 
 PAGE = "report.html"
 RENAMED = ("epoch_time.svg", "loss_curves.svg")  # figures of older renderings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import compare_machines
 from reports.compare.many_studies import compare_studies
-from reports.compare.render import Form, print_comparison
 from reports.compare.run_lookup import named_runs, named_studies
 from reports.facts.two_runs import THRESHOLD, CannotCompareError, compare
 

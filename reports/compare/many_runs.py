@@ -12,7 +12,7 @@ from ladder.records.run import Results, StageResult
 from ladder.records.statistics import ratio_interval
 from reports.facts.provenance import gpu_name
 from reports.facts.run_differences import cannot_compare, is_same_run
-from reports.facts.summary import table_order
+from reports.facts.run_table import table_order
 from reports.facts.times import step_times_us
 from reports.facts.two_runs import (
     CannotCompareError,

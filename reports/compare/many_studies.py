@@ -12,7 +12,7 @@ from reports.compare.many_runs import Machines, compare_machines
 from reports.facts import numbers
 from reports.facts.baselines import fastest
 from reports.facts.provenance import gpu_name
-from reports.facts.study import StudyResults, point_text
+from reports.facts.study_points import StudyResults, point_text
 from reports.facts.two_runs import CannotCompareError
 
 

@@ -11,7 +11,7 @@ from ladder.records.study import INDEX
 from reports.errors import ReportError
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_differences import cannot_compare
-from reports.facts.study import StudyResults, load_results
+from reports.facts.study_points import StudyResults, load_results
 from reports.facts.two_runs import CannotCompareError
 
 PREFIX = "reference:"

@@ -13,14 +13,14 @@ from ladder.records.exactness import CLASSES, precision_class
 from ladder.records.run import Results
 from ladder.records.sources import Sources
 from reports.explorer.code import code_of, file_html
-from reports.explorer.floor import floor_view
+from reports.explorer.floor_page import floor_view
 from reports.explorer.html import asset, drawing, template
 from reports.explorer.pack import packed
-from reports.explorer.rung import bars, rung_html
+from reports.explorer.rung_page import bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
-from reports.explorer.trust import trust_view
+from reports.explorer.trust_page import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, provenance
-from reports.facts.summary import (
+from reports.facts.run_table import (
     ALL_DISTURBED,
     disturbed_mark,
     heading,
@@ -34,7 +34,7 @@ from reports.figures.canvas import page_rules
 from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
 from reports.views.details import details
-from reports.views.run import run_view
+from reports.views.run_view import run_view
 
 MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
 

@@ -8,7 +8,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.profile import Profile, Span
 from ladder.records.run import Results, StageResult
 from reports.facts.provenance import machine_name, provenance
-from reports.facts.summary import heading, name_of, reason, table_order
+from reports.facts.run_table import heading, name_of, reason, table_order
 from reports.facts.times import step_us
 from reports.facts.two_runs import CannotCompareError, Comparison, compare
 
@@ -25,8 +25,8 @@ def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
     return {
         "least": LEAST_CHANGE,
         "verdicts": {stage.name: stage.verdict for stage in found.stages if stage.verdict} if found else {},
-        "run": _run(results),
-        "recorded": _run(recorded) if recorded is not None else None,
+        "run": _run_data(results),
+        "recorded": _run_data(recorded) if recorded is not None else None,
     }
 
 
@@ -52,28 +52,28 @@ def spans(results: Results) -> dict[str, list[list[str | float]]]:
 def _spans(profile: Profile) -> list[list[str | float]]:
     """The bars of a timeline: row, name, kind, start and duration in us as the profiler saw them."""
     return [
-        [_row(span), span.name, span.kind, round(span.start_us, 3), round(span.duration_us, 3)]
+        [_row_name(span), span.name, span.kind, round(span.start_us, 3), round(span.duration_us, 3)]
         for span in profile.timeline
     ]
 
 
-def _row(span: Span) -> str:
+def _row_name(span: Span) -> str:
     """A row's name: `host`, `gpu`, or a thread of the CPU, such as `cpu 0`."""
     return f"cpu {span.thread}" if span.row == "cpu" else span.row
 
 
-def _run(results: Results) -> dict[str, Any]:
+def _run_data(results: Results) -> dict[str, Any]:
     return {
         "heading": heading(results),
         "origin": provenance(results),
         "machine": machine_name(results),
         "created": results.created,
         "problem": compared_problem(results),
-        "stages": [_stage(stage) for stage in table_order(results)],
+        "stages": [_stage_data(stage) for stage in table_order(results)],
     }
 
 
-def _stage(stage: StageResult) -> dict[str, Any]:
+def _stage_data(stage: StageResult) -> dict[str, Any]:
     timed = step_us(stage)
     return {
         "name": stage.name,

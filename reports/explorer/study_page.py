@@ -12,8 +12,8 @@ from reports.explorer.page import data_of, skeleton
 from reports.facts import numbers
 from reports.facts.baselines import fastest
 from reports.facts.provenance import origins
-from reports.facts.study import PointLead, StudyResults, not_passed, overall_winners, point_text
-from reports.facts.summary import FASTEST_REFERENCE
+from reports.facts.run_table import FASTEST_REFERENCE
+from reports.facts.study_points import PointLead, StudyResults, not_passed, overall_winners, point_text
 from reports.facts.times import step_us
 from reports.facts.verdict import study_sentences
 from reports.facts.warnings import notices

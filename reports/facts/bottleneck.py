@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ladder.records.profile import Profile
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.advice import Advice
+from reports.facts.bound_advice import Advice
 from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.kernel_bottleneck import Case, kernels_advice
 from reports.facts.profiles import launch_us

@@ -10,9 +10,9 @@ import statistics
 
 from ladder.records.run import PACE_SIZE, Results, StageResult
 from reports.facts import numbers
-from reports.facts.advice import Advice
+from reports.facts.bound_advice import Advice
+from reports.facts.launch_regimes import change_in_words
 from reports.facts.network_size import product_operations
-from reports.facts.regimes import change_in_words
 from reports.facts.time_breakdown import BARRIERS, OPERATIONS, PYTHON, Profiled, profiled
 
 PACE_OPERATIONS = 2 * PACE_SIZE**3

@@ -6,7 +6,7 @@ import math
 
 from ladder.records.run import Results, StageResult
 from reports.facts.baselines import ratio
-from reports.facts.summary import ABLATIONS, table_order
+from reports.facts.run_table import ABLATIONS, table_order
 from reports.facts.times import median_us, step_us
 
 

@@ -12,7 +12,7 @@ from ladder.records.limits import Limit
 from ladder.records.profile import KernelUse, Profile
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.advice import Advice
+from reports.facts.bound_advice import Advice
 from reports.facts.network_size import product_operations, weight_bytes
 from reports.facts.profiles import kernel_name, overlap
 from reports.facts.time_breakdown import Profiled, fitted

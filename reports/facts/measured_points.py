@@ -10,7 +10,7 @@ from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
 from reports.facts.baselines import fastest, ratio, references, winners
 from reports.facts.ratios import Ratio
-from reports.facts.study import PointLead, StudyResults, point_winners
+from reports.facts.study_points import PointLead, StudyResults, point_winners
 from reports.facts.times import step_us
 
 ENDS = (784, 10)  # inputs and classes: a network with others is another question

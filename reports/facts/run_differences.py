@@ -8,7 +8,7 @@ from typing import Any
 from ladder.records.run import Process, Results, StageCode, Status
 from reports.facts.numbers import line
 from reports.facts.provenance import COMMIT_DIGITS
-from reports.facts.summary import dataset_name
+from reports.facts.run_table import dataset_name
 
 # The compared parts of an environment: name, and path of the value.
 MACHINE = (

@@ -15,7 +15,7 @@ from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import host_times
 from reports.facts.ratios import within_noise
-from reports.facts.summary import ABLATIONS, table_order
+from reports.facts.run_table import ABLATIONS, table_order
 
 PARTS: dict[str, Callable[[Split], float]] = {
     "kernels": lambda split: split.kernels_us,

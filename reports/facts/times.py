@@ -12,9 +12,10 @@ def step_us(stage: StageResult | None) -> Spread | None:
     """Microseconds a step over all runs; None unless the stage passed with a positive, finite time."""
     if stage is None or stage.status != "passed" or stage.timing is None:
         return None
-    steps = stage.timing.steps_per_epoch / 1e6
-    epoch = stage.timing.epoch_s
-    return Spread(epoch.median / steps, epoch.min / steps, epoch.max / steps) if 0 < epoch.median < math.inf else None
+    steps, epoch = stage.timing.steps_per_epoch, stage.timing.epoch_s
+    if not 0 < epoch.median < math.inf:
+        return None
+    return Spread(*(seconds / steps * 1e6 for seconds in (epoch.median, epoch.min, epoch.max)))  # as `Timing.of` does
 
 
 def median_us(stage: StageResult | None) -> float | None:

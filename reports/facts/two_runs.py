@@ -23,7 +23,7 @@ from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, I
 from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.run_differences import cannot_compare, differences, is_same_run
-from reports.facts.summary import reason, table_order
+from reports.facts.run_table import reason, table_order
 from reports.facts.times import step_times_us
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]

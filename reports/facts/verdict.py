@@ -11,8 +11,8 @@ from reports.facts import numbers
 from reports.facts.baselines import Lead, fastest, overall_winner, ratio
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
-from reports.facts.study import PointLead, StudyResults, is_disturbed, overall_winners, point_text
-from reports.facts.summary import table_order
+from reports.facts.run_table import table_order
+from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text
 from reports.facts.times import median_us, step_us
 
 NAMED = 3  # rungs that a sentence names, at most

@@ -13,7 +13,7 @@ from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
-from reports.facts.summary import measured_runs, passed_in_words, reason
+from reports.facts.run_table import measured_runs, passed_in_words, reason
 from reports.facts.times import step_times_us
 
 DISAGREEMENT = 0.05  # share; placement and clocks make a stage's processes differ by a few per cent anyway

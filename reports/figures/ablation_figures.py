@@ -8,7 +8,7 @@ from ladder.records.run import Group, Results, Spread
 from reports.facts import numbers
 from reports.facts.ablations import ablation, hidden_share, uploads
 from reports.facts.profiles import calls_in_words
-from reports.facts.study import is_disturbed
+from reports.facts.study_points import is_disturbed
 from reports.facts.time_breakdown import PARTS, Profiled
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas

@@ -14,8 +14,8 @@ from ladder.records.run import MOST_LETTERS, Results, Spread, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import Lead, host_times, lead, overall_winner, ratio, references
 from reports.facts.headline_rungs import headline_rungs
-from reports.facts.regimes import HEADINGS, Regime, change_in_words, regime
-from reports.facts.summary import ABLATIONS, MARKS, disturbed_mark, name_of, table_order
+from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words, regime
+from reports.facts.run_table import ABLATIONS, MARKS, disturbed_mark, name_of, table_order
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
 from reports.figures.style import PIXELS, Colour, subject
@@ -115,7 +115,7 @@ def drawn(results: Results, layout: Layout = FILE) -> Canvas:
             with ExitStack() as within:
                 if layout.is_page:
                     _link(canvas, within, dot, results, top, layout)
-                _row(canvas, dot, top + layout.row / 2, place, layout)
+                _draw_rung(canvas, dot, top + layout.row / 2, place, layout)
             top += layout.row
     axis = "microseconds a training step, log scale (left is faster)"
     canvas.text(layout.left, bottom + 34, axis, "faint", look="small")
@@ -233,7 +233,7 @@ def _reference_line(
     canvas.text(middle, above, words, "reference", anchor="middle", look="halo")
 
 
-def _row(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: Layout) -> None:
+def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: Layout) -> None:
     """A rung: name, arrow, spread, dot, time and words."""
     colour, own = COLOURS[dot.regime], dot.step_us
     at, time = place(own.median), numbers.microseconds(own.median) + disturbed_mark(dot.stage)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.regimes import regime
-from reports.facts.summary import name_of, table_order
+from reports.facts.launch_regimes import regime
+from reports.facts.run_table import name_of, table_order
 from reports.figures.canvas import Canvas
 from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
@@ -55,7 +55,7 @@ def loss_distance(results: Results) -> str:
             canvas.text(at, bottom + 15, f"1e{power}", "faint", anchor="middle", look="small")
     canvas.text(place(found[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
     for index, one in enumerate(found):
-        _row(canvas, one, TOP + ROW * (index + 0.5), place)
+        _draw_stage(canvas, one, TOP + ROW * (index + 0.5), place)
     foot = (
         "largest distance of a judged epoch's loss from the oracle's, by the oracle's first; limits differ by precision"
     )
@@ -70,7 +70,7 @@ def _verdict(found: Sequence[Distance]) -> str:
     return f"{outside} of {numbers.count(len(found), 'loss curve')} left the float64 oracle's by more than the limit"
 
 
-def _row(canvas: Canvas, one: Distance, middle: float, place: Callable[[float], float]) -> None:
+def _draw_stage(canvas: Canvas, one: Distance, middle: float, place: Callable[[float], float]) -> None:
     """A stage's name, dot and limit, and how often the error fits into the limit."""
     limit = place(one.limit)
     canvas.text(LEFT - 12, middle + 4, name_of(one.stage), anchor="end", look="mono")

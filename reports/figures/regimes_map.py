@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports.facts import numbers
+from reports.facts.launch_regimes import HEADINGS, Regime, regime
 from reports.facts.measured_points import MeasuredPoint
-from reports.facts.regimes import HEADINGS, Regime, regime
 from reports.figures.canvas import Canvas
 from reports.figures.ladder import COLOURS
 

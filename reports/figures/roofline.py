@@ -16,7 +16,7 @@ from ladder.records.limits import LimitsRecord
 from ladder.records.run import Precision, Results, StageResult
 from reports.facts import numbers
 from reports.facts.headline_rungs import headline_rungs
-from reports.facts.regimes import HEADINGS, Regime, regime
+from reports.facts.launch_regimes import HEADINGS, Regime, regime
 from reports.figures.canvas import Anchor, Canvas
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, subject

@@ -8,14 +8,14 @@ from functools import partial
 from ladder.records.run import Results
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import timeline_name
-from reports.facts.summary import rows
+from reports.facts.run_table import rows
 from reports.facts.time_breakdown import chain
 from reports.figures.ablation_figures import ablation_figure
-from reports.figures.curves import curves, has_curves
 from reports.figures.ladder import ladder
+from reports.figures.loss_curves import curves, has_curves
 from reports.figures.loss_distance import loss_distance, loss_distances
 from reports.figures.roofline import points, roofline
-from reports.figures.timeline import stage_timeline, timelines, with_timeline
+from reports.figures.timeline_figure import stage_timeline, timelines, with_timeline
 from reports.figures.waterfall import waterfall
 
 

@@ -10,10 +10,10 @@ from itertools import groupby, pairwise
 from ladder.records.run import Results, Spread, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
+from reports.facts.launch_regimes import HEADINGS, regime
 from reports.facts.provenance import gpu_name
-from reports.facts.regimes import HEADINGS, regime
-from reports.facts.study import PointLead, StudyResults, is_disturbed, point_winners, setting, value_text
-from reports.facts.summary import ABLATIONS, dataset_name, name_of
+from reports.facts.run_table import ABLATIONS, dataset_name, name_of
+from reports.facts.study_points import PointLead, StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas, apart
 from reports.figures.ladder import COLOURS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ladder.records.study import Point
-from reports.facts.study import StudyResults, setting, value_text
+from reports.facts.study_points import StudyResults, setting, value_text
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.curves import curves, has_curves
 from reports.figures.ladder import drawn
+from reports.figures.loss_curves import curves, has_curves
 from reports.figures.step_time import Axis, axis_of, step_time
 
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ladder.records.profile import Kind
 from ladder.records.run import Results
 from reports.facts.provenance import gpu_name
-from reports.facts.summary import dataset_name
+from reports.facts.run_table import dataset_name
 
 PIXELS = 830  # the width of a figure, about that of a README
 FONTS = "'DejaVu Sans',Verdana,Geneva,sans-serif"  # alike in width, so that text that fits in one fits in all

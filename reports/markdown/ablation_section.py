@@ -9,8 +9,8 @@ from reports.facts import numbers
 from reports.facts.ablations import hidden_share, host_us, overlap, uploads
 from reports.facts.baselines import ratio
 from reports.facts.profiles import calls_in_words
-from reports.facts.study import is_disturbed, spread_text
-from reports.facts.summary import X_OF_FROM
+from reports.facts.run_table import X_OF_FROM
+from reports.facts.study_points import is_disturbed, spread_text
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import step_us
 from reports.markdown.tables import bullets, code, table

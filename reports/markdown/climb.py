@@ -25,10 +25,10 @@ from reports.facts.baselines import lead, ratio
 from reports.facts.predictions import judge
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import recorded
-from reports.facts.summary import heading, title_of
+from reports.facts.run_table import heading, title_of
 from reports.facts.time_breakdown import PARTS, Change, changes, profiled
 from reports.figures import waterfall
-from reports.figures.timeline import on_one_clock, shown
+from reports.figures.timeline_figure import on_one_clock, shown
 from reports.markdown.tables import code, table
 
 TEMPLATES = "templates"

@@ -8,7 +8,7 @@ from ladder.records.files import atomic_write
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
 from reports.facts.provenance import commit
-from reports.facts.study import PointLead, StudyResults, overall_winners, point_text
+from reports.facts.study_points import PointLead, StudyResults, overall_winners, point_text
 from reports.figures.study_figures import seeds_of
 from reports.markdown.readme import Runs, between, is_of_cpu, recorded_runs
 from reports.markdown.readme_published import recorded_studies

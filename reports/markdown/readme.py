@@ -18,10 +18,10 @@ from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
 from reports.facts.glossary import glossary_lines
 from reports.facts.headline_rungs import headline_rungs
+from reports.facts.launch_regimes import change_in_full
 from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
-from reports.facts.regimes import change_in_full
-from reports.facts.summary import FASTEST_REFERENCE, ON_GPU_TIME, heading
+from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading
 from reports.facts.times import median_us
 from reports.facts.warnings import notices
 from reports.markdown.tables import bullets, cell, code, figure_links, notice_blocks, table

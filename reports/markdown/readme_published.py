@@ -14,7 +14,7 @@ from ladder.records.study import INDEX, Published, Study
 from reports.facts import numbers
 from reports.facts.baselines import fastest, ratio
 from reports.facts.provenance import gpu_name
-from reports.facts.study import StudyResults, load_results
+from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
 from reports.markdown.readme import between
 from reports.markdown.tables import cell, table

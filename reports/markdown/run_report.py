@@ -10,8 +10,8 @@ from reports.facts.numbers import line
 from reports.facts.warnings import NAMED_STAGES
 from reports.markdown.rung_section import rung_section
 from reports.markdown.tables import bullets, details, figure_links, stage_table, warning_box
-from reports.views.run import RunView, run_view
-from reports.views.rung import rung_view
+from reports.views.run_view import RunView, run_view
+from reports.views.rung_view import rung_view
 
 REST = (
     "The page, `report.html` beside this file, has the rest: every column, kernels, timelines, checks, floors, code, "

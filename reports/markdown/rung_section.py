@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from reports.facts import numbers
 from reports.facts.numbers import line
 from reports.markdown.tables import cell, table
-from reports.views.rung import RungView
+from reports.views.rung_view import RungView
 
 
 def rung_section(rung: RungView) -> Iterator[str]:

@@ -13,7 +13,8 @@ from reports.facts.ablations import FIGURES, ablation
 from reports.facts.numbers import line
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
-from reports.facts.study import (
+from reports.facts.run_table import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
+from reports.facts.study_points import (
     PointLead,
     StudyResults,
     not_passed,
@@ -23,7 +24,6 @@ from reports.facts.study import (
     setting,
     value_text,
 )
-from reports.facts.summary import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
 from reports.facts.times import step_us
 from reports.facts.verdict import study_sentences
 from reports.facts.warnings import notices

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from reports.facts import numbers
 from reports.facts.baselines import Lead
 from reports.facts.numbers import line
-from reports.facts.summary import Row
+from reports.facts.run_table import Row
 from reports.facts.warnings import Notice
 
 COLUMNS: dict[str, Callable[[Row], str]] = {

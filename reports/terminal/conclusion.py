@@ -14,9 +14,9 @@ from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import Lead, fastest, lead, ratio
-from reports.facts.summary import ABLATIONS
+from reports.facts.run_table import ABLATIONS
 from reports.facts.times import median_us, step_us
-from reports.terminal.layout import is_live, say, shortest, unbroken
+from reports.terminal.console_layout import is_live, say, shortest, unbroken
 from reports.terminal.words import disturbed_in_words
 
 # The options of `check` that choose what it trains.

@@ -15,12 +15,12 @@ from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import machine_name
-from reports.facts.recipe import ResolvedPart
-from reports.facts.summary import FOUND, reason
+from reports.facts.resolved_recipe import ResolvedPart
+from reports.facts.run_table import FOUND, reason
 from reports.facts.time_breakdown import Change, Profiled, profiled
-from reports.terminal.layout import Column, print_table, say, say_titled, shortest, standard
+from reports.terminal.console_layout import Column, print_table, say, say_titled, shortest, standard
 from reports.terminal.words import disturbed_in_words, problem_in_words
-from reports.views.rung import RungView, rung_view
+from reports.views.rung_view import RungView, rung_view
 
 MOST_KERNELS = 6  # rows of the table of kernels
 LONGEST_BAR = 16  # columns of the terminal

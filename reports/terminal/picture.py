@@ -13,9 +13,9 @@ from rich.text import Text
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import Lead, overall_winner
-from reports.facts.regimes import HEADINGS, Regime, change_in_words
+from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words
 from reports.figures.ladder import Dot, dots, headline
-from reports.terminal.layout import has_symbols, say
+from reports.terminal.console_layout import has_symbols, say
 
 GAP = 2  # columns between name, time, chart and words
 LEAST_CHART, MOST_CHART = 30, 64  # columns of the chart beside words
@@ -62,7 +62,7 @@ def print_picture(results: Results, console: Console) -> None:
         for dot in members:
             line = Text(f"{dot.stage.name:{names + GAP}}")
             line.append(f"{numbers.microseconds(dot.step_us.median):>{times}}{'':{GAP}}", "bold")
-            line.append_text(_row(dot, chart))
+            line.append_text(_line_of_dot(dot, chart))
             if with_words:
                 line.append(f"{'':{GAP}}{change_in_words(dot.stage)}", "dim")
             line.rstrip()
@@ -82,7 +82,7 @@ def _chart(shown: list[Dot], winner: Lead | None, width: int, marks: Marks) -> C
     return Chart(width, place, reference if 0 <= reference < width else None, marks)
 
 
-def _row(dot: Dot, chart: Chart) -> Text:
+def _line_of_dot(dot: Dot, chart: Chart) -> Text:
     """The dot, its way from its parent's time, and the reference's line."""
     style, at = STYLES[dot.regime], chart.place(dot.step_us.median)
     cells = [" "] * chart.width

@@ -12,7 +12,7 @@ from rich.text import Text
 from ladder.records.run import ProblemRecord, Results, ResultsError, load
 from reports.facts.provenance import gpu_name
 from reports.terminal.conclusion import print_link
-from reports.terminal.layout import has_symbols, say
+from reports.terminal.console_layout import has_symbols, say
 from reports.terminal.picture import print_picture
 
 

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from ladder.records.run import Results
-from reports.facts.summary import Row
+from reports.facts.run_table import Row
 from reports.facts.times import median_us
 from reports.terminal.explain import find
-from reports.views.run import run_view
-from reports.views.rung import rung_view
+from reports.views.run_view import run_view
+from reports.views.rung_view import rung_view
 
 
 def run_facts(results: Results) -> dict[str, Any]:
     """The problem, a row for every stage, and the notices; times are null for a stage without one."""
     run = run_view(results)
-    return {"problem": results.problem, "stages": [_row(row) for row in run.rows], "notices": run.notices}
+    return {"problem": results.problem, "stages": [_row_data(row) for row in run.rows], "notices": run.notices}
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row_data(row: Row) -> dict[str, Any]:
     plain = (
         "name", "title", "precision", "is_reference", "status", "verdict", "checks_not_made", "epoch_s", "step_us",
         "launches_per_step", "times_floor", "times_cheat_limit", "gpu_memory_mib", "prepare_s", "test_accuracy",

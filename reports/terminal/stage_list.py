@@ -12,9 +12,9 @@ from ladder.records.expected import Expected
 from ladder.records.program import PROGRAM
 from ladder.records.run import Group
 from reports.facts import numbers
-from reports.facts.regimes import HEADINGS, Regime
-from reports.facts.summary import ABLATIONS, BLOCKS
-from reports.terminal.layout import Column, print_table, say, standard
+from reports.facts.launch_regimes import HEADINGS, Regime
+from reports.facts.run_table import ABLATIONS, BLOCKS
+from reports.terminal.console_layout import Column, print_table, say, standard
 
 OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"
 HERE = {"yes": "green", "no": "dim"}

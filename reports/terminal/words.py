@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.summary import dataset_name, validated
+from reports.facts.run_table import dataset_name, validated
 
 
 def problem_in_words(results: Results) -> str:

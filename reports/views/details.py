@@ -11,7 +11,7 @@ from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
-from reports.facts.summary import BOUNDS, CYCLES, Row, caption, dataset_name, rows, validated
+from reports.facts.run_table import BOUNDS, CYCLES, Row, caption, dataset_name, rows, validated
 from reports.facts.time_breakdown import (
     OPERATIONS,
     PARTS,

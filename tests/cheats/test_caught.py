@@ -14,7 +14,7 @@ from ladder.run import judge
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.verify.gates import CURVES, VALIDATION_CURVES
 from ladder.verify.other_runs import LOSS_CHECK
-from reports.facts.summary import passed_in_words
+from reports.facts.run_table import passed_in_words
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
 from tests.cheats import defects, frauds

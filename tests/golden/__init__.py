@@ -12,14 +12,14 @@ from unittest import mock
 from rich.console import Console
 
 from ladder.records.run import Results
+from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import Machines, compare_machines
-from reports.compare.render import Form, print_comparison
 from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
 from reports.terminal.explain import print_explain
-from reports.terminal.run import print_results
+from reports.terminal.print_run import print_results
 from tests.reports import recorded, sample
 from tests.reports.advice import advice_text
 

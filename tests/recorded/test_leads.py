@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from ladder.records.run import load
-from reports.facts.study import load_results
+from reports.facts.study_points import load_results
 from reports.markdown.run_report import report
 from reports.markdown.study_report import study_csv, study_report
 from reports.views.details import all_columns
-from reports.views.rung import rung_view
+from reports.views.rung_view import rung_view
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"

@@ -11,7 +11,7 @@ import msgspec
 
 from ladder.records.run import Curve, CurvePoint, Results, StageResult, Timing
 from ladder.records.study import Point, Published, Study
-from reports.facts.study import StudyResults
+from reports.facts.study_points import StudyResults
 from tests.reports.sample import replace_stage, unprofiled_results
 
 SIZES = [64, 128, 256, 512, 1024, 2048, 4096, 8192]

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ladder.records.limits import StepBounds
 from ladder.records.run import Results, load
-from reports.explorer.floor import floor_view
-from reports.explorer.rung import rung_html
+from reports.explorer.floor_page import floor_view
+from reports.explorer.rung_page import rung_html
 from reports.facts.time_breakdown import changes
 from reports.render import report_again
 from reports.terminal.explain import print_explain

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from reports.explorer.html import drawing
-from reports.explorer.regimes import render_regimes
+from reports.explorer.regimes_page import render_regimes
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
-from reports.facts.summary import MARKS
+from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
 from reports.figures.ladder import PAGE, PHONE, drawn
 from tools.site.records import REFERENCE, Records

@@ -9,7 +9,7 @@ from ladder.records.run import Results, load
 from ladder.records.study import INDEX
 from reports.explorer.script_data import compared_problem
 from reports.facts.provenance import machine_name
-from reports.facts.study import StudyResults, load_results
+from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import step_us
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,13 +11,13 @@ import pytest
 
 from ladder.records.run import Results, StageResult, save
 from ladder.records.study import Point, save_study
+from reports.compare.comparison_text import orders
 from reports.compare.many_studies import compare_studies
-from reports.compare.render import orders
 from reports.compare.run_lookup import named_studies
-from reports.facts.study import StudyResults
+from reports.facts.study_points import StudyResults
 from reports.facts.two_runs import CannotCompareError
 from run_ladder import main
-from tests.reports.compare.test_render import printed
+from tests.reports.compare.test_comparison_text import printed
 from tests.reports.recorded import run, stage, times
 from tests.reports.study_sample import study
 

@@ -11,7 +11,7 @@ from ladder.records.run import Results, StageDoc, load, save
 from ladder.records.sources import sources_of
 from reports.explorer.page import render
 from reports.facts import numbers
-from reports.facts.summary import rows
+from reports.facts.run_table import rows
 from reports.facts.two_runs import compare, how_to_read
 from reports.figures.ladder import PAGE, PHONE, drawn
 from reports.render import render_all

@@ -10,7 +10,7 @@ import pytest
 from ladder.records.run import load
 from ladder.records.study import Point
 from reports.explorer.study_page import render_study_page
-from reports.facts.study import StudyResults, load_results
+from reports.facts.study_points import StudyResults, load_results
 from tests.browser import Open, violations
 from tests.reports import study_sample
 from tests.reports.explorer.test_page import HOSTILE, reveal

@@ -4,7 +4,7 @@ import msgspec
 
 from ladder.records.run import Results
 from reports.facts.measured_points import measured_points
-from reports.facts.study import StudyResults
+from reports.facts.study_points import StudyResults
 from tests.reports.sample import replace_stage
 from tests.reports.study_sample import curve_results, run_at, study_results
 

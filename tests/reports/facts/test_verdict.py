@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from ladder.records.run import StageDoc
-from reports.facts.study import StudyResults
+from reports.facts.study_points import StudyResults
 from reports.facts.verdict import study_sentences, verdict_sentences
 from tests.reports import sample
 from tests.reports.study_sample import study_results

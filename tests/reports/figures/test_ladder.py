@@ -8,7 +8,7 @@ import pytest
 from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
 from reports.facts import numbers
-from reports.facts.summary import MARKS, disturbed_mark
+from reports.facts.run_table import MARKS, disturbed_mark
 from reports.figures.ladder import PAGE, dots, drawn, headline, ladder
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reports.facts.study import StudyResults, load_results
+from reports.facts.study_points import StudyResults, load_results
 from reports.figures.step_time import axis_of, step_time
 from reports.figures.study_figures import study_figures
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts, words

@@ -16,14 +16,14 @@ from ladder.records.run import Group, Results, StageResult, save
 from ladder.records.study import Point, save_study
 from reports.facts.ablations import ablation, overlap
 from reports.facts.profiles import calls_in_words
-from reports.facts.summary import rows, table_order
+from reports.facts.run_table import rows, table_order
 from reports.facts.time_breakdown import chain
 from reports.figures.run_figures import figures
 from reports.markdown.ablation_section import overlaps
 from reports.markdown.run_report import report
 from reports.markdown.tables import stage_table
 from reports.render import render_study
-from reports.terminal.run import print_results
+from reports.terminal.print_run import print_results
 from tests.reports import sample, study_sample
 from tests.reports.profiles import own_kernels, profile
 

@@ -10,7 +10,7 @@ import pytest
 from ladder.records.run import save
 from ladder.records.study import Published, Study, save_study
 from ladder.study.study_file import read_study
-from reports.facts.study import StudyResults
+from reports.facts.study_points import StudyResults
 from reports.markdown.readme import ReadmeError
 from reports.markdown.readme_published import (
     MARKERS,

@@ -1,0 +1,76 @@
+"""The page's view of a rung: why, a guess, the measurement, what moved, and what bounds it next."""
+
+from __future__ import annotations
+
+from ladder.records.profile import Span
+from ladder.records.run import Results, StageResult
+from reports.explorer.code import Code
+from reports.explorer.html import drawing, template
+from reports.explorer.script_data import LEAST_CHANGE
+from reports.facts import numbers
+from reports.facts.profiles import grid, kernel_name
+from reports.facts.run_table import FOUND, MARKS, table_order
+from reports.facts.time_breakdown import Profiled
+from reports.figures import timeline_figure as timeline
+from reports.figures import waterfall
+from reports.views.rung_view import rung_view
+
+MOST_KERNELS = 20  # rows of the table; a library may launch a hundred
+
+
+def rung_html(
+    stage: StageResult, results: Results, code: Code | None = None, origin: str = "", *, is_brief: bool = False
+) -> str:
+    """The view as HTML; `origin` says where the code is from, and a brief view has no timelines.
+
+    The measurements stand in elements of class `measured`, which wait for the guess.
+    """
+    rung = rung_view(stage, results)
+    names = [one.name for one in table_order(results)]
+    at = names.index(stage.name)
+    clock = [] if is_brief else on_clock(stage, results)
+    count = len(rung.profiled.profile.kernels) if rung.profiled is not None else 0
+    return template(
+        "rung.html",
+        rung=rung,
+        stage=stage,
+        doc=stage.doc,
+        before=names[at - 1] if at else None,
+        after=names[at + 1] if at + 1 < len(names) else None,
+        found_by=FOUND,
+        guessed=not rung.is_reference and rung.us and rung.parent_us,
+        marks=MARKS,
+        least=numbers.ratio(LEAST_CHANGE),
+        change=drawing(waterfall.drawn(results, [rung.change])) if rung.change is not None else None,
+        timelines=drawing(timeline.on_one_clock(clock, results, is_page=True), "timelines") if clock else None,
+        has_spans=rung.profiled is not None and bool(rung.profiled.profile.timeline),
+        kernels=rung.kernels(MOST_KERNELS),
+        kernels_shown=f"The first {MOST_KERNELS} of {count} kernels"
+        if count > MOST_KERNELS
+        else numbers.count(count, "kernel"),
+        code=code,
+        origin=origin,
+    )
+
+
+def on_clock(stage: StageResult, results: Results) -> list[Profiled]:
+    """The rung that the stage climbs from and the stage itself, as their timelines show them; empty without its own."""
+    drawn = {one.name: one for one in timeline.with_timeline(results)}
+    names = [stage.below or "", stage.name] if stage.name in drawn else []
+    return [timeline.shown(drawn[name]) for name in names if name in drawn]
+
+
+def bars(results: Results) -> dict[str, list[str]]:
+    """What each bar of a stage's timeline is, in words, for every stage that has one."""
+    drawn = map(timeline.shown, timeline.with_timeline(results))
+    return {one.stage.name: [_bar(one, span) for span in one.profile.timeline] for one in drawn}
+
+
+def _bar(one: Profiled, span: Span) -> str:
+    """A call or a kernel in words: `relu of naive, 1.17 us: 16 registers, 16 x 256, occupancy 100%`."""
+    text = f"{kernel_name(span.name, 60)} of {one.stage.name}, {numbers.microseconds(span.duration_us)} us"
+    use = next((kernel for kernel in one.profile.kernels if kernel.name == span.name), None)
+    if span.row != "gpu" or use is None:
+        return text
+    occupancy = f", occupancy {numbers.share(use.occupancy)}" if use.occupancy is not None else ""
+    return f"{text}: {use.registers} registers, {grid(use)}{occupancy}"

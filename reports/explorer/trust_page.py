@@ -1,0 +1,59 @@
+"""The view of trust: every check of every stage as a cell, by the kind of check."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ladder.records.run import Check, Results, StageResult
+from reports.explorer.html import template
+from reports.facts import numbers
+from reports.facts.run_table import name_of, reason, table_order
+from reports.views.rung_view import NEAR, cell
+
+
+def kind(check: Check) -> str:
+    """The kind of a check, without the tensor or the step that it looked at: `first update`."""
+    return check.what.partition(",")[0]
+
+
+def trust_view(results: Results) -> str:
+    """The view as HTML."""
+    stages = table_order(results)
+    kinds = list(dict.fromkeys(kind(check) for stage in stages for check in stage.checks))
+    checks = [check for stage in stages for check in stage.checks if check.judged or not check.passed]
+    broken = sum(not check.passed for check in checks)
+    rows: list[dict[str, Any]] = [
+        {
+            "name": stage.name,
+            "shown": name_of(stage),
+            "status": stage.status,
+            "reason": "" if stage.status == "passed" else reason(stage),
+            "groups": [_group(stage, name) for name in kinds],
+        }
+        for stage in stages
+    ]
+    verdict = f"{len(checks) - broken:,} of {numbers.count(len(checks), 'check')} passed"
+    has_open = any(one.look == "open" for row in rows for group in row["groups"] for one in group["cells"])
+    has_none = any(not row["reason"] and not group["cells"] for row in rows for group in row["groups"])
+    near = numbers.share(NEAR)
+    return template(
+        "trust.html", kinds=kinds, rows=rows, verdict=verdict, near=near, has_open=has_open, has_none=has_none
+    )
+
+
+def _group(stage: StageResult, name: str) -> dict[str, Any]:
+    """A stage's checks of one kind, and in words how many passed and how near the worst is to its limit."""
+    found = [check for check in stage.checks if kind(check) == name]
+    if not found:
+        return {"cells": [], "words": "not checked"}
+    judged = [check for check in found if check.judged or not check.passed]
+    shares = [check.error / check.limit for check in judged if check.error is not None and check.limit]
+    worst = max(shares, default=math.nan)
+    words = f"{sum(check.passed for check in judged)} of {len(judged)} passed"
+    if len(judged) < len(found):
+        words += f", {len(found) - len(judged)} not judged"
+    return {
+        "cells": [cell(check) for check in found],
+        "words": f"{words}, the largest error is {numbers.share(worst)} of its limit" if shares else words,
+    }

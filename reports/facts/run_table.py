@@ -1,0 +1,270 @@
+"""The rows that every rendering of a run shows, the rows that they are compared with, and how to read them.
+
+Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ladder.records.exactness import precision_class
+from ladder.records.run import Group, Precision, Results, Spread, StageResult, Status, Timing
+from reports.facts import numbers
+from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
+from reports.facts.ratios import Ratio
+from reports.facts.times import median_us
+
+FOUND = "Found by the author, not in this run"  # the measurement that a stage's file tells
+
+# The blocks of a table below the ladder, in order, with their headings.
+BLOCKS: dict[Group, str] = {
+    "reference": "References",
+    "memory": "Ablations: memory",
+    "data": "Ablations: data path",
+    "shapes": "Ablations: launch shapes",
+}
+ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
+
+SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
+MARKS = f"{SOME_DISTURBED}, {ALL_DISTURBED}: other work or a falling clock disturbed some, or all, of its processes."
+
+X_OF_FROM = (
+    "x of from: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: its "
+    "slowest process against that rung's fastest, and the reverse: what was measured, not a confidence interval. "
+    "Within noise: two recordings of one stage may differ as much."
+)
+LAUNCHES = "Launches: kernels or graphs that the host launches a step."
+FASTEST_REFERENCE = (
+    "the run's fastest reference that is at least as exact (float32 before tf32, tf32 before bf16 and fp16)"
+)
+ON_GPU_TIME = "GPU time: how long the GPU was busy, without the waits of that reference's own loop."
+CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
+FLOOR = (
+    "x floor: the time as a multiple of the floor of this design, the least that its own launches, kernels, exchanges "
+    "and waits take here."
+)
+BOUNDS = (
+    f"{FLOOR} x cheat limit: the time as a multiple of the least that any honest program for this "
+    "problem takes; a faster stage fails."
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage as a table shows it; the times and ratios of a stage that did not pass are None."""
+
+    name: str
+    shown_name: str  # with `(CPU)` if it ran there
+    title: str  # with its device for a reference
+    device: str  # that device alone: `CPU, 2 BLAS threads`; empty for a rung on the GPU
+    parent: str  # the rung that it climbs from; empty for the first rung and the references
+    precision: Precision
+    is_reference: bool
+    block: str  # its heading in the table; empty for the ladder itself
+    status: Status
+    verdict: str  # `passed`, `passed, 4 checks not made`, or `failed: ` and the reason
+    checks_not_made: int  # checks for which the oracle was too slow
+    epoch_s: Spread | None
+    step_us: float | None
+    step_cycles: float | None  # of the SM clock after the timed runs
+    launches_per_step: float | None  # kernels or graphs that the host launches
+    times_floor: float | None  # the time divided by the floor of the stage's design
+    times_cheat_limit: float | None  # the time divided by the problem's cheat limit
+    versus_parent: Ratio | None  # above 1: faster than the rung that it climbs from
+    versus_naive: float | None  # only in the same class of precision
+    lead: Lead | None  # over the fastest reference that is at least as exact
+    gpu_memory_mib: float | None
+    prepare_s: float | None
+    test_accuracy: float | None  # share of 0 to 1
+    fewer_epochs: int | None  # the epochs that it trained, if fewer than the problem's
+    shortened: str  # `2 runs of 3 epochs` if the budget was short, otherwise empty
+    throttled: bool
+    disturbed: str  # `SOME_DISTURBED` or `ALL_DISTURBED` of its processes; otherwise empty
+
+    @property
+    def step(self) -> str:
+        """Microseconds a step with its marks: `36.8†, throttled`."""
+        return f"{numbers.microseconds(self.step_us)}{self.disturbed}{', throttled' * self.throttled}"
+
+    @property
+    def times(self) -> str:
+        """Milliseconds an epoch with remarks: `17.2 (17.1-17.9), throttled`."""
+        remarks = [self.shortened] if self.shortened else []
+        if self.throttled:
+            remarks.append("throttled")
+        return ", ".join([numbers.spread_milliseconds(self.epoch_s), *remarks])
+
+    @property
+    def accuracy(self) -> str:
+        """The test accuracy, with the epochs if they are fewer than the problem's: `96.93% (10 epochs)`."""
+        text = numbers.percent(self.test_accuracy)
+        return text if self.fewer_epochs is None else f"{text} ({numbers.count(self.fewer_epochs, 'epoch')})"
+
+
+def rows(results: Results) -> list[Row]:
+    """A row for every stage, in ladder order and never sorted by speed."""
+    passed = {stage.name: stage for stage in results.stages if stage.status == "passed"}
+    return [
+        _row_of_stage(stage, results, parent=passed.get(stage.below or ""), naive=passed.get("naive"))
+        for stage in table_order(results)
+    ]
+
+
+def table_order(results: Results) -> list[StageResult]:
+    """The stages as every rendering lists them: the rungs in ladder order, the references, then the ablations."""
+    order = ["", *BLOCKS.values()]
+    return sorted(results.stages, key=lambda stage: order.index(BLOCKS.get(stage.group, "")))
+
+
+def name_of(stage: StageResult) -> str:
+    """A stage's name, with `(CPU)` if it ran there and the name does not say so."""
+    return f"{stage.name} (CPU)" if stage.device == "cpu" and "cpu" not in stage.name else stage.name
+
+
+def title_of(stage: StageResult) -> str:
+    """A stage's title, with its device in brackets: `NumPy (CPU, 2 BLAS threads)`."""
+    where = device_of(stage)
+    return f"{stage.title} ({where})" if where else stage.title
+
+
+def device_of(stage: StageResult) -> str:
+    """The device that a reference ran on, with its detail; for a rung only a CPU. Parts of the title are left out."""
+    where = [stage.detail] if stage.detail else []
+    if stage.device is not None and (stage.device == "cpu" or stage.group == "reference"):
+        device = stage.device.upper()
+        if device not in f"{stage.title} {stage.detail}":
+            where.insert(0, device)
+    return ", ".join(where)
+
+
+def reason(stage: StageResult) -> str:
+    """The reason why a stage did not pass, in one line."""
+    return " ".join((stage.reason or "no reason was recorded").split())
+
+
+def passed_in_words(stage: StageResult) -> str:
+    """What a stage that passed has passed: `passed`, or `passed, 4 checks not made`."""
+    return f"passed, {numbers.count(stage.not_made, 'check')} not made" if stage.not_made else "passed"
+
+
+def measured_runs(timing: Timing) -> str:
+    """The runs behind a time: `6 runs of 20 epochs`."""
+    return f"{numbers.count(len(timing.runs_s), 'run')} of {numbers.count(timing.epochs, 'epoch')}"
+
+
+def heading(results: Results) -> str:
+    """The problem in one line: `784-256-10 on MNIST, batch 128, learning rate 0.1, 20 epochs, seed 0`."""
+    problem = results.problem
+    steps = "" if problem.max_steps is None else f" of at most {numbers.count(problem.max_steps, 'step')}"
+    return (
+        f"{problem.network} on {dataset_name(results)}, batch {problem.batch_size}, "
+        f"learning rate {problem.learning_rate:g}, {numbers.count(problem.epochs, 'epoch')}"
+        f"{steps}, seed {problem.seed}{f', {validated(results)}' if problem.validate_every else ''}"
+    )
+
+
+def validated(results: Results) -> str:
+    """How often the timed runs validate on the test images: `validation after every epoch`."""
+    every = results.problem.validate_every
+    return f"validation after every {'epoch' if every == 1 else f'{every} epochs'}"
+
+
+def dataset_name(results: Results) -> str:
+    """The data's name, marked if it is not MNIST."""
+    problem = results.problem
+    return problem.dataset if problem.is_mnist else f"{problem.dataset} (not MNIST)"
+
+
+def caption(results: Results, *, with_naive: bool = True) -> str:
+    """How to read the table of a run, with or without the column `x of naive`."""
+    inside = f"The times include {validated(results)}. " if results.problem.validate_every else ""
+    naive = "x of naive: the same against naive, in naive's precision only. " if with_naive else ""
+    return (
+        "ms/epoch: the median of all runs, with the fastest and the slowest; preparation is not included. "
+        f"{inside}{LAUNCHES} {X_OF_FROM} {naive}{yardsticks(results)}"
+    )
+
+
+def yardsticks(results: Results) -> str:
+    """The sentence that names the fastest reference of each class of precision."""
+    used: dict[tuple[str, bool], dict[str, None]] = {}  # by reference, in the order of the table
+    for stage in table_order(results):
+        if (one := lead(stage, results)) is not None:
+            used.setdefault((one.reference.name, one.on_gpu_time), {})[_rows_of(one)] = None
+    if not used:
+        return "No reference was timed in this run."
+    named = [
+        f"{name}{' on GPU time' if on_gpu else ''} for {numbers.listing(rows)}" for (name, on_gpu), rows in used.items()
+    ]
+    waits = " " + ON_GPU_TIME if any(on_gpu for _, on_gpu in used) else ""
+    broken = _lost_yardsticks(references(results))
+    return f"x of the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
+
+
+def _rows_of(one: Lead) -> str:
+    return f"{one.precision} rows{' on the CPU' if one.stage.device == 'cpu' else ''}"
+
+
+def _lost_yardsticks(found: list[StageResult]) -> str:
+    """A sentence on references that broke; empty if none did."""
+    lost = [
+        f"{numbers.listing(names)} {status}"
+        for status in ("failed", "crashed")
+        if (names := [one.name for one in found if one.status == status])
+    ]
+    return f" {numbers.listing(lost)}, and might have been faster." if lost else ""
+
+
+def _row_of_stage(
+    stage: StageResult,
+    results: Results,
+    *,
+    parent: StageResult | None,
+    naive: StageResult | None,
+) -> Row:
+    timing = stage.timing if stage.status == "passed" else None
+    profile = stage.profile if timing else None
+    bounds = stage.bounds if timing else None
+    from_naive = ratio(naive, stage)
+    same_precision = naive is not None and precision_class(naive) == precision_class(stage)
+    return Row(
+        name=stage.name,
+        shown_name=name_of(stage),
+        title=title_of(stage),
+        device=device_of(stage),
+        parent=stage.below or "",
+        precision=stage.precision,
+        is_reference=stage.group == "reference",
+        block=BLOCKS.get(stage.group, ""),
+        status=stage.status,
+        verdict=passed_in_words(stage) if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
+        checks_not_made=stage.not_made,
+        epoch_s=timing.epoch_s if timing else None,
+        step_us=median_us(stage),
+        step_cycles=step_cycles(stage),
+        launches_per_step=profile.launches_per_step if profile else None,
+        times_floor=_times(stage, bounds.design_floor_us if bounds else None),
+        times_cheat_limit=_times(stage, bounds.cheat_limit_us if bounds else None),
+        versus_parent=ratio(parent, stage),
+        versus_naive=from_naive.times if same_precision and from_naive else None,
+        lead=lead(stage, results),
+        gpu_memory_mib=timing.gpu_memory_mib if timing else None,
+        prepare_s=timing.prepare_s if timing else None,
+        test_accuracy=stage.metrics.test_accuracy if stage.metrics else None,
+        fewer_epochs=timing.epochs if timing and timing.epochs < results.problem.epochs else None,
+        shortened=measured_runs(timing) if timing and timing.shortened else "",
+        throttled=timing is not None and timing.throttled,
+        disturbed=disturbed_mark(stage) if timing else "",
+    )
+
+
+def disturbed_mark(stage: StageResult) -> str:
+    """The mark of a time whose processes were disturbed, all or some; empty without any."""
+    found = [bool(process.disturbed) for process in stage.processes]
+    return ALL_DISTURBED if found and all(found) else SOME_DISTURBED if any(found) else ""
+
+
+def _times(stage: StageResult, bound_us: float | None) -> float | None:
+    """A stage's time as a multiple of a bound."""
+    us = median_us(stage)
+    return us / bound_us if us is not None and bound_us else None

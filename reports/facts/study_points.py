@@ -1,0 +1,190 @@
+"""A study's facts: every stage at every point, and the fastest rung and reference of each point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ladder.records.run import Results, Spread, StageResult, load
+from ladder.records.study import Point, Study, as_found, load_study
+from reports.facts import numbers
+from reports.facts.baselines import Lead, lead, overall_winner, references, rivals, winners
+from reports.facts.run_table import table_order
+from reports.facts.times import step_us
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A study with the results of its measured points."""
+
+    study: Study
+    runs: Mapping[str, Results]  # by name of the point
+
+    @property
+    def broken(self) -> bool:
+        """Whether a stage failed a check or crashed at any point."""
+        return any(stage.status in ("failed", "crashed") for run in self.runs.values() for stage in run.stages)
+
+    @property
+    def measured(self) -> list[Point]:
+        """The points that have results, in the study's order."""
+        return [point for point in self.study.points if point.name in self.runs]
+
+    def stages(self) -> list[StageResult]:
+        """Every stage once, from the first point that has it: the rungs in ladder order, then the references."""
+        found: dict[str, StageResult] = {}
+        for run in self.runs.values():
+            for stage in table_order(run):
+                known = found.setdefault(stage.name, stage)
+                if known.device is None and stage.device is not None:
+                    found[stage.name] = stage  # this one ran, so it knows its device
+        return sorted(found.values(), key=lambda stage: stage.group == "reference")
+
+    def at(self, point: Point, name: str) -> StageResult | None:
+        """A stage at a point; None if the point has no results or was measured without that stage."""
+        run = self.runs.get(point.name)
+        return next((stage for stage in run.stages if stage.name == name), None) if run else None
+
+
+def load_results(folder: Path) -> StudyResults:
+    """A study with its measured points; ResultsError for a file that cannot be read."""
+    study = as_found(load_study(folder), folder)
+    # A waiting point may already have a results file, from compiling ahead.
+    paths = {point.name: folder / point.name for point in study.points if point.status != "waiting"}
+    return StudyResults(study, {name: load(path) for name, path in paths.items() if (path / "results.json").exists()})
+
+
+def spread_text(spread: Spread | None) -> str:
+    """A spread of microseconds: `12.3 (12.1-12.9)`."""
+    if spread is None:
+        return numbers.MISSING
+    ends = "-".join(numbers.aligned(end, spread.median) for end in (spread.min, spread.max))
+    return f"{numbers.microseconds(spread.median)} ({ends})"
+
+
+def is_disturbed(stage: StageResult | None) -> bool:
+    """Whether other work or falling clocks disturbed every process that gave the stage its time."""
+    return step_us(stage) is not None and stage is not None and all(one.disturbed for one in stage.processes)
+
+
+@dataclass(frozen=True)
+class PointLead:
+    """The lead of a rung at a point of a study."""
+
+    point: Point
+    lead: Lead
+    # References without a time at this point that are faster than the lead's reference at another point.
+    missing: list[str]
+
+    @property
+    def text(self) -> str:
+        """The lead with its spread: `8.58x (8.55-8.60)`; `at most` if a reference is missing that may be faster."""
+        at_most = "at most " if self.missing else ""
+        return f"{at_most}{self.lead.text}"
+
+
+def point_lead(results: StudyResults, point: Point, stage: StageResult) -> PointLead | None:
+    """A rung's lead at a point; None for a reference, or without a reference that counts.
+
+    There is none either if a reference without a time at the point is faster than the lead's wherever both have a
+    time: the lead would then be over the second best.
+    """
+    run = results.runs[point.name]
+    found = lead(stage, run) if stage.group != "reference" else None
+    if found is None:
+        return None
+    timed = rivals(stage, references(run))
+    missing = []
+    for other in results.stages():
+        if other.group != "reference" or step_us(results.at(point, other.name)) is not None:
+            continue
+        faster = [_is_faster_elsewhere(results, other, one, stage) for one in timed]
+        if any(known and not any(known) for known in faster):
+            continue  # a reference with a time here always beats it
+        over = _is_faster_elsewhere(results, other, found.reference, stage)
+        if over and all(over):
+            return None
+        if any(over):
+            missing.append(other.name)
+    return PointLead(point, found, missing)
+
+
+def _is_faster_elsewhere(
+    results: StudyResults, other: StageResult, reference: StageResult, rung: StageResult
+) -> list[bool]:
+    """Whether a reference that counts for a rung is faster than another, for each point where both have a time."""
+    found = []
+    for where in results.measured:
+        one, base = results.at(where, other.name), results.at(where, reference.name)
+        own_us, base_us = step_us(one), step_us(base)
+        if one is not None and own_us and base_us and rivals(rung, [one]) and one.device == rung.device:
+            found.append(own_us.median < base_us.median)
+    return found
+
+
+def point_winners(results: StudyResults) -> Iterator[PointLead]:
+    """The lead of the fastest rung, for every point and class of precision that has one."""
+    for point in results.measured:
+        for winner in winners(results.runs[point.name]):
+            if (found := point_lead(results, point, winner.stage)) is not None:
+                yield found
+
+
+def overall_winners(results: StudyResults) -> Iterator[PointLead]:
+    """The lead of the fastest rung of any precision, for every point that has one."""
+    for point in results.measured:
+        winner = overall_winner(results.runs[point.name])
+        if winner is not None and (found := point_lead(results, point, winner.stage)) is not None:
+            yield found
+
+
+def setting(key: str) -> str:
+    """A setting's name in words: `batch size`."""
+    return key.replace("_", " ")
+
+
+def value_text(value: Any) -> str:
+    """A setting's value: `64`, `128-128-128`, and `none` for no layers."""
+    return ("-".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+
+
+def point_text(point: Point) -> str:
+    """A point in words: `hidden 64, seed 1`; `the run` if nothing is varied."""
+    return ", ".join(f"{setting(key)} {value_text(value)}" for key, value in point.values.items()) or "the run"
+
+
+def not_passed(results: StudyResults) -> list[str]:
+    """A line for each reason for a missing time, with its stages and points, and for each point without results."""
+    points_by_reason: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for point in results.measured:
+        for stage in results.runs[point.name].stages:
+            if stage.status != "passed":
+                reason = " ".join((stage.reason or "no reason was recorded").split())
+                points_by_reason.setdefault((stage.status, reason), {}).setdefault(stage.name, []).append(
+                    point_text(point)
+                )
+            elif stage.no_curve:
+                points_of = points_by_reason.setdefault(("has no curves", stage.no_curve), {})
+                points_of.setdefault(stage.name, []).append(point_text(point))
+    everywhere = len(results.measured)
+    lines = []
+    for (status, reason), points_of in points_by_reason.items():
+        for points, names in _grouped((tuple(points), name) for name, points in points_of.items()):
+            where = "" if len(points) == everywhere else f" at {numbers.listing(points)}"
+            lines.append(f"{numbers.listing(names)} {status}{where}: {reason}")
+    for point in results.study.points:
+        if point.status == "skipped":
+            lines.append(f"{point_text(point)} skipped: {point.reason}")
+        elif point.status != "measured":
+            why = f" ({point.reason})" if point.reason else ""
+            lines.append(f"{point_text(point)}: not complete yet{why}; continue with study --resume")
+    return lines
+
+
+def _grouped(pairs: Iterable[tuple[tuple[str, ...], str]]) -> Iterable[tuple[tuple[str, ...], list[str]]]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found.items()

@@ -1,0 +1,174 @@
+"""The last screen of a run: its problem, a table of one line a rung, and three lines to go on from."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+
+from ladder.records.run import Results, StageResult
+from reports.facts import numbers
+from reports.facts.launch_regimes import change_in_words
+from reports.facts.ratios import Ratio
+from reports.facts.run_table import Row
+from reports.facts.warnings import not_made_in_words
+from reports.terminal.conclusion import print_conclusion
+from reports.terminal.console_layout import STATUS_STYLE, Column, fitting, has_symbols, print_table, say, standard
+from reports.terminal.recorded import nearest_recorded, print_recorded
+from reports.terminal.words import disturbed_in_words, problem_in_words, skipped_in_words
+from reports.views.run_view import RunView, run_view
+
+FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
+ABOUT = "≈", "~"  # before a ratio that is within the noise; the second one is ASCII
+UNDECIDED = "passed?"  # its style in `STATUS_STYLE`
+STAR = "*"  # beside a time, or after its first remark: more remarks than have room
+REMARKS = {
+    "throttled": "the GPU slowed itself down",
+    "disturbed": "other work ran beside it",
+    "shortened": "by --budget",
+    "expected to lose": "by a model of recorded runs",
+}
+MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
+
+
+def print_results(
+    results: Results,
+    folder: Path | None = None,
+    console: Console | None = None,
+    *,
+    recorded: Path | None = None,
+) -> None:
+    """Print a run; one without a GPU is followed by the nearest run in the folder `recorded`, if that is given."""
+    console = standard(console)
+    console.print()
+    say(console, problem_in_words(results), "bold")
+    run = run_view(results)
+    for notice in run.loud:
+        say(console, f"!!! {notice} !!!", "bold white on red")
+    if skipped := {name: one.reason for one in run.not_passed("skipped") for name in one.names}:
+        say(console, skipped_in_words(skipped, len(results.stages)))
+    _print_broken(run, console)
+    shown = [row for row in run.rows if row.status != "skipped"]
+    columns = _columns(results, shown, console)
+    if shown:
+        console.print()
+        print_table(console, columns, _headings(shown))
+        if how := _how_to_read(results, shown, fitting(columns, console.width)[0]):
+            say(console, how, "dim")
+        for sentence in not_made_in_words(results):
+            say(console, sentence, "yellow")
+    example = nearest_recorded(results, recorded) if recorded else None
+    if example is not None:
+        print_recorded(results, *example, console)
+    print_conclusion(results, folder, example, console)
+
+
+def _print_broken(run: RunView, console: Console) -> None:
+    """A line for each reason why stages failed or crashed."""
+    lines = [f"{numbers.brief(one.names)} {one.status}: {one.reason}" for one in run.not_passed("failed", "crashed")]
+    if (more := len(lines) - MOST_REASONS) > 0:
+        lines[MOST_REASONS:] = [f"{numbers.count(more, 'more reason')} in the report."]
+    for line in lines:
+        say(console, line, "bold red", first="! ")
+
+
+def _headings(shown: list[Row]) -> dict[int, str]:
+    """The heading of each block but the ladder's, by the number of its first row."""
+    found = {}
+    for block, members in groupby(enumerate(shown), key=lambda pair: pair[1].block):
+        if block:
+            found[next(members)[0]] = block
+    return found
+
+
+def _columns(results: Results, shown: list[Row], console: Console) -> list[Column]:
+    """Every column, in the order of the table; the rank tells which of them a narrow terminal keeps."""
+    stages = {stage.name: stage for stage in results.stages}
+    about = ABOUT[0] if has_symbols(console) else ABOUT[1]
+    of_row = [remarks(row, stages[row.name]) for row in shown]
+    full = Column("", [", ".join(found.values()) for found in of_row], 15, style="yellow")
+    first = [f"{next(iter(found), '')}{STAR * (len(found) > 1)}" for found in of_row]
+    brief = Column("", first, 2, style="yellow", wider=full)
+    starred = Column("", [STAR if found else "" for found in of_row], 0, style="yellow", wider=brief)
+    checked, in_words = ([_checked(row, stages[row.name], words) for row in shown] for words in (False, True))
+    styles = {**dict.fromkeys((*checked, *in_words), STATUS_STYLE[UNDECIDED]), **STATUS_STYLE}
+
+    def column(header: str, cells: list[str], rank: int, *, left: bool = False, style: str = "") -> Column:
+        return Column(header, cells, rank, right=not left, style=style)
+
+    return [
+        column("rung", [row.name for row in shown], 0, left=True),
+        column("from", [row.parent for row in shown], 4, left=True, style="dim"),
+        column("us/step", [numbers.microseconds(row.step_us) for row in shown], 0, style="bold"),
+        starred,
+        column(FROM, [_ratio(row.versus_parent, about) for row in shown], 1),
+        column(BEST, [_versus_best(row, about) for row in shown], 5),
+        Column("checked", checked, 3, styles=styles, wider=Column("checked", in_words, 7, styles=styles)),
+        column("what it changes", [change_in_words(stages[row.name]) for row in shown], 6, left=True, style="dim"),
+        column("best reference", [_best(row) for row in shown], 8, left=True, style="dim"),
+        column("accuracy", [numbers.percent(row.test_accuracy) for row in shown], 9),
+        column("ms/epoch\n(min-max)", [numbers.spread_milliseconds(row.epoch_s) for row in shown], 10),
+        column("launches\na step", [numbers.per_step(row.launches_per_step) for row in shown], 11),
+        column("x of\nits floor", [numbers.ratio(row.times_floor) for row in shown], 12),
+        column("memory", [numbers.memory(row.gpu_memory_mib) for row in shown], 13),
+        column("prepare", [numbers.seconds(row.prepare_s) for row in shown], 14),
+    ]
+
+
+def remarks(row: Row, stage: StageResult) -> dict[str, str]:
+    """Why a time is to be read with care, in a word and in full: `disturbed`, `1 of 2 disturbed`."""
+    if row.step_us is None:
+        return {}
+    found = {"throttled": "throttled"} if row.throttled else {}
+    if disturbed := disturbed_in_words(stage):
+        found["disturbed"] = disturbed
+    if row.shortened:
+        found["shortened"] = f"shortened to {row.shortened}"
+    if stage.expected and stage.expected.remark:
+        found["expected to lose"] = stage.expected.remark
+    return found
+
+
+def _checked(row: Row, stage: StageResult, in_words: bool) -> str:
+    """The status; marked if rounding decides a check that the stage passed, or some checks were not made."""
+    open_ones = row.status == "passed" and any(check.is_undecided for check in stage.checks)
+    not_made = row.verdict.removeprefix(row.status) if in_words else f" -{row.checks_not_made}"
+    return f"{UNDECIDED if open_ones else row.status}{not_made if row.checks_not_made else ''}"
+
+
+def _ratio(ratio: Ratio | None, about: str = "") -> str:
+    """A ratio, marked if it is within the noise."""
+    if ratio is None:
+        return numbers.MISSING
+    return f"{about if ratio.is_noise else ''}{numbers.ratio(ratio.times)}"
+
+
+def _versus_best(row: Row, about: str) -> str:
+    """The lead over the best reference; the best one's own is 1.00x, without any noise."""
+    return _ratio(row.lead.ratio if row.lead else None, about if _best(row) else "")
+
+
+def _best(row: Row) -> str:
+    """The reference that a row's lead is taken over, unless it is the row itself."""
+    return row.lead.reference.name if row.lead and row.lead.reference.name != row.name else ""
+
+
+def _how_to_read(results: Results, shown: list[Row], columns: list[Column]) -> str:
+    """The meaning of the columns and marks that are shown."""
+    headers = {column.header for column in columns}
+    told = [cell for column in columns for cell in column.cells]
+    stages = {stage.name: stage for stage in results.stages}
+    of_row = [list(remarks(row, stages[row.name])) for row in shown]
+    found = {word for words in of_row for word in words}
+    star = f"{STAR} " if STAR in told else ""
+    others = [word for word in REMARKS if any(word in words[1:] for words in of_row)]
+    parts = ["x of: times as fast"] if headers & {FROM, BEST} else []
+    parts += ["best: the fastest reference as exact"] if BEST in headers else []
+    parts += [f"{mark}: within the noise" for mark in ABOUT if any(cell.startswith(mark) for cell in told)]
+    if any(cell.startswith(UNDECIDED) for cell in told):
+        parts.append(f"{UNDECIDED}: rounding decides some checks, as its controls show; the report names them")
+    parts += [f"{star}{word}: {meaning}" for word, meaning in REMARKS.items() if word in found]
+    if any(cell.endswith(STAR) and cell != STAR for cell in told):
+        parts.append(f"{STAR}: also {' or '.join(others)}")
+    return "; ".join(parts) + "." if parts else ""

@@ -1,0 +1,56 @@
+"""The view of a rung: what it counts, and names in sentences that reports put between backticks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ladder.records.run import Results, load
+from reports.explorer.page import data_of
+from reports.explorer.rung_page import MOST_KERNELS, rung_html
+from reports.explorer.trust_page import trust_view
+from tests.reports import sample
+
+CPU = Path("results/reference/amd-epyc-2-cores/logistic")
+
+
+def view(run: Results, name: str) -> str:
+    return rung_html(next(stage for stage in run.stages if stage.name == name), run)
+
+
+def launching(count: int) -> Results:
+    """A run whose `naive` launches this many kernels a step."""
+    run = sample.results()
+    profiles = next(stage for stage in run.stages if stage.name == "naive").profiles
+    kernels = (profiles[0].kernels * count)[:count]
+    changed = [msgspec.structs.replace(profile, kernels=kernels) for profile in profiles]
+    return sample.replace_stage(run, "naive", profiles=changed)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1, "1 kernel of a step"),
+        (MOST_KERNELS, f"{MOST_KERNELS} kernels of a step"),
+        (MOST_KERNELS + 9, f"The first {MOST_KERNELS} of {MOST_KERNELS + 9} kernels of a step"),
+    ],
+)
+def test_the_table_of_kernels_says_how_many_there_are_and_how_many_it_has(count: int, words: str) -> None:
+    html = view(launching(count), "naive")
+    assert f"<summary>{words}" in html
+    table = html.partition(f"<summary>{words}")[2].partition("</table>")[0]
+    assert table.count("<tr>") - 1 == min(count, MOST_KERNELS)
+
+
+def test_names_between_backticks_are_code_wherever_a_reason_is_shown() -> None:
+    run = sample.replace_stage(sample.results(), "async", status="skipped", reason="try `a<b>` there")
+    data = data_of(run)
+    shown = [data["ladder"], trust_view(run), view(run, "async")]
+    assert all("ry <code>a&lt;b&gt;</code> there" in html and "`" not in html for html in shown)
+
+
+def test_no_recorded_page_shows_a_backtick_outside_of_code() -> None:
+    data = data_of(load(CPU))
+    assert not any("`" in html for html in (data["ladder"], *data["views"].values(), *data["rungs"].values()))

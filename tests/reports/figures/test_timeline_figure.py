@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ladder.records.profile import Span
+from ladder.records.run import Results, StageResult
+from reports.facts.profiles import timeline_name
+from reports.figures import timeline_figure as timeline
+from reports.figures.timeline_figure import left_out, on_one_clock, shown, stage_timeline, timelines, with_timeline
+from tests.reports import sample
+from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
+
+RUN = sample.results()
+AXIS = timeline.RIGHT - timeline.LEFT  # pixels that three steps of one stage take
+
+
+def stage(name: str, run: Results = RUN) -> StageResult:
+    return next(stage for stage in run.stages if stage.name == name)
+
+
+def with_spans(name: str, spans: list[Span], us: float) -> Results:
+    seen = msgspec.structs.replace(stage(name).profiles[0], timeline=spans, timeline_us=us)
+    return sample.replace_stage(RUN, name, profiles=[seen])
+
+
+def step_us(name: str, run: Results = RUN) -> float:
+    timing = stage(name, run).timing
+    assert timing is not None
+    return timing.step_us
+
+
+def bars(svg: str, colour: str) -> list[tuple[float, float]]:
+    """Where the bars of a colour begin and end; those of the legend and the paper are left out."""
+    return [
+        (float(one.get("x", "nan")), float(one.get("x", "nan")) + float(one.get("width", "nan")))
+        for one in parse(svg).iter(f"{SVG}rect")
+        if one.get("class") == f"f-{colour}" and one.get("height") not in ("11", "100%")
+    ]
+
+
+@pytest.mark.parametrize("name", [stage.name for stage in with_timeline(RUN)])
+def test_no_text_of_a_stage_lies_on_another_or_outside(name: str) -> None:
+    assert_texts_apart(stage_timeline(stage(name), RUN))
+
+
+@pytest.mark.parametrize("run", [RUN, sample.long_names()])
+def test_no_text_of_all_stages_lies_on_another_or_outside(run: Results) -> None:
+    assert_texts_apart(timelines(run))
+
+
+@pytest.mark.parametrize("us", [1e-9, 1e12, 1e41])  # 1e41: the record says 1e35 seconds
+def test_steps_of_any_length_are_drawn(us: float) -> None:
+    profiles = [msgspec.structs.replace(one, plain_step_us=us) for one in stage("async").profiles]
+    timing = stage("async").timing
+    assert timing is not None
+    timing = msgspec.structs.replace(timing, step_us=us)
+    run = sample.replace_stage(RUN, "async", profiles=profiles, timing=timing)
+    assert step_us("async", run) == us
+    parse(stage_timeline(stage("async", run), run))
+    parse(timelines(run))
+
+
+def test_bars_stand_where_they_were_seen_in_the_colour_of_their_kind() -> None:
+    run = with_spans(
+        "async",
+        [Span("host", "cuLaunchKernelEx", "launch", 0.0, 3.0), Span("gpu", "gemm_naive", "gemm", 4.0, 20.0),
+         Span("gpu", "sgd_update", "update", 25.0, 1.0)],
+        30.0,
+    )  # fmt: skip
+    drawn = stage_timeline(stage("async", run), run)
+    begin, scale = timeline.LEFT, AXIS / 30.0
+    assert bars(drawn, "idle") == [pytest.approx((begin, timeline.RIGHT))] * 2
+    assert bars(drawn, "host") == [pytest.approx((begin, begin + 3 * scale), abs=0.11)]
+    assert bars(drawn, "gemm") == [pytest.approx((begin + 4 * scale, begin + 24 * scale), abs=0.11)]
+    assert bars(drawn, "update") == [pytest.approx((begin + 25 * scale, begin + 26 * scale), abs=0.11)]
+    assert words(drawn)[-4:] == ["matrix product", "update", "host: launch", "idle; host: own code"]
+
+
+def test_names_stand_only_where_there_is_room_and_in_the_outer_of_two_bars() -> None:
+    run = with_spans(
+        "async",
+        [Span("gpu", "gemm_naive", "gemm", 0.0, 20.0), Span("gpu", "sgd_update", "update", 25.0, 1.0),
+         Span("gpu", "a_name_that_is_longer_than_its_bar", "other", 40.0, 12.0),
+         Span("host", "cudaLaunchKernel", "launch", 0.0, 50.0), Span("host", "cuLaunchKernel", "launch", 5.0, 40.0)],
+        100.0,
+    )  # fmt: skip
+    inside = [
+        one.text
+        for one in parse(stage_timeline(stage("async", run), run)).iter(f"{SVG}text")
+        if "inside" in (one.get("class") or "").split()
+    ]
+    assert inside == ["cudaLaunchKernel", "gemm_naive", "a_name…"]
+
+
+def test_two_stages_share_a_clock() -> None:
+    found = [shown(stage("naive")), shown(stage("async"))]
+    drawn = on_one_clock(found, RUN).svg()
+    assert_texts_apart(drawn)
+    lengths = [end - begin for begin, end in bars(drawn, "idle")]
+    assert lengths == pytest.approx([AXIS, AXIS, AXIS / 2, AXIS / 2], rel=1e-3)
+
+
+def test_on_a_page_a_group_says_where_the_bars_go() -> None:
+    run = with_spans("async", [Span("gpu", "gemm_naive", "gemm", 4.0, 20.0)], 30.0)
+    text = on_one_clock([shown(stage("async", run))], run, is_page=True).inline()
+    host, gpu = (one for one in parse(text).iter(f"{SVG}g") if one.get("data-bars") == "async")
+    assert (host.get("data-row"), gpu.get("data-row")) == ("host", "gpu")
+    left, scale = (float(gpu.get(f"data-{name}", "nan")) for name in ("left", "scale"))
+    ((begin, end),) = bars(stage_timeline(stage("async", run), run), "gemm")
+    assert (left + 4 * scale, left + 24 * scale) == pytest.approx((begin, end), abs=0.11)
+    assert bars(text, "gemm") == []
+
+
+def test_the_title_says_stage_time_and_the_axis_the_tool() -> None:
+    drawn = words(stage_timeline(stage("naive"), RUN))
+    assert drawn[0] == "Three steps of naive, 85.5 us/step"
+    assert "us, scaled to the timed step; profiled by CUPTI, under which a step takes 10% longer" in drawn
+
+
+def test_all_stages_share_an_axis_that_ends_with_the_slowest_rung() -> None:
+    drawn = timelines(RUN)
+    assert max(end for _, end in bars(drawn, "idle")) == pytest.approx(timeline.TIMES)
+    ends = [end - timeline.NAMES for _, end in bars(drawn, "idle")][::2]
+    assert ends[1] / ends[0] == pytest.approx(step_us("async") / step_us("naive"), rel=1e-3)
+    shown_words = words(drawn)
+    assert [shown_words[shown_words.index(name) + 1] for name in ("naive", "async")] == ["85.5", "42.7"]
+    assert "427 ▸" in shown_words
+
+
+def test_a_rule_stands_between_the_rungs_and_the_references_only() -> None:
+    def rules(run: Results) -> int:
+        lines = [one.get("points") or "" for one in parse(timelines(run)).iter(f"{SVG}polyline")]
+        return sum(points.startswith("12,") for points in lines)
+
+    assert rules(RUN) == 1
+    only = msgspec.structs.replace(RUN, stages=[one for one in RUN.stages if one.group == "reference"])
+    assert rules(only) == 0
+
+
+def test_a_stage_without_bars_has_no_timeline() -> None:
+    assert timeline_name(stage("naive")) == "timeline-naive.svg"
+    assert "async" not in [one.name for one in with_timeline(with_spans("async", [], 0.0))]
+    with pytest.raises(ValueError, match="torch-amp has no profile"):
+        stage_timeline(stage("torch-amp"), RUN)
+
+
+def epoch_kernel(kernels_per_step: float) -> Results:
+    """The run with one stage whose kernel runs many steps, so that its profile shows no step."""
+    seen = msgspec.structs.replace(
+        stage("async").profiles[0], timeline=[], timeline_us=0.0, kernels_per_step=kernels_per_step
+    )
+    return sample.replace_stage(RUN, "async", profiles=[seen])
+
+
+@pytest.mark.parametrize(("kernels", "label"), [(1, "one kernel"), (2, "2 kernels")])
+def test_a_kernel_that_runs_an_epoch_is_a_pale_bar_of_three_timed_steps(kernels: int, label: str) -> None:
+    run = epoch_kernel(kernels / 468)
+    assert "async" in [one.name for one in with_timeline(run)]
+    alone, everyone = stage_timeline(stage("async", run), run), timelines(run)
+    assert bars(alone, "one-kernel") == [pytest.approx((timeline.LEFT, timeline.RIGHT))]
+    (pale,) = (one for one in parse(everyone).iter(f"{SVG}rect") if one.get("opacity") and one.get("height") != "11")
+    length = float(pale.get("width", "nan"))
+    share = step_us("async") / step_us("naive")
+    assert length / (timeline.TIMES - timeline.NAMES) == pytest.approx(share, rel=1e-3)
+    for drawn in (alone, everyone):
+        assert f"{label} an epoch: 42.7 us a step" in words(drawn)
+        assert "many steps in one kernel" in words(drawn)
+        assert_texts_apart(drawn)
+
+
+def test_stages_without_a_timeline_are_named_with_the_reason() -> None:
+    run = sample.replace_stage(RUN, "async", profiles=[], unprofiled={"cupti": "it crashed"})
+    assert "async (it crashed)" in left_out(run)
+    assert "numpy (on the CPU)" in left_out(run)
+    assert not [one for one in left_out(run) if one.startswith("naive")]
+    drawn = timelines(run)
+    assert f"no timeline: {', '.join(left_out(run))}" in " ".join(words(drawn))
+    assert_texts_apart(drawn)
+
+
+def test_a_faster_rung_is_never_drawn_longer_whatever_its_profile_stretched() -> None:
+    (seen,) = stage("async").profiles
+    stretched = msgspec.structs.replace(seen, timeline_us=seen.timeline_us * 10)
+    before = bars(timelines(RUN), "idle")
+    assert bars(timelines(sample.replace_stage(RUN, "async", profiles=[stretched])), "idle") == before

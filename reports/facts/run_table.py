@@ -152,14 +152,20 @@ def measured_runs(timing: Timing) -> str:
     return f"{numbers.count(len(timing.runs_s), 'run')} of {numbers.count(timing.epochs, 'epoch')}"
 
 
-def heading(results: Results) -> str:
-    """The problem in one line: `784-256-10 on MNIST, batch 128, learning rate 0.1, 20 epochs, seed 0`."""
+def heading(results: Results, *, explained: bool = False) -> str:
+    """The problem in one line: `784-256-10 on MNIST, batch 128, learning rate 0.1, 20 epochs, seed 0`.
+
+    Explained, it says what the network is: `784-10 (softmax regression) on MNIST, ...`.
+    """
     problem = results.problem
+    layers = numbers.count(len(problem.hidden), "hidden layer").replace("1 ", "one ")
+    kind = f"{layers} of {', '.join(map(str, problem.hidden))}" if problem.hidden else "softmax regression"
     steps = "" if problem.max_steps is None else f" of at most {numbers.count(problem.max_steps, 'step')}"
+    validation = f", {validated(results)}{' in the times' * explained}" if problem.validate_every else ""
     return (
-        f"{problem.network} on {dataset_name(results)}, batch {problem.batch_size}, "
+        f"{problem.network}{f' ({kind})' * explained} on {dataset_name(results)}, batch {problem.batch_size}, "
         f"learning rate {problem.learning_rate:g}, {numbers.count(problem.epochs, 'epoch')}"
-        f"{steps}, seed {problem.seed}{f', {validated(results)}' if problem.validate_every else ''}"
+        f"{steps}, seed {problem.seed}{validation}"
     )
 
 
@@ -256,6 +262,15 @@ def _row_of_stage(
         throttled=timing is not None and timing.throttled,
         disturbed=disturbed_mark(stage) if timing else "",
     )
+
+
+def disturbed_in_words(stage: StageResult) -> str:
+    """Whether other work moved a stage's time: `disturbed`, `1 of 2 disturbed`; empty if most processes had none."""
+    disturbed = sum(bool(process.disturbed) for process in stage.processes)
+    if disturbed * 2 < len(stage.processes) or not disturbed:  # fewer do not move the median
+        return ""
+    share = "" if disturbed == len(stage.processes) else f"{disturbed} of {len(stage.processes)} "
+    return f"{share}disturbed"
 
 
 def disturbed_mark(stage: StageResult) -> str:

@@ -146,15 +146,6 @@ class Change:
         return self.rung.profile.seen.work_us - self.parent.profile.seen.work_us
 
     @property
-    def seen_in_rounds_us(self) -> list[float]:
-        """`seen_us` of each round in which both processes were profiled."""
-        before, rung = (
-            {process.round: process.seen.total_us for process in one.stage.processes if process.seen is not None}
-            for one in (self.parent, self.rung)
-        )
-        return [rung[round_] - us for round_, us in before.items() if round_ in rung]
-
-    @property
     def leaves_out_host(self) -> bool:
         """Whether to compare the GPU's work, and not the whole step, with the timed difference.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
@@ -11,7 +11,7 @@ from reports.facts import numbers
 from reports.facts.baselines import Lead, fastest, overall_winner, ratio
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import table_order
+from reports.facts.run_table import disturbed_in_words, table_order
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text
 from reports.facts.times import median_us, step_us
 
@@ -32,12 +32,22 @@ def _fastest(results: Results) -> Iterator[str]:
         return
     step = f"{numbers.microseconds(median_us(best))} us"
     if not rungs:
-        yield f"No rung was timed here; the fastest reference, `{best.name}`, trains a step in {step}."
+        yield f"No rung was timed; `{best.name}`, the fastest reference, takes {step} a step."
         return
     beside = list(filter(None, (_of_first(rungs[0], best), _of_reference(overall_winner(results)))))
     told = f": {numbers.listing(beside)}" if beside else ""
     aside = "" if best.precision == "float32" else f" in {numbers.precision(best.precision)}"
-    yield f"The fastest rung, `{best.name}`, trains a step in {step}{aside}{told}."
+    reference = overall_winner(results)
+    compared = {one.name: one for one in (best, rungs[0], *([reference.reference] if reference is not None else []))}
+    yield f"The fastest rung, `{best.name}`, trains a step in {step}{aside}{told}{_disturbed(compared)}."
+
+
+def _disturbed(compared: Mapping[str, StageResult]) -> str:
+    """The end of a sentence on times that other work disturbed; empty without any."""
+    names = [name for name, stage in compared.items() if disturbed_in_words(stage)]
+    named = numbers.listing(f"`{name}`" for name in names) if names else ""
+    times = "these times" if len(names) == len(compared) else f"the time of {named}"
+    return f"; other work disturbed {times}" if names else ""
 
 
 def _of_first(first: StageResult, best: StageResult) -> str:

@@ -13,11 +13,10 @@ from rich.text import Text
 from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import Lead, fastest, lead, ratio
+from reports.facts.baselines import fastest
 from reports.facts.run_table import ABLATIONS
-from reports.facts.times import median_us, step_us
+from reports.facts.verdict import verdict_sentences
 from reports.terminal.console_layout import is_live, say, shortest, unbroken
-from reports.terminal.words import disturbed_in_words
 
 # The options of `check` that choose what it trains.
 OF_CHECK = ("--hidden", "--batch-size", "--learning-rate", "--metrics-every", "--max-steps", "--data-dir")
@@ -48,7 +47,7 @@ def found(results: Results) -> str:
         beside = " side by side (--at-once)" if results.settings.at_once > 1 else ""
         sentences.append(f"{checked} stage was timed{beside}.")
     else:
-        sentences.append(_praise(results, best))
+        sentences.append(verdict_sentences(results)[0].replace("`", ""))
     return " ".join(sentences)
 
 
@@ -59,33 +58,6 @@ def _best(results: Results) -> StageResult | None:
 
 def _rungs(results: Results) -> list[StageResult]:
     return [stage for stage in results.stages if stage.group not in ("reference", *ABLATIONS)]
-
-
-def _praise(results: Results, best: StageResult) -> str:
-    """The fastest stage, its time, and how far it is above the first rung and the best reference."""
-    stages = {stage.name: stage for stage in results.stages}
-    first = best
-    while first.below in stages and step_us(stages[first.below]) is not None:
-        first = stages[first.below]
-    one: Lead | None = lead(best, results)
-    rungs = _rungs(results)
-    kind, beside = ("rung", rungs) if best in rungs else ("stage", results.stages)
-    timed = numbers.count(sum(step_us(stage) is not None for stage in beside), kind)
-    text = f"{best.name} is the fastest of {timed}: {_us(best)} us/step"
-    factor = ratio(first, best)
-    if first is not best and factor is not None:
-        text += f", {factor.as_fast_as(first.name, spread=False)}"
-    if one is not None and one.reference is not best:
-        text += f", {one.ratio.as_fast_as(one.reference.name, spread=False)}"
-    compared = {stage.name: stage for stage in (best, first, one.reference if one else best)}
-    if disturbed := [name for name, stage in compared.items() if disturbed_in_words(stage)]:
-        times = "these times" if disturbed == list(compared) else f"the time of {numbers.listing(disturbed)}"
-        text += f"; other work disturbed {times}"
-    return f"{text}."
-
-
-def _us(stage: StageResult) -> str:
-    return numbers.microseconds(median_us(stage))
 
 
 def print_link(console: Console, folder: Path, first: str) -> None:

@@ -16,10 +16,9 @@ from reports.facts import numbers
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import ResolvedPart
-from reports.facts.run_table import FOUND, reason
+from reports.facts.run_table import FOUND, disturbed_in_words, heading, reason
 from reports.facts.time_breakdown import Change, Profiled, profiled
 from reports.terminal.console_layout import Column, print_table, say, say_titled, shortest, standard
-from reports.terminal.words import disturbed_in_words, problem_in_words
 from reports.views.rung_view import RungView, rung_view
 
 MOST_KERNELS = 6  # rows of the table of kernels
@@ -49,7 +48,7 @@ def print_explain(
     if run is not None:
         if recorded is not None and run.resolve().is_relative_to(recorded.resolve()):
             say(console, f"Recorded on another machine: {machine_name(results)}.", "bold yellow")
-        say(console, f"{shortest(run)}: {problem_in_words(results)}")
+        say(console, f"{shortest(run)}: {heading(results, explained=True)}")
         console.print()
     rung = rung_view(stage, results)
     _print_heading(rung, console)
@@ -105,9 +104,9 @@ def _print_heading(rung: RungView, console: Console) -> None:
     paragraphs = (
         [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, rung.found)]
     )
-    for heading, text in paragraphs:
+    for title, text in paragraphs:
         if text:
-            say_titled(console, heading, text)
+            say_titled(console, title, text)
 
 
 def _print_recipe(parts: Sequence[ResolvedPart], console: Console) -> None:

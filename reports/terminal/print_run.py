@@ -11,12 +11,12 @@ from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import Row
+from reports.facts.run_table import Row, disturbed_in_words, heading
 from reports.facts.warnings import not_made_in_words
 from reports.terminal.conclusion import print_conclusion
 from reports.terminal.console_layout import STATUS_STYLE, Column, fitting, has_symbols, print_table, say, standard
 from reports.terminal.recorded import nearest_recorded, print_recorded
-from reports.terminal.words import disturbed_in_words, problem_in_words, skipped_in_words
+from reports.terminal.words import skipped_in_words
 from reports.views.run_view import RunView, run_view
 
 FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
@@ -42,7 +42,7 @@ def print_results(
     """Print a run; one without a GPU is followed by the nearest run in the folder `recorded`, if that is given."""
     console = standard(console)
     console.print()
-    say(console, problem_in_words(results), "bold")
+    say(console, heading(results, explained=True), "bold")
     run = run_view(results)
     for notice in run.loud:
         say(console, f"!!! {notice} !!!", "bold white on red")

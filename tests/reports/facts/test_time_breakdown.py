@@ -107,14 +107,6 @@ def test_differences_within_one_stage_s_processes_are_noise(
     assert only_change(run).is_noise is is_noise
 
 
-def test_rounds_count_if_both_processes_were_profiled() -> None:
-    run = seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))
-    assert only_change(run).seen_in_rounds_us == []
-    run = sample.with_processes(run, "naive", [80.0, 80.0, 80.0], [85.0, 95.0, 90.0])
-    run = sample.with_processes(run, "async", [50.0, 50.0], [62.0, 58.0])
-    assert only_change(run).seen_in_rounds_us == pytest.approx([-23, -37])
-
-
 def test_the_verdict_counts_and_names() -> None:
     assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))) == (
         "Of 1 difference, the profiles saw 1 to within 5% of the timed difference."

@@ -24,7 +24,7 @@ MOST_BYTES = 500_000
 FIRST_PAINT_MS = 1000
 HOSTILE = "</script><img src=x onerror=document.title='broken'>"
 ENDS = ("median", "min", "max")
-VIEWS = ("#/", "#/floor", "#/runs", "#/trust", "#lesson")
+VIEWS = ("#/", "#/floor", "#/runs", "#/trust", "#/details", "#lesson")
 
 
 @pytest.fixture(scope="session")
@@ -320,7 +320,7 @@ def test_a_lesson_hides_every_time_until_its_guess_and_keeps_the_score(largest: 
     assert labels.count("not guessed yet") > 10
     assert " us a step" not in labels.replace(labels.partition(",async")[0], "")
     assert "0 of " in opened.text("#lesson")
-    for place in ("#/floor", "#/trust", "#/runs"):
+    for place in ("#/floor", "#/trust", "#/runs", "#/details"):
         opened.go(place)
         assert "opens once every rung is guessed" in opened.text()
     opened.go("#cublas")

@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -217,9 +217,8 @@ class Runner:
             self._measure_missing_gpu_limits(stage_runs, scratch, observer)
             for round_ in list(importing)[:1]:  # beside the oracle, which takes as long
                 self._prepare_next(held, round_, self._quick_in(round_), scratch, importing[round_])
-            self._train_oracles(range(self._settings.rounds), scratch, observer)
-            if held.at_once:
-                self._train_short_runs(scratch)
+            with self._short_runs_trained(scratch) if held.at_once else nullcontext():
+                self._train_oracles(range(self._settings.rounds), scratch, observer)
             oracle = self._judge.record(self._settings.rounds - 1)
             self._results = msgspec.structs.replace(self._results, oracle=oracle)
             with self._timing_activity("importing libraries"):
@@ -472,16 +471,31 @@ class Runner:
             with self._timing_activity("training the oracle"):
                 self._judge.train(untrained, scratch, precisions)
 
-    def _train_short_runs(self, scratch: Path) -> None:
-        """Train what first updates are compared with, while stages prepare: later it would take every row's time."""
+    @contextmanager
+    def _short_runs_trained(self, scratch: Path) -> Iterator[None]:
+        """Train what first updates are compared with, while stages prepare: later it would take every row's time.
+
+        Inside the context a thread trains all that does not start from trained parameters.
+        """
         first = {one.entry.stage.precision: one for one in reversed(self._stage_runs) if one.needs_round(0)}
-        cores = max(1, cores_usable() // CORES_TO_SHARE)
-        with (
-            self._timing_activity("training short runs"),
-            limit_blas_threads(worthwhile_threads(self._problem.multiplications, cores)),
-        ):
-            for precision, stage_run in first.items():
-                self._judge.train_short_runs(precision, self._job(stage_run, 0, scratch / "dataset"))
+        jobs = {precision: self._job(one, 0, scratch / "dataset") for precision, one in first.items()}
+        threads = worthwhile_threads(self._problem.multiplications, max(1, cores_usable() // CORES_TO_SHARE))
+
+        def train(**changes: object) -> None:
+            for precision, job in jobs.items():
+                self._judge.train_short_runs(precision, msgspec.structs.replace(job, **changes))
+
+        def ahead() -> None:
+            with suppress(Exception):  # it is raised again below
+                train(trained="")
+
+        with limit_blas_threads(threads):
+            beside = threading.Thread(target=ahead, daemon=True)
+            beside.start()
+            yield
+            with self._timing_activity("training short runs"):
+                beside.join()
+                train()
 
     def _repeat_disturbed(self, scratch: Path, observer: Observer, deadline: float = math.inf) -> None:
         """Measure disturbed processes again, up to `remeasure` times each.

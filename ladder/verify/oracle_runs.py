@@ -300,7 +300,6 @@ def compute_on_gpu(
 
     Raises GpuError for any error of CUDA, its libraries and its memory, and UsageError if the GPU and NumPy disagree.
     """
-
     def on_a_stream(job: Callable[..., Any]) -> Any:
         try:
             from common.cuda.array_module import ArrayModule  # imported here: without a GPU there may be no CuPy
@@ -479,6 +478,7 @@ def _without_main() -> Iterator[None]:
 def _begin(threads: int, parent: int) -> None:
     """Initialise a worker: it ends with the harness, its parent, and its BLAS uses `threads` threads."""
     die_with_parent(parent)
+    os.environ["CUPY_ACCELERATORS"] = ""  # no sums by CUB, whose headers CuPy compiles anew for each kind of sum
     np.seterr(all="ignore")  # divergence is reported in one line
     limit_blas_threads(threads)
     keep_freed_memory()

@@ -17,7 +17,8 @@ TESTED_IMAGES = 1000
 # Sums in another order differ by some roundings of float64, 2**-53 of an update; one factor in float32 by 2**-26.
 UPDATE_LIMIT = 2.0**-36
 PARAMETERS_LIMIT = 2.0**-48  # of the parameters: each update rounds them, and a small one is no larger than that
-CONTROL_FLOOR = 2.0**-20  # of the update: sixteen roundings of float32
+FLOAT32_ROUNDING = 2.0**-24
+CONTROL_ROUNDINGS = 16  # of the update; and sums of n terms in another order differ by some sqrt(n)
 WAY_OUT = "set LADDER_ORACLE=numpy to train without the GPU, and please report this"
 
 
@@ -38,8 +39,10 @@ def verify_agreement(oracle: Oracle, data: Dataset) -> None:
     if isinstance(oracle, Control):
         exact = Oracle(oracle.problem, start.networks())
         exact.run_epochs(images, labels)
+        longest = max(oracle.problem.batch_size, *(layer.fan_in for layer in oracle.problem.layers))
+        floor = FLOAT32_ROUNDING * (CONTROL_ROUNDINGS + 2 * math.sqrt(longest))
         for before, own, numpys, aim in zip(*(one.networks() for one in (start, ends, twin, exact)), strict=True):
-            limit = _distance(numpys, aim) + CONTROL_FLOOR * _distance(aim, before)
+            limit = _distance(numpys, aim) + floor * _distance(aim, before) + 2 * FLOAT32_ROUNDING * _size(numpys)
             _require("a control", _distance(own, numpys), limit)
         return
     for before, own, numpys in zip(*(one.networks() for one in (start, ends, twin)), strict=True):

@@ -300,6 +300,7 @@ def compute_on_gpu(
 
     Raises GpuError for any error of CUDA, its libraries and its memory, and UsageError if the GPU and NumPy disagree.
     """
+
     def on_a_stream(job: Callable[..., Any]) -> Any:
         try:
             from common.cuda.array_module import ArrayModule  # imported here: without a GPU there may be no CuPy

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common.data.dataset import Split
 from common.errors import UsageError
 from common.oracle import Oracle, evaluate_all, host
 from common.problem import initial_params
@@ -88,6 +90,25 @@ def test_a_control_that_rounds_too_much_ends_the_run(hidden: tuple[int, ...], bi
             verify_agreement(control, small_dataset())
     else:
         verify_agreement(control, small_dataset())
+
+
+class InOrder(StrictModule):
+    """Products whose terms are added in float32 one after the other; a library on the CPU adds them in blocks."""
+
+    def matmul(self, left: StrictArray, right: StrictArray) -> Any:
+        sums = np.zeros((*left.held.shape[:-1], right.held.shape[-1]), left.held.dtype)
+        for term in range(left.held.shape[-1]):
+            sums += left.held[..., term : term + 1] * right.held[..., term : term + 1, :]
+        return StrictArray(sums)
+
+
+def test_a_control_may_add_a_large_batch_in_another_order() -> None:
+    whole = small_dataset()
+    images, labels = np.tile(whole.train.images, (64, 1)), np.tile(whole.train.labels, 64)
+    data = replace(whole, train=Split(images, labels))
+    problem = small_problem(batch_size=len(images), learning_rate=0.01)
+    control = Control(problem, initial_params(problem, 0), [Draw(ROUNDINGS["float32"], 2)], InOrder())
+    verify_agreement(control, data)
 
 
 def test_the_agreement_leaves_a_run_as_it_was() -> None:

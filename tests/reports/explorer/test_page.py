@@ -73,8 +73,9 @@ def test_the_page_is_small_and_the_same_bytes_twice() -> None:
     assert len(page.encode()) <= MOST_BYTES
 
 
+@pytest.mark.alone
 def test_the_picture_is_painted_within_a_second(largest: Path, open_page: Open) -> None:
-    painted = [  # the best of three: other tests may take the cores meanwhile
+    painted = [  # the best of three
         opened.ask(
             "new Promise(tell => new PerformanceObserver(list => tell(list.getEntries().map(one => one.startTime)))"
             ".observe({type: 'paint', buffered: true}))"

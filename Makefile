@@ -13,8 +13,8 @@ SETUP = command -v $(PYTHON) >/dev/null || { echo "$(NO_PYTHON)" >&2; exit 1; };
 $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)" \
 --cluster "$(CLUSTER)"
 
-# Files stay whole, since their tests share runs; a third process fills the two cores while others wait.
-PYTEST = .venv/bin/python -m pytest -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder
+# Files stay whole, since their tests share runs; more processes than cores, since many a test waits.
+PYTEST = .venv/bin/python -m pytest -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder
 
 QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests/common/test_problem.py \
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
@@ -33,7 +33,7 @@ setup: ## set up alone, as on a login node; CLUSTER=1 adds what sends studies to
 ladder: ## set up, then run every stage; more options through ARGS="--hidden 256"
 	@$(SETUP) && .venv/bin/python run_ladder.py --stages all $(ARGS)
 
-test: ## set up, then run the tests, three at a time; GPU tests are skipped without a GPU
+test: ## set up, then run the tests, four at a time; GPU tests are skipped without a GPU
 	@$(SETUP) --dev && $(PYTEST) $(ARGS)
 
 test-quick: ## set up, then run the tests of options, data, records and reports, in under a minute

@@ -47,11 +47,14 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-def violations(opened: Opened) -> list[str]:
-    """The names of the rules of accessibility that the page breaks."""
+def violations(opened: Opened, *, only_colours: bool = False) -> list[str]:
+    """The rules of accessibility that the page breaks, each with the first place; themes differ in colours alone."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    options = {"preload": False}  # it would fetch style sheets, which a page from a file may not
-    return [one["id"] for one in axe.run(opened.page, options=options).response["violations"]]
+    options: dict[str, Any] = {"preload": False}  # it would fetch style sheets, which a page from a file may not
+    if only_colours:
+        options["runOnly"] = ["color-contrast"]
+    found = axe.run(opened.page, options=options).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found]
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,21 @@ __all__ = ["context", "open_page", "toolchain"]
 
 MOST_REASONS, LONGEST_REASON = 6, 100
 FAST_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# Files that take longest or mostly wait. They begin first, so that no process is left with one at the end.
+FIRST = (
+    "ladder/study/test_slurm.py",
+    "kernels/test_kernels_on_cpu.py",
+    "stages/references/test_references.py",
+    "reports/explorer/test_page.py",
+    "tools/test_site.py",
+    "stages/persistent/test_persistent_grid.py",
+    "kernels/test_dependent_kernels.py",
+    "ladder/verify/test_gates.py",
+    "ladder/run/test_accidents.py",
+    "test_command_line.py",
+    "test_study_command.py",
+    "cheats/test_caught.py",
+)
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
@@ -35,7 +51,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests with a marker in `NEEDS` that this machine cannot run."""
+    """Skip tests with a marker in `NEEDS` that this machine cannot run; begin with the files in `FIRST`."""
+    order = {Path(__file__).parent / name: at for at, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
     for marker, needs in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = missing(needs) if marked else None

@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 class Collected:
     """A test as the hook sees it."""
 
+    path = Path()
+
     def __init__(self, *markers: str) -> None:
         self.markers = markers
         self.skipped: list[str] = []
@@ -57,3 +59,7 @@ def test_ci_runs_no_test_that_looks_at_times() -> None:
         assert "$(PYTEST)" in makefile.partition(f"\n{goal}: ")[2].partition("\n\n")[0]
     assert "step make test " in ci
     assert "test-alone" not in ci
+
+
+def test_the_files_that_begin_first_are_there() -> None:
+    assert [name for name in conftest.FIRST if not (ROOT / "tests" / name).is_file()] == []

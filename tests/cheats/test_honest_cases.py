@@ -12,6 +12,7 @@ from common.data.dataset import Dataset, Split
 from common.data.synthetic import synthetic_digits
 from common.problem import Problem
 from ladder.run.stage_run import TIME_CHECKS
+from stages.references import torch_threads
 from tests.cheats.honest_grid import EXAMPLES, judged
 from tests.ladder.harness import NUMPY
 from tests.ladder.in_process import judge_in_this_process
@@ -52,6 +53,7 @@ def test_a_correct_stage_that_was_refused_once_passes(
     if {"torch", "by hand"} & {*names}:
         pytest.importorskip("torch")
     judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(torch_threads, "thread_counts", lambda: (1,))  # no trials, which take seconds
     data = digits.first(problem.batch_size * steps, 500)
     data = data if problem.inputs == 784 else every_fourth_pixel(data)
     refused = {}

@@ -6,6 +6,7 @@ After a wanted change, write the files again with `python -m tests.golden.update
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -26,6 +27,7 @@ from tests.reports.advice import advice_text
 FOLDER = Path(__file__).parent
 
 
+@cache
 def renderings() -> dict[str, str]:
     """The text of every golden file, by its name."""
     run = sample.results()

@@ -109,7 +109,7 @@ def test_nothing_is_requested_from_elsewhere(site: Path) -> None:
 def test_a_page_breaks_no_rule_of_accessibility_and_fits_a_phone(site: Path, page: str, open_page: Open) -> None:
     for theme in ("light", "dark"):
         opened = open_page(site / page, width=360, theme=theme, ready="main", files=PARTS)
-        assert violations(opened) == []
+        assert violations(opened, only_colours=theme == "dark") == []
         assert opened.ask("document.documentElement.scrollWidth") <= 360
         assert opened.ask("getComputedStyle(document.body).backgroundColor") == PAPER[theme]
 

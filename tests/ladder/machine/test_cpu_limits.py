@@ -5,20 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
 
-from common.cpu import primitives
 from common.cpu.caches import Caches, caches
 from common.cpu.host import Replay
-from common.cpu.primitives import CpuPrimitives
 from common.problem import Problem
 from ladder.machine import cpu_limits
 from ladder.records.limits import CpuLimits, DesignFloor, StepBounds
 from ladder.records.profile import Profile, Split
 from stages.registry import rung
+
+if TYPE_CHECKING:  # Numba compiles it on import
+    from common.cpu.primitives import CpuPrimitives
 
 SAMPLES = {
     "call": [0.4, 0.3, 0.5],
@@ -51,7 +52,7 @@ class FakePrimitives:
 
 
 def measured(cores: int = 2) -> CpuLimits:
-    return cpu_limits.measure_cpu_limits(lambda: cast(CpuPrimitives, FakePrimitives(cores)))
+    return cpu_limits.measure_cpu_limits(lambda: cast("CpuPrimitives", FakePrimitives(cores)))
 
 
 def profile(launches: float, barriers_per_epoch: float = 0.0) -> Profile:
@@ -152,8 +153,10 @@ def test_a_reference_and_a_missing_limit_have_no_floor() -> None:
 
 
 def test_the_start_of_a_thread_does_not_count_as_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    from common.cpu import primitives
+
     monkeypatch.setattr(primitives, "SAMPLES", 3)
-    cpu = CpuPrimitives(cores=1)
+    cpu = primitives.CpuPrimitives(cores=1)
     run = cpu._team.run
 
     def late(lists: list[Replay]) -> None:

@@ -123,18 +123,17 @@ def test_what_slurm_refuses_is_told_in_a_line(
     assert line.startswith(f"{begin}{said}")
 
 
-def test_a_folder_that_the_node_does_not_see_is_told_at_once(
+def test_a_folder_that_the_node_does_not_see_is_told_before_it_is_waited_for(
     here: Path, cluster: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if reason := slurm.cannot_hide():
         pytest.skip(reason)
-    begun, out = time.monotonic(), cluster / "hidden" / "out"
+    out = cluster / "hidden" / "out"
     assert main(["study", "six.toml", "--on", "slurm", "--out", str(out)]) == 2
     assert (
         capfd.readouterr().err
         == f"run_ladder.py: {out}: the nodes do not see it; choose an --out that all nodes share\n"
     )
-    assert time.monotonic() - begun < 60
 
 
 def test_a_node_of_another_kind_measures_nothing(here: Path) -> None:

@@ -15,7 +15,7 @@ from reports.facts.run_table import rows
 from reports.facts.two_runs import compare, how_to_read
 from reports.figures.ladder import PAGE, PHONE, drawn
 from reports.render import render_all
-from tests.browser import Open, Opened
+from tests.browser import Open, Opened, violations
 from tests.reports import recorded, sample
 
 RECORDED = Path("results/reference/h200")
@@ -73,8 +73,9 @@ def test_the_page_is_small_and_the_same_bytes_twice() -> None:
     assert len(page.encode()) <= MOST_BYTES
 
 
+@pytest.mark.alone
 def test_the_picture_is_painted_within_a_second(largest: Path, open_page: Open) -> None:
-    painted = [  # the best of three: other tests may take the cores meanwhile
+    painted = [  # the best of three
         opened.ask(
             "new Promise(tell => new PerformanceObserver(list => tell(list.getEntries().map(one => one.startTime)))"
             ".observe({type: 'paint', buffered: true}))"
@@ -530,18 +531,14 @@ def test_a_browser_without_decompression_says_what_is_missing(largest: Path, ope
 
 
 def test_the_views_have_no_accessibility_violations(largest: Path, open_page: Open) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = []
     for theme in ("light", "dark"):
         opened = open_page(largest, theme=theme)
         for place in (*VIEWS[:4], "#naive", "#cuda-graph", "#persistent-grid", "#lesson"):
             opened.go(place)
             for _ in range(2):  # the guess, then the measurement
-                audit = axe.run(opened.page)
-                found += [
-                    f"{theme} {place}: {one['id']}: {one['nodes'][0]['html'][:120]}"
-                    for one in audit.response["violations"]
-                ]
+                broken = violations(opened, only_colours=theme == "dark")
+                found += [f"{theme} {place}: {one}" for one in broken]
                 if not opened.page.is_visible("button.primary"):
                     break
                 reveal(opened)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
+from functools import cache
 
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
@@ -36,6 +37,13 @@ def parse(text: str) -> ElementTree.Element:
     return root
 
 
+@cache
+def width_of(words: str, size: float, family: str, weight: str) -> float:
+    """The width of a text; figures have many in common, and matplotlib takes a millisecond for each letter or two."""
+    props = FontProperties(family=family, weight=weight)
+    return float(TextPath((0, 0), words.replace("$", "S"), size=size, prop=props).get_extents().width)
+
+
 def texts(svg: str) -> list[Box]:
     """Every text, with its width in DejaVu Sans."""
     found = []
@@ -44,8 +52,7 @@ def texts(svg: str) -> list[Box]:
         size = next((SIZES[name] for name in classes if name in SIZES), 12.0)
         words = one.text or ""
         family = "DejaVu Sans Mono" if "mono" in classes else "DejaVu Sans"
-        props = FontProperties(family=family, weight="bold" if "bold" in classes else "normal")
-        width = float(TextPath((0, 0), words.replace("$", "S"), size=size, prop=props).get_extents().width)
+        width = width_of(words, size, family, "bold" if "bold" in classes else "normal")
         shift = {"start": 0.0, "middle": width / 2, "end": width}[one.get("text-anchor", "start")]
         left = float(one.get("x", "nan")) - shift
         found.append(Box(words, left, left + width, float(one.get("y", "nan")), size))
@@ -54,7 +61,7 @@ def texts(svg: str) -> list[Box]:
 
 def words(svg: str) -> list[str]:
     """The texts in the order in which they are drawn."""
-    return [box.words for box in texts(svg)]
+    return [one.text or "" for one in parse(svg).iter(f"{SVG}text")]
 
 
 def assert_texts_apart(svg: str) -> None:

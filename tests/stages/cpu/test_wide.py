@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
 from common.cpu.host import BoundCall
-from stages.cpu.kernels import wide
 
 AROUND = 64  # numbers before and after an array, which are NaN
 SIZES = [(1, 1, 1), (2, 6, 8), (3, 7, 9), (7, 33, 5), (1, 16, 1), (13, 41, 17), (6, 32, 3), (9, 24, 48), (12, 50, 40)]
@@ -31,11 +32,19 @@ class Guarded:
         return numbers == self.inside.size and bool(np.isfinite(self.inside).all())
 
 
+@pytest.fixture(scope="module")
+def wide() -> ModuleType:
+    """The kernels, which Numba compiles on import: only in the process that tests them."""
+    from stages.cpu.kernels import wide
+
+    return wide
+
+
 @pytest.mark.parametrize("gap", [0, 3])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize("by_rows", [False, True])
-def test_the_outer_product(size: tuple[int, int, int], gap: int, adds: bool, by_rows: bool) -> None:
+def test_the_outer_product(size: tuple[int, int, int], gap: int, adds: bool, by_rows: bool, wide: ModuleType) -> None:
     rows, columns, terms = size
     a = Guarded(rows, terms, gap) if by_rows else Guarded(terms, rows, gap)
     left, placed = (a.inside, (a.ld, 1)) if by_rows else (a.inside.T, (1, a.ld))
@@ -51,7 +60,7 @@ def test_the_outer_product(size: tuple[int, int, int], gap: int, adds: bool, by_
 
 @pytest.mark.parametrize("gap", [0, 3])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_inner_product(size: tuple[int, int, int], gap: int) -> None:
+def test_the_inner_product(size: tuple[int, int, int], gap: int, wide: ModuleType) -> None:
     rows, columns, terms = size
     a, b, out = Guarded(rows, terms, gap), Guarded(columns, terms, gap), Guarded(rows, columns, gap)
     expected = a.inside.astype(np.float64) @ b.inside.T

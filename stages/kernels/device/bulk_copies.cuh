@@ -1,0 +1,47 @@
+// Copies of whole runs into shared memory by the copy engine, and the barriers that tell when they are there. Needs sm_90.
+//
+// Runs of 16 KB come into a multiprocessor faster than copies of 16 bytes a thread (docs/notebook/large-batch.md). (PTX ISA:
+// mbarrier, cp.async.bulk.)
+#pragma once
+
+using Barrier = unsigned long long;  // an mbarrier, in shared memory
+
+__device__ inline unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Arms the barrier for its next phase, which ends when so many bytes have arrived. One thread calls it.
+__device__ inline void expect_bytes(Barrier& barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+                 : "memory");
+}
+
+// Makes a barrier; each phase ends after so many arrivals, and once the expected bytes are in.
+__device__ inline void make_barrier(Barrier& barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
+}
+
+__device__ inline void arrive(Barrier& barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
+}
+
+// Makes the barriers of this thread visible to the other blocks.
+__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Waits until the phase of this parity is over: 0 for the first, 1 for the second, ...
+__device__ inline void wait_for(Barrier& barrier, int parity) {
+    asm volatile(
+        "{\n.reg .pred over;\n"
+        "again:\nmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+        "@!over bra again;\n}" ::"r"(shared_address(&barrier)),
+        "r"(parity)
+        : "memory");
+}
+
+// Starts a copy of `bytes`, a multiple of 16, from memory into this block's shared memory, asynchronously.
+__device__ inline void fetch(void* to, Barrier& barrier, const void* from, int bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
+                 : "memory");
+}

@@ -1,0 +1,87 @@
+// In place of stages/kernels/device/bulk_copies.cuh: a copy arrives when a thread waits for its barrier, not before.
+#pragma once
+
+#include <vector>
+
+using Barrier = unsigned long long;
+
+namespace cpu_cuda {
+
+// What a barrier holds.
+struct Phase {
+    std::uint8_t arrivals, missing;  // of a phase; yet to come in this one
+    std::uint16_t number;
+    std::int32_t bytes;  // expected
+};
+static_assert(sizeof(Phase) == sizeof(Barrier));
+
+struct BulkCopy {
+    Barrier* barrier;
+    void* to;
+    const void* from;
+    int bytes;
+};
+inline std::vector<BulkCopy> bulk_copies;  // under way
+
+inline Phase phase_of(const Barrier& barrier) {
+    Phase phase;
+    std::memcpy(&phase, &barrier, sizeof phase);
+    return phase;
+}
+
+inline void keep(Barrier& barrier, Phase phase) {
+    if (phase.missing == 0 && phase.bytes == 0) ++phase.number, phase.missing = phase.arrivals;
+    std::memcpy(&barrier, &phase, sizeof phase);
+}
+
+inline void take_in_copies(Barrier& barrier) {
+    for (std::size_t i = bulk_copies.size(); i-- > 0;) {
+        const BulkCopy copy = bulk_copies[i];
+        if (copy.barrier != &barrier) continue;
+        bulk_copies.erase(bulk_copies.begin() + i);
+        std::memcpy(copy.to, copy.from, copy.bytes);
+        Phase phase = phase_of(barrier);
+        phase.bytes -= copy.bytes;
+        keep(barrier, phase);
+    }
+}
+
+}  // namespace cpu_cuda
+
+inline void make_barrier(Barrier& barrier, int arrivals) {
+    const auto count = static_cast<std::uint8_t>(arrivals);
+    cpu_cuda::Phase phase = {count, count, 0, 0};
+    std::memcpy(&barrier, &phase, sizeof phase);
+}
+
+inline void publish_barriers() {}
+
+inline void arrive(Barrier& barrier) {
+    cpu_cuda::Phase phase = cpu_cuda::phase_of(barrier);
+    --phase.missing;
+    cpu_cuda::keep(barrier, phase);
+}
+
+inline void expect_bytes(Barrier& barrier, int bytes) {
+    cpu_cuda::Phase phase = cpu_cuda::phase_of(barrier);
+    --phase.missing;
+    phase.bytes += bytes;
+    cpu_cuda::keep(barrier, phase);
+}
+
+inline void wait_for(Barrier& barrier, int parity, int line = __builtin_LINE()) {
+    cpu_cuda::take_in_copies(barrier);
+    while (cpu_cuda::phase_of(barrier).number % 2 == parity) {
+        cpu_cuda::sleep(line);
+        cpu_cuda::take_in_copies(barrier);
+    }
+}
+
+// Until it arrives, the target is poison, so that a read too early shows.
+inline void fetch(void* to, Barrier& barrier, const void* from, int bytes) {
+    for (const void* end : {static_cast<const void*>(to), from}) {
+        if (reinterpret_cast<std::uintptr_t>(end) % 16 || bytes % 16) __builtin_trap();  // misaligned
+    }
+    std::memset(to, 0xff, bytes);
+    cpu_cuda::bulk_copies.push_back({&barrier, to, from, bytes});
+}

@@ -89,7 +89,7 @@ class HeldWorkers:
     ) -> None:
         """At most `preparing_at_once` do not wait yet; `note` is told of those that take long to prepare."""
         self.at_once = at_once if at_once >= FEWEST else 0
-        self._preparing_at_once = preparing_at_once
+        self._at_a_time = preparing_at_once
         self._timeout_s, self._note = timeout_s, note
         self._workers: dict[str, HeldWorker] = {}
         self._thread = ThreadPoolExecutor(1)
@@ -106,9 +106,7 @@ class HeldWorkers:
 
     def _make(self, makers: Iterable[Callable[[], HeldWorker]]) -> None:
         for make in makers:
-            while sum(not one.is_prepared for one in self._workers.values()) >= self._preparing_at_once:
-                if self._is_closed:
-                    return
+            while not self._is_closed and sum(not one.is_prepared for one in self._workers.values()) >= self._at_a_time:
                 time.sleep(POLL_S)
             if self._is_closed:
                 return

@@ -507,12 +507,8 @@ class Runner:
         allowed_s = max(REPEATING_SHARE * self._took_s.get(IN_PROCESSES, 0.0), LEAST_REPEATING_S)
         deadline = min(deadline, time.monotonic() + allowed_s)
         for left in range(limit, 0, -1):
-            again = [
-                (round_, one)
-                for one in self._stage_runs
-                if not self._is_behind(one)
-                for round_ in one.rounds_to_repeat(limit)
-            ]
+            worth = [one for one in self._stage_runs if not self._is_behind(one)]
+            again = [(round_, one) for one in worth for round_ in one.rounds_to_repeat(limit)]
             if not again or time.monotonic() >= deadline:
                 return
             if len(again) >= FEWEST_DISTURBED and all(one.is_disturbed_throughout for one in self._stage_runs):

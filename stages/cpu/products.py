@@ -93,7 +93,8 @@ def sgemm_arguments(left: Array, right: Array, out: Array, alpha: float, beta: f
         left, right, out = right.T, left.T, out.T
     (flag_a, ld_a), (flag_b, ld_b) = _placed(left), _placed(right)
     m, n, k = out.shape[0], out.shape[1], left.shape[1]
-    whole = [np.array([size], np.int32) for size in (m, n, k, ld_a, ld_b, max(1, out.strides[1] // out.itemsize))]
+    ld_out = max(m, out.strides[1] // out.itemsize)  # a single column may have any stride, and sgemm takes none below m
+    whole = [np.array([size], np.int32) for size in (m, n, k, ld_a, ld_b, ld_out)]
     flags = [np.frombuffer(flag, np.uint8) for flag in (flag_a, flag_b)]
     factors = [np.array([factor], np.float32) for factor in (alpha, beta)]
     return [*flags, *whole[:3], factors[0], left, whole[3], right, whole[4], factors[1], out, whole[5]]

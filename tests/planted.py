@@ -80,6 +80,12 @@ class _Prints(NumpyTrainer):
         super().run_epoch(epoch)
 
 
+def _print_and_err(problem: Problem, train: Split) -> NumpyTrainer:
+    """Learns at twice the rate, and its library says something of it."""
+    os.write(2, b"\n\x1b[31m ** On entry to SGEMM an illegal value\nmore\n")
+    return NumpyTrainer(replace(problem, learning_rate=2 * problem.learning_rate), train)
+
+
 class _WrongShapes(NumpyTrainer):
     def read_params(self) -> Params:
         params = super().read_params()
@@ -160,6 +166,7 @@ OUT_OF_MEMORY = _stage("out-of-memory", _run_out_of_memory)
 RAISES = _stage("raises", _raise)
 MISFIT = _stage("misfit", _does_not_fit)
 PRINTS = _stage("prints", _Prints)
+PRINTS_AND_ERRS = _stage("prints-and-errs", _print_and_err)
 SHAPES = _stage("shapes", _WrongShapes)
 SLOW = _stage("slow", _Slow)
 NEEDY = Stage("needy", "Needy", "reference", "float32", ("sm_999",), NumpyTrainer)

@@ -100,6 +100,12 @@ def test_a_crashed_stage_shows_what_it_printed_last(here: Path, capsys: pytest.C
     assert "\nCrashed, in " in told
 
 
+def test_a_wrong_stage_shows_what_it_printed_first(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "wrong.py").write_text(STAGE.replace("RATE", "[print('no such shape'), 1.01][1]"))
+    assert main(["check", "wrong.py", *SMALL]) == 1
+    assert "\nno such shape\nWrong: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("file", "status", "code"), [("right.py", "passed", 0), ("wrong.py", "failed", 1)])
 def test_json_has_every_check(
     file: str, status: str, code: int, here: Path, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ import msgspec
 
 from common.files import atomic_write
 from common.process_group import kill_group
+from common.streams import printable
 from ladder.measure.protocol import ENDING, JOB, NO_ROOM_CODE, RESULT, Job, JobResult, decoded, no_room
 from ladder.processes.fork_servers import ForkServer, ForkServerLostError
 from ladder.processes.supervised import read_ending
@@ -25,6 +26,7 @@ from ladder.records.limits import CpuLimits, LimitsRecord
 ROOT = Path(__file__).parents[2]
 END_LIMIT_S = 10.0  # for a keeper to end what its command left behind
 PATIENCE = 0.2  # of the time limit: a stage that takes longer is said to be late
+OUTPUT_READ = 1 << 12  # bytes of a log, in which a line of text begins
 Record = TypeVar("Record")
 Wrap = Callable[[Sequence[str]], list[str]]
 """Turns a worker's command into the command that runs it under a profiler."""
@@ -149,6 +151,16 @@ def finish_job(
 def late(name: str, timeout_s: float) -> str:
     """What is said of a worker that has taken that part of its time."""
     return f"{name}: no answer for {timeout_s * PATIENCE:g} s; it is ended after {timeout_s:g} s (--timeout)"
+
+
+def first_printed(log: Path) -> str:
+    """The first line that a worker printed, as plain text of at most 100 letters; empty if it printed nothing."""
+    try:
+        with log.open("rb") as file:
+            text = file.read(OUTPUT_READ).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return printable(text.split("\n", 1)[0]).strip()[:100]
 
 
 def _forget(folder: Path) -> None:

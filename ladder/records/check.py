@@ -19,6 +19,6 @@ class Checked(msgspec.Struct, frozen=True):
     reason: str  # empty if it passed
     checks: list[Check]
     advice: dict[str, str]  # by the name of a failed check
-    output: str  # what a crashed stage printed last, its traceback as a rule
+    output: str  # what a crashed stage printed last, its traceback as a rule; what a failed one printed first
     lead: str  # the one cause that most of the failed checks may have; empty if none is known
     seconds: float  # from the training images at hand to the verdict

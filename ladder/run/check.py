@@ -23,6 +23,7 @@ from ladder.measure.timing import Plan
 from ladder.options.commands import CheckStage
 from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
+from ladder.processes.worker_process import first_printed
 from ladder.records.check import Checked
 from ladder.run.data import Observer
 from ladder.run.entries import entry_of
@@ -108,6 +109,7 @@ class Checker:
             except (OSError, ValueError) as error:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
+                stage_run.printed = first_printed(self._logs / f"{stage_run.name}.check.log")
                 stage_run.add_untimed(result, checks)
 
 
@@ -125,7 +127,9 @@ def checked(asked: CheckStage, observer: Observer) -> Checked:
     with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem)) as scratch:
         Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note).check(stage_run)
         result = stage_run.result()
-        if result.status == "crashed":
+        if result.status == "failed":
+            output = stage_run.printed
+        elif result.status == "crashed":
             output = (scratch / "logs" / f"{name}.check.log").read_text(errors="replace")[-OUTPUT_KEPT:]
     if result.status == "skipped":
         raise UsageError(f"{name}: does not take this problem: {result.reason}")

@@ -45,6 +45,7 @@ from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import (
     PATIENCE,
+    first_printed,
     late,
     measure_cpu_limits,
     measure_gpu_limits,
@@ -713,6 +714,7 @@ class Runner:
             checks, accuracy = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
         assert result.process is not None  # else it could not be judged
         result.process.took_s["checking"] = time.monotonic() - began
+        stage_run.printed = first_printed(self._places(stage_run, job.round, folder)[1])
         stage_run.add_process(result, checks, accuracy, shortened=result.plan != self._requested_plan)
         if result.device == "gpu" and self._results.environment.get("gpu"):
             self._check_speed(stage_run)

@@ -55,6 +55,7 @@ class StageRun:
         self.expected = expected
         self.status: Status | None = None
         self.reason: str | None = None
+        self.printed = ""  # by its latest process, first: a library may say what is wrong
         self.plan: Plan | None = None
         self.processes: list[Process] = []
         self.set_aside: list[Process] = []
@@ -282,6 +283,7 @@ class StageRun:
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 and not cause else ""
             advice = f"; {said}" if (said := cause or advice_on(first.what)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
+            self.reason += f"; it printed: {self.printed}" if self.printed else ""
         else:
             self.status = "passed"
 

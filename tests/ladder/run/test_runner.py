@@ -60,6 +60,13 @@ def test_a_hanging_stage_is_killed_and_recorded_with_its_reason(tmp_path: Path) 
     assert (stage.status, stage.reason, stage.timing) == ("crashed", told, None)
 
 
+def test_the_reason_of_a_wrong_stage_quotes_what_it_printed(tmp_path: Path) -> None:
+    (stage,) = prepare(tmp_path, "tests.planted:PRINTS_AND_ERRS", rounds=2).run(Watcher()).stages
+    assert stage.status == "failed"
+    assert str(stage.reason).startswith("first update, ")
+    assert str(stage.reason).endswith("; it printed: [31m ** On entry to SGEMM an illegal value")
+
+
 def test_the_run_continues_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:
     stages, folder = after_faults
     assert stages["NUMPY"].status == "passed"

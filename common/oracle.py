@@ -28,6 +28,8 @@ class OracleEpoch:
 
     mean_loss: float
     accuracy: float
+    log_sum: float = 0.0
+    """The mean size of an image's log-sum-exp, which a loss in float32 may round."""
 
 
 class Network(NamedTuple):
@@ -66,7 +68,8 @@ class Oracle:
             self.biases.append(xp.array(bias, dtype=dtype))
         self._dtype = dtype
         self._classes = xp.arange(problem.classes)
-        self._loss_sum, self._correct = (xp.zeros(self.biases[0].shape[:-1]) for _ in range(2))
+        self._sums = xp.zeros((3, *self.biases[0].shape[:-1]))
+        """Of the images' losses, correct answers and sizes of log-sum-exp."""
         self._begin()
 
     def run_epoch(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> OracleEpoch:
@@ -78,13 +81,12 @@ class Oracle:
         """The same for each network."""
         size = self.problem.batch_size
         steps = self.problem.steps(len(images))
-        self._loss_sum.fill(0.0)
-        self._correct.fill(0.0)
+        self._sums.fill(0.0)
         for step in range(steps):
             batch = slice(step * size, (step + 1) * size)
             self._train(images[batch], labels[batch])
             self._after_step()
-        return _means(self._loss_sum, self._correct, steps * size)
+        return _means(self._sums, steps * size)
 
     def networks(self) -> list[Network]:
         """The networks of a stack, as views."""
@@ -121,12 +123,12 @@ class Oracle:
     def _train_on(self, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
         pixels = images.astype(self._dtype)
         pixels *= 1 / 256
-        loss, right = self._step(pixels, labels)
-        self._loss_sum += loss
-        self._correct += right
+        for number, part in enumerate(self._step(pixels, labels)):
+            total = self._sums[number, ...]
+            total += part
 
-    def _step(self, images: FloatArray, labels: NDArray[np.uint8]) -> tuple[Any, Any]:
-        """Update from one batch; returns the batch's summed loss and correct answers before the update."""
+    def _step(self, images: FloatArray, labels: NDArray[np.uint8]) -> tuple[Any, Any, Any]:
+        """Update from one batch; returns what it adds to the sums, before the update."""
         xp = self.xp
         weights = [self._factor(weight) for weight in self.weights]
         inputs, passing = [images], []
@@ -137,7 +139,8 @@ class Oracle:
         logits = self._product(inputs[-1], weights[-1]) + self.biases[-1][..., None, :]
 
         is_label = labels[:, None] == self._classes
-        shifted = logits - logits.max(axis=-1, keepdims=True)
+        largest = logits.max(axis=-1, keepdims=True)
+        shifted = logits - largest
         powers = xp.exp(shifted)
         sums = powers.sum(axis=-1, keepdims=True)
         doutput = self._probabilities(powers / sums)
@@ -153,8 +156,10 @@ class Oracle:
             self._subtract(self.weights[layer], dweight)
             self._subtract(self.biases[layer], self.problem.learning_rate * dbias)
         of_labels = xp.where(is_label, shifted, 0.0).sum(axis=-1)
-        loss = xp.log(sums[..., 0]).sum(axis=-1) - of_labels.sum(axis=-1)
-        return loss, (logits.argmax(axis=-1) == labels).sum(axis=-1)
+        log_sums = xp.log(sums[..., 0])
+        loss = log_sums.sum(axis=-1) - of_labels.sum(axis=-1)
+        sizes = xp.abs(log_sums + largest[..., 0])
+        return loss, (logits.argmax(axis=-1) == labels).sum(axis=-1), sizes.sum(axis=-1)
 
     # What another implementation may do in another way, for a subclass to replace.
 
@@ -206,11 +211,9 @@ def host(array: Any) -> Any:
     return array.get() if hasattr(array, "get") else array
 
 
-def _means(loss_sum: FloatArray, correct: FloatArray, images: int) -> list[OracleEpoch]:
-    return [
-        OracleEpoch(loss / images, right / images)
-        for loss, right in zip(loss_sum.reshape(-1).tolist(), correct.reshape(-1).tolist(), strict=True)
-    ]
+def _means(sums: FloatArray, images: int) -> list[OracleEpoch]:
+    networks = zip(*sums.reshape(3, -1).tolist(), strict=True)
+    return [OracleEpoch(*(one / images for one in network)) for network in networks]
 
 
 Weights = Sequence[FloatArray]
@@ -236,7 +239,7 @@ def evaluate_all(
     """The same for each network of a stack, on arrays of a module."""
     exact = [weight.astype(np.float64, copy=False) for weight in weights]
     added = [bias[..., None, :] for bias in biases]
-    loss_sum, correct = (xp.zeros(biases[0].shape[:-1]) for _ in range(2))
+    sums = xp.zeros((3, *biases[0].shape[:-1]))
     classes = xp.arange(biases[-1].shape[-1])
     for start in range(0, len(images), EVALUATED_AT_ONCE):
         some = slice(start, start + EVALUATED_AT_ONCE)
@@ -245,12 +248,13 @@ def evaluate_all(
         for weight, bias in zip(exact[:-1], added[:-1], strict=True):
             outputs = xp.maximum(product(outputs, weight, xp) + bias, 0.0)
         logits = product(outputs, exact[-1], xp) + added[-1]
-        shifted = logits - logits.max(axis=-1, keepdims=True)
+        largest = logits.max(axis=-1, keepdims=True)
+        shifted = logits - largest
         log_sums = xp.log(xp.exp(shifted).sum(axis=-1))
         is_label = labels[some, None] == classes
-        loss_sum += (log_sums - xp.where(is_label, shifted, 0.0).sum(axis=-1)).sum(axis=-1)
-        correct += (logits.argmax(axis=-1) == labels[some]).sum(axis=-1)
+        sums[0] += (log_sums - xp.where(is_label, shifted, 0.0).sum(axis=-1)).sum(axis=-1)
+        sums[1] += (logits.argmax(axis=-1) == labels[some]).sum(axis=-1)
+        sums[2] += xp.abs(log_sums + largest[..., 0]).sum(axis=-1)
         broken = xp.isnan(logits).any(axis=(-1, -2))
-        loss_sum += xp.where(broken, np.nan, 0.0)
-        correct += xp.where(broken, np.nan, 0.0)
-    return _means(loss_sum, correct, len(images))
+        sums += xp.where(broken, np.nan, 0.0)
+    return _means(sums, len(images))

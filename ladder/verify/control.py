@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.oracle import FloatArray, Oracle
+from common.oracle import FloatArray, Oracle, OracleEpoch
 from common.problem import Params, Problem
 from ladder.records.run import Precision
 
@@ -198,6 +198,16 @@ class Control(Oracle):
             drawn = self.xp.tile(drawn, (1, -(-size // NOISES)))[:, :size]
         spread: FloatArray = drawn.reshape(tensor.shape)
         return spread
+
+
+def beyond_rounding(loss: float, reference: OracleEpoch, classes: int) -> float:
+    """How far a mean loss is from the oracle's, less what float32 may round off each image's log-sum-exp.
+
+    Each addition of exponentials rounds their sum, which is near 1 where the loss is small; adding the largest logit to
+    the logarithm rounds both together. NaN stays NaN.
+    """
+    rounding = float(FLOAT32_ROUNDING) * (classes - 1 + reference.log_sum)
+    return max(abs(loss - reference.mean_loss) - rounding, 0.0)
 
 
 def _fitting(numbers: Any, tensor: FloatArray) -> Any:

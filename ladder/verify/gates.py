@@ -23,7 +23,7 @@ from common.trainer import EpochMetrics
 from ladder.measure.displacement import UNKNOWN, Displacement
 from ladder.measure.timing import Plan
 from ladder.records.run import CANNOT_DECIDE, ORACLE_ENDED, Check, Precision
-from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS
+from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS, beyond_rounding
 from ladder.verify.distances import apart, params_error
 from ladder.verify.oracle_runs import OracleRun
 from ladder.verify.short_runs import Errors, ShortRun, largest
@@ -270,7 +270,7 @@ def verify_final(
         losses, accuracies = [], []
         for e in judged:
             apart_by = oracle.spread(precision, e)
-            loss_error = abs(metrics[e].mean_loss - reached[e].mean_loss) / first_loss
+            loss_error = beyond_rounding(metrics[e].mean_loss, reached[e], problem.classes) / first_loss
             floor = loss_floor(train_images) + (0.0 if problem.is_logistic else MLP_LOSS_FLOOR)
             floor += late * reached[e].mean_loss / first_loss
             losses.append(within(CURVES[0], precision, loss_error, _chaotic(problem, apart_by.loss), floor=floor))
@@ -307,7 +307,7 @@ def verify_validation(
     first_loss = oracle.epochs[0].mean_loss  # as for the loss curve
     last = validations.get(epochs - 1)
     if last is not None:
-        loss_error = abs(last.mean_loss - final.mean_loss) / first_loss
+        loss_error = beyond_rounding(last.mean_loss, final, problem.classes) / first_loss
         checks.append(check("validation of the final parameters, loss", loss_error, forward_limit(problem, precision)))
         what, floor = "validation of the final parameters, accuracy", FLIPPED_IMAGES[precision]
         checks.append(accuracy_within(what, precision, last.accuracy, final.accuracy, test_images, floor=floor))
@@ -317,7 +317,7 @@ def verify_validation(
         losses, accuracies = [], []
         for e in judged:
             own, reference = validations[e], oracle.tested[e]
-            loss_error = abs(own.mean_loss - reference.mean_loss) / first_loss
+            loss_error = beyond_rounding(own.mean_loss, reference, problem.classes) / first_loss
             floor = forward_limit(problem, precision)
             if not problem.is_logistic:
                 floor += MLP_LOSS_FLOOR + late * reference.mean_loss / first_loss

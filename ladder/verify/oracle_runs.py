@@ -184,11 +184,8 @@ def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
     if len(seen) == 1:
         return seen[0]
     steps = sum(map(len, parts))
-    loss, accuracy = (
-        sum(value * len(part) for value, part in zip(values, parts, strict=True)) / steps
-        for values in ([one.mean_loss for one in seen], [one.accuracy for one in seen])
-    )
-    return OracleEpoch(loss, accuracy)
+    shares = [len(part) / steps for part in parts]
+    return OracleEpoch(*(float(np.dot(shares, values)) for values in zip(*map(astuple, seen), strict=True)))
 
 
 def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun) -> list[EpochSpread]:

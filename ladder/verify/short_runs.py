@@ -15,7 +15,7 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.chunks import in_chunks
 from ladder.records.run import Precision
-from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Draw, Rounding
+from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Draw, Rounding, beyond_rounding
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
 # Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
@@ -108,7 +108,8 @@ class ShortRun:
         lower = self._shares_of_lower(updated.weights[-1], below)
         if metrics is None:
             return Errors(tensors, scale, lower=lower, factors=factors)
-        loss = _ratio(abs(metrics.mean_loss - self.reference.mean_loss), abs(self.reference.mean_loss))
+        beyond = beyond_rounding(metrics.mean_loss, self.reference, self.problem.classes)
+        loss = _ratio(beyond, abs(self.reference.mean_loss))
         return Errors(tensors, scale, loss, abs(metrics.accuracy - self.reference.accuracy), lower, factors)
 
     def _shares_of_lower(self, weights: FloatArray, below: int) -> dict[int, float]:

@@ -57,6 +57,36 @@ def test_nothing_passes_a_limit_that_is_not_finite() -> None:
     assert check("x", 1.0, 1.0).passed
 
 
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_a_tiny_loss_may_differ_by_what_float32_rounds_off_its_log_sum_exp(shift: float) -> None:
+    """NumPy adds the largest logit, 9 or 109, to a logarithm of 4e-4, and loses most of the latter's digits."""
+    problem = Problem(4, 4, batch_size=8, metrics_every=1)
+    labels = np.arange(24, dtype=np.uint8) % 4
+    images = np.eye(4, dtype=np.uint8)[labels] * np.uint8(255)
+    initial = Params((9.0 * np.eye(4, dtype=np.float32),), (np.full(4, shift, np.float32),))
+    run, trainer = ShortRun(problem, 3, initial, images, labels), NumpyTrainer(problem, Split(images, labels))
+    trainer.load_params(initial)
+    trainer.run_epoch(0)
+    seen = trainer.last_metrics()
+    assert seen is not None
+    assert failed(verify_short_run("x", "float32", run, trainer.read_params(), seen)) == set()
+    assert run.reference.mean_loss < 1e-3
+    for wrong in (0.0, 1.1, 2.0) if shift else (0.0, 0.99, 1.01):
+        told = EpochMetrics(wrong * run.reference.mean_loss, seen.accuracy)
+        assert failed(verify_short_run("x", "float32", run, trainer.read_params(), told)) == {"x, loss"}
+
+
+@pytest.mark.parametrize(("off", "passes"), [(5e-7, True), (1e-5, False), (math.nan, False)])
+def test_losses_of_a_run_may_differ_by_as_much(off: float, passes: bool) -> None:
+    problem, end = Problem(36, 4, epochs=1, metrics_every=1, validate_every=1), OracleEpoch(1e-3, 0.5, log_sum=10.0)
+    params, told = zero_params(problem), {0: EpochMetrics(1e-3 + off, 0.5)}
+    oracle = OracleRun([end], [end], [None])
+    checks = verify_final(problem, "float32", 1, params, told, oracle, 0.5, 200, 200)
+    checks += verify_validation(problem, "float32", 1, told, oracle, end, 200)
+    losses = {"loss curve", "validation curve, loss", "validation of the final parameters, loss"}
+    assert failed(checks) & losses == (set() if passes else losses)
+
+
 def test_nan_parameters_fail_even_after_the_oracles_last_epoch() -> None:
     params = initial_params(PROBLEM, 0)
     params.weights[0][0, 0] = np.nan
@@ -293,7 +323,7 @@ class Rounded(Oracle):
         rounded: FloatArray = np.ldexp(np.round(np.ldexp(mantissa, self.bits)), exponent - self.bits)
         return rounded
 
-    def _step(self, images: FloatArray, labels: NDArray[np.uint8]) -> tuple[float, int]:
+    def _step(self, images: FloatArray, labels: NDArray[np.uint8]) -> tuple[float, int, float]:
         weights = [self.round(weight) for weight in self.weights]
         inputs = [images]
         for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
@@ -307,7 +337,7 @@ class Rounded(Oracle):
             self.weights[layer] -= self.problem.learning_rate * (inputs[layer].T @ doutput)
             self.biases[layer] -= self.problem.learning_rate * doutput.sum(axis=0)
             doutput = self.round((doutput @ weights[layer].T) * (inputs[layer] > 0.0))
-        return 0.0, 0
+        return 0.0, 0, 0.0
 
 
 def as_float32(trained: Oracle | Network) -> Params:

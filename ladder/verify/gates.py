@@ -53,7 +53,7 @@ TEST_ACCURACY = (0.003, 0.01)  # absolute; two correct runs of an MLP end at dif
 # A deep network may stand still for some epochs, and rounding then decides when it starts to learn.
 LATE_START_LAYERS = 4  # hidden layers, at least
 LATE_START_ALLOWANCE = 0.4  # added to its limits, as a share of the remaining loss and of the images still wrong
-SETTLED_ACCURACY = 0.9  # on the test images; below it, such a network's test accuracy is not limited
+SETTLED_ACCURACY = 0.9  # on the test images; below it, such a network's test accuracy is not limited, others' is wider
 VALIDATION_LOSS_LIMIT = (
     0.2  # of an MLP, by the first epoch's loss; wider than in training, whose loss is an epoch's mean
 )
@@ -443,6 +443,8 @@ def _test_accuracy_floor(problem: Problem, oracle: OracleRun, epoch: int, test_i
     chance = 3.0 * math.sqrt(wrong * (1.0 - wrong) / test_images)
     if reference < SETTLED_ACCURACY and _starts_late(problem, oracle.epochs):
         return 1.0  # one network may have started to learn and the other not
+    if not problem.is_logistic and reference < SETTLED_ACCURACY:  # it has just begun: one run may be some steps ahead
+        chance += oracle.last_change(epoch)
     return TEST_ACCURACY[0 if problem.is_logistic else 1] + chance
 
 

@@ -64,6 +64,7 @@ class EpochSpread:
     tested_loss: float = 0.0
     """On the test images; relative to the training loss of the first epoch."""
     tested_accuracy: float = 0.0
+    """Of an MLP, no less than the largest over an epoch's parts: two networks may be as often right by chance."""
     apart: float = 0.0
     """||W - W_ref|| / ||W_ref - W0||, over all tensors; NaN if the parameters were not kept."""
     params: float = 0.0
@@ -98,6 +99,11 @@ class OracleRun:
         """
         spreads = self.spreads.get(precision, [])
         return spreads[min(epoch, len(spreads) - 1)] if spreads else EpochSpread()
+
+    def last_change(self, epoch: int) -> float:
+        """How much the accuracy changed in the last eighth of an epoch, from 0; zero if it has no parts."""
+        seen = eighths(self.parts[epoch]) if epoch < len(self.parts) else []
+        return abs(seen[-1] - seen[-2]) if len(seen) > 1 else 0.0
 
 
 class Task(NamedTuple):
@@ -188,6 +194,11 @@ def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
     return OracleEpoch(*(float(np.dot(shares, values)) for values in zip(*map(astuple, seen), strict=True)))
 
 
+def eighths(parts: Sequence[OracleEpoch]) -> list[float]:
+    """The accuracy in each eighth of an epoch, of which a curve may ask for more parts."""
+    return [float(np.mean(some)) for some in np.array_split([one.accuracy for one in parts], min(PARTS, len(parts)))]
+
+
 def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun) -> list[EpochSpread]:
     """How far a control was from the oracle, for every epoch that both have reached."""
     initial = initial_params(problem, run)
@@ -201,11 +212,13 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
         if mine is not None and aim is not None:
             distance = _or_infinite(apart(initial, mine, aim))
             error = _or_infinite(params_error(mine, aim, least=problem.learning_rate))
+        learnt = zip(*(eighths(one.parts[epoch]) for one in (control, oracle)), strict=True)
+        by_chance = 0.0 if problem.is_logistic else max(abs(a - b) for a, b in learnt)
         one = EpochSpread(
             _rms([a.mean_loss - b.mean_loss for a, b in parts]) / first,
             _rms([a.accuracy - b.accuracy for a, b in parts]),
             abs(tested[0].mean_loss - tested[1].mean_loss) / first,
-            abs(tested[0].accuracy - tested[1].accuracy),
+            max(abs(tested[0].accuracy - tested[1].accuracy), by_chance),
             distance,
             error,
         )

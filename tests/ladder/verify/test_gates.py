@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -475,6 +476,28 @@ def test_final_parameters_in_low_precision_pass_in_small_batches(bits: int) -> N
         scaled = Params(tuple(weight * np.float32(1.1) for weight in final.weights), final.biases)
         wrong = verify_final(problem, precision, 2, scaled, {}, runs[0], end.accuracy, 200, 515)
         assert "final parameters" in failed(wrong)
+
+
+@pytest.mark.parametrize(
+    ("learnt", "tested", "own", "passes"),
+    [((0.40, 0.48), 0.5, 0.6, True), ((0.48, 0.49), 0.5, 0.6, False), ((0.8, 0.9), 0.93, 0.83, False)],
+)
+def test_a_network_that_has_just_begun_may_be_a_step_ahead(
+    learnt: tuple[float, float], tested: float, own: float, passes: bool
+) -> None:
+    end, params = OracleEpoch(1.0, learnt[1]), initial_params(PROBLEM, 0)
+    parts = [OracleEpoch(1.0, accuracy) for accuracy in (0.1, *learnt)]
+    oracle = OracleRun([end], [OracleEpoch(1.0, tested)], [None], parts=[parts])
+    checks = verify_final(PROBLEM, "float32", 1, params, {}, oracle, own, 10_000, 60_000)
+    assert ("test accuracy" in failed(checks)) is not passes
+
+
+@pytest.mark.parametrize(("hidden", "spread"), [((8,), 0.25), ((), 0.0)])
+def test_two_networks_may_be_as_often_right_by_chance(hidden: tuple[int, ...], spread: float) -> None:
+    problem, half, none = replace(PROBLEM, hidden=hidden), OracleEpoch(1.0, 0.5), OracleEpoch(1.0, 0.0)
+    oracle, control = (OracleRun([half], [half], [None], parts=[[half] * 15 + [last]]) for last in (half, none))
+    (one,) = spread_of(problem, 0, oracle, control)
+    assert one.tested_accuracy == spread
 
 
 CLASSES = np.array([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])  # of MNIST's training images

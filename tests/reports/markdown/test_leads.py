@@ -24,7 +24,7 @@ def test_readme_tells_the_largest_and_the_smallest_lead() -> None:
     runs = [("h200/hidden-256", sample.results()), ("h200/slow", _slower(sample.results()))]
     told = leads_sentence(runs, [study_results([64, 128, 256])])
     assert "that is at least as exact: 1.45x (1.44-1.53) in 784-256-10 down to " in told
-    assert told.endswith(", in `made-up` at hidden 128.")
+    assert told.endswith(", in `made-up` at hidden 64.")  # of equal leads, the first
     assert leads_sentence(runs[:1], []).endswith("exact: 1.45x (1.44-1.53) in 784-256-10.")
     assert leads_sentence([], []) == ""
 

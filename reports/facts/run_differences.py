@@ -31,7 +31,7 @@ def cannot_compare(base: Results, new: Results) -> str:
         ("batch sizes", base.problem.batch_size, new.problem.batch_size),
     ):
         if then != now:
-            return f"have different {quantity} ({then}, {now}); name runs of one problem"
+            return f"different {quantity} ({then}, {now}); name runs of one problem"
     return ""
 
 

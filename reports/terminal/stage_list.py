@@ -59,7 +59,7 @@ def print_stage_list(
         say(console, line)
     if way_to_gpu:
         say(console, f"{way_to_gpu}.")
-    say(console, f"More of one: `{PROGRAM} explain NAME`", "dim")
+    say(console, f"To explain one: `{PROGRAM} explain NAME`", "dim")
 
 
 def _expected(stages: Sequence[Stage]) -> list[Column]:

@@ -144,5 +144,5 @@ def test_studies_without_a_common_point_are_refused() -> None:
         compare_studies([small, large])
     _, other = large
     wrong = StudyResults(small[1].study, {"hidden-64": other.runs["hidden-128"]})
-    with pytest.raises(CannotCompareError, match="hidden 64: small and wrong: have different networks"):
+    with pytest.raises(CannotCompareError, match="hidden 64: small and wrong: different networks"):
         compare_studies([small, ("wrong", wrong)])

@@ -256,7 +256,7 @@ def test_remarks_on_a_verdict() -> None:
 def test_other_networks_and_batches_cannot_be_compared(changes: dict[str, object]) -> None:
     base = run(stage("naive", times(50.0)))
     new = msgspec.structs.replace(base, problem=msgspec.structs.replace(base.problem, **changes))
-    with pytest.raises(CannotCompareError, match=r"a and b: have different (networks|batch sizes)"):
+    with pytest.raises(CannotCompareError, match=r"a and b: different (networks|batch sizes)"):
         compare(base, new, NAMES)
 
 

@@ -14,7 +14,7 @@ from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
 from reports.facts.ratios import Ratio
 from reports.facts.times import median_us
 
-FOUND = "Found by the author, not in this run"  # the measurement that a stage's file tells
+FOUND = "Found by the author, in recorded runs"  # the measurement that a stage's file tells
 
 # The blocks of a table below the ladder, in order, with their headings.
 BLOCKS: dict[Group, str] = {

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.numbers import line
+from reports.facts.run_table import yardsticks
 from reports.facts.warnings import NAMED_STAGES
 from reports.markdown.rung_section import rung_section
 from reports.markdown.tables import bullets, details, figure_links, stage_table, warning_box
@@ -19,8 +20,7 @@ REST = (
 )
 FEW_WORDS = (
     "us/step: microseconds a training step, the median of all runs. x of from: how many times as fast as the rung that "
-    "it climbs from, with the spread over processes; below 1x it is slower. x of best reference: the same against the "
-    "fastest reference that is at least as exact."
+    "it climbs from, with the spread over processes; below 1x it is slower."
 )
 
 
@@ -37,7 +37,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *([] if figures else ["No stage was timed in this run, so there are no figures."]),
         f"{run.heading}; {run.provenance}",
         stage_table([row for row in run.rows if row.status != "skipped"]),
-        " ".join(filter(None, (FEW_WORDS, run.marks, _skipped(run)))),
+        " ".join(filter(None, (FEW_WORDS, yardsticks(results), run.marks, _skipped(run)))),
         *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
         REST,
         *(["## Rungs"] if rungs else []),

@@ -18,7 +18,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "us/step": lambda row: row.step,
     "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
     # Only rungs are compared: a reference's own best may be another one than a rung's.
-    "x of best reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
+    "x of the fastest reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
     "Checked": lambda row: cell(row.verdict),
 }
 IN_WORDS = {"Stage", "From", "Checked"}  # aligned left; numbers are aligned right
@@ -85,7 +85,7 @@ def picture(title: str, path: str) -> str:
     """An image; for a figure that git does not keep of a recorded run, its path."""
     if PurePosixPath(path).name.startswith(KEPT):
         return f"![{title}]({path})"
-    return f"Drawn beside this report: `{path}`, {title[0].lower()}{title[1:]}."
+    return f"Drawn where this report is written anew: `{path}`, {title[0].lower()}{title[1:]}."
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:

@@ -140,7 +140,7 @@ def _print_blocks(rung: RungView, one: Profiled, console: Console) -> None:
         say(console, f"{rung.agreement}.", "dim")
     if one.profile.kernels:
         console.print()
-        say(console, "The slowest kernels", "bold")
+        say(console, "The slowest kernels, as profiled", "bold")
         print_table(console, _kernels(one.profile.kernels, on_cpu=one.is_on_cpu))
 
 

@@ -116,7 +116,7 @@ def test_a_study_of_curves_is_written_with_its_csv(tmp_path: Path) -> None:
         "curves-hidden-64.svg", "curves-hidden-256.svg", "curves.csv", "study.csv",
     }  # fmt: skip
     assert (
-        "Drawn beside this report: `figures/curves-hidden-64.svg`, curves hidden 64."
+        "Drawn where this report is written anew: `figures/curves-hidden-64.svg`, curves hidden 64."
         in (tmp_path / "report.md").read_text()
     )
 

@@ -29,7 +29,7 @@ def test_a_stage_is_explained_from_its_docstring_to_the_next_try() -> None:
         for part in (
             "bf16-gemm (Tensor cores): 45.9 us/step, 0.80x as fast as cublas",
             "Why: Why bf16-gemm is there.",
-            "Found by the author, not in this run: It was slower.",
+            "Found by the author, in recorded runs: It was slower.",
             "vs cublas",
             "host launching          ████████ ",
             "+11.3",

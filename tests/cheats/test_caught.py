@@ -21,6 +21,7 @@ from tests.cheats import defects, frauds
 from tests.cheats.frauds import TRAINING_S
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
+from tests.ladder.times import judged_times
 
 FIRST, ZEROS = "first update, weight[0]", "epoch from zeros, parameters"
 UNTIMED_WORK = "work outside of the timer, as a share of the run"
@@ -142,7 +143,8 @@ def run(
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageResult]:
     cheats = [f"tests.cheats.{name}" for name in (*FAILED_BY, *REFUSED_FOR)]
-    return run(tmp_path_factory.mktemp("cheats"), *HONEST, *cheats)
+    with judged_times():
+        return run(tmp_path_factory.mktemp("cheats"), *HONEST, *cheats)
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +228,9 @@ def test_correct_stages_fail_no_check_of_what_they_computed(judged: dict[str, St
 
 @pytest.mark.alone
 def test_correct_stages_pass_and_cheats_without_effect_are_timed_with_all_their_work(tmp_path: Path) -> None:
-    for source, stage in run(tmp_path, *HONEST).items():
+    with judged_times():
+        stages = run(tmp_path, *HONEST)
+    for source, stage in stages.items():
         assert (stage.status, stage.reason) == ("passed", None)
         assert stage.timing is not None
         assert [check for check in stage.checks if not check.passed] == []
@@ -292,7 +296,8 @@ def test_a_jax_stage_that_does_not_wait_works_outside_of_the_timer(
 ) -> None:
     pytest.importorskip("jax")
     judge_in_this_process(monkeypatch)
-    stage = run(tmp_path, JAX_UNWAITED, validate_every=0, metrics_every=3)[JAX_UNWAITED]  # never due
+    with judged_times():
+        stage = run(tmp_path, JAX_UNWAITED, validate_every=0, metrics_every=3)[JAX_UNWAITED]  # never due
     assert_failed_by(stage, UNTIMED_WORK)
 
 
@@ -300,6 +305,7 @@ def test_a_jax_stage_that_does_not_wait_works_outside_of_the_timer(
 def test_a_jax_stages_metrics_are_waited_for_inside_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
     judge_in_this_process(monkeypatch)
-    stage = run(tmp_path, JAX_UNWAITED, validate_every=0, epochs=4, metrics_every=4)[JAX_UNWAITED]
+    with judged_times():
+        stage = run(tmp_path, JAX_UNWAITED, validate_every=0, epochs=4, metrics_every=4)[JAX_UNWAITED]
     assert UNTIMED_WORK not in [check.what for check in stage.checks if not check.passed]
     assert len([check for check in stage.checks if check.what == "loss curve"]) == 1

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.ladder.times import judged_times
+
 
 def sanitizer() -> str:
     """The tool of compute-sanitizer that watches, under which a launch takes minutes; empty where none does."""
     return os.environ.get("LADDER_SANITIZER", "")
+
+
+@pytest.fixture(autouse=True, scope="package")
+def times_count() -> Iterator[None]:
+    """GPU tests run one after the other, as a user's runs do."""
+    with judged_times():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -20,9 +20,11 @@ QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
 tests/reports/terminal tests/stages/engine tests/stages/test_ladder.py tests/test_docs.py tests/test_markers.py
 
+KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_grid.py
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup ladder test test-quick test-alone test-gpu fuzz sanitize check prose fmt record site clean
+.PHONY: help setup ladder test test-quick test-alone test-kernels test-gpu fuzz sanitize check prose fmt record site clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
@@ -41,6 +43,9 @@ test-quick: ## set up, then run the tests of options, data, records and reports,
 
 test-alone: ## set up, then run the tests that look at times, one at a time, on a machine without other work
 	@$(SETUP) --dev && .venv/bin/python -m pytest -m "alone and not gpu" $(ARGS)
+
+test-kernels: ## set up, then run all kernels on the CPU; make test skips them until a source or a compiler changes
+	@$(SETUP) --dev && .venv/bin/python -m pytest -n 4 --prove $(KERNELS)
 
 test-gpu: ## set up, then run the tests that need a GPU
 	@$(SETUP) --dev && tools/test_gpu.sh

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ladder.machine.environment import missing
+from tests import proved
 from tests.browser import context, open_page
 from tests.cpu_cuda.shim import Shim, Toolchain
 from tests.cpu_cuda.sources import KERNELS_FOLDER, cuda_files
@@ -40,6 +41,19 @@ FIRST = (
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--prove`, which runs all tests of kernels on the CPU, and keeps that they pass."""
+    parser.addoption("--prove", action="store_true", help="run kernels on the CPU though they passed before")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep that all tests of kernels passed, in the process that has seen them all."""
+    config, option = session.config, session.config.option
+    whole = config.args == [*proved.TESTS] and not (option.keyword or option.markexpr or hasattr(config, "workerinput"))
+    if option.prove and exitstatus == 0 and whole:
+        proved.keep()
+
+
 def pytest_configure() -> None:
     """Let programs that tests start receive Ctrl-C even if pytest runs in the background, where it is ignored.
 
@@ -51,8 +65,15 @@ def pytest_configure() -> None:
         os.environ.setdefault("XLA_FLAGS", FAST_TO_COMPILE)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests with a marker in `NEEDS` that this machine cannot run; begin with the files in `FIRST`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests with a marker in `NEEDS` that this machine cannot run, and kernels' that passed before.
+
+    Begin with the files in `FIRST`.
+    """
+    if not config.option.prove and proved.passed_before():
+        for item in items:
+            if proved.is_of_kernels(item.path):
+                item.add_marker(pytest.mark.skip(reason=proved.REASON))
     order = {Path(__file__).parent / name: at for at, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for marker, needs in NEEDS.items():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from tests import conftest
+from tests import conftest, proved
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,9 +17,8 @@ ROOT = Path(__file__).parents[1]
 class Collected:
     """A test as the hook sees it."""
 
-    path = Path()
-
-    def __init__(self, *markers: str) -> None:
+    def __init__(self, *markers: str, path: Path = Path()) -> None:
+        self.path = path
         self.markers = markers
         self.skipped: list[str] = []
 
@@ -28,6 +28,10 @@ class Collected:
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
         assert mark.name == "skip"
         self.skipped.append(mark.kwargs["reason"])
+
+
+def config(*, prove: bool) -> pytest.Config:
+    return cast(pytest.Config, SimpleNamespace(option=SimpleNamespace(prove=prove)))
 
 
 @pytest.mark.parametrize("lacking", [set(), {"cuda"}, {"torch"}, {"jax"}, {"cuda", "torch"}])
@@ -40,9 +44,49 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
     monkeypatch.setattr(conftest, "missing", missing)
     carried = [(), ("gpu",), ("torch",), ("jax",), ("gpu", "torch")]
     tests = [Collected(*markers) for markers in carried]
-    conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
+    conftest.pytest_collection_modifyitems(config(prove=False), cast(list[pytest.Item], tests))
     reasons = {marker: [f"no {need}"] * (need in lacking) for marker, (need,) in conftest.NEEDS.items()}
     assert [test.skipped for test in tests] == [[r for marker in m for r in reasons[marker]] for m in carried]
+
+
+@pytest.mark.parametrize(("before", "prove", "skipped"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_kernels_that_passed_before_are_skipped_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, before: bool, prove: bool, skipped: int
+) -> None:
+    monkeypatch.setattr(proved, "passed_before", lambda: before)
+    tests = [Collected(path=ROOT / "tests" / name) for name in ("kernels/test_rounding.py", "test_docs.py")]
+    conftest.pytest_collection_modifyitems(config(prove=prove), cast(list[pytest.Item], tests))
+    assert [len(test.skipped) for test in tests] == [skipped, 0]
+
+
+def test_what_passed_before_counts_for_the_same_sources_and_numbers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = tmp_path / "stages" / "tiles" / "tile.cu"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text("one")
+    monkeypatch.setattr(proved, "ROOT", tmp_path)
+    monkeypatch.setattr(proved, "SOURCES", ("stages",))
+    monkeypatch.setattr(proved, "KEPT", tmp_path / "proved.txt")
+    monkeypatch.setattr(proved, "current_hash", proved.current_hash.__wrapped__)
+    monkeypatch.delenv("LADDER_TEST_SEED", raising=False)
+    assert not proved.passed_before()
+    proved.keep()
+    assert proved.passed_before()
+    kernel.write_text("two")
+    assert not proved.passed_before()
+    kernel.write_text("one")
+    monkeypatch.setenv("LADDER_TEST_SEED", "1")
+    assert not proved.passed_before()
+    monkeypatch.delenv("LADDER_TEST_SEED")
+    monkeypatch.setattr(proved, "_gcc", lambda: "another")
+    assert not proved.passed_before()
+
+
+def test_make_runs_the_tests_of_kernels_that_are_kept() -> None:
+    named = (ROOT / "Makefile").read_text().partition("KERNELS = ")[2].partition("\n")[0]
+    assert tuple(named.split()) == proved.TESTS
+    assert [name for name in (*proved.TESTS, *proved.SOURCES) if not (ROOT / name).exists()] == []
 
 
 def test_the_quick_tests_exist() -> None:

@@ -193,7 +193,8 @@ def cuda_that_fits(asked: str, installed: frozenset[str]) -> tuple[str, str]:
 
     version = driver.driver_version()
     if version is None:
-        return "cpu", "CPU only since there is no NVIDIA driver"
+        why = driver.no_device_reason() or "the NVIDIA driver does not tell its version"
+        return "cpu", ". ".join(filter(None, (f"CPU only: {why}", driver.no_device_remedy())))
     supports = f"the NVIDIA driver supports CUDA {version[0]}.{version[1]}"
     if version[0] < 12:
         return "cpu", f"CPU only since {supports}; update it to 525 or newer to use the GPU"

@@ -13,7 +13,7 @@ from common.cuda import driver
 from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
-from ladder.machine.environment import ROOT, libraries
+from ladder.machine.environment import ROOT, gpu_too_old, libraries
 from ladder.machine.gpu_advice import OLDEST_DRIVER, has_nvidia_gpu, how_to_get_gpu
 from ladder.profile import nsys
 
@@ -96,21 +96,20 @@ def _extras() -> list[tuple[str, str]]:
 
 
 def _cuda_major() -> int | None:
-    """The CUDA version that packages should be for: the installed CuPy's, if the driver supports it."""
-    version = driver.driver_version()
-    if version is None or version[0] < 12:
-        return None
-    installed = libraries(CUPY_WHEELS)
-    return 12 if version[0] == 12 or (installed and "cupy-cuda13x" not in installed) else 13
+    """The CUDA version that packages should be for: the installed CuPy's, if driver and GPU take it."""
+    newest, installed = driver.newest_cuda(), libraries(CUPY_WHEELS)
+    return 12 if newest and installed and "cupy-cuda13x" not in installed else newest
 
 
 def _cupy_conflicts() -> list[Finding]:
-    """CuPy wheels that overwrite each other, or that are too new for the driver."""
+    """CuPy wheels that overwrite each other, or that are too new for the driver or the GPU."""
     installed = libraries(CUPY_WHEELS)
     major = _cuda_major()
     if len(installed) > 1:
         repair = f"rm -r .venv && make ladder{f' CUDA={major}' if major else ''}"
         return [Finding("CuPy", f"{' and '.join(installed)} install the same files", f"`{repair}`")]
+    if too_old := gpu_too_old():
+        return [Finding("CuPy", *too_old)]
     if "cupy-cuda13x" in installed and major == 12:
         return [Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")]
     return []

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 
 LIBRARY = "libcuda.so.1"
 
+OLDEST_GPU = {13: (7, 5), 12: (5, 0)}
+"""The oldest compute capability that each CUDA compiles for, by its release notes; newest CUDA first."""
+
 _SUCCESS = 0
 _ERROR_NOT_INITIALISED = 3
 _ERROR_NO_DEVICE = 100
@@ -108,6 +111,15 @@ def devices() -> list[DeviceInfo]:
         return _devices()
     except _NoDeviceError:
         return []
+
+
+def newest_cuda() -> int | None:
+    """The newest CUDA, 13 or 12, that the driver supports and that compiles for the first device; None for neither."""
+    version, first = driver_version() or (0, 0), devices()[:1]
+    for major, oldest in OLDEST_GPU.items():
+        if version[0] >= major and all(gpu.compute_capability >= oldest for gpu in first):
+            return major
+    return None
 
 
 def initialised() -> bool:

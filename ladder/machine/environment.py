@@ -41,6 +41,22 @@ def _no_device() -> str | None:
     return f"no CUDA device: {reason}" if reason else None
 
 
+def gpu_too_old() -> tuple[str, str] | None:
+    """Why the first GPU is too old for the CUDA that is installed, and the command that helps; None if it is not."""
+    for gpu in driver.devices()[:1]:
+        for major, oldest in driver.OLDEST_GPU.items():
+            if gpu.compute_capability < oldest and libraries([f"cupy-cuda{major}x"]):
+                why = f"CUDA {major} needs sm_{oldest[0]}{oldest[1]} or newer, this GPU is {gpu.sm}"
+                return why, f"`make ladder CUDA={driver.newest_cuda() or 'cpu'}`"
+    return None
+
+
+def _gpu_too_old() -> str | None:
+    """Why nothing compiled by the installed CUDA runs on the first GPU, with the way out; None if it does."""
+    found = gpu_too_old()
+    return found and ": ".join(found)
+
+
 def _not_installed(package: str, title: str) -> str | None:
     """Why a package cannot be imported; None if it can."""
     try:
@@ -78,7 +94,12 @@ TORCH = ("torch", "torch._dynamo")
 # For each need: the checks that must pass, and the modules that a stage with this need imports.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cuda": (
-        (_no_device, partial(_not_installed, "cupy", "CuPy"), partial(_not_installed, "cuda.core", "cuda-core")),
+        (
+            _no_device,
+            _gpu_too_old,
+            partial(_not_installed, "cupy", "CuPy"),
+            partial(_not_installed, "cuda.core", "cuda-core"),
+        ),
         ("cupy", "cuda.core"),
     ),
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
@@ -88,7 +109,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
         ("numba", "scipy.linalg.cython_blas"),
     ),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
-    "torch-cuda": ((_no_device, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
+    "torch-cuda": ((_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
     "gpu": ((_no_device,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.cuda import driver
 from ladder.machine import environment
 from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
@@ -74,6 +75,24 @@ def test_missing_on_a_machine_with_a_gpu(
     gpus.show(monkeypatch, RTX_3060)
     only(*packages)
     assert environment.missing(needs) == reason
+
+
+@pytest.mark.parametrize(
+    ("gpu", "major", "reason"),
+    [
+        (gpus.V100, 13, "CUDA 13 needs sm_75 or newer, this GPU is sm_70: `make ladder CUDA=12`"),
+        (gpus.V100, 12, None),
+        (gpus.K80, 12, "CUDA 12 needs sm_50 or newer, this GPU is sm_37: `make ladder CUDA=cpu`"),
+        (H200, 13, None),
+    ],
+)
+def test_nothing_runs_on_a_gpu_that_the_installed_cuda_left_behind(
+    monkeypatch: pytest.MonkeyPatch, only: Install, gpu: driver.DeviceInfo, major: int, reason: str | None
+) -> None:
+    gpus.show(monkeypatch, gpu)
+    only("cupy", "cuda.core")
+    monkeypatch.setattr(environment, "libraries", lambda names: {name: "14" for name in names if f"{major}x" in name})
+    assert environment.missing(["cuda"]) == reason
 
 
 def test_pytorch_for_cuda_is_recognised_by_its_library(

@@ -15,6 +15,7 @@ from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
 from ladder.machine.environment import ROOT, gpu_too_old, libraries
 from ladder.machine.gpu_advice import OLDEST_DRIVER, has_nvidia_gpu, how_to_get_gpu
+from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.profile import nsys
 
 CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x")
@@ -63,6 +64,9 @@ def _gpus() -> list[Finding]:
     rows = [Finding("NVIDIA driver", f"supports CUDA {version[0]}.{version[1]}", old)]
     for index, gpu in enumerate(driver.devices()):
         rows.append(Finding(f"GPU {index}", f"{gpu.name}, {gpu.sm}, {gpu.total_memory >> 20} MiB"))
+    with GpuMonitor() as monitor:
+        if untold := monitor.refused():
+            rows.append(Finding("NVML", f"does not tell {', '.join(untold)}", "a run cannot see these", optional=True))
     if reason := driver.no_device_reason():
         rows.append(Finding("GPU", f"none: {reason}", how_to_get_gpu() or ""))
     return rows

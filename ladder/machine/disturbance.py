@@ -45,7 +45,7 @@ def least_disturbed(attempts: Sequence[Process], others: Iterable[Process], *, o
 
 def _found(everyone: Sequence[Process], *, on_gpu: bool) -> list[list[tuple[str, float]]]:
     """What disturbed each process, compared with a stage's other processes."""
-    clocks = [state.sm_mhz for process in everyone for state in process.gpu_states]
+    clocks = [state.sm_mhz for process in everyone for state in process.gpu_states if state.sm_mhz is not None]
     highest = max(clocks, default=0) if on_gpu else None
     fastest_s: dict[int, float] = {}  # by the number of cores that the pace is of
     for process in everyone:
@@ -61,10 +61,10 @@ def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None)
     """
     runs = len(process.runs_s)
     timed = process.gpu_states[-runs:] if highest_mhz is not None else []
-    if slowed := sorted({why for state in timed for why in state.throttle_reasons}):
+    if slowed := sorted({why for state in timed for why in state.throttle_reasons or ()}):
         yield f"the GPU slowed itself down: {', '.join(slowed)}", 1.0
-    lowest = min((state.sm_mhz for state in timed), default=0)
-    if timed and highest_mhz is not None and lowest < highest_mhz * (1 - CLOCK_DROP_LIMIT):
+    lowest = min((state.sm_mhz for state in timed if state.sm_mhz is not None), default=None)
+    if lowest is not None and highest_mhz is not None and lowest < highest_mhz * (1 - CLOCK_DROP_LIMIT):
         yield f"the GPU's clock fell to {lowest} of {highest_mhz} MHz", (1 - lowest / highest_mhz) / CLOCK_DROP_LIMIT
     if any(state.other_processes for state in timed):
         yield "another process computed on the GPU", 1.0

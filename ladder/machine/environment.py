@@ -160,10 +160,12 @@ def describe() -> dict[str, Any]:
     """The machine and its libraries as plain data, without host name, user name or paths."""
     commit, dirty = git_state()
     with GpuMonitor() as monitor:
-        clocks = monitor.clocks()  # under a key of their own: they change while the rest of the GPU's data does not
+        # Under keys of their own: they may change while the rest of the GPU's data does not.
+        clocks, untold = monitor.clocks(), monitor.refused()
     return {
         "gpu": _describe_gpu(),
         **({"gpu_clocks": clocks} if clocks else {}),
+        **({"gpu_does_not_tell": untold} if untold else {}),
         "cpu": {"model": _cpu_model(), "cores_usable": cores_usable(), "machine": platform.machine()},
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release().split('-')[0]}"},

@@ -82,13 +82,13 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class GpuState(msgspec.Struct, frozen=True):
-    """The GPU after a run, as NVML reports it."""
+    """The GPU after a run, as NVML reports it; null for a value that it refuses, as of many laptops' power."""
 
-    sm_mhz: int
-    temperature_c: int
-    power_w: float
-    throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
-    other_processes: int | None = None  # other processes that compute on this GPU; null if NVML does not report them
+    sm_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: list[str] | None  # only those that slow a kernel down: power, thermal, hardware
+    other_processes: int | None = None  # other processes that compute on this GPU
 
 
 class HostState(msgspec.Struct, frozen=True):

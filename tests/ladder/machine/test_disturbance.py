@@ -100,6 +100,16 @@ def test_the_cpu_speed_is_compared_with_the_stages_fastest_process() -> None:
     assert reasons(replace(slow, pace_s=1.121), fast, on_gpu=False) != []
 
 
+def test_what_nvml_does_not_tell_hides_nothing_else() -> None:
+    slow = replace(CALM_GPU, throttle_reasons=["power cap"])
+    assert reasons(process(gpu=replace(slow, sm_mhz=None, temperature_c=None, power_w=None, other_processes=None))) == [
+        "the GPU slowed itself down: power cap"
+    ]
+    blind = replace(CALM_GPU, sm_mhz=None, throttle_reasons=None)
+    assert reasons(process(gpu=blind)) == []
+    assert reasons(process(gpu=replace(blind, other_processes=1))) == ["another process computed on the GPU"]
+
+
 def test_a_slow_process_without_a_reason_is_not_disturbed() -> None:
     fast, slow = with_disturbances([process(), process(round_=1, run_s=50.0)], [], on_gpu=True)
     assert (fast.disturbed, slow.disturbed) == ([], [])

@@ -167,7 +167,7 @@ def _refuse_begun(folder: Path) -> None:
 def check_same_data(results: Results, dataset: Dataset, folder: Path) -> None:
     """Raise UsageError where the results come from other data."""
     was = results.problem
-    if dataset.sha256 != was.dataset_sha256:
+    if (dataset.sha256, dataset.classes) != (was.dataset_sha256, was.classes):
         raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
 
 

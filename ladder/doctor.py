@@ -8,7 +8,7 @@ import re
 import tomllib
 from typing import NamedTuple
 
-from common.cache import at_home, cache_folder
+from common.cache import at_home, cache_folder, cache_is_writable
 from common.cuda import driver
 from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
@@ -37,6 +37,7 @@ def doctor() -> list[Finding]:
         *_gpus(),
         *_packages(),
         *_cupy_conflicts(),
+        *_cache(),
         _data(),
         _nsys(),
     ]
@@ -117,6 +118,14 @@ def _cupy_conflicts() -> list[Finding]:
     if "cupy-cuda13x" in installed and major == 12:
         return [Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")]
     return []
+
+
+def _cache() -> list[Finding]:
+    """A cache that cannot be written to."""
+    if cache_is_writable():
+        return []
+    advice = "each run compiles anew, in its temporary folder; LADDER_CACHE_DIR names another cache"
+    return [Finding("cache", f"{cache_folder('')} cannot be written to", advice, optional=True)]
 
 
 def _data() -> Finding:

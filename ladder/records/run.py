@@ -101,6 +101,7 @@ class HostState(msgspec.Struct, frozen=True):
     over_s: float = 0.0  # that the reading covers: the run, and what came before it since the last reading; 0: unknown
     own_s: float = 0.0  # the process's CPU time in them, all threads together
     cores: int = 0  # of the machine; 0: unknown
+    throttled_s: float = 0.0  # held back by the CPU quotas of its control groups, all cores together
 
 
 class Process(msgspec.Struct, frozen=True):

@@ -142,6 +142,13 @@ def test_a_wait_outside_of_a_short_run_does_not_count() -> None:
     assert len(reasons(process(run_s=0.001, host=replace(host, waited_s=0.2)))) == 1
 
 
+@pytest.mark.parametrize("idle_cores", [0.0, 62.0])
+def test_a_quota_disturbs_even_if_cores_are_idle(idle_cores: float) -> None:
+    held = HostState(1.0, 0.0, idle_cores=idle_cores, over_s=1.0, own_s=1.0, cores=64, throttled_s=1.0)
+    assert reasons(process(host=held)) == ["a CPU quota held it back for 50% of the time that it wanted a core"]
+    assert reasons(process(host=replace(held, throttled_s=0.04, waited_s=0.04))) == []
+
+
 def test_a_pace_is_compared_with_those_of_as_many_cores() -> None:
     one, both = (replace(process(round_=cores), pace_s=cores / 10, pace_cores=cores) for cores in (1, 2))
     assert reasons(both, one, on_gpu=False) == []

@@ -24,10 +24,10 @@ from common.cache import cache_folder
 from common.cpu.cores import usable_cores
 from common.cuda import driver
 from common.cuda.compile import nvrtc_version
+from ladder.machine.cpu_name import UNKNOWN, cpu_name
 from ladder.machine.gpu_monitor import GpuMonitor
 
 ROOT = Path(__file__).resolve().parents[2]
-UNKNOWN = "unknown"
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
@@ -166,7 +166,7 @@ def describe() -> dict[str, Any]:
         "gpu": _describe_gpu(),
         **({"gpu_clocks": clocks} if clocks else {}),
         **({"gpu_does_not_tell": untold} if untold else {}),
-        "cpu": {"model": _cpu_model(), "cores_usable": cores_usable(), "machine": platform.machine()},
+        "cpu": {"model": cpu_name(), "cores_usable": cores_usable(), "machine": platform.machine()},
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release().split('-')[0]}"},
         "python": platform.python_version(),
@@ -222,15 +222,6 @@ def _git(root: Path, *arguments: str) -> str:
     """The output of a git command; raises OSError without git, SubprocessError if it fails."""
     command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-
-def _cpu_model() -> str:
-    """The processor's model name, as Linux reports it."""
-    try:
-        named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        named = None
-    return named[1] if named else platform.processor() or UNKNOWN
 
 
 def _os_name() -> str:

@@ -13,7 +13,7 @@ from common.cuda import driver
 from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
-from ladder.machine.environment import ROOT, gpu_too_old, libraries
+from ladder.machine.environment import ROOT, git_refusal, gpu_too_old, libraries
 from ladder.machine.gpu_advice import OLDEST_DRIVER, has_nvidia_gpu, how_to_get_gpu
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.profile import nsys
@@ -37,6 +37,7 @@ def doctor() -> list[Finding]:
         *_gpus(),
         *_packages(),
         *_cupy_conflicts(),
+        *_git(),
         *_cache(),
         _data(),
         _nsys(),
@@ -118,6 +119,12 @@ def _cupy_conflicts() -> list[Finding]:
     if "cupy-cuda13x" in installed and major == 12:
         return [Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")]
     return []
+
+
+def _git() -> list[Finding]:
+    """A git that refuses to tell the commit."""
+    why, _, way_out = (git_refusal() or "").partition(": ")
+    return [Finding("git", why, way_out, optional=True)] if why else []
 
 
 def _cache() -> list[Finding]:

@@ -213,6 +213,19 @@ def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:
         return None, None
 
 
+def git_refusal(root: Path = ROOT) -> str | None:
+    """Why git tells no commit of a repository of ours, with the way out; None if it does not refuse."""
+    try:
+        _git(root, "rev-parse", "HEAD")
+    except subprocess.CalledProcessError as error:
+        if "dubious ownership" in error.stderr:  # as root in a container, in a folder of the host's user
+            way_out = f"`git config --global --add safe.directory {root}`"
+            return f"git refuses a folder of another user (dubious ownership), so no commit is recorded: {way_out}"
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return None
+
+
 def cores_usable() -> int:
     """The number of cores that this process may keep busy, by affinity and control groups."""
     return usable_cores()
@@ -221,7 +234,8 @@ def cores_usable() -> int:
 def _git(root: Path, *arguments: str) -> str:
     """The output of a git command; raises OSError without git, SubprocessError if it fails."""
     command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    plain = {**os.environ, "LC_ALL": "C"}  # its errors are read
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10, env=plain).stdout.strip()
 
 
 def _os_name() -> str:

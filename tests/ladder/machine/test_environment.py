@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from common.cuda import driver
+from ladder import doctor
 from ladder.machine import environment
 from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
@@ -209,3 +211,25 @@ def test_git_state(git: Callable[..., str], tmp_path: Path) -> None:
 def test_git_state_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert environment.git_state() == (None, None)
+
+
+def test_a_git_that_refuses_is_told_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, git: Callable[..., str], tmp_path: Path
+) -> None:
+    assert environment.git_refusal(tmp_path) is None  # no repository
+    git("init")
+    git("commit", "--allow-empty", "-m", "first")
+    assert environment.git_refusal(tmp_path) is None
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")  # it may call every folder safe
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own tests pretend another owner so
+    assert environment.git_state(tmp_path) == (None, None)
+    assert (environment.git_refusal(tmp_path) or "").endswith(
+        f"(dubious ownership), so no commit is recorded: `git config --global --add safe.directory {tmp_path}`"
+    )
+    monkeypatch.setattr(environment, "git_refusal", partial(environment.git_refusal, tmp_path))
+    monkeypatch.setattr(doctor, "git_refusal", environment.git_refusal)
+    (row,) = (row for row in doctor.doctor() if row.what == "git")
+    assert row.advice.startswith("`git config")
+    monkeypatch.setenv("PATH", "")
+    assert environment.git_refusal() is None

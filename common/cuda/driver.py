@@ -41,8 +41,7 @@ _REMEDIES = {
     ),
     999: (
         "CUDA_ERROR_UNKNOWN",
-        "The kernel module is in a bad state, as after suspend: `sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm`, "
-        "or reboot",
+        "After suspend, or without /dev/nvidia-uvm: `sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm`, or reboot",
     ),
 }
 _COMPUTE_CAPABILITY_MAJOR = 75

@@ -24,6 +24,13 @@ def cache_folder(name: str) -> Path:
     return base / "optimisation-ladder" / name
 
 
+def cache_is_writable() -> bool:
+    """Whether compiled code can be kept in the cache; in many containers, nothing can be written there."""
+    folder = cache_folder("numba").absolute()
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
 def at_home(path: str | Path, what: str) -> Path:
     """Expand `~` and `~name`; UsageError, which names the option `what`, when that user has no home directory."""
     try:

@@ -8,13 +8,14 @@ import re
 import tomllib
 from typing import NamedTuple
 
-from common.cache import at_home, cache_folder
+from common.cache import at_home, cache_folder, cache_is_writable
 from common.cuda import driver
 from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
-from ladder.machine.environment import ROOT, libraries
+from ladder.machine.environment import ROOT, git_refusal, gpu_too_old, libraries
 from ladder.machine.gpu_advice import OLDEST_DRIVER, has_nvidia_gpu, how_to_get_gpu
+from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.profile import nsys
 
 CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x")
@@ -36,6 +37,8 @@ def doctor() -> list[Finding]:
         *_gpus(),
         *_packages(),
         *_cupy_conflicts(),
+        *_git(),
+        *_cache(),
         _data(),
         _nsys(),
     ]
@@ -63,6 +66,9 @@ def _gpus() -> list[Finding]:
     rows = [Finding("NVIDIA driver", f"supports CUDA {version[0]}.{version[1]}", old)]
     for index, gpu in enumerate(driver.devices()):
         rows.append(Finding(f"GPU {index}", f"{gpu.name}, {gpu.sm}, {gpu.total_memory >> 20} MiB"))
+    with GpuMonitor() as monitor:
+        if untold := monitor.refused():
+            rows.append(Finding("NVML", f"does not tell {', '.join(untold)}", "a run cannot see these", optional=True))
     if reason := driver.no_device_reason():
         rows.append(Finding("GPU", f"none: {reason}", how_to_get_gpu() or ""))
     return rows
@@ -96,24 +102,37 @@ def _extras() -> list[tuple[str, str]]:
 
 
 def _cuda_major() -> int | None:
-    """The CUDA version that packages should be for: the installed CuPy's, if the driver supports it."""
-    version = driver.driver_version()
-    if version is None or version[0] < 12:
-        return None
-    installed = libraries(CUPY_WHEELS)
-    return 12 if version[0] == 12 or (installed and "cupy-cuda13x" not in installed) else 13
+    """The CUDA version that packages should be for: the installed CuPy's, if driver and GPU take it."""
+    newest, installed = driver.newest_cuda(), libraries(CUPY_WHEELS)
+    return 12 if newest and installed and "cupy-cuda13x" not in installed else newest
 
 
 def _cupy_conflicts() -> list[Finding]:
-    """CuPy wheels that overwrite each other, or that are too new for the driver."""
+    """CuPy wheels that overwrite each other, or that are too new for the driver or the GPU."""
     installed = libraries(CUPY_WHEELS)
     major = _cuda_major()
     if len(installed) > 1:
         repair = f"rm -r .venv && make ladder{f' CUDA={major}' if major else ''}"
         return [Finding("CuPy", f"{' and '.join(installed)} install the same files", f"`{repair}`")]
+    if too_old := gpu_too_old():
+        return [Finding("CuPy", *too_old)]
     if "cupy-cuda13x" in installed and major == 12:
         return [Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")]
     return []
+
+
+def _git() -> list[Finding]:
+    """A git that refuses to tell the commit."""
+    why, _, way_out = (git_refusal() or "").partition(": ")
+    return [Finding("git", why, way_out, optional=True)] if why else []
+
+
+def _cache() -> list[Finding]:
+    """A cache that cannot be written to."""
+    if cache_is_writable():
+        return []
+    advice = "each run compiles anew, in its temporary folder; LADDER_CACHE_DIR names another cache"
+    return [Finding("cache", f"{cache_folder('')} cannot be written to", advice, optional=True)]
 
 
 def _data() -> Finding:

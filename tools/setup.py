@@ -193,13 +193,17 @@ def cuda_that_fits(asked: str, installed: frozenset[str]) -> tuple[str, str]:
 
     version = driver.driver_version()
     if version is None:
-        return "cpu", "CPU only since there is no NVIDIA driver"
+        why = driver.no_device_reason() or "the NVIDIA driver does not tell its version"
+        return "cpu", ". ".join(filter(None, (f"CPU only: {why}", driver.no_device_remedy())))
     supports = f"the NVIDIA driver supports CUDA {version[0]}.{version[1]}"
-    if version[0] < 12:
+    if version[0] < min(driver.OLDEST_GPU):
         return "cpu", f"CPU only since {supports}; update it to 525 or newer to use the GPU"
-    if version[0] == 12 or "cuda12" in installed:
-        return "12", supports
-    return "13", supports
+    newest = driver.newest_cuda()
+    if newest is None or newest < max(major for major in driver.OLDEST_GPU if major <= version[0]):
+        supports += f", but the GPU, {driver.devices()[0].sm}, is too old for {'it' if newest else 'CUDA 12'}"
+    if newest is None:
+        return "cpu", f"CPU only since {supports}"
+    return "12" if "cuda12" in installed else str(newest), supports
 
 
 def extras_for(target: str, *, torch: bool, jax: bool, dev: bool, installed: frozenset[str]) -> frozenset[str]:

@@ -15,8 +15,9 @@ from llvmlite import ir
 from numba import carray, cfunc, config, njit, types
 from numba.extending import intrinsic
 
-from common.cache import cache_folder
+from common.cache import cache_folder, cache_is_writable
 
+KEEPS_CODE = bool(config.CACHE_DIR) or cache_is_writable()  # else each process compiles: Numba refuses to ignore it
 config.CACHE_DIR = config.CACHE_DIR or str(cache_folder("numba"))
 
 WORD = ir.IntType(64)
@@ -30,7 +31,7 @@ Order = Literal["as written", "any"]
 def kernel(order: Order = "as written") -> Callable[[Callable[[Any], None]], Any]:
     """Compile a function of a row of words; `any` lets the compiler reorder sums, as vectors need."""
     compiled: Callable[[Callable[[Any], None]], Any] = cfunc(
-        SIGNATURE, cache=True, fastmath=REORDERED if order == "any" else False
+        SIGNATURE, cache=KEEPS_CODE, fastmath=REORDERED if order == "any" else False
     )
     return compiled
 

@@ -1,18 +1,19 @@
 """The cores that this process may use: by its affinity, and by the quotas of its control groups.
 
-Sources: cgroups(7); Linux's Documentation/admin-guide/cgroup-v2.rst (`cpu.max`) and scheduler/sched-bwc.rst.
+Sources: cgroups(7); Linux's Documentation/admin-guide/cgroup-v2.rst (`cpu.max`, `cpu.stat`), scheduler/sched-bwc.rst.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 PROC = Path("/proc/self")
 NO_LIMIT = "max"  # of v2; v1 writes -1
+THROTTLED_UNITS = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of v2 and v1, per second
 
 
 class Hierarchy(NamedTuple):
@@ -39,12 +40,28 @@ def usable_cores(proc: Path = PROC) -> int:
 
 def _quotas(proc: Path) -> Iterator[float]:
     """Cores by every quota that holds for the process whose folder in `/proc` is given."""
+    for folder in control_groups(proc):
+        yield from _quota(folder)
+
+
+def control_groups(proc: Path = PROC) -> Iterator[Path]:
+    """The folders of the control groups that can limit a process's CPU time, each before the one above it."""
     hierarchies = list(_hierarchies(proc))
     for controllers, group in _memberships(proc):
         for hierarchy in hierarchies:
             if hierarchy.controllers == controllers or "cpu" in hierarchy.controllers & controllers:
-                for folder in _upwards(hierarchy, group):
-                    yield from _quota(folder)
+                yield from _upwards(hierarchy, group)
+
+
+def throttled_s(groups: Iterable[Path]) -> float:
+    """Seconds for which quotas have held these control groups back, summed over cores; 0 where that is not told."""
+    held_s = 0.0
+    for folder in groups:
+        for line in _lines(folder / "cpu.stat"):
+            name, _, number = line.partition(" ")
+            if name in THROTTLED_UNITS and number.isdigit():
+                held_s += int(number) / THROTTLED_UNITS[name]
+    return held_s
 
 
 def _memberships(proc: Path) -> Iterator[tuple[frozenset[str], PurePosixPath]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from numba import cfunc
 
-from common.cpu.compiled import SIGNATURE, call_library, floats, kernel, number, part, words
+from common.cpu.compiled import KEEPS_CODE, SIGNATURE, call_library, floats, kernel, number, part, words
 
 MULTIPLY_ADDS = 16  # of each number in a pass, so that loads and stores are few beside them
 
@@ -65,7 +65,7 @@ def _multiply_adds(row):
 
 
 # May be contracted, not reordered: a compiler that may reorder could fold the sixteen into one.
-multiply_adds = cfunc(SIGNATURE, cache=True, fastmath={"contract"})(_multiply_adds)
+multiply_adds = cfunc(SIGNATURE, cache=KEEPS_CODE, fastmath={"contract"})(_multiply_adds)
 
 
 @kernel()

@@ -14,9 +14,36 @@ from dataclasses import dataclass
 
 LIBRARY = "libcuda.so.1"
 
+OLDEST_GPU = {13: (7, 5), 12: (5, 0)}
+"""The oldest compute capability that each CUDA compiles for, by its release notes; newest CUDA first."""
+
 _SUCCESS = 0
 _ERROR_NOT_INITIALISED = 3
 _ERROR_NO_DEVICE = 100
+# Errors of cuInit that a user can mend: the driver's name for each, and what helps.
+_REMEDIES = {
+    34: (
+        "CUDA_ERROR_STUB_LIBRARY",
+        "The linker finds the toolkit's stub before the driver: take `.../stubs` out of LD_LIBRARY_PATH",
+    ),
+    802: (
+        "CUDA_ERROR_SYSTEM_NOT_READY",
+        "GPUs behind an NVSwitch wait for NVIDIA's fabric manager: `sudo systemctl start nvidia-fabricmanager`, "
+        "of the driver's own version",
+    ),
+    803: (
+        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+        "libcuda.so.1 is not of the kernel module's version, as after an update: reboot, or restart the container",
+    ),
+    804: (
+        "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+        "Forward compatibility takes a data-centre GPU: take `.../compat` out of LD_LIBRARY_PATH, or update the driver",
+    ),
+    999: (
+        "CUDA_ERROR_UNKNOWN",
+        "After suspend, or without /dev/nvidia-uvm: `sudo rmmod nvidia_uvm; sudo modprobe nvidia_uvm`, or reboot",
+    ),
+}
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
 _MULTIPROCESSOR = {  # the fields of Multiprocessor, in their order
@@ -58,7 +85,11 @@ class Multiprocessor:
 
 
 class _NoDeviceError(Exception):
-    """No usable device; the text is a short reason."""
+    """No usable device; the text is a short reason, `remedy` a sentence without a full stop, or empty."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
 def driver_version() -> tuple[int, int] | None:
@@ -79,6 +110,15 @@ def devices() -> list[DeviceInfo]:
         return _devices()
     except _NoDeviceError:
         return []
+
+
+def newest_cuda() -> int | None:
+    """The newest CUDA, 13 or 12, that the driver supports and that compiles for the first device; None for neither."""
+    version, first = driver_version() or (0, 0), devices()[:1]
+    for major, oldest in OLDEST_GPU.items():
+        if version[0] >= major and all(gpu.compute_capability >= oldest for gpu in first):
+            return major
+    return None
 
 
 def initialised() -> bool:
@@ -118,6 +158,15 @@ def no_device_reason() -> str | None:
     except _NoDeviceError as reason:
         return str(reason)
     return None
+
+
+def no_device_remedy() -> str:
+    """What helps against a driver's error that has a known cause, a sentence without a full stop; empty otherwise."""
+    try:
+        _devices()
+    except _NoDeviceError as reason:
+        return reason.remedy
+    return ""
 
 
 def _library() -> ctypes.CDLL:
@@ -168,9 +217,11 @@ def _attribute(cuda: ctypes.CDLL, number: int, device: int) -> int:
 
 
 def _check(status: int, call: str) -> None:
-    """Raise _NoDeviceError with the call and the driver's error code."""
+    """Raise _NoDeviceError with the call and the driver's error, by name where that has a known cause."""
     if status != _SUCCESS:
-        raise _NoDeviceError(f"{call} failed with error {status} of the NVIDIA driver")
+        name, remedy = _REMEDIES.get(status, ("", ""))
+        error = f"{name} ({status})" if name else f"error {status} of the NVIDIA driver"
+        raise _NoDeviceError(f"{call} failed with {error}", remedy)
 
 
 def _none_visible() -> str:

@@ -158,6 +158,9 @@ def load_dataset(
 
 def _user_files(folder: Path, source: str, seed: int) -> Dataset:
     folder_data = read_idx_folder(folder)
+    if first := folder_data.first_label:
+        classes = int(folder_data.train_labels.max())
+        source += f"; labels {first} to {first + classes} are classes 0 to {classes}"
     return _dataset(folder_data, "MNIST" if folder_data.is_mnist else folder.resolve().name, source, seed)
 
 

@@ -24,6 +24,16 @@ LABELS_RANK = 1  # (N,), magic 0x00000801
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTES = 0x0800
+_TYPES = {0x8: "uint8", 0x9: "int8", 0xB: "int16", 0xC: "int32", 0xD: "float32", 0xE: "float64"}
+_OTHER_FORMATS = {  # by the first bytes, in lower case
+    b"<!doctype html": "an HTML page: its address has moved or wants a login",
+    b"<html": "an HTML page: its address has moved or wants a login",
+    b"<?xml": "an XML page: its address has moved or wants a login",
+    b"version https://git-lfs": "a Git LFS pointer; `git lfs pull` fetches the file",
+    b"pk\x03\x04": "a ZIP archive; unpack it",
+    b"\x93numpy": "a NumPy file; write it as IDX",
+    _GZIP_MAGIC: "gzipped twice; unpack it once",
+}
 
 
 @dataclass(frozen=True)
@@ -51,24 +61,35 @@ def read_idx(path: Path, rank: int) -> Idx:
 def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
     """Parse the bytes of an IDX file, gzipped or plain; UsageError messages call it `name`."""
     plain = _decompress(raw, name) if raw.startswith(_GZIP_MAGIC) else raw
+    begin = plain[:64].lstrip().lower()
+    if other := next((words for first, words in _OTHER_FORMATS.items() if begin.startswith(first)), None):
+        raise UsageError(f"{name}: not IDX but {other}")
     header = 4 * (1 + rank)
     if len(plain) < header:
         raise UsageError(f"{name}: truncated: {len(plain)} bytes, the header alone needs {header}")
     magic, *shape = (int.from_bytes(plain[start : start + 4], "big") for start in range(0, header, 4))
-    expected_magic = _UNSIGNED_BYTES + rank
-    if magic != expected_magic:
-        kind = "images" if rank == IMAGES_RANK else "labels"
-        raise UsageError(f"{name}: magic number 0x{magic:08x}, IDX {kind} have 0x{expected_magic:08x}")
+    wanted = _UNSIGNED_BYTES + rank
+    if magic != wanted:
+        raise UsageError(f"{name}: {_in_words(magic)}; IDX {_kind(rank)} are {_in_words(wanted)}, write them so")
     expected = header + math.prod(shape)
     sizes = " x ".join(map(str, shape))
     if expected == header:  # also guards NumPy against huge sizes beside a zero
-        thing = "image" if rank == IMAGES_RANK else "label"
-        raise UsageError(f"{name}: empty ({sizes}); it must hold 1 {thing} or more")
+        raise UsageError(f"{name}: empty ({sizes}); it must hold 1 {_kind(rank)[:-1]} or more")
     if len(plain) != expected:
         fault = "truncated" if len(plain) < expected else "trailing bytes"
         raise UsageError(f"{name}: {fault}: {len(plain)} bytes, the header ({sizes}) requires {expected}")
     array = np.frombuffer(plain, np.uint8, offset=header).reshape(shape)
     return Idx(name, array, hashlib.sha256(plain).hexdigest())
+
+
+def _kind(rank: int) -> str:
+    return "images" if rank == IMAGES_RANK else "labels"
+
+
+def _in_words(magic: int) -> str:
+    """What a magic number says: `int32 with 2 axes`; the number itself if it is not IDX's."""
+    kind, axes = _TYPES.get(magic >> 8), magic & 0xFF
+    return f"{kind} with {axes} {'axis' if axes == 1 else 'axes'}" if kind and axes else f"magic number 0x{magic:08x}"
 
 
 def _decompress(raw: bytes, name: str) -> bytes:

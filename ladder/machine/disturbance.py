@@ -16,6 +16,7 @@ from ladder.records.run import Process
 # Above these limits a process counts as disturbed.
 CLOCK_DROP_LIMIT = 0.03  # as a share of the highest clock in any of the stage's processes
 WAIT_LIMIT = 0.05  # waiting for a core: all threads together, as a share of the timed runs
+QUOTA_LIMIT = 0.05  # time held back by a CPU quota, all cores together, as a share of the timed runs
 STEAL_LIMIT = 0.05  # cores taken by other virtual machines, as a share of the timed runs
 OTHER_LOAD_LIMIT = 0.10  # share of the host's cores that other processes use: they share caches, memory and clocks
 # With this many cores idle, a thread that waits is waiting to be woken: no other process took its core.
@@ -45,7 +46,7 @@ def least_disturbed(attempts: Sequence[Process], others: Iterable[Process], *, o
 
 def _found(everyone: Sequence[Process], *, on_gpu: bool) -> list[list[tuple[str, float]]]:
     """What disturbed each process, compared with a stage's other processes."""
-    clocks = [state.sm_mhz for process in everyone for state in process.gpu_states]
+    clocks = [state.sm_mhz for process in everyone for state in process.gpu_states if state.sm_mhz is not None]
     highest = max(clocks, default=0) if on_gpu else None
     fastest_s: dict[int, float] = {}  # by the number of cores that the pace is of
     for process in everyone:
@@ -61,23 +62,26 @@ def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None)
     """
     runs = len(process.runs_s)
     timed = process.gpu_states[-runs:] if highest_mhz is not None else []
-    if slowed := sorted({why for state in timed for why in state.throttle_reasons}):
+    if slowed := sorted({why for state in timed for why in state.throttle_reasons or ()}):
         yield f"the GPU slowed itself down: {', '.join(slowed)}", 1.0
-    lowest = min((state.sm_mhz for state in timed), default=0)
-    if timed and highest_mhz is not None and lowest < highest_mhz * (1 - CLOCK_DROP_LIMIT):
+    lowest = min((state.sm_mhz for state in timed if state.sm_mhz is not None), default=None)
+    if lowest is not None and highest_mhz is not None and lowest < highest_mhz * (1 - CLOCK_DROP_LIMIT):
         yield f"the GPU's clock fell to {lowest} of {highest_mhz} MHz", (1 - lowest / highest_mhz) / CLOCK_DROP_LIMIT
     if any(state.other_processes for state in timed):
         yield "another process computed on the GPU", 1.0
     host = process.host_states[-runs:]
     # Readings cover more than the runs, and very short runs by far.
     covered_s = sum(state.over_s for state in host) or sum(process.runs_s)
-    waited_s = sum(state.waited_s for state in host if state.idle_cores < IDLE_CORES)
+    throttled_s = sum(state.throttled_s for state in host)
+    # Linux counts time under a quota as waiting, too.
+    waited_s = sum(max(state.waited_s - state.throttled_s, 0) for state in host if state.idle_cores < IDLE_CORES)
     stolen_s = sum(state.stolen_s for state in host)
     own_s = sum(state.own_s for state in host)
-    wanted_s = waited_s + own_s if own_s else covered_s
+    wanted_s = waited_s + throttled_s + own_s if own_s else covered_s
     cores_s = sum(state.over_s * state.cores for state in host) or covered_s
     for lost_s, limit, of_s, reason in (
         (waited_s, WAIT_LIMIT, wanted_s, "waited for a busy core for {share} of the time that it wanted one"),
+        (throttled_s, QUOTA_LIMIT, wanted_s, "a CPU quota held it back for {share} of the time that it wanted a core"),
         (stolen_s, STEAL_LIMIT, cores_s, "other virtual machines took {share} of the cores"),
     ):
         if lost_s > max(limit * covered_s, LOST_TIME_FLOOR_S):

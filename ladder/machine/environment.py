@@ -24,10 +24,10 @@ from common.cache import cache_folder
 from common.cpu.cores import usable_cores
 from common.cuda import driver
 from common.cuda.compile import nvrtc_version
+from ladder.machine.cpu_name import UNKNOWN, cpu_name
 from ladder.machine.gpu_monitor import GpuMonitor
 
 ROOT = Path(__file__).resolve().parents[2]
-UNKNOWN = "unknown"
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
@@ -39,6 +39,22 @@ def _no_device() -> str | None:
     """Why no GPU can be used; None if one can."""
     reason = driver.no_device_reason()
     return f"no CUDA device: {reason}" if reason else None
+
+
+def gpu_too_old() -> tuple[str, str] | None:
+    """Why the first GPU is too old for the CUDA that is installed, and the command that helps; None if it is not."""
+    for gpu in driver.devices()[:1]:
+        for major, oldest in driver.OLDEST_GPU.items():
+            if gpu.compute_capability < oldest and libraries([f"cupy-cuda{major}x"]):
+                why = f"CUDA {major} needs sm_{oldest[0]}{oldest[1]} or newer, this GPU is {gpu.sm}"
+                return why, f"`make ladder CUDA={driver.newest_cuda() or 'cpu'}`"
+    return None
+
+
+def _gpu_too_old() -> str | None:
+    """Why nothing compiled by the installed CUDA runs on the first GPU, with the way out; None if it does."""
+    found = gpu_too_old()
+    return found and ": ".join(found)
 
 
 def _not_installed(package: str, title: str) -> str | None:
@@ -78,7 +94,12 @@ TORCH = ("torch", "torch._dynamo")
 # For each need: the checks that must pass, and the modules that a stage with this need imports.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cuda": (
-        (_no_device, partial(_not_installed, "cupy", "CuPy"), partial(_not_installed, "cuda.core", "cuda-core")),
+        (
+            _no_device,
+            _gpu_too_old,
+            partial(_not_installed, "cupy", "CuPy"),
+            partial(_not_installed, "cuda.core", "cuda-core"),
+        ),
         ("cupy", "cuda.core"),
     ),
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
@@ -88,7 +109,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
         ("numba", "scipy.linalg.cython_blas"),
     ),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
-    "torch-cuda": ((_no_device, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
+    "torch-cuda": ((_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
     "gpu": ((_no_device,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),
@@ -139,11 +160,13 @@ def describe() -> dict[str, Any]:
     """The machine and its libraries as plain data, without host name, user name or paths."""
     commit, dirty = git_state()
     with GpuMonitor() as monitor:
-        clocks = monitor.clocks()  # under a key of their own: they change while the rest of the GPU's data does not
+        # Under keys of their own: they may change while the rest of the GPU's data does not.
+        clocks, untold = monitor.clocks(), monitor.refused()
     return {
         "gpu": _describe_gpu(),
         **({"gpu_clocks": clocks} if clocks else {}),
-        "cpu": {"model": _cpu_model(), "cores_usable": cores_usable(), "machine": platform.machine()},
+        **({"gpu_does_not_tell": untold} if untold else {}),
+        "cpu": {"model": cpu_name(), "cores_usable": cores_usable(), "machine": platform.machine()},
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release().split('-')[0]}"},
         "python": platform.python_version(),
@@ -190,6 +213,19 @@ def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:
         return None, None
 
 
+def git_refusal(root: Path = ROOT) -> str | None:
+    """Why git tells no commit of a repository of ours, with the way out; None if it does not refuse."""
+    try:
+        _git(root, "rev-parse", "HEAD")
+    except subprocess.CalledProcessError as error:
+        if "dubious ownership" in error.stderr:  # as root in a container, in a folder of the host's user
+            way_out = f"`git config --global --add safe.directory {root}`"
+            return f"git refuses a folder of another user (dubious ownership), so no commit is recorded: {way_out}"
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return None
+
+
 def cores_usable() -> int:
     """The number of cores that this process may keep busy, by affinity and control groups."""
     return usable_cores()
@@ -198,16 +234,8 @@ def cores_usable() -> int:
 def _git(root: Path, *arguments: str) -> str:
     """The output of a git command; raises OSError without git, SubprocessError if it fails."""
     command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-
-def _cpu_model() -> str:
-    """The processor's model name, as Linux reports it."""
-    try:
-        named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        named = None
-    return named[1] if named else platform.processor() or UNKNOWN
+    plain = {**os.environ, "LC_ALL": "C"}  # its errors are read
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10, env=plain).stdout.strip()
 
 
 def _os_name() -> str:

@@ -16,6 +16,8 @@ def how_to_get_gpu() -> str | None:
     """What to do for a usable GPU, a sentence with its command but no full stop; None if there is one."""
     if driver.no_device_reason() is None:
         return None
+    if remedy := driver.no_device_remedy():
+        return remedy
     if driver.driver_version() is not None:
         hidden = "CUDA_VISIBLE_DEVICES" in os.environ
         return (

@@ -11,6 +11,14 @@ from common.cuda import driver
 from ladder.records.run import GpuState
 
 POLL_S = 0.0005
+WATCHED = {
+    "sm_mhz": "SM clock",
+    "temperature_c": "temperature",
+    "power_w": "power",
+    "throttle_reasons": "throttling",
+    "other_processes": "other processes",
+}
+"""The values of a reading, in words."""
 
 
 class ClockError(Exception):
@@ -43,9 +51,13 @@ class GpuMonitor:
             self._ask(self._nvml.nvmlShutdown)
 
     def read(self) -> list[GpuState]:
-        """The GPU's clock, temperature, power and throttle reasons now; empty if NVML does not report them."""
-        state = self._ask(self._state)
-        return [state] if state else []
+        """The GPU's state now, None for each value that NVML refuses; empty without NVML."""
+        return [] if self._handle is None else [self._state()]
+
+    def refused(self) -> list[str]:
+        """The values, in words, that NVML does not tell of the GPU; empty without a GPU."""
+        told = {name for state in self.read() for name in WATCHED if getattr(state, name) is not None}
+        return [words for name, words in WATCHED.items() if name not in told] if driver.devices() else []
 
     def describe(self) -> dict[str, Any]:
         """The driver's version, the power limit in W and the highest SM clock in MHz; None where NVML refuses."""
@@ -116,11 +128,9 @@ class GpuMonitor:
             why = "setting clocks takes an administrator's permission" if denied else "NVML refuses to set clocks"
             raise ClockError(f"{why} ({error})") from error
 
-    def _state(self) -> GpuState | None:
-        if self._handle is None:
-            return None
-        nvml, handle = self._nvml, self._handle
-        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    def _state(self) -> GpuState:
+        nvml, handle, ask = self._nvml, self._handle, self._ask
+        reasons = ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         # Only reasons that slow a running kernel: not an idle GPU's low clocks, not clocks set by a user.
         slowing = {
             nvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
@@ -129,11 +139,12 @@ class GpuMonitor:
             nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "thermal (hardware)",
             nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
         }
+        milliwatts = ask(nvml.nvmlDeviceGetPowerUsage, handle)
         return GpuState(
-            sm_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-            temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            throttle_reasons=[name for bit, name in slowing.items() if reasons & bit],
+            sm_mhz=ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            temperature_c=ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            power_w=None if milliwatts is None else milliwatts / 1000,
+            throttle_reasons=None if reasons is None else [name for bit, name in slowing.items() if reasons & bit],
             other_processes=self._other_processes(),
         )
 

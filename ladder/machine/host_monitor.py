@@ -1,4 +1,4 @@
-"""Reads from Linux how much of the host other processes take while a stage runs: waits, stolen time, busy cores."""
+"""Reads from Linux how much of the host other processes take while a stage runs: waits, stolen time, quotas."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from common.cpu.cores import control_groups, throttled_s
 from ladder.records.run import HostState
 
 TASKS, STAT = Path("/proc/self/task"), Path("/proc/stat")
@@ -24,13 +25,15 @@ class _Counters(NamedTuple):
     busy: float  # all cores, all processes
     own: float  # all cores, this process
     idle: float  # the cores that this process may use
+    throttled: float  # the cores of its control groups, by their quotas
 
 
 class HostMonitor:
     """The differences between readings of Linux's accounting; without `/proc`, every reading is empty."""
 
-    def __init__(self, tasks: Path = TASKS, stat: Path = STAT) -> None:
+    def __init__(self, tasks: Path = TASKS, stat: Path = STAT, groups: Iterable[Path] | None = None) -> None:
         self._tasks, self._stat = tasks, stat
+        self._groups = list(control_groups() if groups is None else groups)
         self._cores = {f"cpu{core}" for core in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
         self._before = self._now()
 
@@ -45,8 +48,19 @@ class HostMonitor:
         cores = os.cpu_count() or 1
         share = min(others / (passed.at * cores), 1.0) if passed.at > 0 else 0.0
         idle_cores = passed.idle / passed.at if passed.at > 0 else 0.0
-        lost = max(passed.waited, 0.0), max(passed.stolen, 0.0)
-        return [HostState(*lost, share, max(idle_cores, 0.0), max(passed.at, 0.0), max(passed.own, 0.0), cores)]
+        passed = _Counters(*(max(seconds, 0.0) for seconds in passed))
+        return [
+            HostState(
+                waited_s=passed.waited,
+                stolen_s=passed.stolen,
+                others=share,
+                idle_cores=max(idle_cores, 0.0),
+                over_s=passed.at,
+                own_s=passed.own,
+                cores=cores,
+                throttled_s=passed.throttled,
+            )
+        ]
 
     def _now(self) -> _Counters | None:
         waited_ns = 0
@@ -67,6 +81,7 @@ class HostMonitor:
             busy=(sum(ticks) - idle - stolen) / second,
             own=time.process_time(),
             idle=self._idle(cores) / second,
+            throttled=throttled_s(self._groups),
         )
 
     def _idle(self, cores: Iterable[Sequence[str]]) -> float:

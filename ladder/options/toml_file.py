@@ -36,7 +36,7 @@ class TomlFile:
                 raw = file.read(MAX_BYTES + 1)
             if len(raw) > MAX_BYTES:
                 raise UsageError(f"{path}: longer than {MAX_BYTES:,} bytes; name a TOML file of options")
-            self._text = raw.decode("utf-8")
+            self._text = raw.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
             self.table: Table = tomllib.loads(self._text)
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror}); name a TOML file") from error

@@ -45,6 +45,7 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
                 trace.windows.append(Window(epoch, start, cupti.get_timestamp()))
     if not trace.calls:
         raise ProfileError("CUPTI recorded no call at all")
+    trace.check("CUPTI", "another profiler or debugger (DCGM, Nsight) may hold this GPU; stop it")
     for recorded in (trace.kernels, trace.copies, trace.calls):
         recorded.sort(key=attrgetter("start"))
     return trace

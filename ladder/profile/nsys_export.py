@@ -31,6 +31,11 @@ PUSH_POP = 59  # NvtxPushPopRange
 EPOCH = re.compile(r"epoch (\d+)")
 THREAD = 0xFFFFFF  # mask: the thread's part of a global thread id
 
+HINT = (
+    "an nsys older than the driver or a GPU held by another profiler (DCGM, a debugger) loses them; update the one or "
+    "stop the other, or use --profile cupti"
+)
+
 # By the last part of a copy kind's name; arrays count as device memory.
 DIRECTION_OF: dict[str, Direction] = {
     **dict.fromkeys(("HTOD", "HTOA"), "host to device"),
@@ -104,13 +109,15 @@ def _trace(export: _Export) -> Trace:
         return any(window.start <= one.start < window.end for window in windows)
 
     start = attrgetter("start")
-    return Trace(
+    trace = Trace(
         windows=sorted(windows, key=start),
         kernels=sorted(filter(inside, _kernels(export)), key=start),
         copies=sorted(filter(inside, _copies(export)), key=start),
         calls=sorted(filter(inside, _calls(export)), key=start),
         ranges=sorted((one for epoch, one in epochs if not epoch and inside(one)), key=start),
     )
+    trace.check("nsys", HINT)
+    return trace
 
 
 def _ranges(export: _Export) -> list[Range]:

@@ -5,11 +5,13 @@ All times are integers in ns on the tool's clock. Lists are sorted by start.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 FROM_PYTHON = "call"  # of compiled code for the CPU, by Python
 BARRIER = "barrier"  # a call in which a thread of the CPU waits for the others
+LAUNCH = re.compile("Launch(Cooperative)?Kernel|GraphLaunch")
 Direction = Literal["host to device", "device to host", "device to device", "fill", "other"]
 
 
@@ -82,6 +84,13 @@ class Trace:
     copies: list[Copy] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
+
+    def check(self, tool: str, hint: str) -> None:
+        """Raise ProfileError, with the hint, if kernels were launched and the tool recorded none of them."""
+        launches = [call.name for call in self.calls if LAUNCH.search(call.name)]
+        may_be_copies = bool(self.copies) and all("Graph" in name for name in launches)
+        if launches and not self.kernels and not may_be_copies:
+            raise ProfileError(f"{tool} recorded {len(launches)} launches but no kernel: {hint}")
 
     def by_thread(self) -> list[Trace]:
         """The same for each thread of the CPU that ran kernels; all in one if there is only one, as for a GPU."""

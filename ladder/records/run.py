@@ -82,13 +82,13 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class GpuState(msgspec.Struct, frozen=True):
-    """The GPU after a run, as NVML reports it."""
+    """The GPU after a run, as NVML reports it; null for a value that it refuses, as of many laptops' power."""
 
-    sm_mhz: int
-    temperature_c: int
-    power_w: float
-    throttle_reasons: list[str]  # only those that slow a kernel down: power, thermal, hardware
-    other_processes: int | None = None  # other processes that compute on this GPU; null if NVML does not report them
+    sm_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    throttle_reasons: list[str] | None  # only those that slow a kernel down: power, thermal, hardware
+    other_processes: int | None = None  # other processes that compute on this GPU
 
 
 class HostState(msgspec.Struct, frozen=True):
@@ -101,6 +101,7 @@ class HostState(msgspec.Struct, frozen=True):
     over_s: float = 0.0  # that the reading covers: the run, and what came before it since the last reading; 0: unknown
     own_s: float = 0.0  # the process's CPU time in them, all threads together
     cores: int = 0  # of the machine; 0: unknown
+    throttled_s: float = 0.0  # held back by the CPU quotas of its control groups, all cores together
 
 
 class Process(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from threading import Timer
 from typing import Protocol
@@ -35,7 +36,8 @@ def load_dataset(*, data_dir: Path | None, seed: int, observer: Observer) -> Dat
         waiting.cancel()
         observer.download(done, total, name)
 
-    waiting.start()
+    if not (data_dir or os.environ.get("LADDER_DATA_DIR")):
+        waiting.start()
     try:
         found = dataset.load_dataset(data_dir=data_dir, seed=seed, progress=progress)
     finally:

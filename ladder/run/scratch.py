@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
-from common.cache import cache_folder
+from common.cache import cache_folder, cache_is_writable
 from common.errors import UsageError
 
 PREFIX, BEGINNING = "ladder-scratch-", "ladder-begins-"
@@ -22,9 +22,10 @@ def scratch_folder(out: Path, nbytes: int) -> Iterator[Path]:
     """A new folder with room for so many bytes inside the context: in the temporary folder, the cache, or `out`.
 
     It is locked while the run lives, so that a later run knows which folders a killed one has left, and removes them.
-    Raises UsageError if there is no room.
+    Where the cache cannot be written to, it holds the cache of all processes that start inside the context. Raises
+    UsageError if there is no room.
     """
-    parent = _with_room([Path(gettempdir()), cache_folder("scratch"), out], nbytes + SPARE_BYTES).resolve()
+    parent = _with_room([*_temporary(), cache_folder("scratch"), out], nbytes + SPARE_BYTES).resolve()
     _remove_leftovers(parent)
     beginning = Path(mkdtemp(prefix=BEGINNING, dir=parent))
     lock = os.open(beginning, os.O_RDONLY | os.O_DIRECTORY)
@@ -33,11 +34,38 @@ def scratch_folder(out: Path, nbytes: int) -> Iterator[Path]:
         with suppress(OSError):  # this file system has no locks: the folder is not removed if the run is killed
             fcntl.flock(lock, fcntl.LOCK_EX)
         beginning.rename(folder)  # only now, so that no other run finds it without its lock
-        yield folder
+        with _environment({} if cache_is_writable() else _caches_in(folder)):
+            yield folder
     finally:
         for path in (beginning, folder):
             shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
+
+
+def _temporary() -> list[Path]:
+    """The temporary folder, if there is one that can be written to."""
+    try:
+        return [Path(gettempdir())]
+    except FileNotFoundError:
+        return []
+
+
+def _caches_in(folder: Path) -> dict[str, str]:
+    """The variables by which we and the libraries that refuse to work without a cache keep it in this folder."""
+    unset = {name for name in ("CUPY_CACHE_DIR", "TRITON_CACHE_DIR") if name not in os.environ}
+    return {name: str(folder / "cache") for name in ("LADDER_CACHE_DIR", *sorted(unset))}
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The environment with these variables inside the context."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _with_room(candidates: list[Path], nbytes: int) -> Path:

@@ -93,6 +93,8 @@ def begin(
     folder = make_folder(out)  # last, so that a refused run leaves no folder behind
     keep_sources(chosen, entries, folder)
     described = environment.describe()
+    if described["code"]["git_commit"] is None and (refusal := environment.git_refusal()):
+        observer.note(refusal)
     if limits is None and not options.fresh_limits and options.at_once == 1 and any(o.stage.needs for o in chosen):
         limits = kept_limits(described) if has_gpu else None
     results = Results(
@@ -167,7 +169,7 @@ def _refuse_begun(folder: Path) -> None:
 def check_same_data(results: Results, dataset: Dataset, folder: Path) -> None:
     """Raise UsageError where the results come from other data."""
     was = results.problem
-    if dataset.sha256 != was.dataset_sha256:
+    if (dataset.sha256, dataset.classes) != (was.dataset_sha256, was.classes):
         raise UsageError(f"{folder}: was measured on {was.dataset}, found here is {dataset.name}; give its --data-dir")
 
 

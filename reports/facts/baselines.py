@@ -155,7 +155,8 @@ def sm_mhz(stage: StageResult) -> float | None:
     """The median SM clock in MHz after the timed runs; None without a GPU, or if NVML reported no clock."""
     if stage.status != "passed" or stage.device != "gpu":
         return None
-    clocks = [state.sm_mhz for process in stage.processes for state in process.gpu_states[-len(process.runs_s) :]]
+    states = [state for process in stage.processes for state in process.gpu_states[-len(process.runs_s) :]]
+    clocks = [state.sm_mhz for state in states if state.sm_mhz is not None]
     return statistics.median(clocks) if clocks else None
 
 

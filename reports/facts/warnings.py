@@ -56,6 +56,10 @@ def _data_notices(results: Results) -> Iterable[Notice]:
 def _gpu_notices(results: Results) -> Iterable[Notice]:
     if not any(stage.device == "gpu" for stage in results.stages):
         yield Notice("This run measured no stage on a GPU.")
+    untold = results.environment.get("gpu_does_not_tell")
+    if isinstance(untold, list) and untold:
+        values = numbers.line(numbers.listing(map(str, untold)))
+        yield Notice(f"NVML does not tell this GPU's {values}: a run cannot see what they would show.")
     if (locked := results.settings.lock_clocks_mhz) is not None:
         read = {stage.name: mhz for stage in results.stages if (mhz := sm_mhz(stage)) is not None}
         others = [
@@ -152,7 +156,7 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
     for stage, timing in timed:
         if timing.throttled:
             states = [state for process in stage.processes for state in process.gpu_states]
-            reasons = sorted({why for state in states for why in state.throttle_reasons})
+            reasons = sorted({why for state in states for why in state.throttle_reasons or ()})
             because = f" ({', '.join(reasons)})" if reasons else ""
             yield Notice(f"{stage.name}: the GPU slowed itself down{because} during its timed runs.")
         if stage.expected and stage.expected.remark:

@@ -12,6 +12,8 @@ from common.cuda import driver
 
 H200 = driver.DeviceInfo("NVIDIA H200", (9, 0), 141 << 30, "0000:3B:00.0")
 RTX_3060 = driver.DeviceInfo("NVIDIA GeForce RTX 3060", (8, 6), 12 << 30, "0000:01:00.0")
+V100 = driver.DeviceInfo("Tesla V100-SXM2-16GB", (7, 0), 16 << 30, "0000:06:00.0")
+K80 = driver.DeviceInfo("Tesla K80", (3, 7), 12 << 30, "0000:07:00.0")
 
 SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 IDLE, CLOCKS_SETTING, SYNC_BOOST = 0x1, 0x2, 0x10

@@ -11,6 +11,7 @@ import pytest
 
 from ladder import doctor
 from ladder.doctor import Finding
+from ladder.machine import environment
 from ladder.machine.environment import ROOT
 from tests.ladder import gpus
 from tests.ladder.gpus import H200
@@ -29,9 +30,10 @@ def has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Has:
 
     def install(**versions: str) -> None:
         installed = {name.replace("_", "-"): version for name, version in versions.items()}
-        monkeypatch.setattr(
-            doctor, "libraries", lambda names: {name: installed[name] for name in names if name in installed}
-        )
+        for module in (doctor, environment):
+            monkeypatch.setattr(
+                module, "libraries", lambda names: {name: installed[name] for name in names if name in installed}
+            )
 
     return install
 
@@ -107,6 +109,20 @@ def test_cupy_newer_than_the_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -
     assert findings("CuPy") == [
         Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")
     ]
+
+
+def test_a_gpu_older_than_cuda_13_is_told_to_take_cuda_12(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
+    gpus.show(monkeypatch, gpus.V100, version=(13, 0))
+    has()
+    assert findings("cupy-cuda12x")[0].found == "missing"
+    assert findings("cupy-cuda13x") == []
+    has(cupy_cuda13x="14.0")
+    assert findings("CuPy") == [
+        Finding("CuPy", "CUDA 13 needs sm_75 or newer, this GPU is sm_70", "`make ladder CUDA=12`")
+    ]
+    assert findings("ladder")[0].found == "not ready"
+    has(cupy_cuda12x="14.0")
+    assert findings("CuPy") == []
 
 
 def test_missing_data(monkeypatch: pytest.MonkeyPatch, has: Has, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.cuda import driver
+from tests.ladder import gpus
 from tests.tools.machine import FAKE_PYTHON, FAKE_UV, PYPROJECT, Machine, write_program
 from tools import setup
 
@@ -94,6 +95,49 @@ def test_an_old_driver_is_told_so(
     monkeypatch.setattr(driver, "driver_version", lambda: (11, 4))
     machine.installed()
     assert "supports CUDA 11.4; update it to 525 or newer to use the GPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "requirements", "told"),
+    [
+        (
+            gpus.V100,
+            (13, 0),
+            ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"],
+            "13.0, but the GPU, sm_70, is too old",
+        ),
+        (gpus.V100, (12, 8), ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"], "supports CUDA 12.8;"),
+        (
+            gpus.K80,
+            (12, 8),
+            ["numpy>=2", "jax"],
+            "CPU only since the NVIDIA driver supports CUDA 12.8, but the GPU, sm_37",
+        ),
+        (gpus.H200, (13, 0), ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"], "supports CUDA 13.0;"),
+    ],
+)
+def test_the_gpu_has_a_say(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpu: driver.DeviceInfo,
+    version: tuple[int, int],
+    requirements: list[str],
+    told: str,
+) -> None:
+    gpus.show(monkeypatch, gpu, version=version)
+    assert machine.installed() == requirements
+    assert told in capsys.readouterr().out
+
+
+def test_a_driver_that_cannot_be_used_is_told_with_what_helps(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus.hide(monkeypatch)
+    monkeypatch.setattr(driver, "no_device_reason", lambda: "cuInit failed with A_STUB (34)")
+    monkeypatch.setattr(driver, "no_device_remedy", lambda: "Take it away")
+    assert machine.installed() == ["numpy>=2", "jax"]
+    assert "CPU only: cuInit failed with A_STUB (34). Take it away; extras" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

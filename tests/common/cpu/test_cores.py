@@ -75,6 +75,12 @@ def test_a_container_sees_its_own_group_at_the_top(usable: Count, group: str, ex
     assert usable(group, V2, {".": "400000 100000", "inner": "200000 100000"}, top="/docker/one") == expected
 
 
+def test_the_groups_whose_quotas_count_are_known(usable: Count, tmp_path: Path) -> None:
+    usable("0::/user/job", V2, {"user/job": "300000 100000"})
+    mount = tmp_path / "control groups"
+    assert list(cores.control_groups(tmp_path / "proc")) == [mount / "user/job", mount / "user", mount]
+
+
 def test_the_affinity_counts_where_nothing_else_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "cores_allowed", lambda: 3)
     assert cores.usable_cores(tmp_path) == 3

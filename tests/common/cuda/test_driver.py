@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from common.cuda import driver
+from ladder.machine.gpu_advice import how_to_get_gpu
 
 
 class FakeDriver:
@@ -80,6 +81,7 @@ def test_devices_are_read_in_the_driver_s_order(install: Callable[[FakeDriver], 
     assert first == driver.DeviceInfo("First", (8, 6), 150 << 30, "0000:3B:00.0")
     assert (second.name, second.pci_bus_id, second.sm) == ("Second", "0000:3C:00.0", "sm_86")
     assert driver.no_device_reason() is None
+    assert driver.no_device_remedy() == ""
 
 
 @pytest.mark.parametrize(("number", "version"), [(13000, (13, 0)), (12080, (12, 8)), (11040, (11, 4))])
@@ -111,10 +113,30 @@ def test_no_device(install: Callable[[FakeDriver], None], monkeypatch: pytest.Mo
     assert driver.no_device_reason() == "driver present but no CUDA device (CUDA_VISIBLE_DEVICES is '')"
 
 
-def test_init_error_is_named_by_its_number(install: Callable[[FakeDriver], None]) -> None:
-    install(FakeDriver(init_status=802))
+@pytest.mark.parametrize(
+    ("status", "name", "helps"),
+    [
+        (34, "CUDA_ERROR_STUB_LIBRARY", "LD_LIBRARY_PATH"),
+        (802, "CUDA_ERROR_SYSTEM_NOT_READY", "nvidia-fabricmanager"),
+        (803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "reboot"),
+        (804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "LD_LIBRARY_PATH"),
+        (999, "CUDA_ERROR_UNKNOWN", "nvidia_uvm"),
+    ],
+)
+def test_an_init_error_with_a_known_cause_has_its_name_and_what_helps(
+    install: Callable[[FakeDriver], None], status: int, name: str, helps: str
+) -> None:
+    install(FakeDriver(init_status=status))
     assert driver.devices() == []
-    assert driver.no_device_reason() == "cuInit failed with error 802 of the NVIDIA driver"
+    assert driver.no_device_reason() == f"cuInit failed with {name} ({status})"
+    assert helps in driver.no_device_remedy()
+    assert how_to_get_gpu() == driver.no_device_remedy()
+
+
+def test_another_init_error_has_its_number(install: Callable[[FakeDriver], None]) -> None:
+    install(FakeDriver(init_status=46))
+    assert driver.no_device_reason() == "cuInit failed with error 46 of the NVIDIA driver"
+    assert driver.no_device_remedy() == ""
 
 
 def test_this_machine_has_devices_or_a_reason() -> None:

@@ -53,13 +53,6 @@ def test_any_quartet_is_named_by_its_folder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.test.labels, ARRAYS[TEST_LABELS])
 
 
-def test_classes_count_to_the_largest_label(tmp_path: Path) -> None:
-    arrays = quartet_arrays(classes=26)
-    for name in (TRAIN_LABELS, TEST_LABELS):
-        arrays[name] += 1
-    assert load_dataset(data_dir=write_files(tmp_path / "letters", arrays), seed=0).classes == 27
-
-
 def test_training_images_are_permuted_by_the_seed_with_their_labels(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "own", ARRAYS)
     first, again, other = (load_dataset(data_dir=folder, seed=seed).train for seed in (1, 1, 2))

@@ -105,7 +105,7 @@ def test_a_mirror_that_tells_no_length(tmp_path: Path, monkeypatch: pytest.Monke
     ("behaviour", "reason"),
     [
         ("missing", "HTTP Error 404: Not Found"),
-        ("portal", "train-images-idx3-ubyte: magic number 0x3c68746d, IDX images have 0x00000803"),
+        ("portal", "train-images-idx3-ubyte: not IDX but an HTML page: its address has moved or wants a login"),
         ("hang", "no answer, or a very slow one, for 0.5 s"),
         ("stall", "stalled after 65536 bytes for 0.5 s"),
         ("drip", "no answer, or a very slow one, for 0.5 s"),

@@ -87,9 +87,35 @@ def test_a_file_of_nothing_is_refused_whatever_its_other_sizes(shape: tuple[int,
 
 
 def test_labels_where_images_belong() -> None:
+    labels, images = "uint8 with 1 axis", "uint8 with 3 axes"
     raw = idx_bytes(np.zeros(20, np.uint8))
-    assert reason(raw) == "file: magic number 0x00000801, IDX images have 0x00000803"
-    assert reason(idx_bytes(IMAGES), LABELS_RANK) == "file: magic number 0x00000803, IDX labels have 0x00000801"
+    assert reason(raw) == f"file: {labels}; IDX images are {images}, write them so"
+    assert reason(idx_bytes(IMAGES), LABELS_RANK) == f"file: {images}; IDX labels are {labels}, write them so"
+
+
+@pytest.mark.parametrize(
+    ("magic", "words"),
+    [(0xC02, "int32 with 2 axes"), (0xD03, "float32 with 3 axes"), (0x3080000, "magic number 0x03080000")],
+)
+def test_a_magic_number_is_told_in_words(magic: int, words: str) -> None:
+    raw = struct.pack(">I", magic) + bytes(100)
+    assert reason(raw) == f"file: {words}; IDX images are uint8 with 3 axes, write them so"
+
+
+@pytest.mark.parametrize(
+    ("raw", "what"),
+    [
+        (b"\n<!DOCTYPE html><html>", "an HTML page: its address has moved or wants a login"),
+        (b"<HTML>", "an HTML page: its address has moved or wants a login"),
+        (b"<?xml version='1.0'?><Error><Code>AccessDenied", "an XML page: its address has moved or wants a login"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer; `git lfs pull` fetches the file"),
+        (b"PK\x03\x04" + bytes(100), "a ZIP archive; unpack it"),
+        (b"\x93NUMPY\x01\x00" + bytes(100), "a NumPy file; write it as IDX"),
+        (gzip.compress(gzip.compress(b"x")), "gzipped twice; unpack it once"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(raw: bytes, what: str) -> None:
+    assert reason(raw) == f"file: not IDX but {what}"
 
 
 def test_damaged_gzip() -> None:

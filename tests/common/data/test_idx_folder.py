@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from common.data.dataset import load_dataset
 from common.data.idx_folder import (
     MNIST_SHA256,
     RANKS,
@@ -124,11 +126,66 @@ def test_a_damaged_label_makes_no_classes(tmp_path: Path) -> None:
     )
 
 
-def test_labels_may_begin_at_1(tmp_path: Path) -> None:  # as EMNIST's letters do
+@pytest.mark.parametrize("first", [1, 200])
+def test_the_lowest_label_is_class_0(tmp_path: Path, first: int) -> None:  # EMNIST's letters begin at 1
     arrays = quartet_arrays(classes=5)
-    for labels in (TRAIN_LABELS, TEST_LABELS):
-        arrays[labels] += 1
-    assert read_idx_folder(write_files(tmp_path, arrays)).train_labels.max() == 5
+    shifted = arrays | {labels: arrays[labels] + np.uint8(first) for labels in (TRAIN_LABELS, TEST_LABELS)}
+    folder = write_files(tmp_path, shifted)
+    found = read_idx_folder(folder)
+    np.testing.assert_array_equal(found.train_labels, arrays[TRAIN_LABELS])
+    np.testing.assert_array_equal(found.test_labels, arrays[TEST_LABELS])
+    assert found.first_label == first
+    loaded = load_dataset(data_dir=folder, seed=0)
+    assert loaded.classes == 5
+    assert loaded.source == f"--data-dir; labels {first} to {first + 4} are classes 0 to 4"
+
+
+NAMED_AS_EMNIST = {
+    TRAIN_IMAGES: "train-images-idx3-ubyte",
+    TRAIN_LABELS: "train-labels-idx1-ubyte",
+    TEST_IMAGES: "test-images-idx3-ubyte",
+    TEST_LABELS: "test-labels-idx1-ubyte",
+}
+
+
+def write_set(folder: Path, begin: str = "") -> dict[str, NDArray[np.uint8]]:
+    """A data set whose files' names begin so."""
+    arrays = quartet_arrays(train=20 + len(begin))
+    write_files(folder, {f"{begin}{NAMED_AS_EMNIST[name]}": array for name, array in arrays.items()})
+    return arrays
+
+
+@pytest.mark.parametrize("place", ["MNIST/raw", "raw", "."])
+@pytest.mark.parametrize("begin", ["", "emnist-letters-"])
+def test_one_data_set_is_found_under_other_well_known_names(tmp_path: Path, place: str, begin: str) -> None:
+    arrays = write_set(tmp_path / place, begin)
+    np.testing.assert_array_equal(read_idx_folder(tmp_path).test_images, arrays[TEST_IMAGES])
+
+
+def test_of_several_data_sets_the_user_names_one(tmp_path: Path) -> None:
+    letters = write_set(tmp_path, "emnist-letters-")
+    write_set(tmp_path, "emnist-digits-")
+    raw = write_set(tmp_path / "KMNIST/raw", "")
+    assert reason(tmp_path) == (f"{tmp_path}: holds emnist-digits, emnist-letters, KMNIST/raw; name one: emnist-digits")
+    for name, arrays in (("emnist-letters", letters), ("KMNIST/raw", raw)):
+        np.testing.assert_array_equal(read_idx_folder(tmp_path / name).train_images, arrays[TRAIN_IMAGES])
+    (tmp_path / f"emnist-letters-{NAMED_AS_EMNIST[TEST_LABELS]}.gz").unlink()
+    assert reason(tmp_path / "emnist-letters").endswith(
+        "emnist-letters: no t10k-labels-idx1-ubyte; put the four IDX files there, plain or .gz"
+    )
+    plain = write_set(tmp_path)
+    np.testing.assert_array_equal(read_idx_folder(tmp_path).train_images, plain[TRAIN_IMAGES])
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_folder_with_a_files_name_holds_the_file_or_lies_beside_it(tmp_path: Path, beside: bool) -> None:
+    arrays = quartet_arrays()
+    for name, array in arrays.items():
+        dotted = {name.replace("-idx", ".idx"): array}
+        write_files(tmp_path / name, dotted, gz=False)
+        if beside:
+            write_files(tmp_path, dotted, gz=False)
+    np.testing.assert_array_equal(read_idx_folder(tmp_path).train_images, arrays[TRAIN_IMAGES])
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -100,6 +100,16 @@ def test_the_cpu_speed_is_compared_with_the_stages_fastest_process() -> None:
     assert reasons(replace(slow, pace_s=1.121), fast, on_gpu=False) != []
 
 
+def test_what_nvml_does_not_tell_hides_nothing_else() -> None:
+    slow = replace(CALM_GPU, throttle_reasons=["power cap"])
+    assert reasons(process(gpu=replace(slow, sm_mhz=None, temperature_c=None, power_w=None, other_processes=None))) == [
+        "the GPU slowed itself down: power cap"
+    ]
+    blind = replace(CALM_GPU, sm_mhz=None, throttle_reasons=None)
+    assert reasons(process(gpu=blind)) == []
+    assert reasons(process(gpu=replace(blind, other_processes=1))) == ["another process computed on the GPU"]
+
+
 def test_a_slow_process_without_a_reason_is_not_disturbed() -> None:
     fast, slow = with_disturbances([process(), process(round_=1, run_s=50.0)], [], on_gpu=True)
     assert (fast.disturbed, slow.disturbed) == ([], [])
@@ -130,6 +140,13 @@ def test_a_wait_outside_of_a_short_run_does_not_count() -> None:
     host = HostState(0.008, 0.0, 0.0, over_s=1.0, own_s=0.9, cores=2)
     assert reasons(process(run_s=0.001, host=host)) == []
     assert len(reasons(process(run_s=0.001, host=replace(host, waited_s=0.2)))) == 1
+
+
+@pytest.mark.parametrize("idle_cores", [0.0, 62.0])
+def test_a_quota_disturbs_even_if_cores_are_idle(idle_cores: float) -> None:
+    held = HostState(1.0, 0.0, idle_cores=idle_cores, over_s=1.0, own_s=1.0, cores=64, throttled_s=1.0)
+    assert reasons(process(host=held)) == ["a CPU quota held it back for 50% of the time that it wanted a core"]
+    assert reasons(process(host=replace(held, throttled_s=0.04, waited_s=0.04))) == []
 
 
 def test_a_pace_is_compared_with_those_of_as_many_cores() -> None:

@@ -8,11 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common.cuda import driver
+from ladder import doctor
 from ladder.machine import environment
 from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
@@ -74,6 +77,24 @@ def test_missing_on_a_machine_with_a_gpu(
     gpus.show(monkeypatch, RTX_3060)
     only(*packages)
     assert environment.missing(needs) == reason
+
+
+@pytest.mark.parametrize(
+    ("gpu", "major", "reason"),
+    [
+        (gpus.V100, 13, "CUDA 13 needs sm_75 or newer, this GPU is sm_70: `make ladder CUDA=12`"),
+        (gpus.V100, 12, None),
+        (gpus.K80, 12, "CUDA 12 needs sm_50 or newer, this GPU is sm_37: `make ladder CUDA=cpu`"),
+        (H200, 13, None),
+    ],
+)
+def test_nothing_runs_on_a_gpu_that_the_installed_cuda_left_behind(
+    monkeypatch: pytest.MonkeyPatch, only: Install, gpu: driver.DeviceInfo, major: int, reason: str | None
+) -> None:
+    gpus.show(monkeypatch, gpu)
+    only("cupy", "cuda.core")
+    monkeypatch.setattr(environment, "libraries", lambda names: {name: "14" for name in names if f"{major}x" in name})
+    assert environment.missing(["cuda"]) == reason
 
 
 def test_pytorch_for_cuda_is_recognised_by_its_library(
@@ -190,3 +211,25 @@ def test_git_state(git: Callable[..., str], tmp_path: Path) -> None:
 def test_git_state_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert environment.git_state() == (None, None)
+
+
+def test_a_git_that_refuses_is_told_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, git: Callable[..., str], tmp_path: Path
+) -> None:
+    assert environment.git_refusal(tmp_path) is None  # no repository
+    git("init")
+    git("commit", "--allow-empty", "-m", "first")
+    assert environment.git_refusal(tmp_path) is None
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")  # it may call every folder safe
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own tests pretend another owner so
+    assert environment.git_state(tmp_path) == (None, None)
+    assert (environment.git_refusal(tmp_path) or "").endswith(
+        f"(dubious ownership), so no commit is recorded: `git config --global --add safe.directory {tmp_path}`"
+    )
+    monkeypatch.setattr(environment, "git_refusal", partial(environment.git_refusal, tmp_path))
+    monkeypatch.setattr(doctor, "git_refusal", environment.git_refusal)
+    (row,) = (row for row in doctor.doctor() if row.what == "git")
+    assert row.advice.startswith("`git config")
+    monkeypatch.setenv("PATH", "")
+    assert environment.git_refusal() is None

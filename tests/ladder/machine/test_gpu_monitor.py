@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 import time
 
+import msgspec
 import pytest
 
-from ladder.machine.gpu_monitor import ClockError, GpuMemory, GpuMonitor
+from ladder import doctor
+from ladder.doctor import Finding
+from ladder.machine import environment
+from ladder.machine.gpu_monitor import WATCHED, ClockError, GpuMemory, GpuMonitor
 from ladder.records.run import GpuState
 from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
@@ -63,12 +67,39 @@ def test_only_reasons_that_slow_a_kernel_count_as_throttling(
     assert state.throttle_reasons == names
 
 
-@pytest.mark.parametrize("refused", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetPowerUsage"])
-def test_a_refusal_makes_the_reading_empty(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+@pytest.mark.parametrize("refused", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId"])
+def test_without_a_handle_the_reading_is_empty(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
     gpus.show(monkeypatch, H200)
     FakeNvml(H200.pci_bus_id, refused=frozenset({refused})).install(monkeypatch)
     with GpuMonitor() as monitor:
         assert monitor.read() == []
+        assert monitor.refused() == list(WATCHED.values())
+
+
+@pytest.mark.parametrize(
+    ("call", "value"),
+    [
+        ("nvmlDeviceGetClockInfo", "sm_mhz"),
+        ("nvmlDeviceGetTemperature", "temperature_c"),
+        ("nvmlDeviceGetPowerUsage", "power_w"),
+        ("nvmlDeviceGetCurrentClocksThrottleReasons", "throttle_reasons"),
+        ("nvmlDeviceGetComputeRunningProcesses", "other_processes"),
+    ],
+)
+def test_one_refused_value_leaves_the_others(monkeypatch: pytest.MonkeyPatch, call: str, value: str) -> None:
+    gpus.show(monkeypatch, H200)
+    FakeNvml(H200.pci_bus_id, reasons=gpus.SW_THERMAL).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        (whole,) = monitor.read()
+        assert monitor.refused() == []
+    FakeNvml(H200.pci_bus_id, reasons=gpus.SW_THERMAL, refused=frozenset({call})).install(monkeypatch)
+    with GpuMonitor() as monitor:
+        assert monitor.read() == [msgspec.structs.replace(whole, **{value: None})]
+        assert monitor.refused() == [WATCHED[value]]
+    assert environment.describe()["gpu_does_not_tell"] == [WATCHED[value]]
+    assert [row for row in doctor.doctor() if row.what == "NVML"] == [
+        Finding("NVML", f"does not tell {WATCHED[value]}", "a run cannot see these", optional=True)
+    ]
 
 
 def test_a_value_that_nvml_refuses_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ class Host:
     """Files as Linux writes them, in a folder of the test's, and a clock."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.tasks, self.stat = folder / "task", folder / "stat"
+        self.tasks, self.stat, self.group = folder / "task", folder / "stat", folder / "group"
         self.now_s = self.own_s = 0.0
         monkeypatch.setattr("time.monotonic", lambda: self.now_s)
         monkeypatch.setattr("time.process_time", lambda: self.own_s)
@@ -38,7 +38,11 @@ class Host:
         self.stat.write_text(f"cpu  {user} 0 {system} {idle} 55 0 0 {stolen} {guest} {guest}\n{cores}intr 5\n")
 
     def monitor(self) -> HostMonitor:
-        return HostMonitor(self.tasks, self.stat)
+        return HostMonitor(self.tasks, self.stat, [self.group, self.group / "above"])
+
+    def throttle(self, group: Path, told: str) -> None:
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "cpu.stat").write_text(f"nr_periods 9\nnr_throttled 2\n{told}\n")
 
 
 @pytest.fixture
@@ -73,6 +77,18 @@ def test_idle_cores_are_counted_among_those_it_may_use(host: Host) -> None:
     host.now_s = 10.0
     host.write(0, 0, 0, 6.0, 11.0, 8.0)
     assert monitor.read()[0].idle_cores == pytest.approx(1.2)  # the second core is not for this process
+
+
+def test_time_under_a_quota_is_read_from_every_control_group(host: Host) -> None:
+    host.throttle(host.group, "throttled_usec 1500000")  # v2
+    host.throttle(host.group / "above", "throttled_time 250000000")  # v1
+    monitor = host.monitor()
+    assert monitor.read()[0].throttled_s == 0
+    host.throttle(host.group, "throttled_usec 2000000")
+    host.throttle(host.group / "above", "throttled_time 500000000")
+    assert monitor.read()[0].throttled_s == pytest.approx(0.75)
+    host.throttle(host.group, "throttled_usec nonsense")
+    assert monitor.read()[0].throttled_s == 0
 
 
 def test_an_ended_thread_makes_no_negative_wait(host: Host) -> None:

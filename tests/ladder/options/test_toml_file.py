@@ -122,6 +122,13 @@ def test_a_file_that_is_not_toml_is_refused_with_the_place(tmp_path: Path) -> No
         options_of(tmp_path / "run.toml")
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(b"\xef\xbb\xbfepochs = 3\r\nseed = 7\r\n")
+    assert options_of(path) == {"epochs": 3, "seed": 7}
+    assert str(TomlFile(path).refuse("epochs", ": no")) == f"{path}, line 1: epochs: no"
+
+
 def test_every_option_of_a_run_is_a_key() -> None:
     assert SETTINGS.keys() - {"depth"} == set(RunOptions.__struct_fields__)
 

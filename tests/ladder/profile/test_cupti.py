@@ -216,6 +216,11 @@ def test_an_epoch_without_any_call_was_not_recorded(library: Library) -> None:
         record([0], lambda _: library.hand_over())
 
 
+def test_launches_without_kernels_were_not_recorded(library: Library) -> None:
+    with pytest.raises(ProfileError, match="CUPTI recorded 1 launches but no kernel: another profiler"):
+        record([0], lambda _: library.hand_over(records()[0]))
+
+
 def test_a_buffer_is_used_again(library: Library) -> None:
     library.hand_over()
     library.hand_over()

@@ -187,9 +187,24 @@ def test_missing_columns_have_defaults(naive: Path) -> None:
     assert not {call.correlation for call in trace.calls} & {kernel.correlation for kernel in trace.kernels}
 
 
-def test_a_stage_without_kernels_is_no_error(naive: Path) -> None:
+def test_a_stage_that_launches_no_kernels_has_none(naive: Path) -> None:
     ask(naive, f"DROP TABLE {KERNELS}")
+    ask(naive, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
     assert read(naive).kernels == []
+
+
+@pytest.mark.parametrize(("stage", "launches"), [("naive", 64), ("cuda-graph", 2)])
+def test_launches_without_kernels_are_a_failed_capture(tmp_path: Path, stage: str, launches: int) -> None:
+    database = Path(shutil.copy(DATA / f"{stage}.sqlite", tmp_path))
+    ask(database, f"DROP TABLE {KERNELS}")
+    with pytest.raises(ProfileError, match=f"nsys recorded {launches} launches but no kernel: .*--profile cupti"):
+        read(database)
+
+
+def test_a_graph_may_consist_of_copies(naive: Path) -> None:
+    ask(naive, f"DROP TABLE {KERNELS}")
+    ask(naive, "UPDATE StringIds SET value = 'cudaGraphLaunch' WHERE value = 'cuLaunchKernelEx'")
+    assert read(naive).copies
 
 
 @pytest.mark.parametrize(

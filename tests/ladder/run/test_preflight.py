@@ -9,7 +9,9 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.run import preflight
 from ladder.run.preflight import cut, gpu_has_no_room, room_for_stages
+from ladder.run.session import check_same_data
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
+from tests.reports import sample
 
 
 def test_max_steps_cuts_the_epoch() -> None:
@@ -22,6 +24,16 @@ def test_max_steps_cuts_the_epoch() -> None:
     assert len(cut(dataset, 32, 1000).train.images) == 515
     with pytest.raises(UsageError, match="max steps 0: must be 1 or more"):
         cut(dataset, 32, 0)
+
+
+def test_a_run_that_counted_its_labels_otherwise_is_not_continued(tmp_path: Path) -> None:
+    dataset = small_dataset()
+    run = sample.results()
+    same = msgspec.structs.replace(run.problem, dataset_sha256=dataset.sha256, classes=dataset.classes)
+    check_same_data(msgspec.structs.replace(run, problem=same), dataset, tmp_path)
+    more = msgspec.structs.replace(same, classes=dataset.classes + 1)  # the lowest label was no class 0 once
+    with pytest.raises(UsageError, match="was measured on"):
+        check_same_data(msgspec.structs.replace(run, problem=more), dataset, tmp_path)
 
 
 def test_an_estimate_finds_networks_that_do_not_fit_into_gpu_memory() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from common.cache import cache_folder
 from common.errors import UsageError
+from ladder.doctor import doctor
+from ladder.run import scratch as scratch_module
 from ladder.run.runner import Runner
 from ladder.run.scratch import PREFIX, scratch_folder
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
@@ -43,6 +47,32 @@ def test_without_room_there_the_cache_is_next_and_then_the_run_s_folder(
         scratch_folder(tmp_path, 1 << 60),
     ):
         pass
+
+
+def test_it_holds_the_cache_where_nothing_else_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    blocked = tmp_path / "file" / "cache"
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(blocked))
+    monkeypatch.setenv("CUPY_CACHE_DIR", "mine")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    assert [row.found for row in doctor() if row.what == "cache"] == [f"{blocked} cannot be written to"]
+    with scratch_folder(tmp_path, 1) as scratch:
+        assert cache_folder("numba").is_relative_to(scratch)
+        assert Path(os.environ["TRITON_CACHE_DIR"]).is_relative_to(scratch)
+        assert os.environ["CUPY_CACHE_DIR"] == "mine"
+        assert not [row for row in doctor() if row.what == "cache"]
+    assert cache_folder("numba") == blocked / "numba"
+    assert "TRITON_CACHE_DIR" not in os.environ
+
+
+def test_without_any_temporary_folder_the_run_s_own_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(scratch_module, "gettempdir", none)
+    monkeypatch.setenv("LADDER_CACHE_DIR", "/proc/self/cache")
+    with scratch_folder(tmp_path, 1) as scratch:
+        assert scratch.parent == tmp_path
 
 
 def test_a_killed_run_s_folder_is_removed_and_a_living_run_s_is_not(tmp_path: Path, temporary: Path) -> None:

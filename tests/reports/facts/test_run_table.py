@@ -251,6 +251,14 @@ def test_a_time_is_shown_as_a_multiple_of_both_floors() -> None:
     assert reference.times_cheat_limit is not None
 
 
+def test_what_nvml_does_not_tell_is_said_once() -> None:
+    run = sample.results()
+    assert not any("NVML" in text for text in texts(run))
+    partly = msgspec.structs.replace(run, environment={**run.environment, "gpu_does_not_tell": ["power", "throttling"]})
+    (told,) = (text for text in texts(partly) if "NVML" in text)
+    assert told == "NVML does not tell this GPU's power and throttling: a run cannot see what they would show."
+
+
 def test_locked_clocks_and_other_clocks_have_a_notice() -> None:
     run = sample.results()
     for mhz, otherwise in ((1980, False), (1500, True)):

@@ -27,7 +27,7 @@ def test_the_kernels_of_a_step_are_among_them() -> None:
 @requires_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, toolchain: Toolchain) -> None:
-    forgetful = copy_changed(kernel.source, tmp_path, lambda text: text.replace("wait_for_previous();", ""))
+    forgetful = copy_changed(kernel.source, tmp_path, lambda text: text.replace("griddepcontrol_wait();", ""))
     broken = Shim([forgetful], toolchain)
     case = next(iter(all_cases(kernel.name, np.random.default_rng(SEED))))
     with pytest.raises(KernelFault, match="before it waited for the kernel before"):

@@ -50,20 +50,20 @@ __device__ inline uint4 load_columns(const void* row) {
     return four;
 }
 
-// Sends sixteen bytes to another block's remote buffer; both addresses are those of address_in.
-__device__ inline void send(unsigned address, unsigned barrier, uint4 bytes) {
+// Sends sixteen bytes to another block's remote buffer; both addresses are those of mapa.
+__device__ inline void st_async(unsigned address, unsigned barrier, uint4 bytes) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                      address),
                  "r"(bytes.x), "r"(bytes.y), "r"(bytes.z), "r"(bytes.w), "r"(barrier)
                  : "memory");
 }
 
-// A barrier of the cluster in two halves. After await_cluster a block may overwrite buffers that the others read before
-// their signal_cluster. `relaxed` orders no memory: what makes that safe is that the block meets before it signals, and no
+// A barrier of the cluster in two halves. After barrier_cluster_wait a block may overwrite buffers that the others read before
+// their barrier_cluster_arrive_relaxed. `relaxed` orders no memory: what makes that safe is that the block meets before it signals, and no
 // thread gets there before its reads have delivered the numbers that it computed with. `release` would say so formally,
 // and costs 6 to 9 % of a step (docs/notebook/persistent-cluster-hidden.md).
-__device__ inline void signal_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-__device__ inline void await_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+__device__ inline void barrier_cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 // A pair of float16.
 __device__ inline float2 numbers_of(unsigned pair) {

@@ -86,8 +86,8 @@ __device__ void forward_first(const Block& block, const uint4* images, Wait wait
                 if (owner == block.rank) {
                     parts[i * WARP] = part;
                 } else {
-                    send(address_in(shared_address(parts + i * WARP), owner),
-                         address_in(shared_address(&block.barriers.parts[0]), owner), part.bits);
+                    st_async(mapa(shared_address(parts + i * WARP), owner),
+                         mapa(shared_address(&block.barriers.parts[0]), owner), part.bits);
                 }
             }
         }

@@ -82,12 +82,12 @@ __device__ void forward(const Block& block, int turn) {
             const int chunk = first + c, owner = chunk % BLOCKS;
             const int part = (block.rank * layer.slots + chunk / BLOCKS) * PAIRS + block.first_pair(turn) + strip;
             const unsigned there =
-                address_in(shared_address(block.at<Part>(layer.exchange) + part * WARP + block.lane), owner);
-            const unsigned barrier = address_in(shared_address(&block.barriers.parts[INDEX][block.portion(turn)]), owner);
+                mapa(shared_address(block.at<Part>(layer.exchange) + part * WARP + block.lane), owner);
+            const unsigned barrier = mapa(shared_address(&block.barriers.parts[INDEX][block.portion(turn)]), owner);
 #pragma unroll
             for (int i = 0; i < STRIP; ++i) {
                 if (strip + i >= TURN_PAIRS) break;
-                send(there + i * WARP * sizeof(Part), barrier, Part(sums_of(sums[i][0], c), sums_of(sums[i][1], c)).bits);
+                st_async(there + i * WARP * sizeof(Part), barrier, Part(sums_of(sums[i][0], c), sums_of(sums[i][1], c)).bits);
             }
         }
     });
@@ -113,7 +113,7 @@ __device__ inline void forward_classes(const Block& block, int turn) {
                 multiply_add(sums[i], factor, x.x, x.y);
             }
         }
-        send(address_in(own, owner), address_in(shared_address(&block.barriers.parts[LAST][0]), owner),
+        st_async(mapa(own, owner), mapa(shared_address(&block.barriers.parts[LAST][0]), owner),
              Part(sums_of(sums[0], 0), sums_of(sums[1 / ROW_CHUNKS], 1)).bits);
     });
 }
@@ -166,12 +166,12 @@ __device__ void share(const Block& block, int turn) {
     constexpr int ROWS_OF_PAIR = 2 * sizeof(Matrix) / sizeof(uint4), ROWS = TURN_PAIRS * ROWS_OF_PAIR;
     const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.warp_in_group % READERS;
     if (reader == block.rank) return;
-    const unsigned barrier = address_in(shared_address(&block.barriers.doutputs[INDEX][block.portion(turn)]), reader);
+    const unsigned barrier = mapa(shared_address(&block.barriers.doutputs[INDEX][block.portion(turn)]), reader);
     for (int slot = 0; slot < layer.slots; ++slot) {
         const uint4* own = block.at<uint4>(layer.exchange) +
                            (block.received_as<INDEX>(slot) * PAIRS + block.first_pair(turn)) * ROWS_OF_PAIR;
         for (int i = block.warp_in_group / READERS * WARP + block.lane; i < ROWS; i += WARPS_OF_GROUP / READERS * WARP) {
-            send(address_in(shared_address(own + i), reader), barrier, own[i]);
+            st_async(mapa(shared_address(own + i), reader), barrier, own[i]);
         }
     }
 }

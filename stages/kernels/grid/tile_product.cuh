@@ -3,9 +3,9 @@
 // A float32 is exactly the sum of three bfloat16, 8 of its 24 bits each: its rounding, the rounding of the rest, and the rest
 // of that. A product of two float32 is then six products of parts; the three left out are smaller than float32's own
 // rounding. With PARTS = 1 the first part stands for the number: a product in bfloat16.
-//
-// Include async_copies.cuh and tensor_cores.cuh first: the tests have stand-ins for them.
 #pragma once
+#include "device/async_copies.cuh"
+#include "device/tensor_cores.cuh"
 #include "grid/grid.cuh"
 
 #ifndef PARTS

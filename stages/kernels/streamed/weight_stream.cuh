@@ -2,12 +2,11 @@
 // are neighbours in memory. All threads start the copies of a piece and of its other factor a few pieces ahead, then multiply
 // the oldest piece together. They meet once a piece; only there do they wait for memory.
 //
-// Include async_copies.cuh first: the tests have a stand-in.
-//
 // L2 keeps some of the weights from pass to pass; these are neither read from nor written to memory. Of every 16 patches
 // along a diagonal `kept` stay, a number that the host chooses by L2's size. The others are first to be evicted: otherwise
 // each would push out the next before its turn.
 #pragma once
+#include "device/async_copies.cuh"
 #include "device/l2_lines.cuh"
 
 constexpr int OWN = 32;             // inputs or outputs of a warp

@@ -7,10 +7,9 @@
 // In a warp g = lane / 4 selects rows of the tile and t = lane % 4 columns, as in tensor cores' fragments. Row i of g is tile
 // row 8i + g; or g * ROWS + i if neighbouring rows of op(a) are neighbours in memory, so that a lane loads them as a vector.
 // Columns likewise. Of a step's k lane t takes 4t to 4t + 3 in both factors: the order of k does not matter, if both agree.
-//
-// Include blocks_together.cuh and dependent.cuh first, and tensor_cores.cuh before an arithmetic that needs it: the tests have
-// stand-ins for all three.
 #pragma once
+#include "device/blocks_together.cuh"
+#include "device/dependent.cuh"
 
 constexpr int WARP = 32;
 constexpr int K_STEP = 16;      // values of k that a warp takes at once

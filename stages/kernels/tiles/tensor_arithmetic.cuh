@@ -1,6 +1,7 @@
-// Tensor-core arithmetic for output_tiles.cuh: the numbers that a lane has loaded are its share of a fragment. Include that
-// file and tensor_cores.cuh first.
+// Tensor-core arithmetic for output_tiles.cuh: the numbers that a lane has loaded are its share of a fragment.
 #pragma once
+#include "device/tensor_cores.cuh"
+#include "tiles/output_tiles.cuh"
 
 // A lane's four k of a step, 4t to 4t+3, take the places that PTX's mma.m16n8k16 calls 2t, 2t+1, 2t+8 and 2t+9.
 template <int ROWS, int COLS>

@@ -1,9 +1,23 @@
 // From the hidden layer's sums to their gradient: ReLU, the last layer, softmax, and the way back, for a large batch.
 //
-// A block takes tiles of sixteen images in turn. Each of its warps has its own units, in groups of 32, from the sums to their
-// gradient: it keeps sums of their weight gradients in registers. It reads their weights again for each tile: a block of a
-// single tile is slower if it loads all of them first. Warps meet twice a tile, around the softmax.
-// A thread holds runs of eight neighbouring units of rows g = lane / 4 and g + 8; tensor cores do not mind their order.
+// Who holds what. A tile is sixteen images, a group 32 units; block b takes tiles b, b + gridDim.x, ... in turn.
+//
+//   a block, in shared memory    of the tile: outputs (16, units), one half or two; each warp's share of the logits; dlogits
+//   8 warps                      groups w, w + 8, ... of all images of the tile
+//   a lane (g, t)                runs of 8 neighbouring units, 8t to 8t + 7 of a group, of images g and g + 8: tensor cores do
+//                                not mind their order; g = lane / 4, t = lane % 4
+//     registers, for the tile    its outputs, the weights of the group's units, and the next tile's sums, under way
+//     registers, for all tiles   sums of the gradients of the group's last weights and hidden biases
+//   16 threads an image          the softmax, a class each; sums of the gradient of that class's bias
+//
+// What travels, for each tile:
+//
+//   memory  --loads-->   registers          sums of the next tile; last weights, by class for the logits and by unit for the way
+//                                           back, anew for each tile: a block of a single tile is slower if it loads all first
+//   a warp  --shared-->  16 threads a row   its share of the logits                        | barrier
+//   16 threads a row  --shared-->  warps    dlogits                                        | barrier
+//   a warp  --shared-->  itself             outputs, transposed for the weight gradients   | barrier of the warp
+//   registers  -------->  memory            dsums of the tile; after the last tile the block's share of the other gradients
 
 #include "large_batch/halves.cuh"
 #include "device/dependent.cuh"

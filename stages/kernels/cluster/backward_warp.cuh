@@ -42,10 +42,10 @@ class BackwardWarp {
             unsigned upper[4], lower[4];
             classes.load(&shared.dlogits[parity][2 * pair], upper, lower);
             const uint4 x = load_factors(images + pair * WARP);
-            multiply_add(sums[0][0][pair % CHAINS], upper, x.x, x.y);
-            multiply_add(sums[1][0][pair % CHAINS], upper, x.z, x.w);
-            multiply_add(sums[0][1][pair % CHAINS], lower, x.x, x.y);
-            multiply_add(sums[1][1][pair % CHAINS], lower, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][0][pair % CHAINS], upper, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][0][pair % CHAINS], upper, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][1][pair % CHAINS], lower, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][1][pair % CHAINS], lower, x.z, x.w);
         }
 #pragma unroll
         for (int i = 0; i < 8; ++i) {

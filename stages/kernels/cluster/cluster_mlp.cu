@@ -12,7 +12,7 @@
 //     outputs             own units x all images
 //     exchange            remote buffer of a layer: first parts of sums for own units, then doutputs of all units
 //     logits              remote buffer: the parts of the eight images' logits
-//   16 warps              tasks, dealt out phase by phase; fragments are those of multiply_add (fragments.cuh)
+//   16 warps              tasks, dealt out phase by phase; fragments are those of mma_m16n8k16_f16 (fragments.cuh)
 //   784-256-10, batch 128, sm_90a: two groups of 8 warps, each with half of the images; layer 0's weights in registers
 //
 // What travels in a step, always st.async to an mbarrier of the receiver, 512 bytes a warp:

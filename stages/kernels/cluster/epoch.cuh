@@ -22,8 +22,8 @@ constexpr float WEIGHT_SCALE = 16.0f;
 constexpr float DLOGIT_SCALE = 1024.0f;
 constexpr float NO_CLASS = -3.4e38f;  // the logit of a padded class: its power is 0
 
-// Eight columns of a product by up to sixteen classes, as multiply_add leaves them: lane 4g + t has columns 2t and 2t + 1 of
-// class g in `upper`, of class g + 8 in `lower`. A uint2 is two float32, or two numbers in halves.
+// Eight columns of a product by up to sixteen classes, as mma_m16n8k16_f16 leaves them: lane 4g + t has columns 2t and 2t + 1
+// of class g in `upper`, of class g + 8 in `lower`. A uint2 is two float32, or two numbers in halves.
 struct Columns {
     uint2 upper[WARP], lower[WARP];
 };

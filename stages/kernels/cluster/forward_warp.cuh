@@ -30,10 +30,10 @@ class ForwardWarp {
             unsigned upper[4], lower[4];
             classes.load(&shared.weights[parity][2 * i], upper, lower);
             const uint4 x = load_transposed(images + i * epoch.pairs * WARP);
-            multiply_add(sums[0][0], upper, x.x, x.y);
-            multiply_add(sums[1][0], upper, x.z, x.w);
-            multiply_add(sums[0][1], lower, x.x, x.y);
-            multiply_add(sums[1][1], lower, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][0], upper, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][0], upper, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][1], lower, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][1], lower, x.z, x.w);
         }
         const auto remote_buffer = [&](int half) {
             return remote_buffer_at(to_owners[half], shared.partial_logits[parity][rank], shared.logits_are_in[parity]);

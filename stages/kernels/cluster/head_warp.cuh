@@ -71,10 +71,10 @@ class HeadWarp {
             unsigned upper[4], lower[4];
             classes.load(&shared.dlogits[step % 2][2 * pair], upper, lower);
             const uint4 gram = grams[pair * WARP + lane];
-            multiply_add(sums[0][0], upper, gram.x, gram.y);
-            multiply_add(sums[0][1], upper, gram.z, gram.w);
-            multiply_add(sums[1][0], lower, gram.x, gram.y);
-            multiply_add(sums[1][1], lower, gram.z, gram.w);
+            mma_m16n8k16_f16(sums[0][0], upper, gram.x, gram.y);
+            mma_m16n8k16_f16(sums[0][1], upper, gram.z, gram.w);
+            mma_m16n8k16_f16(sums[1][0], lower, gram.x, gram.y);
+            mma_m16n8k16_f16(sums[1][1], lower, gram.z, gram.w);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {

@@ -72,9 +72,9 @@ __device__ void forward(const Block& block, int turn) {
 #pragma unroll
             for (int i = 0; i < STRIP; ++i) {
                 const Matrix* own = outputs + (slot * PAIRS + min(strip + i, TURN_PAIRS - 1)) * 2;
-                const uint4 x = load_columns(row_of(own, block.lower(), next_slot<INDEX - 1>(slot), block.lane));
-                multiply_add(sums[i][0], factor, x.x, x.y);
-                multiply_add(sums[i][1], factor, x.z, x.w);
+                const uint4 x = ldmatrix<true>(row_of(own, block.lower(), next_slot<INDEX - 1>(slot), block.lane));
+                mma_m16n8k16_f16(sums[i][0], factor, x.x, x.y);
+                mma_m16n8k16_f16(sums[i][1], factor, x.z, x.w);
             }
         }
 #pragma unroll
@@ -104,13 +104,13 @@ __device__ inline void forward_classes(const Block& block, int turn) {
 #pragma unroll
         for (int slot = 0; slot < below.slots; slot += K_SLOTS) {
             // The same two matrices twice: the load takes four.
-            const uint4 x = load_columns(
+            const uint4 x = ldmatrix<true>(
                 row_of(outputs + slot * 2 * PAIRS, block.lower(), next_slot<LAST - 1>(slot), block.lane));
 #pragma unroll
             for (int i = 0; i < CLASS_CHUNKS / ROW_CHUNKS; ++i) {
                 unsigned factor[4];
                 load_weights<LAST>(block, slot, i * ROW_CHUNKS, factor);
-                multiply_add(sums[i], factor, x.x, x.y);
+                mma_m16n8k16_f16(sums[i], factor, x.x, x.y);
             }
         }
         st_async(mapa(own, owner), mapa(shared_address(&block.barriers.parts[LAST][0]), owner),
@@ -136,11 +136,11 @@ __device__ void backward(const Block& block, int turn) {
         float sums[4][4] = {};  // independent chains, so that a product need not wait for the one before
 #pragma unroll
         for (int chunk = 0; chunk < layer.chunks; chunk += 2) {
-            const uint4 w = load_columns(row_of(&weights[chunk].factor, block.lower(), next, block.lane));
-            const uint4 d = load_columns(row_of(doutputs + chunk * IMAGES, block.right(), 0, block.lane));
+            const uint4 w = ldmatrix<true>(row_of(&weights[chunk].factor, block.lower(), next, block.lane));
+            const uint4 d = ldmatrix<true>(row_of(doutputs + chunk * IMAGES, block.right(), 0, block.lane));
             const unsigned factor[4] = {w.x, w.y, w.z, w.w};
-            multiply_add(sums[chunk / ROW_CHUNKS % 4], factor, d.x, d.y);
-            if (HALVES == 2) multiply_add(sums[chunk % 4 + 1], factor, d.z, d.w);
+            mma_m16n8k16_f16(sums[chunk / ROW_CHUNKS % 4], factor, d.x, d.y);
+            if (HALVES == 2) mma_m16n8k16_f16(sums[chunk % 4 + 1], factor, d.z, d.w);
         }
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
@@ -189,11 +189,11 @@ __device__ void update(const Block& block, float rate) {
         float sums[2][4] = {};  // by half of the outputs
 #pragma unroll
         for (int pair = 0; pair < PAIRS; ++pair) {
-            const uint4 d = load_rows(row_of(doutputs + 2 * pair, block.lower(), IMAGES, block.lane));
-            const uint4 x = load_rows(row_of(outputs + 2 * pair, block.right(), 0, block.lane));
+            const uint4 d = ldmatrix<false>(row_of(doutputs + 2 * pair, block.lower(), IMAGES, block.lane));
+            const uint4 x = ldmatrix<false>(row_of(outputs + 2 * pair, block.right(), 0, block.lane));
             const unsigned factor[4] = {d.x, d.y, d.z, d.w};
-            multiply_add(sums[0], factor, x.x, x.y);
-            if (HALVES == 2) multiply_add(sums[1], factor, x.z, x.w);
+            mma_m16n8k16_f16(sums[0], factor, x.x, x.y);
+            if (HALVES == 2) mma_m16n8k16_f16(sums[1], factor, x.z, x.w);
         }
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
@@ -219,9 +219,9 @@ __device__ void update_biases(const Block& block, float rate) {
         float sums[2][4] = {};  // chains
 #pragma unroll
         for (int pair = 0; pair < PAIRS; ++pair) {
-            const uint4 d = load_rows(row_of(doutputs + 2 * pair, block.lower(), 0, block.lane));
+            const uint4 d = ldmatrix<false>(row_of(doutputs + 2 * pair, block.lower(), 0, block.lane));
             const unsigned factor[4] = {d.x, d.y, d.z, d.w};
-            multiply_add(sums[pair % 2], factor, ONES, ONES);
+            mma_m16n8k16_f16(sums[pair % 2], factor, ONES, ONES);
         }
         const float sum = sums_of(sums[0], 0).x + sums_of(sums[1], 0).x;
         if (block.lane % 4 == 0) block.at<float>(layer.biases)[slot * HALF_EDGE + block.lane / 4] -= rate * sum;

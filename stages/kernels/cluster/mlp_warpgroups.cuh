@@ -76,7 +76,7 @@ class FirstLayer {
         unsigned factors[PAIRS_OF_GROUP][4];
 #pragma unroll
         for (int i = 0; i < PAIRS_OF_GROUP; ++i) {
-            const uint4 d = load_rows(row_of(doutputs + 2 * i, block.lower(), 2 * PAIRS, block.lane));
+            const uint4 d = ldmatrix<false>(row_of(doutputs + 2 * i, block.lower(), 2 * PAIRS, block.lane));
             factors[i][0] = d.x, factors[i][1] = d.y, factors[i][2] = d.z, factors[i][3] = d.w;
         }
         wgmma_fence();

@@ -32,8 +32,8 @@ __device__ inline void multiply(const uint4* before, const uint4* after, int fir
         const unsigned a[4] = {left[i].x, left[i].z, left[i].y, left[i].w};
 #pragma unroll
         for (int j = 0; j < WARP_COLUMNS; ++j) {
-            multiply_add(sums[i][j][0], a, right[j].x, right[j].y);
-            multiply_add(sums[i][j][1], a, right[j].z, right[j].w);
+            mma_m16n8k16_f16(sums[i][j][0], a, right[j].x, right[j].y);
+            mma_m16n8k16_f16(sums[i][j][1], a, right[j].z, right[j].w);
         }
     }
 }

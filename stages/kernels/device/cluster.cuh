@@ -4,6 +4,7 @@
 // any block of the cluster, or the copy engine, sends them; waiting threads go on when the last byte has arrived. (PTX ISA:
 // mbarrier, st.async, cp.async.bulk.)
 #pragma once
+#include "device/blocks_together.cuh"
 #include "device/bulk_copies.cuh"
 
 // The address, for this block, of the place in the block of that rank that `own` has here.
@@ -22,6 +23,14 @@ __device__ inline unsigned distance_to(int rank, const void* anything_shared) {
 __device__ inline void st_async(unsigned address, unsigned barrier, uint2 bytes) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address),
                  "r"(bytes.x), "r"(bytes.y), "r"(barrier)
+                 : "memory");
+}
+
+// The same for sixteen bytes.
+__device__ inline void st_async(unsigned address, unsigned barrier, uint4 bytes) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     address),
+                 "r"(bytes.x), "r"(bytes.y), "r"(bytes.z), "r"(bytes.w), "r"(barrier)
                  : "memory");
 }
 
@@ -51,6 +60,15 @@ __device__ inline void barrier_cluster() {
     asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 }
 
+// A barrier of the cluster in two halves. After the wait a block may overwrite buffers that others read before they arrived.
+// `relaxed` orders no memory: what makes that safe is that the block meets before it arrives, and no thread gets there before
+// its reads have delivered the numbers that it computed with. `release` would say so formally, and costs 6 to 9 % of a step
+// (docs/notebook/persistent-cluster-hidden.md).
+__device__ inline void barrier_cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
 // A barrier of some warps of a block, `threads` threads in all, that call it at the same place. `id` names it; 0 is
 // __syncthreads.
 __device__ inline void bar_sync(int id, int threads) {
@@ -65,10 +83,4 @@ __device__ inline void barrier_sync(int id, int threads) {
 // Arrives at such a barrier without waiting.
 __device__ inline void bar_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ inline int cluster_ctarank() {
-    int rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
 }

@@ -104,6 +104,14 @@ __device__ inline void ldmatrix(unsigned (&to)[4], const unsigned short* row) {
     }
 }
 
+// The same, returned.
+template <bool TRANSPOSED>
+__device__ inline uint4 ldmatrix(const void* row) {
+    unsigned four[4];
+    ldmatrix<TRANSPOSED>(four, static_cast<const unsigned short*>(row));
+    return {four[0], four[1], four[2], four[3]};
+}
+
 // The same for two matrices; lanes 0 to 15 pass the addresses.
 template <bool TRANSPOSED>
 __device__ inline void ldmatrix(unsigned (&to)[2], const unsigned short* row) {

@@ -1,8 +1,8 @@
 // Products of a warpgroup on tensor cores: four warps, the first a multiple of four. Needs sm_90a.
 //
-// Each warp has sixteen of the product's 64 rows, in fragments like those of multiply_add; all four multiply by the same right
-// factor. A left factor may be in registers. Other factors lie in shared memory, in matrices of 8 by 8 without gaps. A product
-// is in flight until wgmma_wait_group; its registers must not be touched before. (PTX ISA: wgmma.mma_async, matrix
+// Each warp has sixteen of the product's 64 rows, in fragments like those of mma_m16n8k16_f16. All four multiply by the same
+// right factor. A left factor may be in registers. Other factors lie in shared memory, in matrices of 8 by 8 without gaps. A
+// product is in flight until wgmma_wait_group; its registers must not be touched before. (PTX ISA: wgmma.mma_async, matrix
 // descriptors.)
 #pragma once
 #include "device/cluster.cuh"

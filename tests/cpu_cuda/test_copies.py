@@ -32,9 +32,9 @@ def run(plant: Plant, body: str) -> np.ndarray:
 
 
 def test_they_are_there_once_they_are_waited_for(plant: Plant) -> None:
-    found = run(plant, f"{TWO_GROUPS} cp_async_wait_all(); {TAKE_BOTH}")
-    np.testing.assert_array_equal(found[:, 0], np.arange(256).reshape(32, 2, 4)[:, 0])
-    np.testing.assert_array_equal(found[:, 1], 0)  # elements that do not exist
+    copied = run(plant, f"{TWO_GROUPS} cp_async_wait_all(); {TAKE_BOTH}")
+    np.testing.assert_array_equal(copied[:, 0], np.arange(256).reshape(32, 2, 4)[:, 0])
+    np.testing.assert_array_equal(copied[:, 1], 0)  # elements that do not exist
 
 
 def test_nothing_is_there_before(plant: Plant) -> None:
@@ -42,14 +42,14 @@ def test_nothing_is_there_before(plant: Plant) -> None:
 
 
 def test_the_youngest_groups_are_not_waited_for(plant: Plant) -> None:
-    found = run(plant, f"{TWO_GROUPS} cp_async_wait_group<1>(); {TAKE_BOTH}")
-    assert not np.isnan(found[:, 0]).any()
-    assert np.isnan(found[:, 1]).all()
+    copied = run(plant, f"{TWO_GROUPS} cp_async_wait_group<1>(); {TAKE_BOTH}")
+    assert not np.isnan(copied[:, 0]).any()
+    assert np.isnan(copied[:, 1]).all()
 
 
 def test_what_belongs_to_no_group_yet_is_not_waited_for(plant: Plant) -> None:
-    found = run(plant, f"cp_async_16(own, x); cp_async_wait_group<0>(); {TAKE_BOTH}")
-    assert np.isnan(found[:, 0]).all()
+    copied = run(plant, f"cp_async_16(own, x); cp_async_wait_group<0>(); {TAKE_BOTH}")
+    assert np.isnan(copied[:, 0]).all()
 
 
 def test_a_misaligned_one_is_refused(plant: Plant) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from common.cuda.compile import compile_cubin
 from common.cuda.dependent_launch import MACROS, waits
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
 from tests.kernels.cases import all_cases
 from tests.nvrtc import requires_nvrtc
 from tests.seeds import SEED

@@ -9,7 +9,7 @@ import pytest
 
 from common.cuda.dependent_launch import waits
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, executed_sources, kernels_in
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, executed_sources, kernels_in
 from tests.kernels import doubles
 from tests.kernels.cases import Case, all_cases
 from tests.seeds import SEED

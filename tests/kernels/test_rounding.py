@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.cpu_cuda.shim import Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.seeds import SEED
 
 INFINITY = 0x7F800000

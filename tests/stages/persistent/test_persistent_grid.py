@@ -16,8 +16,8 @@ from stages.classic import r6_cuda_graph
 from stages.persistent import r2_grid_bf16
 from stages.persistent.grid_plan import ALL_PARTS, GridPlan, floats_of, make_plan
 from stages.persistent.r1_persistent_grid import STAGE
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.kernels.cases import Case, all_cases
 
 H200, SMALLEST = (132, 227 << 10), (14, 64 << 10)  # blocks, bytes of shared memory of each

@@ -27,7 +27,7 @@ from tests.seeds import SEED
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import RECIPE
-from tests.stages.tiles.test_tiles import ChosenBefore, Library
+from tests.stages.tiles.test_tile_gemm import ChosenBefore, Library
 
 pytestmark = requires_compiler
 

@@ -14,8 +14,8 @@ from stages.data.r3_pinned_overlap import FromPinnedAhead
 from stages.engine.recipe import Recipe, RunStep
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array
+from stages.memory.per_step import PerStep
 from stages.memory.r1_alloc_cudamalloc import CudaMalloc
-from stages.memory.step_memory import PerStep
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice
 

@@ -24,7 +24,7 @@ from stages.shapes import r1_tuned
 from stages.shapes.launch_shapes import FIXED, KERNEL, SHAPES, SOURCE, Product, Shape
 from stages.shapes.shape_sweeps import Sweeps
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import copy_changed
+from tests.cpu_cuda.kernel_sources import copy_changed
 from tests.kernels.cases import Case, all_cases, in_shape
 from tests.nvrtc import requires_nvrtc
 from tests.seeds import SEED

@@ -135,7 +135,7 @@ def test_a_step_needs_no_thread_to_be_on_time(
 def test_no_kernel_leaves_its_arrays() -> None:
     """Numba checks every index when it is asked to; a kernel's error shows on stderr."""
     code = (
-        "from tests.stages.cpu.test_rungs import NETWORKS, RUNGS, trained\n"
+        "from tests.stages.cpu.test_cpu_rungs import NETWORKS, RUNGS, trained\n"
         "for name in RUNGS:\n"
         "    for problem in NETWORKS:\n"
         "        if not RUNGS[name].misfit(problem, 5): trained(name, problem)\n"

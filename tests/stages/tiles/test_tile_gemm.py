@@ -28,7 +28,7 @@ from stages.tiles.r3_fp16 import Float16Gemm
 from stages.tiles.tile_gemm import TileGemm, gradient_scale, tile_source_hash
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES, STEP, cuts
 from tests.cpu_cuda.shim import Shim, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.seeds import SEED
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
 from tests.stages.engine.test_step import random_split

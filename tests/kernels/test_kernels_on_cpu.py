@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from common.cuda.dependent_launch import waits
-from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, executed_sources, kernels_in
+from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.kernels import doubles
 from tests.kernels.cases import Case, all_cases
 from tests.seeds import SEED
@@ -45,8 +45,8 @@ def launch(shim: Shim, case: Case, order: int, *, dependent: bool = False) -> di
     return args
 
 
-def assert_same_bits(one: dict[str, np.ndarray | float], other: dict[str, np.ndarray | float], case: Case) -> None:
-    for name, value in one.items():
+def assert_same_bits(first: dict[str, np.ndarray | float], other: dict[str, np.ndarray | float], case: Case) -> None:
+    for name, value in first.items():
         assert np.asarray(value).tobytes() == np.asarray(other[name]).tobytes(), f"{case}: {name} varies"
 
 
@@ -64,7 +64,8 @@ def test_kernel_does_what_its_double_does(kernel: Kernel, shim: Shim, random: np
 
 
 def test_no_double_is_left_of_a_kernel_that_is_gone() -> None:
-    names = {name for name, value in vars(doubles).items() if callable(value) and value.__module__ == doubles.__name__}
+    functions = {name for name, value in vars(doubles).items() if getattr(value, "__module__", "") == doubles.__name__}
+    names = {name for name in functions if not name.startswith("_")}  # others are helpers
     assert names <= {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
 
 
@@ -237,7 +238,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
 def test_a_kernel_made_wrong_is_caught(
     kernel: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain, random: np.random.Generator
 ) -> None:
-    (source,) = {found.source for found in PLAIN if found.name == kernel}
+    (source,) = {plain.source for plain in PLAIN if plain.name == kernel}
     assert any(right in file.read_text() for file in executed_sources(source))
     shim = Shim([copy_changed(source, tmp_path, lambda text: text.replace(right, wrong))], toolchain)
 

@@ -18,7 +18,7 @@ PYTEST = .venv/bin/python -m pytest -m "not alone" -n 4 --dist loadfile --no-loa
 
 QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests/common/test_problem.py \
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
-tests/reports/terminal tests/stages/engine tests/stages/test_ladder.py tests/test_docs.py tests/test_markers.py
+tests/reports/terminal tests/stages/engine tests/stages/test_registry.py tests/test_docs.py tests/test_markers.py
 
 KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_grid.py
 

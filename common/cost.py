@@ -262,11 +262,11 @@ def weight_transfers(problem: Problem, design: Design, rates: Rates) -> list[flo
     if design.last_layer is not None:  # its kernel reads the weights once for both passes
         last = problem.layers[-1]
         passes[1] -= FLOAT_BYTES * last.fan_in * last.fan_out
-    found = [float(max(size - held, 0)) for size in passes]
+    excess_bytes = [float(max(size - held, 0)) for size in passes]
     if design.weights == "updated":
         sizes = (FLOAT_BYTES * layer.fan_in * layer.fan_out for layer in problem.layers[1:])
-        found += [float(max(size - rates.l2_size, 0)) for size in sizes]
-    return found
+        excess_bytes += [float(max(size - rates.l2_size, 0)) for size in sizes]
+    return excess_bytes
 
 
 def traffic(problem: Problem, design: Design, rates: Rates) -> float:

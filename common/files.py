@@ -16,7 +16,7 @@ def explained(error: OSError, way_on: str = "repeat the command") -> str:
     line = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror or error}"
     if error.errno not in NO_ROOM:
         return line
-    folder = next(one for one in Path(error.filename or ".").absolute().parents if one.is_mount())
+    folder = next(parent for parent in Path(error.filename or ".").absolute().parents if parent.is_mount())
     return f"{line}; free some below {folder}, then {way_on}"
 
 

@@ -62,8 +62,8 @@ class Oracle:
             if isinstance(params, Params):
                 weight, bias = params.weights[layer], params.biases[layer]
             else:
-                weight = np.stack([one.weights[layer] for one in params])
-                bias = np.stack([one.biases[layer] for one in params])
+                weight = np.stack([network.weights[layer] for network in params])
+                bias = np.stack([network.biases[layer] for network in params])
             self.weights.append(xp.array(weight, dtype=dtype))
             self.biases.append(xp.array(bias, dtype=dtype))
         self._dtype = dtype
@@ -91,8 +91,8 @@ class Oracle:
     def networks(self) -> list[Network]:
         """The networks of a stack, as views."""
         return [
-            Network([weight[one] for weight in self.weights], [bias[one] for bias in self.biases])
-            for one in range(len(self.biases[0]))
+            Network([weight[index] for weight in self.weights], [bias[index] for bias in self.biases])
+            for index in range(len(self.biases[0]))
         ]
 
     def on(self, xp: Any) -> Self:
@@ -198,8 +198,8 @@ def product(left: FloatArray, right: FloatArray, xp: Any = np) -> FloatArray:
     A left factor that a stack shares is multiplied once, by all right factors side by side.
     """
     if left.ndim == right.ndim:
-        one: FloatArray = xp.matmul(left, right)
-        return one
+        result: FloatArray = xp.matmul(left, right)
+        return result
     networks, terms, columns = right.shape
     side_by_side = xp.matmul(left, xp.swapaxes(right, 0, 1).reshape(terms, networks * columns))
     stacked: FloatArray = xp.ascontiguousarray(xp.swapaxes(side_by_side.reshape(-1, networks, columns), 0, 1))
@@ -213,7 +213,7 @@ def host(array: Any) -> Any:
 
 def _means(sums: FloatArray, images: int) -> list[OracleEpoch]:
     networks = zip(*sums.reshape(3, -1).tolist(), strict=True)
-    return [OracleEpoch(*(one / images for one in network)) for network in networks]
+    return [OracleEpoch(*(total / images for total in network)) for network in networks]
 
 
 Weights = Sequence[FloatArray]

@@ -51,9 +51,9 @@ def end_orphans(leader: int) -> list[str]:
     _wait_for_children(GRACE_S)
     stayed: dict[int, str] = {}
     deadline = time.monotonic() + KILL_LIMIT_S
-    while (found := children()) and time.monotonic() < deadline:
-        stayed |= found
-        for child in found:
+    while (processes := children()) and time.monotonic() < deadline:
+        stayed |= processes
+        for child in processes:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         _wait_for_children(POLL_S)  # killed ones may have had children, which are now ours
@@ -62,13 +62,13 @@ def end_orphans(leader: int) -> list[str]:
 
 def children() -> dict[int, str]:
     """The names of this process's children by their ids; empty without `/proc`."""
-    found = {}
+    processes = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             before, _, after = stat.read_text(errors="replace").rpartition(")")
             if int(after.split()[1]) == os.getpid():
-                found[int(stat.parent.name)] = before.partition("(")[2]
-    return found
+                processes[int(stat.parent.name)] = before.partition("(")[2]
+    return processes
 
 
 def _wait_for_children(limit_s: float) -> None:

@@ -30,10 +30,10 @@ def drop_output() -> int:
 
 def printable(text: str) -> str:
     """The text as one line without control characters, as a damaged file may hold any."""
-    return "".join(one if one.isprintable() else " " for one in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _stand_in(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(STAND_INS.get(one, "?") for one in error.object[error.start : error.end]), error.end
+    return "".join(STAND_INS.get(character, "?") for character in error.object[error.start : error.end]), error.end

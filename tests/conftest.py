@@ -14,8 +14,8 @@ import pytest
 from ladder.machine.environment import missing
 from tests import proved
 from tests.browser import context, open_page
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, cuda_files
 from tests.cpu_cuda.shim import Shim, Toolchain
-from tests.cpu_cuda.sources import KERNELS_FOLDER, cuda_files
 from tests.ladder.in_process import judge_in_this_process
 from tests.ladder.times import passed_times
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from common.files import atomic_write
 from stages.registry import SOURCES, load_all
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
 
 README = KERNELS_FOLDER / "README.md"
 BEGIN, END = "<!-- kernels:begin (python -m tools.kernel_table) -->\n", "<!-- kernels:end -->\n"

@@ -19,12 +19,12 @@ class Caches(NamedTuple):
 
 def caches(folder: Path = FOLDER) -> Caches:
     """The caches of the first core; a level that Linux does not tell has a typical size."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for index in sorted(folder.glob("index*")):
         try:
             level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
             if kind != "Instruction":
-                found[f"l{level}"] = int(size[:-1]) * UNITS[size[-1]] if size[-1] in UNITS else int(size)
+                sizes[f"l{level}"] = int(size[:-1]) * UNITS[size[-1]] if size[-1] in UNITS else int(size)
         except (OSError, ValueError, IndexError):
             continue
-    return Caches(**{name: size for name, size in found.items() if name in Caches._fields and size > 0})
+    return Caches(**{name: size for name, size in sizes.items() if name in Caches._fields and size > 0})

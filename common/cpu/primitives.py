@@ -67,7 +67,7 @@ class CpuPrimitives:
         with stamping() as stamps:
             for _ in _samples():
                 self._team.run(lists)
-            times = np.concatenate([one.times for one in stamps.take() if one.thread == 0])
+            times = np.concatenate([calls.times for calls in stamps.take() if calls.thread == 0])
         samples: list[float] = ((times[:, 1] - times[:, 0]) / MEETINGS / 1e3).tolist()
         return samples
 
@@ -117,7 +117,7 @@ class CpuPrimitives:
         seen = [np.zeros(8, np.int64) for _ in arrays]
 
         def repeat(times: int) -> None:
-            rows = [(array, array.size, times, one) for array, one in zip(arrays, seen, strict=True)]
+            rows = [(array, array.size, times, sums) for array, sums in zip(arrays, seen, strict=True)]
             self._on_all(kernels.read, rows)
 
         size = sum(array.nbytes for array in arrays)

@@ -114,10 +114,10 @@ class Stamps:
         if whole.thread >= THREADS:
             whole.whole()
             return
-        found = self._replays.get(id(whole))
-        if found is None:
-            found = self._replays[id(whole)] = StampedReplay(whole.calls)
-        self._replayed.append(Calls(whole.thread, whole.calls, found(), from_python=False))
+        replay = self._replays.get(id(whole))
+        if replay is None:
+            replay = self._replays[id(whole)] = StampedReplay(whole.calls)
+        self._replayed.append(Calls(whole.thread, whole.calls, replay(), from_python=False))
 
     def take(self) -> list[Calls]:
         """All calls since the last time, by thread; those from Python first."""
@@ -126,7 +126,7 @@ class Stamps:
         times = self._buffer.times(len(calls))
         self._buffer.rewind()
         one_by_one = [Calls(0, calls, times, from_python=True)] if calls else []
-        return [*one_by_one, *sorted(replayed, key=lambda one: one.thread)]
+        return [*one_by_one, *sorted(replayed, key=lambda calls: calls.thread)]
 
 
 @contextmanager

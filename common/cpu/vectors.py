@@ -30,8 +30,8 @@ def _shuffle(builder: Any, vector: Any, lanes: Sequence[int]) -> Any:
 
 
 def _broadcast(builder: Any, number: Any) -> Any:
-    one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), number, ir.Constant(INDEX, 0))
-    return _shuffle(builder, one, [0] * LANES)
+    first = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), number, ir.Constant(INDEX, 0))
+    return _shuffle(builder, first, [0] * LANES)
 
 
 def _load(builder: Any, address: Any, kind: Any) -> Any:

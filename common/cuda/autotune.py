@@ -58,13 +58,13 @@ def seconds(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[float]:
 
 def sweep(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[list[float]]:
     """Seconds per launch of each candidate in several turns; only one turn for much slower ones."""
-    found = samples(gpu, candidates, [1] * len(candidates), 1)
-    rough = [time for (time,) in found]
+    samples_s = samples(gpu, candidates, [1] * len(candidates), 1)
+    rough = [time for (time,) in samples_s]
     repeated = [i for i, time in enumerate(rough) if time < TURN_S or time < SKIP_TIME_RATIO * min(rough)]
     launches = [min(max(int(TURN_S / rough[i]), 1), LAUNCHES_PER_TURN) for i in repeated]
     for i, times in zip(repeated, samples(gpu, [candidates[i] for i in repeated], launches, SWEEP_TURNS), strict=True):
-        found[i] = times
-    return found
+        samples_s[i] = times
+    return samples_s
 
 
 def samples(gpu: Capturing, candidates: Sequence[Enqueue], launches: Sequence[int], turns: int) -> list[list[float]]:

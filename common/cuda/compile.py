@@ -100,17 +100,17 @@ def include_folders(source: Path) -> list[Path]:
 def local_sources(source: Path) -> list[Path]:
     """The file and, depth first, its quoted headers from `include_folders`."""
     folders = include_folders(source)
-    found: list[Path] = []
+    files: list[Path] = []
 
     def visit(file: Path) -> None:
-        if file in found or not file.is_file():
+        if file in files or not file.is_file():
             return
-        found.append(file)
+        files.append(file)
         for name in re.findall(r'^\s*#\s*include\s+"(.+?)"', file.read_text(), re.MULTILINE):
             visit(next((path for folder in folders if (path := folder / name).is_file()), folders[0] / name))
 
     visit(source)
-    return found
+    return files
 
 
 def parse_resources(log: str) -> dict[str, Resources]:

@@ -164,15 +164,15 @@ class Matmul:
         preferences.append((names.MIN_ALIGNMENT_D_BYTES, _alignment(matrices[-1])))
         for name, value in preferences:
             cublasLt.matmul_preference_set_attribute(preference, name, value.ctypes.data, value.nbytes)
-        found = np.zeros(CANDIDATES, cublasLt.matmul_heuristic_result_dtype)
+        results = np.zeros(CANDIDATES, cublasLt.matmul_heuristic_result_dtype)
         count = np.zeros(1, np.int32)
         problem = (layouts[0], layouts[1], layouts[2], layouts[2])
-        output = (CANDIDATES, found.ctypes.data, count.ctypes.data)
+        output = (CANDIDATES, results.ctypes.data, count.ctypes.data)
         with suppress(cublasLt.cuBLASLtError):  # raised when there is no algorithm
             cublasLt.matmul_algo_get_heuristic(self._handle, operation, *problem, preference, *output)
         cublasLt.matmul_preference_destroy(preference)
-        found = found[: count[0]]
-        usable = list(found["algo"][found["state"] == 0].reshape(-1, 1))
+        results = results[: count[0]]
+        usable = list(results["algo"][results["state"] == 0].reshape(-1, 1))
         if not usable:
             raise RuntimeError("cuBLASLt has no algorithm for this product")
         return usable

@@ -1,6 +1,6 @@
 """Programmatic dependent launch: a kernel's blocks start while the previous kernel still runs, and wait inside.
 
-Why it is correct. `wait_for_previous` (stages/kernels/device/dependent.cuh) returns once the kernel at the other end
+Why it is correct. `griddepcontrol_wait` (stages/kernels/device/dependent.cuh) returns once the kernel at the other end
 of a programmatic edge is complete and its writes are visible. It guarantees nothing about earlier kernels. So every
 kernel of a chain waits before it touches memory, even if it reads nothing from its neighbour. A complete kernel has
 then seen its predecessor complete, and so on back to the first. If one kernel did not wait, it could finish while its

@@ -82,15 +82,15 @@ class LargeProduct:
         room = np.array(WORKSPACE_BYTES, np.uint64)
         attribute = cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
         cublasLt.matmul_preference_set_attribute(preference, attribute, room.ctypes.data, room.nbytes)
-        found = np.zeros(1, cublasLt.matmul_heuristic_result_dtype)
+        results = np.zeros(1, cublasLt.matmul_heuristic_result_dtype)
         count = np.zeros(1, np.int32)
         layouts = (self._layout,) * 4
-        answer = (1, found.ctypes.data, count.ctypes.data)
+        answer = (1, results.ctypes.data, count.ctypes.data)
         cublasLt.matmul_algo_get_heuristic(self._handle, self._operation, *layouts, preference, *answer)
         cublasLt.matmul_preference_destroy(preference)
-        if count[0] == 0 or found["state"][0] != 0:
+        if count[0] == 0 or results["state"][0] != 0:
             raise RuntimeError("cuBLASLt has no algorithm for this product")
-        algorithm: NDArray[Any] = found["algo"].reshape(-1)
+        algorithm: NDArray[Any] = results["algo"].reshape(-1)
         return algorithm
 
 

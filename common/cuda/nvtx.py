@@ -65,10 +65,10 @@ class _Marked:
             return self._part(*args, **kwargs)
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        found = getattr(self._part, method)
+        traced = getattr(self._part, method)
 
         def within(*args: Any, **kwargs: Any) -> Any:
             with named(f"{self._name}.{method}"):
-                return found(*args, **kwargs)
+                return traced(*args, **kwargs)
 
         return within

@@ -46,9 +46,9 @@ class TuningCache(Generic[Value]):
         """Take over what other processes have stored since."""
         self._values = {**self._values, **self._load()}
 
-    def keep(self, purpose: str, found: Value) -> None:
+    def keep(self, purpose: str, value: Value) -> None:
         """Store a value; if the disk refuses, for this process only."""
-        self._values = {**self._load(), **self._values, purpose: found}
+        self._values = {**self._load(), **self._values, purpose: value}
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(self._file, msgspec.json.format(msgspec.json.encode(self._values)))

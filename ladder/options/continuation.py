@@ -15,14 +15,14 @@ from ladder.options.commands import Resume, ResumeStudy, Run, Study
 from ladder.records.program import PROGRAM
 
 
-class Observer(Protocol):
+class NoteObserver(Protocol):
     """Hears of the interruption."""
 
     def note(self, text: str) -> None:
         """A message for the user."""
 
 
-def interrupted(asked: Run | Resume | Study | ResumeStudy, folder: Path, observer: Observer) -> int:
+def interrupted(asked: Run | Resume | Study | ResumeStudy, folder: Path, observer: NoteObserver) -> int:
     """Tell in one line what to type after Ctrl-C; returns the exit status."""
     observer.note(f"interrupted; {_way_on(asked, folder)}")
     return INTERRUPTED

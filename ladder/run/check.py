@@ -25,7 +25,7 @@ from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import first_printed
 from ladder.records.check import Checked
-from ladder.run.data import Observer
+from ladder.run.data import DownloadObserver
 from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, Judge, drawn_salt
 from ladder.run.preflight import cannot_run, describe_problem, posed
@@ -113,7 +113,7 @@ class Checker:
                 stage_run.add_untimed(result, checks)
 
 
-def checked(asked: CheckStage, observer: Observer) -> Checked:
+def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
     """Check a stage by its file or name; UsageError for one that cannot run here or does not take the problem."""
     (entry, is_own), options = entry_of(asked.file), asked.options
     name, stage = entry.stage.name, entry.stage

@@ -14,7 +14,7 @@ PATIENCE_S = 1.5  # without an answer from the mirrors, until the user hears of 
 WAY_OUT = "name a folder with its four files: --data-dir FOLDER"
 
 
-class Observer(Protocol):
+class DownloadObserver(Protocol):
     """Hears of downloads."""
 
     def note(self, text: str) -> None:
@@ -24,7 +24,7 @@ class Observer(Protocol):
         """`done` bytes of a file have arrived; `total` is None if the server does not tell it."""
 
 
-def load_dataset(*, data_dir: Path | None, seed: int, observer: Observer) -> Dataset:
+def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver) -> Dataset:
     """The user's files, else MNIST, else synthetic digits; a note says why MNIST could not be had.
 
     Raises UsageError for files that cannot be used.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Observer(Protocol):
+class RunObserver(Protocol):
     """Receives the progress of a run."""
 
     def skip(self, reasons: Mapping[str, str]) -> None:

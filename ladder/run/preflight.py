@@ -12,7 +12,7 @@ from common.problem import Problem
 from ladder.machine.environment import cores_usable, missing
 from ladder.options.run_options import RunOptions
 from ladder.records.run import ProblemRecord
-from ladder.run.data import Observer, load_dataset
+from ladder.run.data import DownloadObserver, load_dataset
 from stages.engine.stage import Stage
 
 # Per parameter in float64: value, gradient and initial value, and the results of three verified first updates.
@@ -24,7 +24,7 @@ A_CORE = 2  # stages that prepare: each waits for files and for its context half
 MOST_SIDE_BY_SIDE = 32  # the driver creates one context after the other, so that more take longer to be ready
 
 
-def posed(options: RunOptions, observer: Observer) -> tuple[Problem, Dataset]:
+def posed(options: RunOptions, observer: DownloadObserver) -> tuple[Problem, Dataset]:
     """The training problem and its images; UsageError for settings that do not go together."""
     options.problem()  # checked before the data is looked for, which may take a download
     dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)

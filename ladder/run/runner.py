@@ -1,7 +1,7 @@
 """The scheduler of a run: one fresh process per stage and round, with the results saved after each process.
 
 Rounds are interleaved (A B C, A B C, ...), so that a drift of clocks or temperature affects all stages alike. This
-module prints nothing; an `Observer` receives the progress.
+module prints nothing; a `RunObserver` receives the progress.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
 from ladder.run.judge import Judge, drawn_salt
-from ladder.run.observer import Observer
+from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
@@ -153,7 +153,7 @@ class Runner:
         """What is measured so far."""
         return self._results
 
-    def run(self, observer: Observer) -> Results:
+    def run(self, observer: RunObserver) -> Results:
         """Measure all missing rounds, saving the results after every process.
 
         Raises UsageError if the GPU's clocks cannot be locked or the oracle cannot be trained.
@@ -161,7 +161,7 @@ class Runner:
         with locked_clocks(self._settings.lock_clocks_mhz, observer.note):
             return self._run(observer)
 
-    def _run(self, observer: Observer) -> Results:
+    def _run(self, observer: RunObserver) -> Results:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         self._skip_unrunnable()
@@ -191,13 +191,13 @@ class Runner:
         observer.end()
         return self._results
 
-    def _measure_missing_cpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer) -> None:
+    def _measure_missing_cpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: RunObserver) -> None:
         """Measure the limits of the CPU that these stages are compared with, beside nothing else."""
         if self._settings.at_once == 1 and self._results.cpu_limits is None and any(o.is_on_cpu for o in stage_runs):
             observer.step("measuring the CPU's limits")
             self._measure_cpu_limits(scratch)
 
-    def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer) -> None:
+    def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: RunObserver) -> None:
         """Measure the limits of the GPU that these stages are compared with; nothing else may use the GPU."""
         if self._settings.at_once > 1 or self._results.limits is not None or missing(("cuda",)) is not None:
             return
@@ -205,7 +205,7 @@ class Runner:
             observer.step("measuring the GPU's limits")
             self._measure_limits(scratch)
 
-    def _measure_rounds(self, rounds: Sequence[int], scratch: Path, observer: Observer) -> None:
+    def _measure_rounds(self, rounds: Sequence[int], scratch: Path, observer: RunObserver) -> None:
         """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
         stage_runs = [one for one in self._stage_runs if any(one in self._missing_in(round_) for round_ in rounds)]
         self._measure_missing_cpu_limits(stage_runs, scratch, observer)
@@ -235,7 +235,7 @@ class Runner:
                     self._compile(scratch, observer, fork_servers)
                     self._run_round(round_, rest, scratch, observer, fork_servers=fork_servers, held=held)
 
-    def _compile(self, scratch: Path, observer: Observer, fork_servers: ForkServers) -> None:
+    def _compile(self, scratch: Path, observer: RunObserver, fork_servers: ForkServers) -> None:
         """Compile the stages that take long, side by side; not beside the oracle, whose time limits verification."""
         jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
         needs = {one.name: one.entry.stage.needs for one in self._stage_runs}
@@ -283,7 +283,7 @@ class Runner:
             if reason is not None and not stage_run.processes:
                 stage_run.skip(reason)
 
-    def _check_first(self, observer: Observer) -> None:
+    def _check_first(self, observer: RunObserver) -> None:
         """Check stages that nothing is known of yet, and record those that are wrong: no round measures them."""
         fresh = [
             one
@@ -363,7 +363,7 @@ class Runner:
         forked = stage_runs if self._settings.at_once == 1 else []
         return ForkServers([one.entry.stage.needs for one in forked], self._folder / "logs", round_)
 
-    def _held_workers(self, observer: Observer) -> HeldWorkers:
+    def _held_workers(self, observer: RunObserver) -> HeldWorkers:
         """The workers that prepare side by side; none yet."""
         preparing = max(FEWEST, cores_usable() - CORES_FOR_ORACLE)
         return HeldWorkers(self._side_by_side, self._settings.timeout_s, observer.note, preparing)
@@ -404,7 +404,7 @@ class Runner:
         round_: int,
         stage_runs: Sequence[StageRun],
         scratch: Path,
-        observer: Observer,
+        observer: RunObserver,
         deadline: float = math.inf,
         fork_servers: ForkServers | None = None,
         held: HeldWorkers | None = None,
@@ -437,7 +437,7 @@ class Runner:
                 self._run_process(stage_run, round_, scratch, observer, fork_server)
 
     def _run_round_side_by_side(
-        self, round_: int, stage_runs: Sequence[StageRun], scratch: Path, observer: Observer
+        self, round_: int, stage_runs: Sequence[StageRun], scratch: Path, observer: RunObserver
     ) -> None:
         """Run a round's processes side by side, for runs that verify stages without timing them.
 
@@ -464,7 +464,7 @@ class Runner:
                 attempt = servers[finished.name].attempt
                 self._record(named[finished.name], jobs[finished.name], finished, attempt, observer)
 
-    def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: Observer) -> None:
+    def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: RunObserver) -> None:
         """Train the oracle for these rounds, unless it has been."""
         if untrained := self._judge.untrained(rounds):
             observer.step("training in float64, to check against")
@@ -498,7 +498,7 @@ class Runner:
                 beside.join()
                 train()
 
-    def _repeat_disturbed(self, scratch: Path, observer: Observer, deadline: float = math.inf) -> None:
+    def _repeat_disturbed(self, scratch: Path, observer: RunObserver, deadline: float = math.inf) -> None:
         """Measure disturbed processes again, up to `remeasure` times each.
 
         An undisturbed attempt counts; if there is none, the one that circumstances disturbed least. Trying again takes
@@ -523,7 +523,7 @@ class Runner:
                 stage_runs = [one for in_round, one in again if in_round == round_ and one.status == "passed"]
                 self._run_round(round_, stage_runs, scratch, observer, deadline)
 
-    def _add_rounds(self, began: float, scratch: Path, observer: Observer) -> None:
+    def _add_rounds(self, began: float, scratch: Path, observer: RunObserver) -> None:
         """Add rounds until every stage's interval is as narrow as `precision` asks, or the time is up."""
         precision, deadline = self._settings.precision, began + self._settings.time_cap_s
         while precision is not None and time.monotonic() < deadline:
@@ -541,7 +541,7 @@ class Runner:
         stage_run: StageRun,
         round_: int,
         scratch: Path,
-        observer: Observer,
+        observer: RunObserver,
         fork_server: ForkServer | None,
         worker: HeldWorker | None = None,
     ) -> None:
@@ -579,7 +579,7 @@ class Runner:
         return SeedServer(lambda run: self._judge.number(round_, run), 4 * parameters, held=held)
 
     def _record(
-        self, stage_run: StageRun, job: Job, finished: FinishedJob, attempt: Attempt, observer: Observer
+        self, stage_run: StageRun, job: Job, finished: FinishedJob, attempt: Attempt, observer: RunObserver
     ) -> None:
         """Verify a finished process and save the results."""
         name, folder, result = stage_run.name, finished.folder, finished.result
@@ -638,7 +638,7 @@ class Runner:
             self._suspects |= {finished.name, *finished.beside}
         return finished.name in self._suspects
 
-    def _profile_all_with_nsys(self, tool: Path | None, scratch: Path, observer: Observer) -> None:
+    def _profile_all_with_nsys(self, tool: Path | None, scratch: Path, observer: RunObserver) -> None:
         """Profile the stages that passed on the GPU with nsys, after all timed runs."""
         wanted = self._settings.nsys_stages
         requested = [one for one in self._stage_runs if wanted is None or one.name in wanted]
@@ -652,7 +652,7 @@ class Runner:
                 self._profile_with_nsys(stage_run, tool, scratch, observer)
         self._save()
 
-    def _profile_with_nsys(self, stage_run: StageRun, tool: Path, scratch: Path, observer: Observer) -> None:
+    def _profile_with_nsys(self, stage_run: StageRun, tool: Path, scratch: Path, observer: RunObserver) -> None:
         """Profile one more process of a stage with nsys; a failure does not change the stage's status."""
         name = stage_run.name
         observer.start(f"{name} under nsys", 1, 1)

@@ -28,7 +28,7 @@ from ladder.run.entries import all_entries
 from ladder.run.folders import make_folder
 from ladder.run.kept_sources import keep_sources
 from ladder.run.lock import alone_in
-from ladder.run.observer import Observer as RunObserver
+from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, cut, describe_problem, posed
 from ladder.run.runner import Runner
 from ladder.run.sources import code_of
@@ -36,7 +36,7 @@ from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
 
-class Observer(RunObserver, Protocol):
+class SessionObserver(RunObserver, Protocol):
     """Watches a run, and the download of its data."""
 
     def download(self, done: int, total: int | None, name: str) -> None:
@@ -44,7 +44,7 @@ class Observer(RunObserver, Protocol):
 
 
 @contextmanager
-def opened(asked: Run | Resume, observer: Observer, command: str) -> Iterator[tuple[Runner, Path]]:
+def opened(asked: Run | Resume, observer: SessionObserver, command: str) -> Iterator[tuple[Runner, Path]]:
     """A new or a stopped run with its folder, which it has to itself until the block ends.
 
     UsageError for a run that cannot be, or cannot go on. `command` is the command line, recorded with a new run.
@@ -70,7 +70,7 @@ def begin(
     options: RunOptions,
     entries: Mapping[str, Entry],
     out: Path | None,
-    observer: Observer,
+    observer: SessionObserver,
     command: str,
     limits: LimitsRecord | None = None,
     checked_first: Collection[str] = (),
@@ -112,7 +112,7 @@ def begin(
 def resume(
     asked: Resume,
     entries: Mapping[str, Entry],
-    observer: Observer,
+    observer: SessionObserver,
     limits: LimitsRecord | None = None,
     checked_first: Collection[str] = (),
 ) -> Runner:

@@ -18,7 +18,7 @@ from ladder.run.folders import make_folder
 from ladder.run.lock import alone_in
 from ladder.study.point_session import PointSession
 from ladder.study.points import due
-from ladder.study.session import Observer, StudySession, begin_study, data_of, refuse_begun, resume_study
+from ladder.study.session import StudyObserver, StudySession, begin_study, data_of, refuse_begun, resume_study
 from ladder.study.spread import Part, SpreadSession, how_to_send, sent_in
 from ladder.study.study_file import with_settings
 from stages.registry import Entry
@@ -27,7 +27,7 @@ Session = StudySession | SpreadSession | PointSession
 
 
 @contextmanager
-def opened(asked: NewStudy | ResumeStudy, observer: Observer, command: str) -> Iterator[Session]:
+def opened(asked: NewStudy | ResumeStudy, observer: StudyObserver, command: str) -> Iterator[Session]:
     """A new or a stopped study, which has its folder to itself until the block ends.
 
     UsageError for a study that cannot be, or cannot go on. `command` is the command line, recorded with every run.
@@ -63,7 +63,7 @@ def opened(asked: NewStudy | ResumeStudy, observer: Observer, command: str) -> I
             yield SpreadSession(folder, parts, _words(asked), observer)
 
 
-def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: Observer) -> SpreadSession:
+def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: StudyObserver) -> SpreadSession:
     """The jobs of a study, or of one for each constraint, with new options where they are given."""
     parts = []
     for folder in sent_in(asked.resume) or [asked.resume]:

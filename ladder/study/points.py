@@ -16,7 +16,7 @@ from ladder.machine.environment import missing
 from ladder.options.run_options import RunOptions
 from ladder.processes.compilers import Compilers
 from ladder.records.study import Point, PointStatus, Study, save_study
-from ladder.run.observer import Observer
+from ladder.run.observer import RunObserver
 from ladder.run.runner import Runner
 from ladder.run.scratch import scratch_folder
 from ladder.study.study_file import point_options
@@ -80,7 +80,7 @@ def measure_study(
     return study
 
 
-def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float, observer: Observer) -> None:
+def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float, observer: RunObserver) -> None:
     """Compile the stages of all these points side by side, before the first point is measured.
 
     The results of each point then hold its compile times, and the point continues from them.

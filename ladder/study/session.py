@@ -19,14 +19,13 @@ from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
 from ladder.run.data import load_dataset
 from ladder.run.runner import Runner
-from ladder.run.session import Observer as RunObserver
-from ladder.run.session import begin, check_same_data, check_same_machine, resume
+from ladder.run.session import SessionObserver, begin, check_same_data, check_same_machine, resume
 from ladder.study.points import compile_points, due, measure_study, options_at
 from ladder.study.study_file import read_study, with_settings
 from stages.registry import Entry
 
 
-class Observer(RunObserver, Protocol):
+class StudyObserver(SessionObserver, Protocol):
     """Watches a study's runs, and hears of each point that begins, or of all that jobs measure."""
 
     def point(self, name: str, jobs: int, jobs_after: int) -> None:
@@ -37,7 +36,7 @@ class Observer(RunObserver, Protocol):
 
 
 def begin_study(
-    asked: NewStudy, entries: Mapping[str, Entry], observer: Observer, command: str
+    asked: NewStudy, entries: Mapping[str, Entry], observer: StudyObserver, command: str
 ) -> tuple[Study, list[dict[str, str]]]:
     """A new study, checked at every point, and its data as `data_of` has it."""
     plan = read_study(asked.file, command, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -54,14 +53,14 @@ def begin_study(
 
 
 def data_of(
-    plan: Study, entries: Mapping[str, Entry], data_dir: Path | None, observer: Observer
+    plan: Study, entries: Mapping[str, Entry], data_dir: Path | None, observer: StudyObserver
 ) -> list[dict[str, str]]:
     """The SHA-256 of each data set of a study; UsageError for one that cannot be used."""
     folders = dict.fromkeys(options_at(point, entries, data_dir).data_dir for point in plan.points)
     return [load_dataset(data_dir=folder, seed=0, observer=observer).sha256 for folder in folders]
 
 
-def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: Observer) -> tuple[Study, Path]:
+def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: StudyObserver) -> tuple[Study, Path]:
     """A stopped study, on the machine and the data with which it began."""
     folder = asked.resume
     plan = as_found(load_study(folder), folder)
@@ -88,7 +87,7 @@ class StudySession:
     only: Sequence[str] | None  # the chosen points; None for all that wait
     data_dir: Path | None
     entries: Mapping[str, Entry]
-    observer: Observer
+    observer: StudyObserver
     command: str  # recorded with every run
 
     def measure(self) -> list[Path]:

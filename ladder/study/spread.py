@@ -22,7 +22,7 @@ from ladder.run.lock import alone_in
 from ladder.study import engines
 from ladder.study.point_session import MACHINE, differences, machine
 from ladder.study.points import due, options_at
-from ladder.study.session import Observer
+from ladder.study.session import StudyObserver
 from stages.registry import Entry
 
 POLL_S = {"local": 0.5, "slurm": 2.0}
@@ -173,7 +173,7 @@ class SpreadSession:
     folder: Path
     parts: list[Part]
     words: Sequence[str]  # that each job's command adds
-    observer: Observer
+    observer: StudyObserver
 
     def measure(self) -> list[Path]:
         """Send what waits unless jobs go on already, and watch until all have ended; returns the studies' folders.

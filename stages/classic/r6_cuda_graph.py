@@ -36,7 +36,6 @@ from stages.engine.workspace import Setup
 class GraphEpoch(Launch):
     """An epoch, captured during preparation and replayed by one launch."""
 
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
     regime: ClassVar[Regime] = "graph"
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
@@ -46,6 +45,15 @@ class GraphEpoch(Launch):
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
         self._replay[with_metrics]()
+
+
+class EpochByItself(Launch):
+    """A launch that trains without the step. A forward pass is a captured graph of the parts that training absorbs."""
+
+    @classmethod
+    def for_validation(cls) -> type[Launch]:
+        """The graph."""
+        return GraphEpoch
 
 
 STAGE = r5_cudnn_softmax.STAGE.climb("cuda-graph", "CUDA Graph capture", words="one launch an epoch", launch=GraphEpoch)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,14 +17,35 @@ FEW_COLUMNS = 16  # of a product that tiles compute
 TILE_IMAGES = 8
 
 
-class LoopGemm(Gemm):
-    """One scalar loop nest."""
+class Product(NamedTuple):
+    """out (m, n) = alpha * op(a) @ op(b) + beta * out."""
+
+    a: Array
+    b: Array
+    out: Array
+    trans_a: bool
+    trans_b: bool
+    alpha: float
+    beta: float
+
+    @property
+    def left(self) -> Array:
+        """op(a)."""
+        return self.a.T if self.trans_a else self.a
+
+    @property
+    def right(self) -> Array:
+        """op(b)."""
+        return self.b.T if self.trans_b else self.b
+
+
+class PreparedGemm(Gemm):
+    """Prepares a call once for each product of a step and each batch."""
 
     needs: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, setup: Setup) -> None:
-        self._product = setup.device.kernel("", "product")
-        self._calls: dict[Any, tuple[Any, ...]] = {}
+    def __init__(self) -> None:
+        self._prepared: dict[Any, tuple[Callable[[], None], Product]] = {}
 
     def __call__(
         self,
@@ -36,12 +60,28 @@ class LoopGemm(Gemm):
     ) -> None:
         """Out (m, n) = alpha * op(a) @ op(b) + beta * out."""
         key = (id(a), id(b), id(out), trans_a, trans_b, alpha, beta)
-        arguments = self._calls.get(key)
-        if arguments is None:  # kept: they are made once for each product of a step and each batch
-            left, right = a.T if trans_a else a, b.T if trans_b else b
-            placed = [part for array in (left, right, out) for part in (array, *strides(array))]
-            arguments = self._calls[key] = (*placed, *out.shape, left.shape[1], float(alpha), float(beta), (a, b, out))
-        self._product.run(*arguments[:-1])
+        prepared = self._prepared.get(key)
+        if prepared is None:  # kept with its arrays, whose ids no others may get
+            product = Product(a, b, out, trans_a, trans_b, alpha, beta)
+            prepared = self._prepared[key] = self._prepare(product), product
+        prepared[0]()
+
+    @abstractmethod
+    def _prepare(self, product: Product) -> Callable[[], None]:
+        """The call that computes this product."""
+
+
+class LoopGemm(PreparedGemm):
+    """One scalar loop nest."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__()
+        self._product = setup.device.kernel("", "product")
+
+    def _prepare(self, product: Product) -> Callable[[], None]:
+        left, right, out = product.left, product.right, product.out
+        placed = [part for array in (left, right, out) for part in (array, *strides(array))]
+        return partial(self._product.run, *placed, *out.shape, left.shape[1], float(product.alpha), float(product.beta))
 
 
 def strides(array: Array) -> tuple[int, int]:
@@ -50,38 +90,21 @@ def strides(array: Array) -> tuple[int, int]:
     return rows // array.itemsize, columns // array.itemsize
 
 
-class BlasGemm(Gemm):
+class BlasGemm(PreparedGemm):
     """SciPy's BLAS on one thread, called without Python's wrapper."""
-
-    needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, setup: Setup) -> None:
         from numba.extending import get_cython_function_address
 
+        super().__init__()
         self._sgemm: int = get_cython_function_address("scipy.linalg.cython_blas", "sgemm")
         limit_blas_threads(1)  # of the library that the line above has loaded
         self._kernel = setup.device.kernel("", "blas_product")
-        self._calls: dict[Any, tuple[Any, ...]] = {}
 
-    def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        """Out (m, n) = alpha * op(a) @ op(b) + beta * out."""
-        key = (id(a), id(b), id(out), trans_a, trans_b, alpha, beta)
-        arguments = self._calls.get(key)
-        if arguments is None:
-            numbers = sgemm_arguments(a.T if trans_a else a, b.T if trans_b else b, out, alpha, beta)
-            addresses = np.array([number.ctypes.data for number in numbers], np.int64)
-            arguments = self._calls[key] = (self._sgemm, addresses, (a, b, out, numbers))
-        self._kernel.run(*arguments[:-1], keep=arguments[-1])
+    def _prepare(self, product: Product) -> Callable[[], None]:
+        numbers = sgemm_arguments(product.left, product.right, product.out, product.alpha, product.beta)
+        addresses = np.array([number.ctypes.data for number in numbers], np.int64)
+        return partial(self._kernel.run, self._sgemm, addresses, keep=numbers)
 
 
 def sgemm_arguments(left: Array, right: Array, out: Array, alpha: float, beta: float) -> list[Array]:
@@ -107,7 +130,7 @@ def _placed(array: Array) -> tuple[bytes, int]:
 
 
 class TileGemm(BlasGemm):
-    """Tiles for products with few columns, BLAS for all others."""
+    """Tiles for products with few columns, BLAS for all others; where tiles compute, `a` may be bytes of 256ths."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -117,37 +140,18 @@ class TileGemm(BlasGemm):
         self._spread = kernel("", "spread")
         self._bias_update = kernel("", "bias_update")
         self._empty = setup.device.empty
-        self._tiles: dict[Any, tuple[Any, ...]] = {}
 
-    def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        """Out (m, n) = alpha * op(a) @ op(b) + beta * out; `a` may be bytes of 256ths where tiles compute."""
-        key = (id(a), id(b), id(out), trans_a, trans_b, alpha, beta)
-        found = self._tiles.get(key)
-        if found is None:
-            found = self._tiles[key] = (*self._tile(a, b, out, trans_a, trans_b, alpha, beta), (a, b, out))
-        if found[0] is None:
-            super().__call__(a, b, out, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta)
-        else:
-            found[0].run(*found[1])
+    def _prepare(self, product: Product) -> Callable[[], None]:
+        kernel, arguments = self._tile(product)
+        return super()._prepare(product) if kernel is None else partial(kernel.run, *arguments)
 
     def update_bias(self, bias: Array, doutput: Array, rate: float) -> None:
         """Bias (O,) -= rate * doutput (B, O) summed over the batch."""
         self._bias_update.run(doutput, bias, float(rate), *doutput.shape)
 
-    def _tile(
-        self, a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, alpha: float, beta: float
-    ) -> tuple[Any, Any]:
+    def _tile(self, product: Product) -> tuple[Any, Any]:
         """A kernel with its arguments; None for a product that BLAS computes."""
+        a, b, out, trans_a, trans_b, alpha, beta = product
         images, pixels = a.shape
         columns = b.shape[1] if not trans_b else a.shape[1]
         if columns > FEW_COLUMNS:

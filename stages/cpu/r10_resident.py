@@ -29,12 +29,12 @@ import numpy as np
 from common.cpu.cores import usable_cores
 from common.errors import MisfitError
 from common.problem import Problem
-from stages.classic.r6_cuda_graph import GraphEpoch
+from stages.classic.r6_cuda_graph import EpochByItself
 from stages.cpu import r9_cores
 from stages.cpu.products import FEW_COLUMNS
 from stages.cpu.r8_bytes import HostBytes
 from stages.cpu.r9_cores import VECTOR
-from stages.engine.recipe import Launch, Metrics, RunStep
+from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Setup
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 CLOSEST = f"Closest rung here: `{r9_cores.STAGE.name}`."
 
 
-class ResidentEpoch(Launch):
+class ResidentEpoch(EpochByItself):
     """An epoch of softmax regression on all cores, each with the weights of some pixels."""
 
     needs = ()
@@ -61,11 +61,6 @@ class ResidentEpoch(Launch):
         self._totals = [np.zeros(64, np.float64)[:2] for _ in range(threads)]
         self._partials = device.empty((threads, problem.batch_size, problem.classes), np.float32)
         self._lists = {due: self._recorded(due) for due in (False, True)}
-
-    @classmethod
-    def for_validation(cls) -> type[Launch]:
-        """A forward pass on one core."""
-        return GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003

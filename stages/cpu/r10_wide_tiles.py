@@ -27,7 +27,7 @@ import numpy as np
 
 from common.problem import Problem
 from stages.cpu import r9_cores
-from stages.cpu.products import FEW_COLUMNS, TileGemm, strides
+from stages.cpu.products import FEW_COLUMNS, Product, TileGemm, strides
 from stages.cpu.r9_cores import CoresEpoch
 from stages.engine.workspace import Array, Setup
 
@@ -42,13 +42,12 @@ class WideTileGemm(TileGemm):
         self._inner = setup.device.kernel("", "inner_product")
         self._outer = setup.device.kernel("", "outer_product")
 
-    def _tile(
-        self, a: Array, b: Array, out: Array, trans_a: bool, trans_b: bool, alpha: float, beta: float
-    ) -> tuple[Any, Any]:
+    def _tile(self, product: Product) -> tuple[Any, Any]:
         """A kernel with its arguments; none is left to BLAS."""
-        kernel, arguments = super()._tile(a, b, out, trans_a, trans_b, alpha, beta)
+        kernel, arguments = super()._tile(product)
         if kernel is not None:
             return kernel, arguments
+        a, b, out, trans_a, trans_b, alpha, beta = product
         if trans_a:  # weights (I, O), stored (O, I), += alpha * inputs (B, I).T @ doutput (B, O)
             left, right, target = b.T, a, out.T
         elif trans_b:  # out (B, I) = doutput (B, O) @ weights (I, O).T

@@ -17,7 +17,7 @@ Found: recorded on two cores of an AMD EPYC: {784-10} us for 784-10.
 from __future__ import annotations
 
 from stages.classic.r1_naive import MetricsEveryStep
-from stages.cpu.host import CPU
+from stages.cpu.place import CPU
 from stages.cpu.products import LoopGemm
 from stages.engine.parts import AllocatedOnce, OneByOne, ResidentFloat32, SeparateEpilogue, SeparateHead, SeparateUpdate
 from stages.engine.recipe import Recipe

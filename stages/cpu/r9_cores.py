@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from common.cpu.cores import usable_cores
-from stages.classic.r6_cuda_graph import GraphEpoch
+from stages.classic.r6_cuda_graph import EpochByItself
 from stages.cpu import r8_bytes
 from stages.cpu.products import TileGemm
-from stages.engine.recipe import Launch, Metrics, RunStep
+from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Setup, Workspace
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Worker:
                 self._gemm.update_bias(tensors.biases[layer], doutput, rate)
 
 
-class CoresEpoch(Launch):
+class CoresEpoch(EpochByItself):
     """An epoch on all cores, recorded as one list of calls for each."""
 
     needs = ()
@@ -111,11 +111,6 @@ class CoresEpoch(Launch):
         self._images = shares(setup.problem.batch_size, threads)
         self._own = [Setup(setup.problem, device, Share(setup.tensors, images)) for images in self._images]
         self._lists = {due: self._recorded(due) for due in (False, True)}
-
-    @classmethod
-    def for_validation(cls) -> type[Launch]:
-        """A forward pass on one core."""
-        return GraphEpoch
 
     def _recorded(self, with_totals: bool) -> list[Replay]:
         """One list a thread for a whole epoch."""

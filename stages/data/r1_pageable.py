@@ -20,7 +20,7 @@ in the copies' calls, as expected.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +34,6 @@ from stages.engine.workspace import Array
 
 class FromPageable(Data):
     """Device memory for one batch; each batch overwrites the last."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, device: Any, problem: Problem, train: Split) -> None:
         self.device = device

@@ -19,7 +19,7 @@ for 784-4096-10 with batches of 2,048; elsewhere the host's noise is larger than
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +33,6 @@ from stages.engine.workspace import KERNELS, Array
 
 class ResidentUint8(Data):
     """All images as bytes on the device, and one batch in float32."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, device: Any, problem: Problem, train: Split) -> None:
         batch = problem.batch_size

@@ -196,10 +196,10 @@ class Doc:
     @classmethod
     def of_any(cls, docstring: str) -> Doc:
         """The `Why:`, `Change:`, `Expect:`, `Predict:` and `Found:` paragraphs of any docstring; empty if missing."""
-        found = dict.fromkeys(("why", "change", "expect"), "")
-        found["summary"] = docstring.partition("\n")[0].partition(": ")[2].strip().removesuffix(".")
+        sections = dict.fromkeys(("why", "change", "expect"), "")
+        sections["summary"] = docstring.partition("\n")[0].partition(": ")[2].strip().removesuffix(".")
         for paragraph in re.split(r"\n\s*\n", docstring):
             word, colon, text = paragraph.strip().partition(":")
             if colon and word in ("Why", "Change", "Expect", "Predict", "Found"):
-                found[word.lower()] = " ".join(text.split())
-        return cls(**found)
+                sections[word.lower()] = " ".join(text.split())
+        return cls(**sections)

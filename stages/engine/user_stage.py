@@ -62,7 +62,7 @@ def check_described(path: Path, stage: Stage, doc: Doc) -> None:
 
 def printable(text: str) -> str:
     """Text for one line of a terminal: an escape sequence and whatever else cannot be printed stands as its code."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def describe_error(error: BaseException, path: Path) -> str:

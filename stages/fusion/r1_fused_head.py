@@ -24,8 +24,6 @@ logit also took 2.0 us in a trial.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from stages.classic import r6_cuda_graph
 from stages.engine.parts import blocks, int32
 from stages.engine.recipe import Head
@@ -38,8 +36,6 @@ HEAD_WARPS = 32  # of the block that adds up totals, as in softmax.cu
 
 class FusedHead(Head):
     """The whole head in one kernel."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup) -> None:
         self._tensors = setup.tensors

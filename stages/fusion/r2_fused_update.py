@@ -25,8 +25,6 @@ is not explained.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from stages.engine.parts import BIAS_COLS, BIAS_ROWS, blocks, float32, int32
 from stages.engine.recipe import Gemm, Update
 from stages.engine.workspace import Array, Setup
@@ -35,8 +33,6 @@ from stages.fusion import r1_fused_head
 
 class FusedUpdate(Update):
     """Weights updated by their product, biases by the kernel that sums their gradient."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         self._gemm = gemm

@@ -21,7 +21,7 @@ from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung, require_shared_bytes
 from stages.engine.parts import float32, int32
-from stages.engine.recipe import Launch, Metrics, RunStep
+from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Setup
 from stages.large_batch.layout import (
     CLASSES,
@@ -47,7 +47,7 @@ Gradients = tuple[Array, Array]
 """The first layer's weight gradients (splits, features, wide); all further layers' (further * splits, wide, wide)."""
 
 
-class HalvesEpoch(Launch):
+class HalvesEpoch(r6_cuda_graph.EpochByItself):
     """An epoch on float16 halves; MisfitError for a network without hidden layers, or with too wide ones."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_80")
@@ -120,11 +120,6 @@ class HalvesEpoch(Launch):
         subject = " ".join(map(str, sizes)) + (f", {layout.further} further layers" if layout.further else "")
         chosen: int = setup.device.trials("Weight gradients of large batches").fastest(subject, ways)
         return chosen
-
-    @classmethod
-    def for_validation(cls) -> type[Launch]:
-        """A captured graph of the parts that training absorbs."""
-        return r6_cuda_graph.GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:

@@ -26,7 +26,7 @@ us; why is not explained.
 from __future__ import annotations
 
 from stages.classic import r4_sparse_metrics
-from stages.memory.step_memory import PerStep
+from stages.memory.per_step import PerStep
 
 
 class CudaMalloc(PerStep):

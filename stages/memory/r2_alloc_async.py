@@ -19,7 +19,7 @@ costs that much is not explained; its runs range from 172 to 395 us.
 from __future__ import annotations
 
 from stages.memory import r1_alloc_cudamalloc
-from stages.memory.step_memory import PerStep
+from stages.memory.per_step import PerStep
 
 
 class StreamOrdered(PerStep):

@@ -19,7 +19,7 @@ and 8,192: 112, 110, 125 and 175 us, against 112, 105, 110 and 178 for `sparse-m
 from __future__ import annotations
 
 from stages.memory import r2_alloc_async
-from stages.memory.step_memory import PerStep
+from stages.memory.per_step import PerStep
 
 
 class CachingPool(PerStep):

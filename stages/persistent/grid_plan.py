@@ -147,10 +147,10 @@ def make_plan(
             continue
         tiled = [layer for layer in cut if layer is not None] + layers[wide:]
         helpers = _helpers(tiled[0], tasks, blocks, _tile_cycles(tiled[0], rows, blocks, parts, is_first=True))[1]
-        found = _place(problem, steps, rows, chunk, wide, held, kept, tiled, parts, helpers)
-        numbers = max(math.prod(found.images_shape), found.workspace)
-        if found.shared_bytes <= shared_bytes and numbers <= MOST_ELEMENTS:
-            return found
+        plan = _place(problem, steps, rows, chunk, wide, held, kept, tiled, parts, helpers)
+        numbers = max(math.prod(plan.images_shape), plan.workspace)
+        if plan.shared_bytes <= shared_bytes and numbers <= MOST_ELEMENTS:
+            return plan
     return None
 
 

@@ -39,7 +39,7 @@ from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes
 from stages.engine.parts import float32, int32
-from stages.engine.recipe import Launch, Metrics, RunStep
+from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 from stages.persistent import cluster_plan
 
@@ -53,7 +53,7 @@ MOST_CLASSES = 16
 CLOSEST = "persistent-grid"  # the rung for other problems and GPUs
 
 
-class ClusterEpoch(Launch):
+class ClusterEpoch(r6_cuda_graph.EpochByItself):
     """An epoch by one cluster of blocks; MisfitError for a problem or a GPU that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
@@ -68,11 +68,6 @@ class ClusterEpoch(Launch):
         with closest_rung(CLOSEST):
             hidden = setup.problem.hidden
             self._train = cluster_plan.ClusterMlp(setup, self.halves) if hidden else ClusterRegression(setup)
-
-    @classmethod
-    def for_validation(cls) -> type[Launch]:
-        """A captured graph of the parts that training absorbs."""
-        return r6_cuda_graph.GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:

@@ -40,17 +40,16 @@ from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung
 from stages.engine.parts import float32, int32
-from stages.engine.recipe import Launch, Metrics, RunStep
+from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 from stages.persistent.grid_plan import ALL_PARTS, THREADS, GridPlan, make_plan
 
 SMALLEST_SHARED_BYTES = 64 << 10  # a block's maximum on the smallest GPU, sm_75
 
 
-class GridEpoch(Launch):
+class GridEpoch(r6_cuda_graph.EpochByItself):
     """An epoch by one cooperative launch; MisfitError for a problem that does not fit."""
 
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
     regime: ClassVar[Regime] = "one kernel"
     parts: ClassVar[int] = ALL_PARTS  # bfloat16 parts of a factor
     # Of nine pairs of parts, the six that reach float32's class; a pixel is one part.
@@ -81,11 +80,6 @@ class GridEpoch(Launch):
         block_totals = device.empty((self._blocks, 2), np.float64)
         self._args = (images, labels, tensors.parameters.flat, workspace, block_totals, tensors.totals, self._arrived)
         self._numbers = (int32(plan.steps), float32(setup.problem.learning_rate))
-
-    @classmethod
-    def for_validation(cls) -> type[Launch]:
-        """A captured graph of the parts that training absorbs."""
-        return r6_cuda_graph.GraphEpoch
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from common.cost import parameters
 from common.errors import UsageError
 from common.files import atomic_write
 from common.problem import Problem
@@ -62,14 +63,10 @@ def choose(stage: str, problem: Problem, gpu: str, variants: Collection[str]) ->
     return nearest.variant
 
 
-def distance(one: Problem, other: Problem) -> float:
+def distance(first: Problem, second: Problem) -> float:
     """How unlike two problems are: factors of two in batch and parameters, and hidden layers, added up."""
-    ratios = (one.batch_size / other.batch_size, _parameters(one) / _parameters(other))
-    return sum(abs(math.log2(ratio)) for ratio in ratios) + abs(len(one.hidden) - len(other.hidden))
-
-
-def _parameters(problem: Problem) -> int:
-    return sum((layer.fan_in + 1) * layer.fan_out for layer in problem.layers)
+    ratios = (first.batch_size / second.batch_size, parameters(first) / parameters(second))
+    return sum(abs(math.log2(ratio)) for ratio in ratios) + abs(len(first.hidden) - len(second.hidden))
 
 
 def read() -> list[Choice]:

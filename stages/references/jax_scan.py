@@ -218,9 +218,9 @@ def _evaluation(problem: Problem, product: Product) -> Any:
     import jax.numpy as jnp
 
     def evaluate(layers: Any, images: Any, labels: Any) -> Any:
-        def batch(_: None, one: Any) -> Any:
-            losses, logits = _losses_and_logits(problem, product, layers, *one)
-            return None, (losses.sum(), (logits.argmax(axis=1) == one[1]).sum())
+        def batch(_: None, data: Any) -> Any:
+            losses, logits = _losses_and_logits(problem, product, layers, *data)
+            return None, (losses.sum(), (logits.argmax(axis=1) == data[1]).sum())
 
         _, seen = jax.lax.scan(batch, None, (images, labels))
         return jax.tree.map(jnp.sum, seen)

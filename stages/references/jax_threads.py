@@ -55,7 +55,7 @@ def _fastest(problem: Problem, build: Build) -> int:
 
     def steps_s(count: int) -> list[float]:
         if not trials:  # all at once, and none is timed while another begins
-            trials.update({one: _Trial(one, problem, build) for one in counts})
+            trials.update({count: _Trial(count, problem, build) for count in counts})
             for trial in trials.values():
                 trial.answer()
         return trials[count].steps_s()

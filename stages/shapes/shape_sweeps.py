@@ -51,8 +51,8 @@ class Sweeps:
         def computed(launch: Launch) -> Matrix:
             device.overwrite(out, poison)
             launch(*args)
-            found: Matrix = device.download(out)
-            return found
+            product: Matrix = device.download(out)
+            return product
 
         fixed = load(device, FIXED, product)
         expected = computed(fixed)
@@ -86,6 +86,6 @@ def _drawn(shape: tuple[int, int], seed: int) -> Matrix:
     return np.resize(some, size).reshape(shape)
 
 
-def _agrees(found: Matrix, expected: Matrix) -> bool:
+def _agrees(product: Matrix, expected: Matrix) -> bool:
     """Whether all outputs are within the tolerance; a NaN is not."""
-    return bool((np.abs(found - expected) <= TOLERANCE * np.abs(expected).max()).all())
+    return bool((np.abs(product - expected) <= TOLERANCE * np.abs(expected).max()).all())

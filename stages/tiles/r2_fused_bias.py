@@ -21,8 +21,6 @@ lost 5 us; why is not explained.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from common.cuda.epilogue import Fusion
 from stages.engine.recipe import FusingGemm, Update
 from stages.engine.workspace import Array, Setup
@@ -31,8 +29,6 @@ from stages.tiles import r1_skinny_gemm
 
 class FusedBias(Update):
     """Weights and bias updated by one product a layer."""
-
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
 
     def __init__(self, setup: Setup, gemm: FusingGemm) -> None:
         self._update = gemm.fused

@@ -36,7 +36,7 @@ class TileConfig:
 def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[TileConfig]:
     """Candidate cuts of an (m, n) product over k: no idle warp, clusters only for few tiles."""
     steps = blocks(k, STEP)
-    found = []
+    candidates = []
     for (shape, (height, width)), split in itertools.product(enumerate(SHAPES), CLUSTERS):
         tiles = blocks(m, height) * blocks(n, width)
         if split > 1 and (not with_clusters or tiles * split > MOST_SPLIT_BLOCKS):
@@ -44,8 +44,8 @@ def cuts(m: int, n: int, k: int, with_clusters: bool) -> list[TileConfig]:
         own = blocks(steps, split)  # steps of k a block
         for warps in sorted({1, 2, 4, MOST_WARPS, min(own, MOST_WARPS), min(blocks(own, 2), MOST_WARPS)}):
             if warps * split <= steps:
-                found.append(TileConfig(shape, warps, split))
-    return found
+                candidates.append(TileConfig(shape, warps, split))
+    return candidates
 
 
 class TileProducts:

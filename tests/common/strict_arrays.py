@@ -12,7 +12,7 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value, StrictArray):
         return value.held
     if isinstance(value, tuple | list):
-        return type(value)(_unwrapped(one) for one in value)
+        return type(value)(_unwrapped(item) for item in value)
     return value
 
 
@@ -47,8 +47,8 @@ class StrictArray:
         return lambda *arguments, **named: _wrapped(value(*_unwrapped(arguments), **named))
 
     def __getitem__(self, index: Any) -> StrictArray:
-        found: StrictArray = _wrapped(self.held[_unwrapped(index)])
-        return found
+        part: StrictArray = _wrapped(self.held[_unwrapped(index)])
+        return part
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray):
@@ -92,7 +92,7 @@ class StrictModule:
         function = getattr(np, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            if name not in ("array", "asarray") and any(isinstance(one, np.ndarray) for one in arguments):
+            if name not in ("array", "asarray") and any(isinstance(array, np.ndarray) for array in arguments):
                 raise TypeError(f"CuPy's {name} refuses arrays of NumPy's")
             return _wrapped(function(*_unwrapped(arguments), **named))
 
@@ -103,9 +103,9 @@ class StrictModule:
 
         def call(*arrays: StrictArray) -> None:
             if not inputs:
-                inputs.extend(StrictArray(one.held.copy()) for one in arrays)
-            for copy, one in zip(inputs, arrays, strict=True):
-                copy[...] = one
+                inputs.extend(StrictArray(array.held.copy()) for array in arrays)
+            for copy, array in zip(inputs, arrays, strict=True):
+                copy[...] = array
             function(*inputs)
 
         return call

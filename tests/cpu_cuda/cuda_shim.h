@@ -71,15 +71,15 @@ void barrier(int line);
 void sleep(int line);
 
 // In a dependent launch, waits until no thread of the block can go on without the kernel before.
-void wait_for_previous(int line);
+void griddepcontrol_wait(int line);
 
 // Copies 16 bytes, or zeros, when the thread waits for their group. Until then the target is poison, so that both a read and
 // an overwrite too early show.
-void copy_later(void* to, const void* from, bool are_there);
-void end_group_of_copies();
+void cp_async_16(void* to, const void* from, bool are_there);
+void cp_async_commit_group();
 
 // Waits for all closed groups but the youngest ones; copies in no group yet go on.
-void wait_for_groups_of_copies(unsigned youngest);
+void cp_async_wait_group(unsigned youngest);
 
 // Waits until the lanes in `mask` are at the same line; then returns what lane `source` has sent.
 std::uint64_t shuffle(const char* what, unsigned mask, std::uint64_t sent, int source, int line);

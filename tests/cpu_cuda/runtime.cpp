@@ -364,11 +364,11 @@ void tell_of_faults(unsigned limit_s) {
 
 void cpu_cuda::sleep(int line) { wait(State::asleep, "__nanosleep", line); }
 
-void cpu_cuda::wait_for_previous(int line) {
-    if (previous_runs) wait(State::before_previous, "wait_for_previous", line);
+void cpu_cuda::griddepcontrol_wait(int line) {
+    if (previous_runs) wait(State::before_previous, "griddepcontrol_wait", line);
 }
 
-void cpu_cuda::copy_later(void* to, const void* from, bool are_there) {
+void cpu_cuda::cp_async_16(void* to, const void* from, bool are_there) {
     for (const void* end : {static_cast<const void*>(to), from}) {
         if (reinterpret_cast<std::uintptr_t>(end) % COPY_BYTES) fail(end, "misaligned copy");
     }
@@ -376,9 +376,9 @@ void cpu_cuda::copy_later(void* to, const void* from, bool are_there) {
     running->copies.push_back({to, from, are_there, running->groups});
 }
 
-void cpu_cuda::end_group_of_copies() { ++running->groups; }
+void cpu_cuda::cp_async_commit_group() { ++running->groups; }
 
-void cpu_cuda::wait_for_groups_of_copies(unsigned youngest) {
+void cpu_cuda::cp_async_wait_group(unsigned youngest) {
     std::vector<Copy>& copies = running->copies;
     const auto arrives = [youngest](const Copy& copy) { return copy.group + youngest < running->groups; };
     for (const Copy& copy : copies) {
@@ -389,7 +389,7 @@ void cpu_cuda::wait_for_groups_of_copies(unsigned youngest) {
     copies.erase(std::remove_if(copies.begin(), copies.end(), arrives), copies.end());
 }
 
-void cpu_cuda::meet(int line) { wait(State::at_meeting, "meet_blocks", line); }
+void cpu_cuda::meet(int line) { wait(State::at_meeting, "barrier_cluster_aligned", line); }
 
 void* cpu_cuda::in_block(const void* own, unsigned rank) {
     if (cluster == 1 && rank == 0) return const_cast<void*>(own);  // which may be of the kernel's own, too

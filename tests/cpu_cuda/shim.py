@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from common.cuda.compile import Macros, include_folders, local_sources
 from tests.cpu_cuda.executor import REPORT_BYTES, Executor, Request
 from tests.cpu_cuda.guarded import ALIGNMENT, Guarded
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, parse
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, parse
 
 HERE = Path(__file__).parent
 LIMIT_S = 20

@@ -15,10 +15,10 @@ extern "C" __global__ void f(const float* x, float* y) {
     __shared__ float4 memory[64];
     __shared__ Barrier barrier;
     float* own = reinterpret_cast<float*>(memory);
-    if (threadIdx.x == 0) make_barrier(barrier, 1);
+    if (threadIdx.x == 0) mbarrier_init(barrier, 1);
     __syncthreads();"""
-FETCH = "if (threadIdx.x == 0) { expect_bytes(barrier, 256); fetch(own, barrier, x, 256); }"
-WAIT = "wait_for(barrier, 0);"
+FETCH = "if (threadIdx.x == 0) { mbarrier_arrive_expect_tx(barrier, 256); cp_async_bulk(own, barrier, x, 256); }"
+WAIT = "mbarrier_wait_parity(barrier, 0);"
 TAKE = "for (int i = 0; i < 2; ++i) y[2 * threadIdx.x + i] = own[2 * threadIdx.x + i]; }"
 
 
@@ -28,10 +28,10 @@ def run(plant: Plant, body: str) -> np.ndarray:
     return y
 
 
-HALVES = "if (threadIdx.x < 2) fetch(own + 32 * threadIdx.x, barrier, x + 32 * threadIdx.x, 128);"
+HALVES = "if (threadIdx.x < 2) cp_async_bulk(own + 32 * threadIdx.x, barrier, x + 32 * threadIdx.x, 128);"
 
 
-@pytest.mark.parametrize("copies", [FETCH, f"if (threadIdx.x == 0) expect_bytes(barrier, 256); {HALVES}"])
+@pytest.mark.parametrize("copies", [FETCH, f"if (threadIdx.x == 0) mbarrier_arrive_expect_tx(barrier, 256); {HALVES}"])
 def test_they_are_there_once_their_barrier_is_waited_for_and_not_before(plant: Plant, copies: str) -> None:
     np.testing.assert_array_equal(run(plant, copies + WAIT + TAKE), np.arange(64))
     assert np.isnan(run(plant, f"{copies} __syncthreads(); {TAKE}")).all()

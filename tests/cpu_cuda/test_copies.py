@@ -17,10 +17,10 @@ extern "C" __global__ void f(const float* x, float* y) {
     float* own = reinterpret_cast<float*>(memory + 2 * threadIdx.x);
 """
 TWO_GROUPS = """
-    copy_four(own, x + 8 * threadIdx.x);
-    end_group_of_copies();
-    copy_four(own + 4, x + 8 * threadIdx.x + 4, false);
-    end_group_of_copies();
+    cp_async_16(own, x + 8 * threadIdx.x);
+    cp_async_commit_group();
+    cp_async_16(own + 4, x + 8 * threadIdx.x + 4, false);
+    cp_async_commit_group();
 """
 TAKE_BOTH = "for (int i = 0; i < 8; ++i) y[8 * threadIdx.x + i] = own[i]; }"
 
@@ -32,9 +32,9 @@ def run(plant: Plant, body: str) -> np.ndarray:
 
 
 def test_they_are_there_once_they_are_waited_for(plant: Plant) -> None:
-    found = run(plant, f"{TWO_GROUPS} wait_for_copies(); {TAKE_BOTH}")
-    np.testing.assert_array_equal(found[:, 0], np.arange(256).reshape(32, 2, 4)[:, 0])
-    np.testing.assert_array_equal(found[:, 1], 0)  # elements that do not exist
+    copied = run(plant, f"{TWO_GROUPS} cp_async_wait_all(); {TAKE_BOTH}")
+    np.testing.assert_array_equal(copied[:, 0], np.arange(256).reshape(32, 2, 4)[:, 0])
+    np.testing.assert_array_equal(copied[:, 1], 0)  # elements that do not exist
 
 
 def test_nothing_is_there_before(plant: Plant) -> None:
@@ -42,16 +42,16 @@ def test_nothing_is_there_before(plant: Plant) -> None:
 
 
 def test_the_youngest_groups_are_not_waited_for(plant: Plant) -> None:
-    found = run(plant, f"{TWO_GROUPS} wait_for_older_copies<1>(); {TAKE_BOTH}")
-    assert not np.isnan(found[:, 0]).any()
-    assert np.isnan(found[:, 1]).all()
+    copied = run(plant, f"{TWO_GROUPS} cp_async_wait_group<1>(); {TAKE_BOTH}")
+    assert not np.isnan(copied[:, 0]).any()
+    assert np.isnan(copied[:, 1]).all()
 
 
 def test_what_belongs_to_no_group_yet_is_not_waited_for(plant: Plant) -> None:
-    found = run(plant, f"copy_four(own, x); wait_for_older_copies<0>(); {TAKE_BOTH}")
-    assert np.isnan(found[:, 0]).all()
+    copied = run(plant, f"cp_async_16(own, x); cp_async_wait_group<0>(); {TAKE_BOTH}")
+    assert np.isnan(copied[:, 0]).all()
 
 
 def test_a_misaligned_one_is_refused(plant: Plant) -> None:
     with pytest.raises(KernelFault, match="misaligned copy"):
-        run(plant, f"copy_four(own, x + 1); {TAKE_BOTH}")
+        run(plant, f"cp_async_16(own, x + 1); {TAKE_BOTH}")

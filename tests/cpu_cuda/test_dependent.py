@@ -24,11 +24,11 @@ def run(plant: Plant, body: str, *, dependent: bool = True) -> np.ndarray:
 @pytest.mark.parametrize(
     "body",
     [
-        "let_next_begin(); wait_for_previous(); y[i] = x[i];",
-        "wait_for_previous(); y[i] = x[i]; let_next_begin();",
-        "wait_for_previous(); wait_for_previous(); y[i] = x[i];",
+        "griddepcontrol_launch_dependents(); griddepcontrol_wait(); y[i] = x[i];",
+        "griddepcontrol_wait(); y[i] = x[i]; griddepcontrol_launch_dependents();",
+        "griddepcontrol_wait(); griddepcontrol_wait(); y[i] = x[i];",
         "__shared__ float s[64]; s[63 - threadIdx.x] = i; __syncthreads(); const float k = s[63 - threadIdx.x]; "
-        "wait_for_previous(); y[i] = x[i] + 0.0f * k;",
+        "griddepcontrol_wait(); y[i] = x[i] + 0.0f * k;",
     ],
     ids=["before", "after", "twice", "behind a barrier"],
 )
@@ -41,12 +41,12 @@ def test_a_kernel_that_waits_does_what_it_does_anyway(plant: Plant, body: str) -
     [
         ("y[i] = x[i];", "touched before it waited for the kernel before, .* of x "),
         ("y[i] = 1.0f;", "touched before it waited for the kernel before, .* of y "),
-        ("const float k = x[i]; wait_for_previous(); y[i] = k;", "touched before it waited .* of x "),
-        ("let_next_begin(); y[i] = x[i]; wait_for_previous();", "touched before it waited .* of x "),
-        ("if (threadIdx.x > 0) wait_for_previous(); y[i] = x[i];", "touched before it waited .* of x "),
-        ("let_next_begin();", "ended without waiting for the kernel before of block"),
-        ("if (blockIdx.x > 0) wait_for_previous();", r"ended without waiting .* of block \(0, 0, 0\)"),
-        ("if (threadIdx.x < 32) wait_for_previous(); __syncthreads(); y[i] = x[i];", "others for threads"),
+        ("const float k = x[i]; griddepcontrol_wait(); y[i] = k;", "touched before it waited .* of x "),
+        ("griddepcontrol_launch_dependents(); y[i] = x[i]; griddepcontrol_wait();", "touched before .* of x "),
+        ("if (threadIdx.x > 0) griddepcontrol_wait(); y[i] = x[i];", "touched before it waited .* of x "),
+        ("griddepcontrol_launch_dependents();", "ended without waiting for the kernel before of block"),
+        ("if (blockIdx.x > 0) griddepcontrol_wait();", r"ended without waiting .* of block \(0, 0, 0\)"),
+        ("if (threadIdx.x < 32) griddepcontrol_wait(); __syncthreads(); y[i] = x[i];", "others for threads"),
     ],
 )
 def test_a_kernel_that_does_not_is_caught(plant: Plant, body: str, reason: str) -> None:
@@ -56,7 +56,7 @@ def test_a_kernel_that_does_not_is_caught(plant: Plant, body: str, reason: str) 
 
 
 def test_what_it_faulted_on_can_be_read_again(plant: Plant) -> None:
-    shim = plant(f"{HEAD} if (y[0] == 0) wait_for_previous(); y[0] = x[0]; }}")
+    shim = plant(f"{HEAD} if (y[0] == 0) griddepcontrol_wait(); y[0] = x[0]; }}")
     with pytest.raises(KernelFault, match="touched before"):
         shim.launch("f", 1, 1, np.ones(1, np.float32), np.zeros(1, np.float32), dependent=True)
     y = np.zeros(1, np.float32)

@@ -160,11 +160,11 @@ NEIGHBOURS = """
 #include "device/blocks_together.cuh"
 extern "C" __global__ void f(float* seen, int further) {
     extern __shared__ float mine[];
-    mine[threadIdx.x] = 100 * group_of_blocks() + 10 * rank_of_block() + threadIdx.x;
-    meet_blocks();  // all have written
-    const int other = further < 3 ? (rank_of_block() + further) % blocks_together() : further;
-    seen[blockIdx.x * blockDim.x + threadIdx.x] = read_one_from_block(mine + blockDim.x - 1 - threadIdx.x, other);
-    meet_blocks();  // all have read
+    mine[threadIdx.x] = 100 * clusterid_x() + 10 * cluster_ctarank() + threadIdx.x;
+    barrier_cluster_aligned();  // all have written
+    const int other = further < 3 ? (cluster_ctarank() + further) % cluster_nctarank() : further;
+    seen[blockIdx.x * blockDim.x + threadIdx.x] = ld_shared_cluster(mine + blockDim.x - 1 - threadIdx.x, other);
+    barrier_cluster_aligned();  // all have read
 }
 """
 SEEN = [100.0 * group + 10 * ((rank + 1) % 3) + 3 - i for group in (0, 1) for rank in (0, 1, 2) for i in range(4)]
@@ -183,13 +183,13 @@ def test_blocks_of_a_cluster_meet_and_read_each_other_s_memory(plant: Plant) -> 
 
 
 def test_blocks_that_read_before_all_have_written_are_caught(plant: Plant) -> None:
-    shim = plant(NEIGHBOURS.replace("meet_blocks();  // all have written", ""))
+    shim = plant(NEIGHBOURS.replace("barrier_cluster_aligned();  // all have written", ""))
     assert any(see_neighbours(shim, seed) != SEEN for seed in range(5))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_memory_of_a_block_that_has_ended_is_caught(plant: Plant, seed: int) -> None:
-    shim = plant(NEIGHBOURS.replace("meet_blocks();  // all have read", ""))
+    shim = plant(NEIGHBOURS.replace("barrier_cluster_aligned();  // all have read", ""))
     with pytest.raises(KernelFault, match="shared memory of a block that has ended"):
         see_neighbours(shim, seed)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ladder.machine.environment import missing
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
 from tests.gpu.conftest import sanitizer
 from tests.kernels.cases import Case, all_cases
 

@@ -7,7 +7,7 @@ import pytest
 
 from ladder.machine.environment import missing
 from stages.streamed.last_layer_head import BLOCKS
-from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, kernels_in
 from tests.gpu.conftest import sanitizer
 from tests.gpu.test_kernels import launched
 from tests.kernels.cases import last_layers

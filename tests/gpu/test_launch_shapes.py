@@ -15,11 +15,11 @@ from stages.engine.parts import float32, int32
 from stages.shapes import r1_tuned
 from stages.shapes.launch_shapes import KERNEL, SHAPES, SOURCE, Product, Shape, load
 from stages.shapes.shape_sweeps import Sweeps
-from tests.cpu_cuda.sources import parse
+from tests.cpu_cuda.kernel_sources import parse
 from tests.gpu.test_kernels import launched
 from tests.kernels.cases import all_cases, in_shape
 from tests.stages.engine.test_step import random_split
-from tests.stages.shapes.test_launch_shapes import SMALL
+from tests.stages.shapes.test_tuned import SMALL
 
 pytestmark = pytest.mark.gpu
 

@@ -7,8 +7,8 @@ import pytest
 
 from ladder.machine.environment import missing
 from tests.common.cuda.test_primitives import KERNELS, SOURCE
-from tests.cpu_cuda.sources import Kernel
-from tests.kernels.primitives import launch_of
+from tests.cpu_cuda.kernel_sources import Kernel
+from tests.kernels.primitive_launches import launch_of
 
 pytestmark = pytest.mark.gpu
 

@@ -15,10 +15,8 @@ from common.problem import Params, Problem, initial_params
 from common.trainer import Trainer
 from ladder.machine.environment import missing
 from ladder.measure.timing import timed_run
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
 from stages.registry import Entry, load_all
-from tests.stages.engine.test_step import random_split
+from tests.stages.engine.test_step import assert_first_updates, random_split
 
 pytestmark = pytest.mark.gpu
 
@@ -54,23 +52,11 @@ def build(entry: Entry, problem: Problem, split: Split) -> Trainer:
 @pytest.mark.parametrize(("hidden", "batch"), SIZES, ids=str)
 @pytest.mark.parametrize("entry", STAGES, ids=lambda entry: entry.stage.name)
 def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], batch: int) -> None:
-    stage = entry.stage
     problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=batch, metrics_every=1)
     split = random_split(3 * batch + batch // 2, inputs=49, classes=10, seed=batch)
     trainer = build(entry, problem, split)
     for run in range(2):  # the second from other parameters, through the same buffers
-        params = initial_params(problem, run)
-        trainer.load_params(params)
-        trainer.run_epoch(0)
-        seen = split.first(3 * batch)
-        checks = verify_first_update(
-            stage.precision,
-            ShortRun(problem, 3, params, seen.images, seen.labels),
-            trainer.read_params(),
-            trainer.last_metrics(),
-        )
-        assert [check for check in checks if not check.passed] == []
-        assert {"first 3 updates, loss", "first 3 updates, accuracy"} <= {check.what for check in checks}
+        assert_first_updates(trainer, problem, split, entry.stage.precision, run)
     trainer.close()
 
 
@@ -80,23 +66,13 @@ def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry, hidden: tuple
     """A captured graph does not: it would go on with addresses that have long been someone else's."""
     import cupy
 
-    stage = entry.stage
     problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=32, metrics_every=1)
     split = random_split(96, inputs=49, classes=10)
     trainer = build(entry, problem, split)
     gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
     others = [cupy.full(size, cupy.nan, cupy.float32) for size in (1 << 6, 1 << 9, 1 << 12, 1 << 15, 1 << 18) * 8]
-    params = initial_params(problem, 0)
-    trainer.load_params(params)
-    trainer.run_epoch(0)
-    checks = verify_first_update(
-        stage.precision,
-        ShortRun(problem, 3, params, split.images, split.labels),
-        trainer.read_params(),
-        trainer.last_metrics(),
-    )
-    assert [check for check in checks if not check.passed] == []
+    assert_first_updates(trainer, problem, split, entry.stage.precision)
     assert all(bool(cupy.isnan(other).all()) for other in others)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -116,14 +117,6 @@ def in_shape(case: Case, shape: Shape) -> Case:
     return replace(case, grid=shape.grid(product), block=shape.block, macros=shape.macros)
 
 
-def gemm_naive(random: Generator) -> Iterator[Case]:
-    yield from _products("gemm_naive", random)
-
-
-def gemm_shaped(random: Generator) -> Iterator[Case]:
-    yield from _products("gemm_shaped", random)
-
-
 def _products(kernel: str, random: Generator) -> Iterator[Case]:
     tile = GEMM_TILE
     sizes = [
@@ -148,28 +141,8 @@ def _products(kernel: str, random: Generator) -> Iterator[Case]:
         yield Case(kernel, grid, (tile, tile), args, {"out": (k + 4) * UNIT * magnitude})
 
 
-def tile_product_f32(random: Generator) -> Iterator[Case]:
-    yield from _tile_products("tile_product_f32", random)
-
-
-def tile_product_tf32(random: Generator) -> Iterator[Case]:
-    yield from _tile_products("tile_product_tf32", random, bits=11)
-
-
-def tile_product_bf16(random: Generator) -> Iterator[Case]:
-    yield from _tile_products("tile_product_bf16", random, bits=8)
-
-
-def tile_product_f16(random: Generator) -> Iterator[Case]:
-    yield from _tile_products("tile_product_f16", random, bits=11, scale=2.0**17)
-
-
-def tile_product_split(random: Generator) -> Iterator[Case]:
-    yield from _tile_products("tile_product_split", random, bits=22)
-
-
-def tile_product_u8(random: Generator) -> Iterator[Case]:
-    yield from _tile_products("tile_product_u8", random, bits=22)
+gemm_naive = partial(_products, "gemm_naive")
+gemm_shaped = partial(_products, "gemm_shaped")
 
 
 def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float = 1.0) -> Iterator[Case]:
@@ -224,12 +197,12 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             yield Case(kernel, tiles, (WARP * warps,), args, bounds)
 
 
-def streamed_forward_bf16(random: Generator) -> Iterator[Case]:
-    yield from _ways_forward("streamed_forward_bf16", random, bits=8)
-
-
-def streamed_forward_split(random: Generator) -> Iterator[Case]:
-    yield from _ways_forward("streamed_forward_split", random, bits=22)
+tile_product_f32 = partial(_tile_products, "tile_product_f32")
+tile_product_tf32 = partial(_tile_products, "tile_product_tf32", bits=11)
+tile_product_bf16 = partial(_tile_products, "tile_product_bf16", bits=8)
+tile_product_f16 = partial(_tile_products, "tile_product_f16", bits=11, scale=2.0**17)
+tile_product_split = partial(_tile_products, "tile_product_split", bits=22)
+tile_product_u8 = partial(_tile_products, "tile_product_u8", bits=22)
 
 
 def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
@@ -263,12 +236,8 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
                 yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=FORWARD_BYTES)
 
 
-def streamed_back_bf16(random: Generator) -> Iterator[Case]:
-    yield from _ways_back("streamed_back_bf16", random, bits=8)
-
-
-def streamed_back_split(random: Generator) -> Iterator[Case]:
-    yield from _ways_back("streamed_back_split", random, bits=22)
+streamed_forward_bf16 = partial(_ways_forward, "streamed_forward_bf16", bits=8)
+streamed_forward_split = partial(_ways_forward, "streamed_forward_split", bits=22)
 
 
 def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
@@ -295,6 +264,10 @@ def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
         for cluster in (None, 2, 3):
             if cluster is None or cluster <= _blocks(fan_out, WIDTH):
                 yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=back_bytes(groups))
+
+
+streamed_back_bf16 = partial(_ways_back, "streamed_back_bf16", bits=8)
+streamed_back_split = partial(_ways_back, "streamed_back_split", bits=22)
 
 
 def add_bias(random: Generator) -> Iterator[Case]:
@@ -634,8 +607,8 @@ def _on_halves(case: Case, layout: Layout, outputs: tuple[str, ...], **besides: 
         return rows.reshape(*bits.shape[:-1], layout.width)
 
     def apart(bits: Array) -> Array:
-        found: Array = bits.view(np.float16).astype(np.float64).sum(axis=-3)
-        return found
+        number: Array = bits.view(np.float16).astype(np.float64).sum(axis=-3)
+        return number
 
     readings: dict[str, Callable[[Array], Array]] = {
         name: beside if name in ("dsums", "halves", "outputs") else apart for name in outputs

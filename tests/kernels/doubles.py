@@ -6,13 +6,14 @@ It is written for being read, and shares nothing with the kernels but their defi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.engine.workspace import ParameterMemory
-from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, WEIGHT_SCALE, Layout
+from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
 from tests.kernels.halves import scaled_down, sum_of_halves
 from tests.kernels.networks import network, network_step
@@ -308,16 +309,9 @@ def hidden_head(
     gradient = np.where(outputs > 0, dlogits @ weights.T, 0)
     wide = np.zeros((batch, layout.width))
     wide[:, :units] = gradient * gradient_scale
-    found = {"dsums": wide, "partials": partials.copy(), "block_totals": block_totals.copy()}
-    tile = np.arange(batch) // EDGE
-    for block in range(len(partials)):
-        own = tile % len(partials) == block
-        parts = outputs[own].T @ dlogits[own], dlogits[own].sum(axis=0), gradient[own].sum(axis=0)
-        found["partials"][block] = np.concatenate([part.ravel() for part in parts])
-        if with_totals:
-            some, wanted = logits[own], labels[own]
-            found["block_totals"][block] = softmax_xent_totals(some, wanted, np.zeros(2), len(some), classes)["totals"]
-    return found
+    return {"dsums": wide} | _shares(
+        layout, outputs, logits, labels, [gradient, dlogits], partials, block_totals, with_totals
+    )
 
 
 def hidden_layers(
@@ -352,22 +346,35 @@ def hidden_layers(
     def widened(rows: Array) -> Array:
         return np.pad(rows, ((0, 0), (0, layout.width - rows.shape[1])))
 
-    found = {
+    shares = _shares(layout, passed[-1], logits, labels, gradients, partials, block_totals, with_totals)
+    return shares | {
         "outputs": np.stack([widened(OUTPUT_SCALE * output) for output in passed])[:-1],
         "dsums": np.stack([widened(gradient_scale * gradient) for gradient in gradients[:-1]]),
-        "partials": partials.copy(),
-        "block_totals": block_totals.copy(),
     }
-    tile = np.arange(batch) // layout.head_rows
+
+
+def _shares(
+    layout: Layout,
+    outputs: Array,
+    logits: Array,
+    labels: Labels,
+    gradients: Sequence[Array],
+    partials: Array,
+    block_totals: Array,
+    with_totals: int,
+) -> Outputs:
+    """Each block's share of the last layer's gradients, of the hidden biases' and of the totals."""
+    partials, block_totals = partials.copy(), block_totals.copy()
+    tile = np.arange(len(logits)) // layout.head_rows
     for block in range(len(partials)):
         own = tile % len(partials) == block
         *hidden, last = (gradient[own] for gradient in gradients)
-        parts = passed[-1][own].T @ last, last.sum(axis=0), *(each.sum(axis=0) for each in hidden)
-        found["partials"][block] = np.concatenate([part.ravel() for part in parts])
+        parts = outputs[own].T @ last, last.sum(axis=0), *(gradient.sum(axis=0) for gradient in hidden)
+        partials[block] = np.concatenate([part.ravel() for part in parts])
         if with_totals:
             some, wanted = logits[own], labels[own]
-            found["block_totals"][block] = softmax_xent_totals(some, wanted, np.zeros(2), len(some), classes)["totals"]
-    return found
+            block_totals[block] = softmax_xent_totals(some, wanted, np.zeros(2), *some.shape)["totals"]
+    return {"partials": partials, "block_totals": block_totals}
 
 
 def update_all(

@@ -9,8 +9,8 @@ import pytest
 
 from common.cuda.compile import compile_cubin
 from common.cuda.dependent_launch import MACROS, waits
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
 from tests.kernels.cases import all_cases
 from tests.nvrtc import requires_nvrtc
 from tests.seeds import SEED
@@ -27,7 +27,7 @@ def test_the_kernels_of_a_step_are_among_them() -> None:
 @requires_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, toolchain: Toolchain) -> None:
-    forgetful = copy_changed(kernel.source, tmp_path, lambda text: text.replace("wait_for_previous();", ""))
+    forgetful = copy_changed(kernel.source, tmp_path, lambda text: text.replace("griddepcontrol_wait();", ""))
     broken = Shim([forgetful], toolchain)
     case = next(iter(all_cases(kernel.name, np.random.default_rng(SEED))))
     with pytest.raises(KernelFault, match="before it waited for the kernel before"):

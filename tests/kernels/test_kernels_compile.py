@@ -13,7 +13,7 @@ from common.problem import Problem
 from stages.engine.workspace import ParameterMemory
 from stages.persistent.cluster_plan import EXACT, ROUNDED, plan_for
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in, parse
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in, parse
 from tests.kernels.test_dependent_kernels import DEPENDENTS
 from tests.nvrtc import requires_nvrtc
 from tests.stages.numpy_parts import HostDevice

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from common.cuda.dependent_launch import waits
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, executed_sources, kernels_in
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, executed_sources, kernels_in
 from tests.kernels import doubles
 from tests.kernels.cases import Case, all_cases
 from tests.seeds import SEED
@@ -45,8 +45,8 @@ def launch(shim: Shim, case: Case, order: int, *, dependent: bool = False) -> di
     return args
 
 
-def assert_same_bits(one: dict[str, np.ndarray | float], other: dict[str, np.ndarray | float], case: Case) -> None:
-    for name, value in one.items():
+def assert_same_bits(first: dict[str, np.ndarray | float], other: dict[str, np.ndarray | float], case: Case) -> None:
+    for name, value in first.items():
         assert np.asarray(value).tobytes() == np.asarray(other[name]).tobytes(), f"{case}: {name} varies"
 
 
@@ -64,7 +64,8 @@ def test_kernel_does_what_its_double_does(kernel: Kernel, shim: Shim, random: np
 
 
 def test_no_double_is_left_of_a_kernel_that_is_gone() -> None:
-    names = {name for name, value in vars(doubles).items() if callable(value) and value.__module__ == doubles.__name__}
+    functions = {name for name, value in vars(doubles).items() if getattr(value, "__module__", "") == doubles.__name__}
+    names = {name for name in functions if not name.startswith("_")}  # others are helpers
     assert names <= {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
 
 
@@ -124,10 +125,10 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("last_layer", "half, parts, k, c)", "half, 1, k, c)"),
         ("last_layer", "            __syncthreads();  // before the scratch", "            // before the scratch"),
         ("last_layer", "__syncthreads();  // for a single block", "// for a single block"),
-        ("last_layer", "wait_for_copies();", ""),
+        ("last_layer", "cp_async_wait_all();", ""),
         ("last_layer", "own(max(0, min(most, layer.fan_in - first)))", "own(most)"),
-        ("last_layer", "        meet_blocks();\n        for", "        for"),
-        ("last_layer", "does nothing\n        meet_blocks();", "does nothing"),
+        ("last_layer", "        barrier_cluster_aligned();\n        for", "        for"),
+        ("last_layer", "does nothing\n        barrier_cluster_aligned();", "does nothing"),
         ("last_layer", "b < blocks && lane", "b < 1 && lane"),
         ("last_layer", "begin + b < blocks ? of_block[b]", "begin + b < blocks - 1 ? of_block[b]"),
         ("last_layer", "if (rank > 0) return;", ""),
@@ -166,14 +167,14 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("streamed_forward_split", "WIDTH, MOST_ROWS, 4}", "WIDTH, MOST_ROWS, 3}"),
         ("streamed_back_split", "__syncthreads();  // all copies of", "// all copies of"),
         ("streamed_back_split", "__syncthreads();  // all copies and", "// all copies and"),
-        ("streamed_back_split", "wait_for_older_copies<COUNT - 2>", "wait_for_older_copies<COUNT - 1>"),
+        ("streamed_back_split", "cp_async_wait_group<COUNT - 2>", "cp_async_wait_group<COUNT - 1>"),
         ("streamed_back_split", "place == 0 ? COUNT - 1 : place - 1", "place"),
         ("streamed_back_split", "sizes.fan_in - tile.first_col, cols", "INPUTS, cols"),
         ("streamed_back_split", "(col < cols_there ? rows_there : 0)", "rows_there"),
         ("streamed_back_split", "s = part / HALVES", "s = 0"),
         ("streamed_back_bf16", "half = part % HALVES", "half = 0"),
-        ("streamed_back_bf16", "            meet_blocks();\n        }", "        }"),
-        ("streamed_back_bf16", "if (blocks > 1) meet_blocks();", ""),
+        ("streamed_back_bf16", "            barrier_cluster_aligned();\n        }", "        }"),
+        ("streamed_back_bf16", "if (blocks > 1) barrier_cluster_aligned();", ""),
         ("streamed_back_split", "blocks > 1 ? sum_of_blocks(own, blocks)", "false ? sum_of_blocks(own, blocks)"),
         ("streamed_forward_bf16", "if (i < blocks) sum = sum + parts[i];", "if (i < 2) sum = sum + parts[i];"),
         ("streamed_back_bf16", "if (NEEDED || first_input == 0)", "if (NEEDED)"),
@@ -209,9 +210,9 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("hidden_layers", "+ (largest - wanted)", "- wanted"),
         ("hidden_layers", "edge < TILES * EDGES", "edge < EDGES"),
         ("hidden_layers", "at < end; at += next", "at < next; at += next"),
-        ("hidden_layers", "wait_for_copies();", ""),
-        ("hidden_layers", "wait_for_older_copies<FURTHER + 1>();", ""),
-        ("hidden_layers", "wait_for_older_copies<FURTHER>();", ""),
+        ("hidden_layers", "cp_async_wait_all();", ""),
+        ("hidden_layers", "cp_async_wait_group<FURTHER + 1>();", ""),
+        ("hidden_layers", "cp_async_wait_group<FURTHER>();", ""),
         ("hidden_layers", "        __syncthreads();\n        fetch(next", "        fetch(next"),
         ("hidden_layers", "round += TILES * apart", "round += 2 * TILES * apart"),
         ("update_all", "part < splits;", "part < splits - 1;"),
@@ -237,7 +238,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
 def test_a_kernel_made_wrong_is_caught(
     kernel: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain, random: np.random.Generator
 ) -> None:
-    (source,) = {found.source for found in PLAIN if found.name == kernel}
+    (source,) = {plain.source for plain in PLAIN if plain.name == kernel}
     assert any(right in file.read_text() for file in executed_sources(source))
     shim = Shim([copy_changed(source, tmp_path, lambda text: text.replace(right, wrong))], toolchain)
 

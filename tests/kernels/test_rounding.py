@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.cpu_cuda.shim import Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.seeds import SEED
 
 INFINITY = 0x7F800000
@@ -28,12 +28,12 @@ def test_it_is_the_nearest_bfloat16_and_a_nan_stays_one(tmp_path: Path, toolchai
     bits = np.random.default_rng(SEED).integers(0, 2**32, 1024, np.uint32)
     bits[:4] = 0x7FFFFFFF, 0xFFFFFFFF, INFINITY, 0x7F7FFFFF  # the GPU's NaN, infinity, the largest number
     bits[4:8] = 0x3F808000, 0x3F818000, 0x3F808001, 0  # ties, and the next number above one
-    found = np.zeros_like(bits)
-    Shim([tmp_path / "rounding.cu"], toolchain).launch("f", 1, len(bits), bits, found)
-    assert not (found & 0xFFFF).any()
-    np.testing.assert_array_equal(is_nan(found), is_nan(bits))
-    assert (found[[2, 3]] == INFINITY).all()
-    own, rounded = (array[~is_nan(bits) & (bits & 0x7FFFFFFF < 0x7F7F8000)] for array in (bits, found))
+    rounded_bits = np.zeros_like(bits)
+    Shim([tmp_path / "rounding.cu"], toolchain).launch("f", 1, len(bits), bits, rounded_bits)
+    assert not (rounded_bits & 0xFFFF).any()
+    np.testing.assert_array_equal(is_nan(rounded_bits), is_nan(bits))
+    assert (rounded_bits[[2, 3]] == INFINITY).all()
+    own, rounded = (array[~is_nan(bits) & (bits & 0x7FFFFFFF < 0x7F7F8000)] for array in (bits, rounded_bits))
     below = own & 0xFFFF0000
     number, lower, upper = (array.view(np.float32).astype(np.float64) for array in (own, below, below + 0x10000))
     to_lower, to_upper = np.abs(lower - number), np.abs(upper - number)

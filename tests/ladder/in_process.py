@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from ladder.measure import worker
 from ladder.measure.protocol import Job, JobResult, decoded, encoded
 from ladder.processes.fork_servers import ForkServers
 from ladder.processes.worker_process import run_job
-from ladder.records.run import Precision
 from ladder.run import judge, runner
 from ladder.verify.oracle_runs import (
     Computed,
@@ -41,14 +39,7 @@ def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
 
 
 def trained_here(
-    problem: Problem,
-    dataset: Path,
-    runs: Sequence[int],
-    budget_s: float,
-    curve_steps: int = 0,
-    precisions: Collection[Precision] = (),
-    *,
-    trained: bool = False,
+    problem: Problem, dataset: Path, runs: Any, budget_s: float, curve_steps: int, precisions: Any, *, trained: bool
 ) -> Computed:
     """Train the oracle and its controls, in place of `compute_all`."""
     done = dict[Task, OracleRun]()

@@ -135,21 +135,10 @@ class NumpyGemm(FusingGemm):
         product = alpha * ((a.T if trans_a else a) @ (b.T if trans_b else b))
         out[...] = product if beta == 0.0 else product + beta * out
 
-    def fused(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        fusion: Fusion,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        self(a, b, out, trans_a=trans_a, trans_b=trans_b, alpha=alpha, beta=beta)
+    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, **options: Any) -> None:
+        self(a, b, out, **options)
         if fusion.kind == "bias_row":
-            fusion.bias[...] = alpha * b.sum(axis=0) + beta * fusion.bias
+            fusion.bias[...] = options["alpha"] * b.sum(axis=0) + options["beta"] * fusion.bias
             return
         cols = out.shape[1]
         if fusion.bias is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cpu_cuda.sources import KERNELS_FOLDER, Kernel, kernels_in
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
 from tools.kernel_table import README, first_user, summary, with_table
 
 

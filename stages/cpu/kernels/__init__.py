@@ -10,5 +10,5 @@ from stages.cpu.kernels import layer, product, softmax, tiles, wide
 
 MODULES = (layer, product, softmax, tiles, wide)
 KERNELS = MappingProxyType(
-    {name: found for module in MODULES for name, found in vars(module).items() if isinstance(found, CFunc)}
+    {name: function for module in MODULES for name, function in vars(module).items() if isinstance(function, CFunc)}
 )

@@ -7,8 +7,8 @@ class BackwardWarp {
   public:
     __device__ BackwardWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
         : shared(shared), epoch(epoch), classes(classes), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP),
-          tile(epoch.first_tile(rank_in_cluster()) + warp),
-          has_tile(tile < epoch.first_tile(rank_in_cluster() + 1)) {}
+          tile(epoch.first_tile(cluster_ctarank()) + warp),
+          has_tile(tile < epoch.first_tile(cluster_ctarank() + 1)) {}
 
     __device__ void run() {
         const float rate = epoch.rate();
@@ -17,13 +17,13 @@ class BackwardWarp {
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
             shared.wait_for_batch(step);
-            wait_for(shared.dlogits_are_in[parity], step / 2 % 2);
-            if (threadIdx.x == 0) expect_bytes(shared.dlogits_are_in[parity], 2 * epoch.pairs * classes.bytes());
+            mbarrier_wait_parity(shared.dlogits_are_in[parity], step / 2 % 2);
+            if (threadIdx.x == 0) mbarrier_arrive_expect_tx(shared.dlogits_are_in[parity], 2 * epoch.pairs * classes.bytes());
             if (has_tile) backward(parity, rate, shared.batches[step % STAGES].images + warp * epoch.pairs * WARP);
             if (step + 2 < epoch.steps) {
                 // The forward warps have read them, or dlogits could not be here; but racecheck cannot follow that through
                 // other blocks.
-                wait_for_warps(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
+                bar_sync(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
                 publish_weights(parity);
             }
             shared.leave_batch(step);
@@ -42,10 +42,10 @@ class BackwardWarp {
             unsigned upper[4], lower[4];
             classes.load(&shared.dlogits[parity][2 * pair], upper, lower);
             const uint4 x = load_factors(images + pair * WARP);
-            multiply_add(sums[0][0][pair % CHAINS], upper, x.x, x.y);
-            multiply_add(sums[1][0][pair % CHAINS], upper, x.z, x.w);
-            multiply_add(sums[0][1][pair % CHAINS], lower, x.x, x.y);
-            multiply_add(sums[1][1][pair % CHAINS], lower, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][0][pair % CHAINS], upper, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][0][pair % CHAINS], upper, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][1][pair % CHAINS], lower, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][1][pair % CHAINS], lower, x.z, x.w);
         }
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -68,7 +68,7 @@ class BackwardWarp {
             columns.upper[lane] = make_uint2(upper.high, upper.low);
             if (classes.has_lower) columns.lower[lane] = make_uint2(lower.high, lower.low);
         }
-        signal_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
+        bar_arrive(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
     }
 
     // Calls copy(register, stored) for every weight and bias of this warp's features.

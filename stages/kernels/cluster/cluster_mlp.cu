@@ -12,7 +12,7 @@
 //     outputs             own units x all images
 //     exchange            remote buffer of a layer: first parts of sums for own units, then doutputs of all units
 //     logits              remote buffer: the parts of the eight images' logits
-//   16 warps              tasks, dealt out phase by phase; fragments are those of multiply_add (fragments.cuh)
+//   16 warps              tasks, dealt out phase by phase; fragments are those of mma_m16n8k16_f16 (fragments.cuh)
 //   784-256-10, batch 128, sm_90a: two groups of 8 warps, each with half of the images; layer 0's weights in registers
 //
 // What travels in a step, always st.async to an mbarrier of the receiver, 512 bytes a warp:
@@ -57,12 +57,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
 #pragma unroll 1
     for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x < HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
-    write_before_fetches();
+    fence_proxy_async();
     __syncthreads();
     MlpEpoch epoch(block, images, labels, steps, learning_rate);
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
     if (threadIdx.x == 0) epoch.begin();
-    wait_for_cluster();  // before the first message: every block must have begun
+    barrier_cluster();  // before the first message: every block must have begun
     epoch.fetch_images(0);
     for (int step = 0; step < steps; ++step) {
         if (WARP_GROUPS > 1) block.find_place(step);  // with one warp group there are registers enough
@@ -74,11 +74,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     // Each head warp's totals, to the first block, where logits lay.
     double2* all = block.at<double2>(plan.logits);
     if (epoch.has_head() && block.lane == 0) {
-        const unsigned there = address_in(shared_address(&all[block.rank * HEAD_WARPS + block.warp_in_group]), 0);
-        store_in(there, own_totals[block.warp_in_group].x);
-        store_in(there + sizeof(double), own_totals[block.warp_in_group].y);
+        const unsigned there = mapa(shared_address(&all[block.rank * HEAD_WARPS + block.warp_in_group]), 0);
+        st_shared_cluster(there, own_totals[block.warp_in_group].x);
+        st_shared_cluster(there + sizeof(double), own_totals[block.warp_in_group].y);
     }
-    wait_for_cluster();
+    barrier_cluster();
     if (block.rank == 0 && threadIdx.x == 0) {
         for (int i = 0; i < 2 * PAIRS * HEAD_WARPS; ++i) totals[0] += all[i].x, totals[1] += all[i].y;
     }

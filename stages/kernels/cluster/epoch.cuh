@@ -22,8 +22,8 @@ constexpr float WEIGHT_SCALE = 16.0f;
 constexpr float DLOGIT_SCALE = 1024.0f;
 constexpr float NO_CLASS = -3.4e38f;  // the logit of a padded class: its power is 0
 
-// Eight columns of a product by up to sixteen classes, as multiply_add leaves them: lane 4g + t has columns 2t and 2t + 1 of
-// class g in `upper`, of class g + 8 in `lower`. A uint2 is two float32, or two numbers in halves.
+// Eight columns of a product by up to sixteen classes, as mma_m16n8k16_f16 leaves them: lane 4g + t has columns 2t and 2t + 1
+// of class g in `upper`, of class g + 8 in `lower`. A uint2 is two float32, or two numbers in halves.
 struct Columns {
     uint2 upper[WARP], lower[WARP];
 };
@@ -47,12 +47,12 @@ struct Shared {
     double losses[BLOCKS], corrects[BLOCKS];  // in the first block, from each block
     Barrier logits_are_in[2], dlogits_are_in[2];
 
-    __device__ void wait_for_batch(int step) { wait_for(fetched[step % STAGES], step / STAGES % 2); }
+    __device__ void wait_for_batch(int step) { mbarrier_wait_parity(fetched[step % STAGES], step / STAGES % 2); }
 
     // Each reading warp reports that it has read the batch.
     __device__ void leave_batch(int step) {
         __syncwarp();
-        if (threadIdx.x % WARP < LANES_ARRIVE) arrive(done_with[step % STAGES]);
+        if (threadIdx.x % WARP < LANES_ARRIVE) mbarrier_arrive(done_with[step % STAGES]);
     }
 };
 
@@ -60,7 +60,7 @@ struct Shared {
 constexpr int SHARED_BYTES = 212 * 1024;
 static_assert(sizeof(Shared) <= SHARED_BYTES);
 
-// A lane's place in a Columns of another block, as addresses for send, with the barrier beside it.
+// A lane's place in a Columns of another block, as addresses for st_async, with the barrier beside it.
 struct RemoteBuffer {
     unsigned upper, lower, barrier;
 };
@@ -90,11 +90,11 @@ struct Classes {
                             const uint2 (&lower)[COUNT]) const {
         if (has_upper) {
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) send(buffers[i].upper, buffers[i].barrier, upper[i]);
+            for (int i = 0; i < COUNT; ++i) st_async(buffers[i].upper, buffers[i].barrier, upper[i]);
         }
         if (has_lower) {
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) send(buffers[i].lower, buffers[i].barrier, lower[i]);
+            for (int i = 0; i < COUNT; ++i) st_async(buffers[i].lower, buffers[i].barrier, lower[i]);
         }
     }
 

@@ -5,13 +5,13 @@
 class FetchWarp {
   public:
     __device__ FetchWarp(Shared& shared, const EpochArguments& epoch)
-        : shared(shared), epoch(epoch), rank(rank_in_cluster()), first(epoch.first_tile(rank)),
+        : shared(shared), epoch(epoch), rank(cluster_ctarank()), first(epoch.first_tile(rank)),
           tiles(epoch.first_tile(rank + 1) - first) {}
 
     __device__ void run() {
         for (int step = 0; step < epoch.steps; ++step) {
             const int stage = step % STAGES;
-            if (step >= STAGES) wait_for(shared.done_with[stage], (step / STAGES + 1) % 2);
+            if (step >= STAGES) mbarrier_wait_parity(shared.done_with[stage], (step / STAGES + 1) % 2);
             fetch_batch(step, shared.batches[stage], shared.fetched[stage]);
         }
     }
@@ -22,13 +22,13 @@ class FetchWarp {
         const int pixels = tiles * row * sizeof(uint4), from = (step * epoch.tiles + first) * row;
         const int grams = step > 0 ? row * sizeof(uint4) : 0;
         const bool has_head = epoch.has_head(rank);
-        expect_bytes(fetched, pixels + (has_head ? grams + static_cast<int>(sizeof(batch.labels)) : 0));
-        if (tiles > 0) fetch(batch.images, fetched, epoch.images + from, pixels);
+        mbarrier_arrive_expect_tx(fetched, pixels + (has_head ? grams + static_cast<int>(sizeof(batch.labels)) : 0));
+        if (tiles > 0) cp_async_bulk(batch.images, fetched, epoch.images + from, pixels);
         if (!has_head) return;
-        fetch(batch.labels, fetched, epoch.labels + (step * 2 * epoch.pairs + rank) * HALF_EDGE, sizeof(batch.labels));
+        cp_async_bulk(batch.labels, fetched, epoch.labels + (step * 2 * epoch.pairs + rank) * HALF_EDGE, sizeof(batch.labels));
         if (step == 0) return;
         wait_for_flag(epoch.ready + step - 1, epoch.number);
-        fetch(batch.grams, fetched, epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * row, grams);
+        cp_async_bulk(batch.grams, fetched, epoch.grams + ((step - 1) * 2 * epoch.pairs + rank) * row, grams);
     }
 
     Shared& shared;

@@ -6,7 +6,7 @@ class ForwardWarp {
   public:
     // The warps take pairs in another order in each block, so that not all send to one block at once.
     __device__ ForwardWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
-        : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()), lane(threadIdx.x % WARP),
+        : shared(shared), epoch(epoch), classes(classes), rank(cluster_ctarank()), lane(threadIdx.x % WARP),
           pair((threadIdx.x / WARP + rank) % MOST_PAIRS),
           to_owners{distance_to(2 * pair, &shared), distance_to(2 * pair + 1, &shared)} {}
 
@@ -14,9 +14,9 @@ class ForwardWarp {
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
             shared.wait_for_batch(step);
-            wait_for_warps(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
+            bar_sync(WEIGHTS_ARE_IN + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
             if (pair < epoch.pairs) forward(parity, shared.batches[step % STAGES].images + pair * WARP);
-            if (step + 2 < epoch.steps) signal_warps(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
+            if (step + 2 < epoch.steps) bar_arrive(WEIGHTS_ARE_READ + parity, (BACKWARD_WARPS + FORWARD_WARPS) * WARP);
             shared.leave_batch(step);
         }
     }
@@ -30,10 +30,10 @@ class ForwardWarp {
             unsigned upper[4], lower[4];
             classes.load(&shared.weights[parity][2 * i], upper, lower);
             const uint4 x = load_transposed(images + i * epoch.pairs * WARP);
-            multiply_add(sums[0][0], upper, x.x, x.y);
-            multiply_add(sums[1][0], upper, x.z, x.w);
-            multiply_add(sums[0][1], lower, x.x, x.y);
-            multiply_add(sums[1][1], lower, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][0], upper, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][0], upper, x.z, x.w);
+            mma_m16n8k16_f16(sums[0][1], lower, x.x, x.y);
+            mma_m16n8k16_f16(sums[1][1], lower, x.z, x.w);
         }
         const auto remote_buffer = [&](int half) {
             return remote_buffer_at(to_owners[half], shared.partial_logits[parity][rank], shared.logits_are_in[parity]);

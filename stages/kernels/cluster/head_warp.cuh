@@ -6,7 +6,7 @@
 class HeadWarp {
   public:
     __device__ HeadWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
-        : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()),
+        : shared(shared), epoch(epoch), classes(classes), rank(cluster_ctarank()),
           warp(threadIdx.x / WARP - BACKWARD_WARPS - FORWARD_WARPS), lane(threadIdx.x % WARP) {
         for (int i = 0; i < SHARE; ++i) to_blocks[i] = distance_to(SHARE * warp + (i + rank) % SHARE, &shared);
     }
@@ -19,9 +19,9 @@ class HeadWarp {
         for (int step = 0; step < epoch.steps; ++step) {
             const int parity = step % 2;
             shared.wait_for_batch(step);
-            wait_for(shared.logits_are_in[parity], step / 2 % 2);
+            mbarrier_wait_parity(shared.logits_are_in[parity], step / 2 % 2);
             if (warp == 0 && lane == 0) {
-                expect_bytes(shared.logits_are_in[parity], BLOCKS * classes.bytes());
+                mbarrier_arrive_expect_tx(shared.logits_are_in[parity], BLOCKS * classes.bytes());
             }
             float logits[4];
             add_partial_logits(parity, logits);
@@ -29,8 +29,8 @@ class HeadWarp {
             if (step > 0) subtract_last_update(step - 1, rate, batch.grams, logits);
             shared.sums[parity][warp][lane] = make_float4(logits[0], logits[1], logits[2], logits[3]);
             // After this barrier all have read the partial logits, the grams, and the sums of the step before.
-            if (WITH_TOTALS) meet_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
-            else wait_for_warps(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
+            if (WITH_TOTALS) barrier_sync(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
+            else bar_sync(HEAD_WARPS_MEET, HEAD_WARPS * WARP);
             const ImageSoftmax softmax(shared.sums[parity], classes);
             const int labels[2] = {batch.labels[lane % 4 * 2], batch.labels[lane % 4 * 2 + 1]};
             float dlogits[4];
@@ -64,17 +64,17 @@ class HeadWarp {
     // Subtracts what that step's update changes in the logits, which the partial logits lack; this warp's share of the images.
     __device__ void subtract_last_update(int step, float rate, const uint4* grams, float (&logits)[4]) {
         float sums[2][2][4] = {};  // by half of the classes, and by half of the gram
-        wait_for(shared.dlogits_are_in[step % 2], step / 2 % 2);
+        mbarrier_wait_parity(shared.dlogits_are_in[step % 2], step / 2 % 2);
 #pragma unroll
         for (int i = 0; i < PAIRS_A_WARP; ++i) {
             const int pair = PAIRS_A_WARP * warp + i;
             unsigned upper[4], lower[4];
             classes.load(&shared.dlogits[step % 2][2 * pair], upper, lower);
             const uint4 gram = grams[pair * WARP + lane];
-            multiply_add(sums[0][0], upper, gram.x, gram.y);
-            multiply_add(sums[0][1], upper, gram.z, gram.w);
-            multiply_add(sums[1][0], lower, gram.x, gram.y);
-            multiply_add(sums[1][1], lower, gram.z, gram.w);
+            mma_m16n8k16_f16(sums[0][0], upper, gram.x, gram.y);
+            mma_m16n8k16_f16(sums[0][1], upper, gram.z, gram.w);
+            mma_m16n8k16_f16(sums[1][0], lower, gram.x, gram.y);
+            mma_m16n8k16_f16(sums[1][1], lower, gram.z, gram.w);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {

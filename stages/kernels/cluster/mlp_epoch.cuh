@@ -32,19 +32,19 @@ class MlpEpoch {
     // Makes the mbarriers, and arms them for the first step's messages; one thread.
     __device__ void begin() {
         Barriers& barriers = block.barriers;
-        for (Barrier& barrier : barriers.fetched) make_barrier(barrier, 1);
+        for (Barrier& barrier : barriers.fetched) mbarrier_init(barrier, 1);
         for (int index = 0; index <= LAST; ++index) {
-            for (Barrier& barrier : barriers.parts[index]) make_barrier(barrier, 1);
-            for (Barrier& barrier : barriers.doutputs[index]) make_barrier(barrier, 1);
+            for (Barrier& barrier : barriers.parts[index]) mbarrier_init(barrier, 1);
+            for (Barrier& barrier : barriers.doutputs[index]) mbarrier_init(barrier, 1);
         }
-        publish_barriers();
+        fence_mbarrier_init();
 #pragma unroll
         for (int index = 0; index <= LAST; ++index) {
             for (int i = 0; i < (index == LAST ? 1 : index == 0 ? WARP_GROUPS : PORTIONS); ++i) {
-                expect_bytes(barriers.parts[index][i], bytes_of_parts(index));
+                mbarrier_arrive_expect_tx(barriers.parts[index][i], bytes_of_parts(index));
             }
             for (int i = 0; i < (index == LAST ? WARP_GROUPS : PORTIONS); ++i) {
-                expect_bytes(barriers.doutputs[index][i], bytes_of_doutputs(index, i));
+                mbarrier_arrive_expect_tx(barriers.doutputs[index][i], bytes_of_doutputs(index, i));
             }
         }
     }
@@ -55,17 +55,17 @@ class MlpEpoch {
         const int from = (step * plan.group_tiles + block.member() * TILES) * PAIRS * WARP;
         constexpr int BYTES = TILES * PAIRS * WARP * static_cast<int>(sizeof(uint4));
         Barrier& fetched = block.barriers.fetched[step % 2];
-        expect_bytes(fetched, BYTES);
-        fetch(block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]), fetched, images + from, BYTES);
+        mbarrier_arrive_expect_tx(fetched, BYTES);
+        cp_async_bulk(block.at<uint4>(step % 2 == 0 ? plan.images[0] : plan.images[1]), fetched, images + from, BYTES);
     }
 
     __device__ void train(int step, bool with_totals) {
         parity = step % 2;
         const uint4* batch = block.at<uint4>(plan.images[0] + parity * (plan.images[1] - plan.images[0]));
         if (has_head()) head.load(step);
-        wait_for(block.barriers.fetched[parity], step / 2 % 2);
+        mbarrier_wait_parity(block.barriers.fetched[parity], step / 2 % 2);
         // Other blocks may still read the messages of the last step.
-        const auto wait_to_send = [&] { if (step > 0) await_cluster(); };
+        const auto wait_to_send = [&] { if (step > 0) barrier_cluster_wait(); };
         if constexpr (BY_WGMMA) {
             first.forward(batch, wait_to_send);
             fetch_images(step + 1);
@@ -75,7 +75,7 @@ class MlpEpoch {
         }
         if (SPLIT > 1) receive(block.barriers.parts[0][block.warp_group], bytes_of_parts(0));
         block.meet();
-        if (WARP_GROUPS > 1 && step > 0 && block.warp_group == 1) wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
+        if (WARP_GROUPS > 1 && step > 0 && block.warp_group == 1) bar_sync(CLASSES_ARE_UPDATED, THREADS);
         collect<0>(block, 0);
         block.meet();
         forward_from<0>();
@@ -92,14 +92,14 @@ class MlpEpoch {
         if constexpr (BY_WGMMA) backward_by_warp_groups(batch);
         else backward_from<LAST>(batch);
         __syncthreads();
-        signal_cluster();
+        barrier_cluster_arrive_relaxed();
     }
 
     __device__ void end() {
-        await_cluster();
+        barrier_cluster_wait();
         if constexpr (BY_WGMMA) {
             if (block.warp_group == 0) update_classes();
-            else wait_for_warps(CLASSES_ARE_UPDATED, THREADS);
+            else bar_sync(CLASSES_ARE_UPDATED, THREADS);
             block.meet();
         }
     }
@@ -154,13 +154,13 @@ class MlpEpoch {
         backward<LAST>(block, 0);
         block.meet();
         share<0>(block, 0);
-        signal_warps(WARP_GROUP_HAS_SHARED + block.warp_group, THREADS);
+        bar_arrive(WARP_GROUP_HAS_SHARED + block.warp_group, THREADS);
         FirstLayer::Sums sums = {};
-        if (block.warp_group == 1) wait_for_warps(WARP_GROUP_HAS_SHARED, THREADS);
+        if (block.warp_group == 1) bar_sync(WARP_GROUP_HAS_SHARED, THREADS);
         receive_doutputs(0, 0);
         first.add(batch, 0, sums);
         if (block.warp_group == 0) {
-            wait_for_warps(WARP_GROUP_HAS_SHARED + 1, THREADS);
+            bar_sync(WARP_GROUP_HAS_SHARED + 1, THREADS);
             update_biases<0>(block, rate);
         }
         receive_doutputs(0, 1);
@@ -173,20 +173,20 @@ class MlpEpoch {
     __device__ void update_classes() {
         update<LAST>(block, WEIGHT_SCALE / OUTPUT_SCALE * rate);
         update_biases<LAST>(block, rate);
-        signal_warps(CLASSES_ARE_UPDATED, THREADS);
+        bar_arrive(CLASSES_ARE_UPDATED, THREADS);
     }
 
     // Waits for a step's messages, and arms the barrier for the next step's.
     __device__ void receive(Barrier& barrier, int bytes) {
-        wait_for(barrier, parity);
-        if (block.is_first_of_warp_group()) expect_bytes(barrier, bytes);
+        mbarrier_wait_parity(barrier, parity);
+        if (block.is_first_of_warp_group()) mbarrier_arrive_expect_tx(barrier, bytes);
     }
 
     // The same for the doutputs of a portion, for which any warp group may wait.
     __device__ void receive_doutputs(int index, int portion) {
-        wait_for(block.barriers.doutputs[index][portion], parity);
+        mbarrier_wait_parity(block.barriers.doutputs[index][portion], parity);
         if (block.warp_group == portion / TURNS && block.is_first_of_warp_group()) {
-            expect_bytes(block.barriers.doutputs[index][portion], bytes_of_doutputs(index, portion));
+            mbarrier_arrive_expect_tx(block.barriers.doutputs[index][portion], bytes_of_doutputs(index, portion));
         }
     }
 

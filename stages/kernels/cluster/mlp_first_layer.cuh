@@ -59,7 +59,7 @@ __device__ void forward_first(const Block& block, const uint4* images, Wait wait
 #pragma unroll
             for (int i = 0; i < STRIP_PAIRS; ++i) {
                 const int pair = min(strip * STRIP_PAIRS + i, PAIRS - 1);
-                x[i] = load_rows(images + 2 * tile * NEXT_FEATURES + 2 * pair * NEXT_IMAGES + row);
+                x[i] = ldmatrix<false>(images + 2 * tile * NEXT_FEATURES + 2 * pair * NEXT_IMAGES + row);
             }
 #pragma unroll
             for (int f = 0; f < FACTORS; ++f) {
@@ -67,8 +67,8 @@ __device__ void forward_first(const Block& block, const uint4* images, Wait wait
                 split_weights(weights, tile, chunk + f * FACTOR_CHUNKS, factor);
 #pragma unroll
                 for (int i = 0; i < STRIP_PAIRS; ++i) {
-                    multiply_add(sums[f][i][0], factor, x[i].x, x[i].y);
-                    multiply_add(sums[f][i][1], factor, x[i].z, x[i].w);
+                    mma_m16n8k16_f16(sums[f][i][0], factor, x[i].x, x[i].y);
+                    mma_m16n8k16_f16(sums[f][i][1], factor, x[i].z, x[i].w);
                 }
             }
         }
@@ -86,8 +86,8 @@ __device__ void forward_first(const Block& block, const uint4* images, Wait wait
                 if (owner == block.rank) {
                     parts[i * WARP] = part;
                 } else {
-                    send(address_in(shared_address(parts + i * WARP), owner),
-                         address_in(shared_address(&block.barriers.parts[0]), owner), part.bits);
+                    st_async(mapa(shared_address(parts + i * WARP), owner),
+                         mapa(shared_address(&block.barriers.parts[0]), owner), part.bits);
                 }
             }
         }
@@ -110,18 +110,18 @@ __device__ inline void update_first(const Block& block, const uint4* images, flo
 #pragma unroll
             for (int f = 0; f < FACTORS; ++f) {
                 const Matrix* own = doutputs + (chunk + f * FACTOR_CHUNKS) * IMAGES + 2 * pair;
-                const uint4 d = load_rows(row_of(own, block.lower(), FACTOR_CHUNKS == 2 ? IMAGES : 0, block.lane));
+                const uint4 d = ldmatrix<false>(row_of(own, block.lower(), FACTOR_CHUNKS == 2 ? IMAGES : 0, block.lane));
                 factors[f][0] = d.x, factors[f][1] = d.y, factors[f][2] = d.z, factors[f][3] = d.w;
             }
 #pragma unroll
             for (int i = 0; i < STRIP_TILES; ++i) {
                 const int tile = min(strip + i, TILES - 1);
                 // All images by features 0-7, then 8-15.
-                const uint4 x = load_columns(images + 2 * tile * NEXT_FEATURES + 2 * pair * NEXT_IMAGES + row);
+                const uint4 x = ldmatrix<true>(images + 2 * tile * NEXT_FEATURES + 2 * pair * NEXT_IMAGES + row);
 #pragma unroll
                 for (int f = 0; f < FACTORS; ++f) {
-                    multiply_add(sums[f][i][0], factors[f], x.x, x.y);
-                    multiply_add(sums[f][i][1], factors[f], x.z, x.w);
+                    mma_m16n8k16_f16(sums[f][i][0], factors[f], x.x, x.y);
+                    mma_m16n8k16_f16(sums[f][i][1], factors[f], x.z, x.w);
                 }
             }
         }

@@ -31,7 +31,7 @@ class Head {
         const unsigned own = shared_address(part), barrier = shared_address(&block.barriers.doutputs[LAST][block.warp_group]);
         deal_out<BLOCKS / READERS>(block, [&](int task) {
             const int reader = task * READERS + block.lane / (CLASS_CHUNKS * ROWS);
-            if (reader != block.rank) send(address_in(own, reader), address_in(barrier, reader), *part);
+            if (reader != block.rank) st_async(mapa(own, reader), mapa(barrier, reader), *part);
         });
     }
 

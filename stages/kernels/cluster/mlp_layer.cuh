@@ -72,9 +72,9 @@ __device__ void forward(const Block& block, int turn) {
 #pragma unroll
             for (int i = 0; i < STRIP; ++i) {
                 const Matrix* own = outputs + (slot * PAIRS + min(strip + i, TURN_PAIRS - 1)) * 2;
-                const uint4 x = load_columns(row_of(own, block.lower(), next_slot<INDEX - 1>(slot), block.lane));
-                multiply_add(sums[i][0], factor, x.x, x.y);
-                multiply_add(sums[i][1], factor, x.z, x.w);
+                const uint4 x = ldmatrix<true>(row_of(own, block.lower(), next_slot<INDEX - 1>(slot), block.lane));
+                mma_m16n8k16_f16(sums[i][0], factor, x.x, x.y);
+                mma_m16n8k16_f16(sums[i][1], factor, x.z, x.w);
             }
         }
 #pragma unroll
@@ -82,12 +82,12 @@ __device__ void forward(const Block& block, int turn) {
             const int chunk = first + c, owner = chunk % BLOCKS;
             const int part = (block.rank * layer.slots + chunk / BLOCKS) * PAIRS + block.first_pair(turn) + strip;
             const unsigned there =
-                address_in(shared_address(block.at<Part>(layer.exchange) + part * WARP + block.lane), owner);
-            const unsigned barrier = address_in(shared_address(&block.barriers.parts[INDEX][block.portion(turn)]), owner);
+                mapa(shared_address(block.at<Part>(layer.exchange) + part * WARP + block.lane), owner);
+            const unsigned barrier = mapa(shared_address(&block.barriers.parts[INDEX][block.portion(turn)]), owner);
 #pragma unroll
             for (int i = 0; i < STRIP; ++i) {
                 if (strip + i >= TURN_PAIRS) break;
-                send(there + i * WARP * sizeof(Part), barrier, Part(sums_of(sums[i][0], c), sums_of(sums[i][1], c)).bits);
+                st_async(there + i * WARP * sizeof(Part), barrier, Part(sums_of(sums[i][0], c), sums_of(sums[i][1], c)).bits);
             }
         }
     });
@@ -104,16 +104,16 @@ __device__ inline void forward_classes(const Block& block, int turn) {
 #pragma unroll
         for (int slot = 0; slot < below.slots; slot += K_SLOTS) {
             // The same two matrices twice: the load takes four.
-            const uint4 x = load_columns(
+            const uint4 x = ldmatrix<true>(
                 row_of(outputs + slot * 2 * PAIRS, block.lower(), next_slot<LAST - 1>(slot), block.lane));
 #pragma unroll
             for (int i = 0; i < CLASS_CHUNKS / ROW_CHUNKS; ++i) {
                 unsigned factor[4];
                 load_weights<LAST>(block, slot, i * ROW_CHUNKS, factor);
-                multiply_add(sums[i], factor, x.x, x.y);
+                mma_m16n8k16_f16(sums[i], factor, x.x, x.y);
             }
         }
-        send(address_in(own, owner), address_in(shared_address(&block.barriers.parts[LAST][0]), owner),
+        st_async(mapa(own, owner), mapa(shared_address(&block.barriers.parts[LAST][0]), owner),
              Part(sums_of(sums[0], 0), sums_of(sums[1 / ROW_CHUNKS], 1)).bits);
     });
 }
@@ -136,11 +136,11 @@ __device__ void backward(const Block& block, int turn) {
         float sums[4][4] = {};  // independent chains, so that a product need not wait for the one before
 #pragma unroll
         for (int chunk = 0; chunk < layer.chunks; chunk += 2) {
-            const uint4 w = load_columns(row_of(&weights[chunk].factor, block.lower(), next, block.lane));
-            const uint4 d = load_columns(row_of(doutputs + chunk * IMAGES, block.right(), 0, block.lane));
+            const uint4 w = ldmatrix<true>(row_of(&weights[chunk].factor, block.lower(), next, block.lane));
+            const uint4 d = ldmatrix<true>(row_of(doutputs + chunk * IMAGES, block.right(), 0, block.lane));
             const unsigned factor[4] = {w.x, w.y, w.z, w.w};
-            multiply_add(sums[chunk / ROW_CHUNKS % 4], factor, d.x, d.y);
-            if (HALVES == 2) multiply_add(sums[chunk % 4 + 1], factor, d.z, d.w);
+            mma_m16n8k16_f16(sums[chunk / ROW_CHUNKS % 4], factor, d.x, d.y);
+            if (HALVES == 2) mma_m16n8k16_f16(sums[chunk % 4 + 1], factor, d.z, d.w);
         }
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
@@ -166,12 +166,12 @@ __device__ void share(const Block& block, int turn) {
     constexpr int ROWS_OF_PAIR = 2 * sizeof(Matrix) / sizeof(uint4), ROWS = TURN_PAIRS * ROWS_OF_PAIR;
     const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.warp_in_group % READERS;
     if (reader == block.rank) return;
-    const unsigned barrier = address_in(shared_address(&block.barriers.doutputs[INDEX][block.portion(turn)]), reader);
+    const unsigned barrier = mapa(shared_address(&block.barriers.doutputs[INDEX][block.portion(turn)]), reader);
     for (int slot = 0; slot < layer.slots; ++slot) {
         const uint4* own = block.at<uint4>(layer.exchange) +
                            (block.received_as<INDEX>(slot) * PAIRS + block.first_pair(turn)) * ROWS_OF_PAIR;
         for (int i = block.warp_in_group / READERS * WARP + block.lane; i < ROWS; i += WARPS_OF_GROUP / READERS * WARP) {
-            send(address_in(shared_address(own + i), reader), barrier, own[i]);
+            st_async(mapa(shared_address(own + i), reader), barrier, own[i]);
         }
     }
 }
@@ -189,11 +189,11 @@ __device__ void update(const Block& block, float rate) {
         float sums[2][4] = {};  // by half of the outputs
 #pragma unroll
         for (int pair = 0; pair < PAIRS; ++pair) {
-            const uint4 d = load_rows(row_of(doutputs + 2 * pair, block.lower(), IMAGES, block.lane));
-            const uint4 x = load_rows(row_of(outputs + 2 * pair, block.right(), 0, block.lane));
+            const uint4 d = ldmatrix<false>(row_of(doutputs + 2 * pair, block.lower(), IMAGES, block.lane));
+            const uint4 x = ldmatrix<false>(row_of(outputs + 2 * pair, block.right(), 0, block.lane));
             const unsigned factor[4] = {d.x, d.y, d.z, d.w};
-            multiply_add(sums[0], factor, x.x, x.y);
-            if (HALVES == 2) multiply_add(sums[1], factor, x.z, x.w);
+            mma_m16n8k16_f16(sums[0], factor, x.x, x.y);
+            if (HALVES == 2) mma_m16n8k16_f16(sums[1], factor, x.z, x.w);
         }
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
@@ -219,9 +219,9 @@ __device__ void update_biases(const Block& block, float rate) {
         float sums[2][4] = {};  // chains
 #pragma unroll
         for (int pair = 0; pair < PAIRS; ++pair) {
-            const uint4 d = load_rows(row_of(doutputs + 2 * pair, block.lower(), 0, block.lane));
+            const uint4 d = ldmatrix<false>(row_of(doutputs + 2 * pair, block.lower(), 0, block.lane));
             const unsigned factor[4] = {d.x, d.y, d.z, d.w};
-            multiply_add(sums[pair % 2], factor, ONES, ONES);
+            mma_m16n8k16_f16(sums[pair % 2], factor, ONES, ONES);
         }
         const float sum = sums_of(sums[0], 0).x + sums_of(sums[1], 0).x;
         if (block.lane % 4 == 0) block.at<float>(layer.biases)[slot * HALF_EDGE + block.lane / 4] -= rate * sum;

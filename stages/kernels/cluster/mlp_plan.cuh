@@ -117,7 +117,7 @@ struct Block {
     // depend on them through the steps, more than there are registers, and spill some. A spilled one comes from L2 each time,
     // since the cluster's barrier empties L1.
     __device__ void find_place(int step) {
-        unsigned block = rank_in_cluster(), thread = threadIdx.x;
+        unsigned block = cluster_ctarank(), thread = threadIdx.x;
         asm("" : "+r"(block), "+r"(thread) : "r"(step));
         rank = block % BLOCKS;
         warp = thread / WARP % WARPS, lane = thread % WARP;
@@ -155,7 +155,7 @@ struct Block {
     // The __syncthreads of a warp group.
     __device__ void meet() const {
         if (WARP_GROUPS == 1) __syncthreads();
-        else wait_for_warps(WARP_GROUP_MEETS + warp_group, WARPS_OF_GROUP * WARP);
+        else bar_sync(WARP_GROUP_MEETS + warp_group, WARPS_OF_GROUP * WARP);
     }
 };
 

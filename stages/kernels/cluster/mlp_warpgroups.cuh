@@ -21,7 +21,7 @@ class FirstLayer {
             copy_first(block, parameters, first_feature() + i, first_chunk() + c, own, copy);
             put(factor(first_feature() + i, first_chunk() + c), own, block.lane);
         });
-        write_before_fetches();
+        fence_proxy_async();
     }
 
     // As forward_first. The second warp group begins when the first has nearly finished its products: one sends while the
@@ -31,37 +31,37 @@ class FirstLayer {
         constexpr int LEFT = 3;  // tiles left when the second warp group begins: as long as the signal takes
         const bool multiplies = block.warp_in_group < UNIT_WARPS;
         constexpr int NEXT_FACTOR = GROUP_CHUNKS * sizeof(Matrix), NEXT_X = NEXT_FEATURES * sizeof(uint4);
-        const auto weights = matrices_at(&factor(0, block.warp_in_group / 4 * 4), NEXT_FACTOR, HALF_EDGE * sizeof(uint4));
-        const auto x = matrices_at(images + 2 * block.first_pair() * NEXT_IMAGES, NEXT_X, NEXT_IMAGES * sizeof(uint4));
+        const auto weights = wgmma_descriptor(&factor(0, block.warp_in_group / 4 * 4), NEXT_FACTOR, HALF_EDGE * sizeof(uint4));
+        const auto x = wgmma_descriptor(images + 2 * block.first_pair() * NEXT_IMAGES, NEXT_X, NEXT_IMAGES * sizeof(uint4));
         float sums[OWN_IMAGES][4] = {};
-        if (block.warp_group == 1) wait_for_warps(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
+        if (block.warp_group == 1) bar_sync(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
         if (multiplies) {
-            begin_products();
+            wgmma_fence();
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
-                if (tile == TILES - LEFT) end_products();
-                multiply_add_async(sums, moved(weights, 2 * tile * NEXT_FACTOR), moved(x, 2 * tile * NEXT_X));
+                if (tile == TILES - LEFT) wgmma_commit_group();
+                wgmma_mma_async(sums, moved(weights, 2 * tile * NEXT_FACTOR), moved(x, 2 * tile * NEXT_X));
             }
-            end_products();
-            wait_for_products<1>();
-            if (block.warp_group == 0) signal_warps(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
-            wait_for_products<0>();
+            wgmma_commit_group();
+            wgmma_wait_group<1>();
+            if (block.warp_group == 0) bar_arrive(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
+            wgmma_wait_group<0>();
         } else if (block.warp_group == 0) {
-            signal_warps(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
+            bar_arrive(FIRST_WARP_GROUP_HAS_BEGUN, THREADS);
         }
         wait_to_send();
         if (!multiplies) return;
 #pragma unroll
         for (int c = 0; c < ROW_CHUNKS; ++c) {
             const int chunk = first_chunk() + c, owner = block.owner_in_group(chunk);
-            const unsigned barrier = address_in(shared_address(&block.barriers.parts[0][block.warp_group]), owner);
+            const unsigned barrier = mapa(shared_address(&block.barriers.parts[0][block.warp_group]), owner);
             Part* own = parts_of(block, chunk, 0) + block.first_pair() * WARP;
-            const unsigned there = address_in(shared_address(own), owner);
+            const unsigned there = mapa(shared_address(own), owner);
 #pragma unroll
             for (int i = 0; i < OWN_IMAGES / 2; ++i) {
                 const Part part(sums_of(sums[2 * i], c), sums_of(sums[2 * i + 1], c));
                 if (owner == block.rank) own[i * WARP] = part;
-                else send(there + i * WARP * sizeof(Part), barrier, part.bits);
+                else st_async(there + i * WARP * sizeof(Part), barrier, part.bits);
             }
         }
     }
@@ -71,21 +71,21 @@ class FirstLayer {
         const int first = warp_group * PAIRS_OF_GROUP;
         const Matrix* doutputs =
             block.at<Matrix>(plan.layers[0].exchange) + (first_chunk() * PAIRS + first) * 2 + block.right();
-        const auto x = matrices_at(images + first_feature() * NEXT_FEATURES + 2 * first * NEXT_IMAGES,
+        const auto x = wgmma_descriptor(images + first_feature() * NEXT_FEATURES + 2 * first * NEXT_IMAGES,
                                    NEXT_IMAGES * sizeof(uint4), NEXT_FEATURES * sizeof(uint4));
         unsigned factors[PAIRS_OF_GROUP][4];
 #pragma unroll
         for (int i = 0; i < PAIRS_OF_GROUP; ++i) {
-            const uint4 d = load_rows(row_of(doutputs + 2 * i, block.lower(), 2 * PAIRS, block.lane));
+            const uint4 d = ldmatrix<false>(row_of(doutputs + 2 * i, block.lower(), 2 * PAIRS, block.lane));
             factors[i][0] = d.x, factors[i][1] = d.y, factors[i][2] = d.z, factors[i][3] = d.w;
         }
-        begin_products();
+        wgmma_fence();
 #pragma unroll
         for (int i = 0; i < PAIRS_OF_GROUP; ++i) {
-            multiply_add_async(sums, factors[i], moved(x, 2 * i * NEXT_IMAGES * sizeof(uint4)));
+            wgmma_mma_async(sums, factors[i], moved(x, 2 * i * NEXT_IMAGES * sizeof(uint4)));
         }
-        end_products();
-        wait_for_products<0>();
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
     }
 
     // weights -= rate * sums. The next product by them must wait for all threads.
@@ -95,7 +95,7 @@ class FirstLayer {
             own = {own.x - rate * sum.x, own.y - rate * sum.y};
             put(factor(first_feature() + i, first_chunk() + c), own, block.lane);
         });
-        write_before_fetches();
+        fence_proxy_async();
     }
 
   private:

@@ -32,8 +32,8 @@ __device__ inline void multiply(const uint4* before, const uint4* after, int fir
         const unsigned a[4] = {left[i].x, left[i].z, left[i].y, left[i].w};
 #pragma unroll
         for (int j = 0; j < WARP_COLUMNS; ++j) {
-            multiply_add(sums[i][j][0], a, right[j].x, right[j].y);
-            multiply_add(sums[i][j][1], a, right[j].z, right[j].w);
+            mma_m16n8k16_f16(sums[i][j][0], a, right[j].x, right[j].y);
+            mma_m16n8k16_f16(sums[i][j][1], a, right[j].z, right[j].w);
         }
     }
 }
@@ -88,13 +88,13 @@ extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(co
         if (step >= steps - 1) return;
         const uint4* before = images + (step * tiles + tile) * row;
         const int stage = chunk % STAGES, bytes = min(CHUNK_TILES, tiles - tile) * row * static_cast<int>(sizeof(uint4));
-        expect_bytes(fetched[stage], 2 * bytes);
-        fetch(chunks[stage].before, fetched[stage], before, bytes);
-        fetch(chunks[stage].after, fetched[stage], before + tiles * row, bytes);
+        mbarrier_arrive_expect_tx(fetched[stage], 2 * bytes);
+        cp_async_bulk(chunks[stage].before, fetched[stage], before, bytes);
+        cp_async_bulk(chunks[stage].after, fetched[stage], before + tiles * row, bytes);
     };
     if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; ++stage) make_barrier(fetched[stage], 1);
-        publish_barriers();
+        for (int stage = 0; stage < STAGES; ++stage) mbarrier_init(fetched[stage], 1);
+        fence_mbarrier_init();
         for (int stage = 0; stage < STAGES; ++stage) fetch_chunk(stage);
     }
     __syncthreads();
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(co
         float sums[WARP_ROWS][WARP_COLUMNS][2][4] = {};
         for (int tile = 0; tile < tiles; tile += CHUNK_TILES, ++chunk) {
             const Chunk& own = chunks[chunk % STAGES];
-            wait_for(fetched[chunk % STAGES], chunk / STAGES % 2);
+            mbarrier_wait_parity(fetched[chunk % STAGES], chunk / STAGES % 2);
             for (int i = 0; i < min(CHUNK_TILES, tiles - tile) && has_products; ++i) {
                 multiply(own.before + i * row, own.after + i * row, first_pair, first_column, pairs, sums);
             }

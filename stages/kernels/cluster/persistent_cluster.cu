@@ -62,26 +62,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
                          pairs,  tiles, inputs, number, learning_rate};
     // Products cover the full sizes: missing pixels, grams and dlogits must be zeros.
     for (int i = threadIdx.x; i < sizeof(Shared) / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
-    write_before_fetches();
+    fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int parity = 0; parity < 2; ++parity) {
-            make_barrier(shared.logits_are_in[parity], 1);
-            make_barrier(shared.dlogits_are_in[parity], 1);
+            mbarrier_init(shared.logits_are_in[parity], 1);
+            mbarrier_init(shared.dlogits_are_in[parity], 1);
         }
-        const int of_logits = epoch.has_head(rank_in_cluster()) ? HEAD_WARPS + (with_totals ? 1 : 0) : 0;
+        const int of_logits = epoch.has_head(cluster_ctarank()) ? HEAD_WARPS + (with_totals ? 1 : 0) : 0;
         const int readers = BACKWARD_WARPS + FORWARD_WARPS + of_logits;
         for (int stage = 0; stage < STAGES; ++stage) {
-            make_barrier(shared.fetched[stage], 1);
-            make_barrier(shared.done_with[stage], readers * LANES_ARRIVE);
+            mbarrier_init(shared.fetched[stage], 1);
+            mbarrier_init(shared.done_with[stage], readers * LANES_ARRIVE);
         }
-        publish_barriers();
+        fence_mbarrier_init();
         for (int parity = 0; parity < 2; ++parity) {
-            expect_bytes(shared.logits_are_in[parity], BLOCKS * rows.bytes());
-            expect_bytes(shared.dlogits_are_in[parity], 2 * pairs * rows.bytes());
+            mbarrier_arrive_expect_tx(shared.logits_are_in[parity], BLOCKS * rows.bytes());
+            mbarrier_arrive_expect_tx(shared.dlogits_are_in[parity], 2 * pairs * rows.bytes());
         }
     }
-    wait_for_cluster();
+    barrier_cluster();
     const int warp = threadIdx.x / WARP;
     if (warp < BACKWARD_WARPS) {
         BackwardWarp(shared, epoch, rows).run();
@@ -99,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(cons
     } else if (warp == TOTALS_WARP && with_totals) {
         TotalsWarp(shared, epoch, rows).run();
     }
-    wait_for_cluster();  // a block that ends takes its remote buffers with it
-    if (with_totals && rank_in_cluster() == 0 && threadIdx.x == 0) {
+    barrier_cluster();  // a block that ends takes its remote buffers with it
+    if (with_totals && cluster_ctarank() == 0 && threadIdx.x == 0) {
         for (int owner = 0; owner < 2 * pairs; ++owner) {
             totals[0] += shared.losses[owner];
             totals[1] += shared.corrects[owner];

@@ -7,13 +7,13 @@
 class TotalsWarp {
   public:
     __device__ TotalsWarp(Shared& shared, const EpochArguments& epoch, Classes classes)
-        : shared(shared), epoch(epoch), classes(classes), rank(rank_in_cluster()), lane(threadIdx.x % WARP) {}
+        : shared(shared), epoch(epoch), classes(classes), rank(cluster_ctarank()), lane(threadIdx.x % WARP) {}
 
     __device__ void run() {
         if (!epoch.has_head(rank)) return;
         for (int step = 0; step < epoch.steps; ++step) {
             shared.wait_for_batch(step);
-            meet_warps(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
+            barrier_sync(HEAD_WARPS_MEET, (HEAD_WARPS + 1) * WARP);
             const ImageSoftmax softmax(shared.sums[step % 2], classes);
             const Batch& batch = shared.batches[step % STAGES];
 #pragma unroll
@@ -45,8 +45,8 @@ class TotalsWarp {
             correct += __shfl_xor_sync(~0u, correct, lanes);
         }
         if (lane == 0) {
-            store_in(address_in(shared_address(&shared.losses[rank]), 0), loss);
-            store_in(address_in(shared_address(&shared.corrects[rank]), 0), correct);
+            st_shared_cluster(mapa(shared_address(&shared.losses[rank]), 0), loss);
+            st_shared_cluster(mapa(shared_address(&shared.corrects[rank]), 0), correct);
         }
     }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 // Copies four floats, or other 16 bytes; writes zeros and reads nothing unless `are_there`. It bypasses L1, which does not see
-// other blocks' writes. The copy is there after the calling thread's wait_for_copies(), for other threads after a barrier.
-__device__ inline void copy_four(float* to, const float* from, bool are_there = true) {
+// other blocks' writes. The copy is there after the calling thread's cp_async_wait_all(), for other threads after a barrier.
+__device__ inline void cp_async_16(float* to, const float* from, bool are_there = true) {
 #if __CUDA_ARCH__ >= 800
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(are_there ? 16 : 0)
@@ -15,19 +15,19 @@ __device__ inline void copy_four(float* to, const float* from, bool are_there = 
 }
 
 // The same with a policy of l2_lines.cuh.
-__device__ inline void copy_four(float* to, const float* from, bool are_there, unsigned long long policy) {
+__device__ inline void cp_async_16(float* to, const float* from, bool are_there, unsigned long long policy) {
 #if __CUDA_ARCH__ >= 800
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(address), "l"(from),
                  "r"(are_there ? 16 : 0), "l"(policy)
                  : "memory");
 #else
-    copy_four(to, from, are_there);
+    cp_async_16(to, from, are_there);
 #endif
 }
 
 // Closes a group: the copies since the last call.
-__device__ inline void end_group_of_copies() {
+__device__ inline void cp_async_commit_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
@@ -35,13 +35,13 @@ __device__ inline void end_group_of_copies() {
 
 // Waits for all groups but the YOUNGEST last ones.
 template <int YOUNGEST>
-__device__ inline void wait_for_older_copies() {
+__device__ inline void cp_async_wait_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGEST) : "memory");
 #endif
 }
 
-__device__ inline void wait_for_copies() {
+__device__ inline void cp_async_wait_all() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif

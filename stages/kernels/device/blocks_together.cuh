@@ -2,8 +2,8 @@
 // alone.
 #pragma once
 
-// The cluster's number of blocks; rank_of_block is this block's place among them.
-__device__ inline int blocks_together() {
+// The cluster's number of blocks; cluster_ctarank is this block's place among them.
+__device__ inline int cluster_nctarank() {
     int blocks = 1;
 #if __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
@@ -11,7 +11,7 @@ __device__ inline int blocks_together() {
     return blocks;
 }
 
-__device__ inline int rank_of_block() {
+__device__ inline int cluster_ctarank() {
     int rank = 0;
 #if __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -20,7 +20,7 @@ __device__ inline int rank_of_block() {
 }
 
 // The cluster's index along x; blockIdx.x where each block is alone.
-__device__ inline int group_of_blocks() {
+__device__ inline int clusterid_x() {
     int group = blockIdx.x;
 #if __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%clusterid.x;" : "=r"(group));
@@ -29,14 +29,14 @@ __device__ inline int group_of_blocks() {
 }
 
 // A barrier of all threads of all blocks; writes to shared memory before it are visible after it.
-__device__ inline void meet_blocks() {
+__device__ inline void barrier_cluster_aligned() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
 // Reads four numbers from the block of that rank, where `own` lies in this one.
-__device__ inline float4 read_from_block(const float* own, int rank) {
+__device__ inline float4 ld_shared_cluster_v4(const float* own, int rank) {
     float4 value = *reinterpret_cast<const float4*>(own);
 #if __CUDA_ARCH__ >= 900
     const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));
@@ -51,7 +51,7 @@ __device__ inline float4 read_from_block(const float* own, int rank) {
 }
 
 // Reads one number, likewise.
-__device__ inline float read_one_from_block(const float* own, int rank) {
+__device__ inline float ld_shared_cluster(const float* own, int rank) {
     float value = *own;
 #if __CUDA_ARCH__ >= 900
     const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));
@@ -65,7 +65,7 @@ __device__ inline float read_one_from_block(const float* own, int rank) {
 }
 
 // Writes one number to the block of that rank, where `own` lies in this one.
-__device__ inline void write_to_block(float* own, float value, int rank) {
+__device__ inline void st_shared_cluster(float* own, float value, int rank) {
 #if __CUDA_ARCH__ >= 900
     const unsigned here = static_cast<unsigned>(__cvta_generic_to_shared(own));
     asm volatile(

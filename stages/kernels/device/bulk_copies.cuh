@@ -11,25 +11,25 @@ __device__ inline unsigned shared_address(const void* pointer) {
 }
 
 // Arms the barrier for its next phase, which ends when so many bytes have arrived. One thread calls it.
-__device__ inline void expect_bytes(Barrier& barrier, int bytes) {
+__device__ inline void mbarrier_arrive_expect_tx(Barrier& barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
                  : "memory");
 }
 
 // Makes a barrier; each phase ends after so many arrivals, and once the expected bytes are in.
-__device__ inline void make_barrier(Barrier& barrier, int arrivals) {
+__device__ inline void mbarrier_init(Barrier& barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
 }
 
-__device__ inline void arrive(Barrier& barrier) {
+__device__ inline void mbarrier_arrive(Barrier& barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 
 // Makes the barriers of this thread visible to the other blocks.
-__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 // Waits until the phase of this parity is over: 0 for the first, 1 for the second, ...
-__device__ inline void wait_for(Barrier& barrier, int parity) {
+__device__ inline void mbarrier_wait_parity(Barrier& barrier, int parity) {
     asm volatile(
         "{\n.reg .pred over;\n"
         "again:\nmbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
@@ -39,7 +39,7 @@ __device__ inline void wait_for(Barrier& barrier, int parity) {
 }
 
 // Starts a copy of `bytes`, a multiple of 16, from memory into this block's shared memory, asynchronously.
-__device__ inline void fetch(void* to, Barrier& barrier, const void* from, int bytes) {
+__device__ inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int bytes) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
                  "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))

@@ -1,18 +1,17 @@
 // Programmatic dependent launch, compiled in by DEPENDENT_LAUNCH; without it, and before sm_90, both functions are empty.
 //
 // Every kernel of a file that includes this calls both before it touches memory (common/cuda/dependent_launch.py says why).
-// Include it before headers that need it: the tests have a stand-in.
 #pragma once
 
 // Lets the next kernel's blocks start once all blocks of this kernel have called it and there is room.
-__device__ inline void let_next_begin() {
+__device__ inline void griddepcontrol_launch_dependents() {
 #if defined(DEPENDENT_LAUNCH) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
 // Waits until the kernel before is complete and its writes are visible.
-__device__ inline void wait_for_previous() {
+__device__ inline void griddepcontrol_wait() {
 #if defined(DEPENDENT_LAUNCH) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -3,7 +3,7 @@
 #pragma once
 
 // The policy for lines that should stay until the next step, or that should be evicted first.
-__device__ inline unsigned long long l2_policy(bool stay) {
+__device__ inline unsigned long long createpolicy_fractional(bool stay) {
     unsigned long long kept = 0, leaving = 0;
 #if __CUDA_ARCH__ >= 800
     asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(kept));
@@ -12,7 +12,7 @@ __device__ inline unsigned long long l2_policy(bool stay) {
     return stay ? kept : leaving;
 }
 
-__device__ inline void store_four(float* to, float4 value, unsigned long long policy) {
+__device__ inline void st_global_cg_v4(float* to, float4 value, unsigned long long policy) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("st.global.cg.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "f"(value.x), "f"(value.y),
                  "f"(value.z), "f"(value.w), "l"(policy)

@@ -1,4 +1,4 @@
-// A warp's products on tensor cores, and the conversions of float32 for them. Needs sm_80, except bfloat16_pair.
+// A warp's products on tensor cores, and the conversions of float32 for them. Needs sm_80, except cvt_bf16x2.
 //
 // Fragments are those of PTX's mma.m16n8k16 and m16n8k8. With g = lane / 4 and t = lane % 4, c holds rows g, g, g+8, g+8
 // in columns 2t, 2t+1, 2t, 2t+1.
@@ -6,7 +6,7 @@
 
 // Rounds to the 11 bits of tf32; the other bits are 0, so that the result is also a float32. Ties go to even where the GPU
 // has an instruction for it, else away from zero: to even would take five instructions.
-__device__ inline unsigned tf32_of(float value) {
+__device__ inline unsigned cvt_tf32(float value) {
     unsigned rounded;
 #if __CUDA_ARCH__ >= 900
     asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
@@ -23,7 +23,7 @@ __device__ inline unsigned rounded_to_bfloat16(unsigned bits) {
 }
 
 // Two numbers as bfloat16, the first in the lower bits, ties to even.
-__device__ inline unsigned bfloat16_pair(float first, float second) {
+__device__ inline unsigned cvt_bf16x2(float first, float second) {
 #if __CUDA_ARCH__ >= 800
     unsigned pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
@@ -43,14 +43,14 @@ __device__ inline float relu_of(float value) {
 #endif
 }
 
-__device__ inline unsigned float16_pair(float first, float second) {
+__device__ inline unsigned cvt_f16x2(float first, float second) {
     unsigned pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
     return pair;
 }
 
-// The two numbers of float16_pair.
-__device__ inline float2 of_float16_pair(unsigned pair) {
+// The two numbers of cvt_f16x2.
+__device__ inline float2 cvt_f32_f16x2(unsigned pair) {
     float2 two;
     asm("{\n.reg .f16 first, second;\nmov.b32 {first, second}, %2;\ncvt.f32.f16 %0, first;\ncvt.f32.f16 %1, second;\n}"
         : "=f"(two.x), "=f"(two.y)
@@ -59,7 +59,7 @@ __device__ inline float2 of_float16_pair(unsigned pair) {
 }
 
 // c (16, 8) += a (16, 8) b (8, 8): a holds rows g, g+8, g, g+8 in columns t, t, t+4, t+4; b column g in rows t, t+4.
-__device__ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+__device__ inline void mma_m16n8k8_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
@@ -69,7 +69,7 @@ __device__ inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsi
 
 // c (16, 8) += a (16, 16) b (16, 8): a holds rows g, g+8, g, g+8 in pairs of columns 2t, 2t, 2t+8, 2t+8; b column g in
 // pairs of rows 2t, 2t+8.
-__device__ inline void multiply_bfloat16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+__device__ inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
@@ -77,7 +77,7 @@ __device__ inline void multiply_bfloat16(float (&c)[4], const unsigned (&a)[4], 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+__device__ inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
@@ -89,7 +89,7 @@ __device__ inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], u
 // matrix i, aligned to 16 bytes. A lane gets columns 2t and 2t+1 of each matrix's row g; if TRANSPOSED, rows 2t and 2t+1 of
 // column g.
 template <bool TRANSPOSED>
-__device__ inline void load_matrices(unsigned (&to)[4], const unsigned short* row) {
+__device__ inline void ldmatrix(unsigned (&to)[4], const unsigned short* row) {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
     if constexpr (TRANSPOSED) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -104,9 +104,17 @@ __device__ inline void load_matrices(unsigned (&to)[4], const unsigned short* ro
     }
 }
 
+// The same, returned.
+template <bool TRANSPOSED>
+__device__ inline uint4 ldmatrix(const void* row) {
+    unsigned four[4];
+    ldmatrix<TRANSPOSED>(four, static_cast<const unsigned short*>(row));
+    return {four[0], four[1], four[2], four[3]};
+}
+
 // The same for two matrices; lanes 0 to 15 pass the addresses.
 template <bool TRANSPOSED>
-__device__ inline void load_matrices(unsigned (&to)[2], const unsigned short* row) {
+__device__ inline void ldmatrix(unsigned (&to)[2], const unsigned short* row) {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
     if constexpr (TRANSPOSED) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"

@@ -1,8 +1,8 @@
 // Products of a warpgroup on tensor cores: four warps, the first a multiple of four. Needs sm_90a.
 //
-// Each warp has sixteen of the product's 64 rows, in fragments like those of multiply_add; all four multiply by the same right
-// factor. A left factor may be in registers. Other factors lie in shared memory, in matrices of 8 by 8 without gaps. A product
-// is in flight until wait_for_products; its registers must not be touched before. (PTX ISA: wgmma.mma_async, matrix
+// Each warp has sixteen of the product's 64 rows, in fragments like those of mma_m16n8k16_f16. All four multiply by the same
+// right factor. A left factor may be in registers. Other factors lie in shared memory, in matrices of 8 by 8 without gaps. A
+// product is in flight until wgmma_wait_group; its registers must not be touched before. (PTX ISA: wgmma.mma_async, matrix
 // descriptors.)
 #pragma once
 #include "device/cluster.cuh"
@@ -16,7 +16,7 @@ constexpr bool HAS_WGMMA = false;
 
 // The descriptor of a factor that begins at `first`; `along_k` and `across` are the bytes to the next matrix in k, and in rows
 // or columns.
-__device__ inline unsigned long long matrices_at(const void* first, int along_k, int across) {
+__device__ inline unsigned long long wgmma_descriptor(const void* first, int along_k, int across) {
     const unsigned offset = shared_address(first) % (1 << 18);  // the bits above say which block of the cluster
     return static_cast<unsigned long long>(offset / 16) |
            static_cast<unsigned long long>(along_k / 16) << 16 |
@@ -27,21 +27,21 @@ __device__ inline unsigned long long matrices_at(const void* first, int along_k,
 __device__ inline unsigned long long moved(unsigned long long matrices, int bytes) { return matrices + bytes / 16; }
 
 // Call before the first product, and before one whose left factor or sums other instructions have written.
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 // Ends a group of products; the warp may then do something else.
-__device__ inline void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 // Waits for all groups of products but the last BUT.
 template <int BUT>
-__device__ void wait_for_products() {
+__device__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
 }
 
 #define SUMS(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 
 // c (64, 64) += a (64, 16) b (16, 64). The rows of a's matrices are its rows; the rows of b's are its columns.
-__device__ inline void multiply_add_async(float (&c)[8][4], unsigned long long a, unsigned long long b) {
+__device__ inline void wgmma_mma_async(float (&c)[8][4], unsigned long long a, unsigned long long b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
         "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, "
@@ -52,7 +52,7 @@ __device__ inline void multiply_add_async(float (&c)[8][4], unsigned long long a
 }
 
 // c (64, 56) += a (64, 16) b (16, 56). The rows of b's matrices are its rows.
-__device__ inline void multiply_add_async(float (&c)[7][4], const unsigned (&a)[4], unsigned long long b) {
+__device__ inline void wgmma_mma_async(float (&c)[7][4], const unsigned (&a)[4], unsigned long long b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n56k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
         "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, {%28, %29, %30, %31}, %32, 1, 1, "
@@ -63,7 +63,7 @@ __device__ inline void multiply_add_async(float (&c)[7][4], const unsigned (&a)[
 }
 
 // c (64, 104) += a (64, 16) b (16, 104), likewise.
-__device__ inline void multiply_add_async(float (&c)[13][4], const unsigned (&a)[4], unsigned long long b) {
+__device__ inline void wgmma_mma_async(float (&c)[13][4], const unsigned (&a)[4], unsigned long long b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n104k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
         "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "

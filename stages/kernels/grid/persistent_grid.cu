@@ -21,8 +21,6 @@
 //   each wide layer but the first, from the last:
 //                          backward product                        parts           | barrier; while waiting, its update
 //                          add the parts up                        doutputs below  | barrier
-#include "device/async_copies.cuh"
-#include "device/tensor_cores.cuh"
 #include "grid/row_tail.cuh"
 #include "grid/wide_layers.cuh"
 

@@ -18,7 +18,7 @@ class RowTail {
         for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
             const int label = labels[step * plan.batch + row];  // early: it may come from memory
             add_up(row);
-            wait_for_copies();
+            cp_async_wait_all();
             __syncthreads();
             forward<plan.wide>(row);
             if constexpr (HAS_LAYERS) multiply_last();
@@ -59,7 +59,7 @@ class RowTail {
             constexpr Layer layer = layers[L];
             if constexpr (layer.weight_at >= 0) {
                 for (int i = 4 * threadIdx.x; i < layer.inputs * layer.outputs; i += 4 * THREADS) {
-                    copy_four(memory + layer.weight_at + i, parameters + layer.weight + i);
+                    cp_async_16(memory + layer.weight_at + i, parameters + layer.weight + i);
                 }
             }
             fetch_weights<L + 1>();

@@ -3,9 +3,9 @@
 // A float32 is exactly the sum of three bfloat16, 8 of its 24 bits each: its rounding, the rounding of the rest, and the rest
 // of that. A product of two float32 is then six products of parts; the three left out are smaller than float32's own
 // rounding. With PARTS = 1 the first part stands for the number: a product in bfloat16.
-//
-// Include async_copies.cuh and tensor_cores.cuh first: the tests have stand-ins for them.
 #pragma once
+#include "device/async_copies.cuh"
+#include "device/tensor_cores.cuh"
 #include "grid/grid.cuh"
 
 #ifndef PARTS
@@ -34,7 +34,7 @@ using Passed = float;
 #endif
 
 __device__ inline void pass_on(float* at, float number) { *at = number; }
-__device__ inline void pass_on(BFloat16* at, float number) { *at = static_cast<BFloat16>(bfloat16_pair(number, 0.0f)); }
+__device__ inline void pass_on(BFloat16* at, float number) { *at = static_cast<BFloat16>(cvt_bf16x2(number, 0.0f)); }
 __device__ inline float passed_on(const float* at) { return __ldcg(at); }
 __device__ inline float passed_on(const BFloat16* at) { return lower_of(__ldcg(at)); }
 
@@ -63,7 +63,7 @@ struct SharedTile {
     __device__ void write(int row, int col, float first, float second) const {
 #pragma unroll
         for (int part = 0; part < COUNT; ++part) {
-            const unsigned pair = bfloat16_pair(first, second);
+            const unsigned pair = cvt_bf16x2(first, second);
             *pair_at(row, col, part) = pair;
             first -= lower_of(pair);
             second -= upper_of(pair);
@@ -118,13 +118,13 @@ __device__ inline void take_tile(const SharedTile& to, const BFloat16* from, int
 #pragma unroll 1
     for (int i = threadIdx.x; i < rows * PIECES; i += THREADS) {
         const int row = i / PIECES, col = i % PIECES * 8;
-        copy_four(reinterpret_cast<float*>(to.memory + place_in_tile(row, col, to.pitch)),
+        cp_async_16(reinterpret_cast<float*>(to.memory + place_in_tile(row, col, to.pitch)),
                   reinterpret_cast<const float*>(from + row * stride + col));
     }
 }
 
 // A tile as a factor: its rows are the product's rows (left factor) or columns (right factor), and k is summed over. Either
-// k or the rows are neighbours in memory. A lane passes the row addresses of matrices (8, 8) that load_matrices() needs.
+// k or the rows are neighbours in memory. A lane passes the row addresses of matrices (8, 8) that ldmatrix() needs.
 template <bool K_IS_INNER>
 struct TileFactor {
     static constexpr bool TRANSPOSED = !K_IS_INNER;
@@ -176,11 +176,11 @@ __device__ void multiply(float (&c)[TILES][4], Left left, Right right, int row, 
     for (int k = 0; k < length; k += EDGE) {
         unsigned a[LEFT_PARTS][4], b[PARTS][GROUPS][TILES == 1 ? 2 : 4];
 #pragma unroll
-        for (int p = 0; p < LEFT_PARTS; ++p) load_matrices<Left::TRANSPOSED>(a[p], of_left + p * left.tile.plane);
+        for (int p = 0; p < LEFT_PARTS; ++p) ldmatrix<Left::TRANSPOSED>(a[p], of_left + p * left.tile.plane);
 #pragma unroll
         for (int p = 0; p < PARTS; ++p) {
 #pragma unroll
-            for (int i = 0; i < GROUPS; ++i) load_matrices<Right::TRANSPOSED>(b[p][i], of_right[i] + p * right.tile.plane);
+            for (int i = 0; i < GROUPS; ++i) ldmatrix<Right::TRANSPOSED>(b[p][i], of_right[i] + p * right.tile.plane);
         }
 #pragma unroll
         for (int p = 0; p < LEFT_PARTS; ++p) {
@@ -188,7 +188,7 @@ __device__ void multiply(float (&c)[TILES][4], Left left, Right right, int row, 
             for (int q = 0; p + q < PARTS; ++q) {
 #pragma unroll
                 for (int i = 0; i < TILES; ++i) {
-                    multiply_bfloat16(sums[p + q][i], a[p], b[q][i / 2][i % 2 * 2], b[q][i / 2][i % 2 * 2 + 1]);
+                    mma_m16n8k16_bf16(sums[p + q][i], a[p], b[q][i / 2][i % 2 * 2], b[q][i / 2][i % 2 * 2 + 1]);
                 }
             }
         }

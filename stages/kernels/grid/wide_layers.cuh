@@ -58,7 +58,7 @@ class WideLayers {
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
                 const SharedTile inputs = inputs_of<L>(tile, step, first, rows);
-                if (L == 0 || TAKEN_BY_COPIES) wait_for_copies();
+                if (L == 0 || TAKEN_BY_COPIES) cp_async_wait_all();
                 __syncthreads();
                 float* part = workspace + plan.partials + (tile / layer.columns * plan.rows + first) * WIDTH +
                               tile % layer.columns * layer.tile_n;
@@ -96,7 +96,7 @@ class WideLayers {
             for (int first = 0; first < plan.rows; first += plan.chunk) {
                 const int rows = min(plan.chunk, plan.rows - first);
                 const SharedTile doutputs = copy_doutputs<L, layer.tile_n>(tile % layer.columns * layer.tile_n, first, rows);
-                if (TAKEN_BY_COPIES) wait_for_copies();
+                if (TAKEN_BY_COPIES) cp_async_wait_all();
                 __syncthreads();
                 float* part = workspace + plan.partials + (tile % layer.columns * plan.rows + first) * WIDTH +
                               tile / layer.columns * layer.tile_k;
@@ -136,7 +136,7 @@ class WideLayers {
                 }
                 const AlongColumns left = {inputs_of<L>(tile, step, first, rows)};
                 const AlongColumns right = {tile_at<layer.tile_n>(plan.doutputs_at, plan.chunk)};
-                if (TAKEN_BY_COPIES || L == 0 && !plan.held) wait_for_copies();
+                if (TAKEN_BY_COPIES || L == 0 && !plan.held) cp_async_wait_all();
                 __syncthreads();
                 if constexpr (plan.held) {
                     const SharedTile weights = held_weights<L>();
@@ -237,7 +237,7 @@ class WideLayers {
     __device__ void copy_images(const SharedTile& to, const BFloat16* from, int rows) {
         constexpr int PIECES = layers[0].tile_k / 8;  // of 16 bytes
         for (int i = threadIdx.x; i < rows * PIECES; i += THREADS) {
-            copy_four(reinterpret_cast<float*>(to.memory + place_in_tile(i / PIECES, i % PIECES * 8, to.pitch)),
+            cp_async_16(reinterpret_cast<float*>(to.memory + place_in_tile(i / PIECES, i % PIECES * 8, to.pitch)),
                       reinterpret_cast<const float*>(from + 8 * i));
         }
     }
@@ -274,7 +274,7 @@ class WideLayers {
         return weights;
     }
 
-    // Brings `rows` rows of a tile's inputs, from `first` on, into shared memory; there after wait_for_copies().
+    // Brings `rows` rows of a tile's inputs, from `first` on, into shared memory; there after cp_async_wait_all().
     template <int L>
     __device__ SharedTile inputs_of(int tile, int step, int first, int rows) {
         constexpr Layer layer = layers[L];
@@ -332,7 +332,7 @@ class WideLayers {
             const int rows = min(plan.chunk, plan.rows - first);
             const AlongColumns inputs = {copy_inputs<L, TASK>(k0, first, rows)};
             const AlongColumns doutputs = {copy_doutputs<L, TASK>(n0, first, rows)};
-            if (TAKEN_BY_COPIES) wait_for_copies();
+            if (TAKEN_BY_COPIES) cp_async_wait_all();
             __syncthreads();
             // The tile has no more fragments than the block has warps.
             multiply_by_warps<PARTS, 1>(inputs, doutputs, TASK, TASK, rows, subtraction(target<L>(k0, n0)));

@@ -17,10 +17,10 @@ constexpr int EDGE = 16;  // rows and columns of a left factor
 
 // Two numbers, rounded, and the rest of each after that rounding, rounded; each a pair with the first in the lower bits.
 __device__ inline void split(unsigned (&halves)[HALVES], float first, float second) {
-    halves[0] = float16_pair(first, second);
+    halves[0] = cvt_f16x2(first, second);
     if (HALVES == 2) {
-        const float2 rounded = of_float16_pair(halves[0]);
-        halves[HALVES - 1] = float16_pair(first - rounded.x, second - rounded.y);
+        const float2 rounded = cvt_f32_f16x2(halves[0]);
+        halves[HALVES - 1] = cvt_f16x2(first - rounded.x, second - rounded.y);
     }
 }
 
@@ -28,11 +28,11 @@ __device__ inline void split(unsigned (&halves)[HALVES], float first, float seco
 __device__ inline void multiply_halves(float (&c)[4], const unsigned (&a)[HALVES][4], const unsigned (&b)[HALVES][4],
                                        int column) {
     for (int i = 0; i < HALVES; ++i) {
-        for (int j = 0; i + j < HALVES; ++j) multiply_float16(c, a[i], b[j][2 * column], b[j][2 * column + 1]);
+        for (int j = 0; i + j < HALVES; ++j) mma_m16n8k16_f16(c, a[i], b[j][2 * column], b[j][2 * column + 1]);
     }
 }
 
-// The address that a lane passes to load_matrices for four matrices of 8 by 8: `down` is the first matrix's neighbour below
+// The address that a lane passes to ldmatrix for four matrices of 8 by 8: `down` is the first matrix's neighbour below
 // second (as in left factors), else its neighbour to the right is.
 __device__ inline const unsigned short* row_of(const unsigned short* corner, int stride, bool down) {
     const int lane = threadIdx.x % WARP, matrix = lane / 8;

@@ -1,9 +1,23 @@
 // From the hidden layer's sums to their gradient: ReLU, the last layer, softmax, and the way back, for a large batch.
 //
-// A block takes tiles of sixteen images in turn. Each of its warps has its own units, in groups of 32, from the sums to their
-// gradient: it keeps sums of their weight gradients in registers. It reads their weights again for each tile: a block of a
-// single tile is slower if it loads all of them first. Warps meet twice a tile, around the softmax.
-// A thread holds runs of eight neighbouring units of rows g = lane / 4 and g + 8; tensor cores do not mind their order.
+// Who holds what. A tile is sixteen images, a group 32 units; block b takes tiles b, b + gridDim.x, ... in turn.
+//
+//   a block, in shared memory    of the tile: outputs (16, units), one half or two; each warp's share of the logits; dlogits
+//   8 warps                      groups w, w + 8, ... of all images of the tile
+//   a lane (g, t)                runs of 8 neighbouring units, 8t to 8t + 7 of a group, of images g and g + 8: tensor cores do
+//                                not mind their order; g = lane / 4, t = lane % 4
+//     registers, for the tile    its outputs, the weights of the group's units, and the next tile's sums, under way
+//     registers, for all tiles   sums of the gradients of the group's last weights and hidden biases
+//   16 threads an image          the softmax, a class each; sums of the gradient of that class's bias
+//
+// What travels, for each tile:
+//
+//   memory  --loads-->   registers          sums of the next tile; last weights, by class for the logits and by unit for the way
+//                                           back, anew for each tile: a block of a single tile is slower if it loads all first
+//   a warp  --shared-->  16 threads a row   its share of the logits                        | barrier
+//   16 threads a row  --shared-->  warps    dlogits                                        | barrier
+//   a warp  --shared-->  itself             outputs, transposed for the weight gradients   | barrier of the warp
+//   registers  -------->  memory            dsums of the tile; after the last tile the block's share of the other gradients
 
 #include "large_batch/halves.cuh"
 #include "device/dependent.cuh"
@@ -99,8 +113,8 @@ __device__ inline void activate(Outputs& outputs, const int4 (&chunks)[2][CHUNKS
         const int4 first = chunks[i][0], second = chunks[i][1 % CHUNKS];
         float2 z[PAIRS];
         if (HALVES == 1) {
-            z[0] = of_float16_pair(first.x), z[1] = of_float16_pair(first.y);
-            z[2] = of_float16_pair(first.z), z[3] = of_float16_pair(first.w);
+            z[0] = cvt_f32_f16x2(first.x), z[1] = cvt_f32_f16x2(first.y);
+            z[2] = cvt_f32_f16x2(first.z), z[3] = cvt_f32_f16x2(first.w);
         } else {
             const int4 low = chunks[i][2 % CHUNKS], low_second = chunks[i][3 % CHUNKS];
             z[0] = float32_sum(first.x, first.y, low.x, low.y), z[1] = float32_sum(first.z, first.w, low.z, low.w);
@@ -176,12 +190,12 @@ __device__ inline void differentiate(Memory& memory, float own_bias, int label, 
 __device__ inline void add_weight_gradients(float (&c)[2][2][4], const Memory& memory, int group) {
     unsigned b[HALVES][4];
     for (int half = 0; half < HALVES; ++half) {
-        load_matrices<true>(b[half], row_of(&memory.dlogits[half][0][0], CLASS_STRIDE, true));
+        ldmatrix<true>(b[half], row_of(&memory.dlogits[half][0][0], CLASS_STRIDE, true));
     }
     for (int down = 0; down < 2; ++down) {
         unsigned a[HALVES][4];
         for (int half = 0; half < HALVES; ++half) {
-            load_matrices<true>(a[half], row_of(&memory.outputs[half][0][GROUP * group + EDGE * down], STRIDE, false));
+            ldmatrix<true>(a[half], row_of(&memory.outputs[half][0][GROUP * group + EDGE * down], STRIDE, false));
         }
         for (int column = 0; column < 2; ++column) multiply_halves(c[down][column], a, b, column);
     }
@@ -273,8 +287,8 @@ __device__ inline void write_gradients(Memory& memory, Gradients& gradients, flo
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_head(const unsigned short* sums, const float* hidden_bias, const unsigned short* by_class,
                 const unsigned short* by_unit, const float* bias, const int* labels, unsigned short* dsums, float* partials,
                 double* block_totals, int batch, int units, int classes, float gradient_scale, int with_totals) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     extern __shared__ float4 dynamic[];
     Memory& memory = *reinterpret_cast<Memory*>(dynamic);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;

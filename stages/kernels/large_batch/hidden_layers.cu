@@ -59,7 +59,8 @@ __device__ inline void copy_rows(void* to, int stride, const void* from) {
     auto* source = static_cast<const float*>(from) + 4 * threadIdx.x;
 #pragma unroll 8
     for (int row = 0; row < ROW_COUNT; row += TOGETHER) {
-        if (ROW_COUNT % TOGETHER == 0 || row + first < ROW_COUNT) copy_four(target + row * stride / 4, source + row * SIZE / 4);
+        if (ROW_COUNT % TOGETHER == 0 || row + first < ROW_COUNT)
+            cp_async_16(target + row * stride / 4, source + row * SIZE / 4);
     }
 }
 
@@ -96,7 +97,7 @@ __device__ inline void take(Sums& c, const Fetched& fetched) {
         for (int column = 0; column < COLUMNS; ++column) {
             float2 sum;
             if constexpr (HALVES == 1) {
-                sum = of_float16_pair(fetched.rounded[i][column]);
+                sum = cvt_f32_f16x2(fetched.rounded[i][column]);
             } else {
                 const float2 high = fetched.exact[i][column][0], low = fetched.exact[i][column][1];
                 sum = make_float2(high.x + low.x, high.y + low.y);
@@ -115,14 +116,14 @@ __device__ inline void multiply(float (&c)[R][C][4], const Number (&a)[HALVES][R
     for (int k = 0; k < A - PAD; k += EDGE) {
         unsigned left[R][HALVES][4];
         for (int i = 0; i < R * HALVES; ++i) {
-            load_matrices<false>(left[i / HALVES][i % HALVES], row_of(&a[i % HALVES][row + i / HALVES * EDGE][k], A, true));
+            ldmatrix<false>(left[i / HALVES][i % HALVES], row_of(&a[i % HALVES][row + i / HALVES * EDGE][k], A, true));
         }
 #pragma unroll
         for (int column = 0; column < C; column += 2) {
             const int other = unit + 8 * column;
             unsigned right[HALVES][4];
             for (int half = 0; half < HALVES; ++half) {
-                load_matrices<!BACK>(right[half], row_of(BACK ? &b[half][other][k] : &b[half][k][other], B, !BACK));
+                ldmatrix<!BACK>(right[half], row_of(BACK ? &b[half][other][k] : &b[half][k][other], B, !BACK));
             }
             for (int i = 0; i < 2 * R; ++i) multiply_halves(c[i / 2][column + i % 2], left[i / 2], right, i % 2);
         }
@@ -274,8 +275,8 @@ __device__ inline void add_weight_gradients(float (&c)[OWN][2][4], const Memory&
             const int row = edge % EDGES * EDGE;
             unsigned a[HALVES][4], b[HALVES][4];
             for (int half = 0; half < HALVES; ++half) {
-                load_matrices<true>(a[half], row_of(&tile.numbers[half][row][unit], STRIDE, false));
-                load_matrices<true>(b[half], row_of(&tile.dlogits[half][row][0], CLASS_STRIDE, true));
+                ldmatrix<true>(a[half], row_of(&tile.numbers[half][row][unit], STRIDE, false));
+                ldmatrix<true>(b[half], row_of(&tile.dlogits[half][row][0], CLASS_STRIDE, true));
             }
             for (int column = 0; column < 2; ++column) multiply_halves(c[own][column], a, b, column);
         }
@@ -331,8 +332,8 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const unsigned short* sums, const unsigned short* weights, const unsigned short* last_weights,
                 const float* biases, const int* labels, unsigned short* outputs, unsigned short* dsums, float* partials,
                 double* block_totals, int batch, float gradient_scale, int with_totals) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     extern __shared__ float4 dynamic[];
     Memory& memory = *reinterpret_cast<Memory*>(dynamic);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4;
@@ -343,13 +344,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     Fetched next;
     fetch(next, sums + static_cast<long long>(first) * WIDTH * HALVES, unit, batch - first);
     copy_rows<LAST + 1, 4 * UNITS>(memory.biases, sizeof memory.biases[0], biases);
-    end_group_of_copies();
+    cp_async_commit_group();
     for (int l = 0; l < FURTHER; ++l) {
         copy_rows<HALVES * UNITS, 2 * UNITS>(memory.weights[l], 2 * STRIDE, weights + l * HALVES * UNITS * UNITS);
-        end_group_of_copies();
+        cp_async_commit_group();
     }
     copy_rows<HALVES * UNITS, 2 * CLASSES>(memory.last_weights, 2 * CLASS_STRIDE, last_weights);
-    end_group_of_copies();
+    cp_async_commit_group();
     int share = layer(LAST).inputs * layer(LAST).units;
 #pragma unroll
     for (int l = 0; l <= LAST; ++l) {
@@ -368,7 +369,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
             const int row = EDGE * slice + g + 8 * i;
             own_labels[i] = row < min(rows, ROWS) ? labels[first + row] : 0;
         }
-        wait_for_older_copies<FURTHER + 1>();
+        cp_async_wait_group<FURTHER + 1>();
         __syncthreads();  // biases are there
         Sums c;
         take(c, next);
@@ -378,11 +379,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
         for (int l = 0; l < FURTHER; ++l) {
             leave(tile, outputs + l * layer_apart + place, unit, rows);
             if (l == 0) {
-                wait_for_older_copies<FURTHER>();
+                cp_async_wait_group<FURTHER>();
                 __syncthreads();  // this layer's weights are there
             }
             multiply<false>(c, tile.numbers, memory.weights[l], 0, unit);
-            wait_for_copies();
+            cp_async_wait_all();
             activate(c, &memory.biases[l + 1][unit], 1.0f / WEIGHT_SCALE);
             tile.passed[l + 1][slice][lane] = overwrite(tile, c, unit);
         }

@@ -136,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) update_all(const float* gr
                unsigned short* halves, unsigned short* further_halves, unsigned short* by_class, unsigned short* by_unit,
                float* biases, const double* block_totals, double* totals, int splits, int further_splits, int features, int width,
                int shares, float rate, int with_totals) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int others = (Shared::count() + WARP - 1) / WARP;
     if (blockIdx.x < others) {
         update_shared({parameters, biases, by_class, by_unit, width}, partials, shares, rate);

@@ -10,8 +10,8 @@
 // Needs:  any architecture; rows * cols <= 2^30.
 // Order:  one addition an element; repeats bit for bit.
 extern "C" __global__ void add_bias(float* output, const float* bias, int rows, int cols) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < rows * cols) output[i] += bias[i % cols];
 }
@@ -23,8 +23,8 @@ extern "C" __global__ void add_bias(float* output, const float* bias, int rows, 
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu(float* output, int count) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count && output[i] < 0.0f) output[i] = 0.0f;
 }
@@ -37,8 +37,8 @@ extern "C" __global__ void relu(float* output, int count) {
 // Needs:  any architecture; count <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void relu_backward(float* doutput, const float* output, int count) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count && output[i] <= 0.0f) doutput[i] = 0.0f;
 }
@@ -70,8 +70,8 @@ __device__ float column_sum(const float* doutput, int col, int rows, int cols) {
 // Needs:  any architecture; rows * cols < 2^31.
 // Order:  each thread adds its rows in order, and one thread the partial sums in order; repeats bit for bit.
 extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int rows, int cols) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
     const float sum = column_sum(doutput, col, rows, cols);
     if (threadIdx.y == 0 && col < cols) dbias[col] = sum;
@@ -85,8 +85,8 @@ extern "C" __global__ void bias_gradient(const float* doutput, float* dbias, int
 // Needs:  any architecture; rows * cols < 2^31.
 // Order:  as in bias_gradient, then one subtraction; repeats bit for bit.
 extern "C" __global__ void bias_update(const float* doutput, float* bias, float learning_rate, int rows, int cols) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int col = blockIdx.x * BIAS_COLS + threadIdx.x;
     const float sum = column_sum(doutput, col, rows, cols);
     if (threadIdx.y == 0 && col < cols) bias[col] -= learning_rate * sum;

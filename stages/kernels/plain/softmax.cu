@@ -11,8 +11,8 @@
 // Needs:  any architecture; classes >= 1; rows * classes < 2^31.
 // Order:  each row is summed from the first class to the last; repeats bit for bit.
 extern "C" __global__ void softmax(const float* logits, float* probs, int rows, int classes) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     logits += row * classes;
@@ -38,8 +38,8 @@ extern "C" __global__ void softmax(const float* logits, float* probs, int rows, 
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void softmax_xent_backward(const float* probs, const int* labels, float* dlogits, int rows,
                                                  int classes) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= rows * classes) return;
     const float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
@@ -59,8 +59,8 @@ constexpr int TOTALS_THREADS = 256;  // the one block of softmax_xent_totals; a 
 // Order:  each thread adds its rows in order, and the block adds its threads as a tree. No atomics: repeats bit for bit.
 extern "C" __global__ void softmax_xent_totals(const float* logits, const int* labels, double* totals, int rows,
                                                int classes) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     __shared__ double losses[TOTALS_THREADS];
     __shared__ int corrects[TOTALS_THREADS];
 
@@ -115,8 +115,8 @@ constexpr int HEAD_WARPS = 32;
 //   order, then one thread the warps in order. No atomics: repeats bit for bit.
 extern "C" __global__ void softmax_xent(const float* logits, const int* labels, float* dlogits, double* totals,
                                         int rows, int classes, int with_totals) {
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     __shared__ double losses[HEAD_WARPS];
     __shared__ int corrects[HEAD_WARPS];
     const int lane = threadIdx.x % WARP;

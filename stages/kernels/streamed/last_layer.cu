@@ -87,14 +87,14 @@ class LastLayerStep {
         for (int row = warp; row < layer.batch; row += WARPS) {
 #pragma unroll 1  // no thread waits in it, and unrolled code would take longer to fetch
             for (int i = 4 * lane; i < own; i += 4 * WARP) {
-                copy_four(inputs + row * apart + i, layer.inputs + row * layer.fan_in + first + i);
+                cp_async_16(inputs + row * apart + i, layer.inputs + row * layer.fan_in + first + i);
             }
         }
 #pragma unroll 1
         for (int i = 4 * threadIdx.x; i < own * CLASSES; i += 4 * THREADS) {
-            copy_four(weights + i, layer.weights + first * CLASSES + i);
+            cp_async_16(weights + i, layer.weights + first * CLASSES + i);
         }
-        wait_for_copies();
+        cp_async_wait_all();
         __syncthreads();
     }
 
@@ -133,7 +133,7 @@ class LastLayerStep {
 
     // Computes `gradients` of the logits in every block. One warp of a row's owner takes its softmax, a class a lane.
     __device__ void take_softmax(bool with_totals) {
-        meet_blocks();
+        barrier_cluster_aligned();
         for (int row = rank + warp * blocks; row < layer.batch; row += WARPS * blocks) {
             const int at = row * CLASSES + min(lane, CLASSES - 1);
             const float logit = lane < CLASSES ? sum_of_blocks(sums + at) + bias : NO_CLASS;
@@ -145,18 +145,18 @@ class LastLayerStep {
             float sum = power;
             for (int flip = WARP / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, flip);
             const float gradient = (power / sum - (lane == label ? 1.0f : 0.0f)) / static_cast<float>(layer.batch);
-            for (int b = 0; b < blocks && lane < CLASSES; ++b) write_to_block(gradients + at, gradient, b);
+            for (int b = 0; b < blocks && lane < CLASSES; ++b) st_shared_cluster(gradients + at, gradient, b);
             if (with_totals) {
                 const float wanted = __shfl_sync(ALL_LANES, logit, label);
                 const bool beaten = __any_sync(ALL_LANES, logit > wanted || (logit == wanted && lane < label));
                 // Subtracted first: added singly, either would round the logarithm.
-                if (lane == 0) write_to_block(outcomes + 2 * row, logf(sum) + (largest - wanted), 0);
-                if (lane == 1) write_to_block(outcomes + 2 * row + 1, beaten ? 0.0f : 1.0f, 0);
+                if (lane == 0) st_shared_cluster(outcomes + 2 * row, logf(sum) + (largest - wanted), 0);
+                if (lane == 1) st_shared_cluster(outcomes + 2 * row + 1, beaten ? 0.0f : 1.0f, 0);
             }
             label = layer.labels[min(row + WARPS * blocks, layer.batch - 1)];
         }
-        __syncthreads();  // for a single block, where meet_blocks does nothing
-        meet_blocks();
+        __syncthreads();  // for a single block, where barrier_cluster_aligned does nothing
+        barrier_cluster_aligned();
     }
 
     // Computes the inputs' gradients where they passed their ReLU, and updates the weights. A thread has two inputs; as many
@@ -240,7 +240,7 @@ class LastLayerStep {
         for (int begin = 0; begin < blocks; begin += AT_ONCE) {
             float of_block[AT_ONCE];
 #pragma unroll
-            for (int b = 0; b < AT_ONCE; ++b) of_block[b] = read_one_from_block(there, min(begin + b, blocks - 1));
+            for (int b = 0; b < AT_ONCE; ++b) of_block[b] = ld_shared_cluster(there, min(begin + b, blocks - 1));
 #pragma unroll
             for (int b = 0; b < AT_ONCE; ++b) sum += begin + b < blocks ? of_block[b] : 0.0f;
         }
@@ -249,7 +249,7 @@ class LastLayerStep {
 
     static constexpr float NO_CLASS = -3.4e38f;  // the logit of a lane without a class
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const int rank = rank_of_block(), blocks = blocks_together();
+    const int rank = cluster_ctarank(), blocks = cluster_nctarank();
     const LastLayer& layer;
     const int most, first, own, apart;
     float *const inputs, *const weights, *const sums, *const gradients, *const scratch, *const outcomes;
@@ -278,8 +278,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) last_layer(const float* in
                                                                  const int* labels, float* dinputs, double* totals, int batch,
                                                                  int fan_in, int with_totals, float learning_rate) {
     extern __shared__ __align__(16) float memory[];
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const LastLayer layer = {inputs, weights, bias, labels, dinputs, totals, batch, fan_in, learning_rate};
     LastLayerStep block(layer, memory);
     block.load();

@@ -134,7 +134,7 @@ class WayBack {
             const float4 updated = {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
                                     weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]};
             // In place of an assignment, which the compiler splits.
-            if (first_input + 8 * i + g < layer.sizes.fan_in) store_four(at, updated, policy);
+            if (first_input + 8 * i + g < layer.sizes.fan_in) st_global_cg_v4(at, updated, policy);
         }
     }
 
@@ -161,8 +161,8 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     constexpr int FLOATS = MOST_ROWS * PITCH + INPUTS * WIDER;             // of a piece
     const LayerSizes& sizes = layer.sizes;
     const OutputTile tile = {0, static_cast<int>(blockIdx.y) * INPUTS, MOST_ROWS, 2 + GROUPS};  // 8 quads a group, or 16
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const auto policy_of = [&](int from) { return policy_of_piece(tile.first_col, from, layer.kept); };
     const auto copy = [&](float* piece, int from) {
         const int cols = sizes.fan_out - from;
@@ -173,7 +173,7 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     };
     auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(memory);
     float* ring = reinterpret_cast<float*>(inputs + GROUPS);
-    const int rank = rank_of_block(), blocks = blocks_together();
+    const int rank = cluster_ctarank(), blocks = cluster_nctarank();
     Stream<BACK_PIECES, decltype(copy)> stream(ring, FLOATS, rank * WIDTH, blocks * WIDTH, sizes.fan_out, copy);
     inputs[group].load(layer, tile.first_col + group * OWN, part);
     WayBack<Arithmetic, NEEDED> back(layer, inputs[group], tile.first_col + group * OWN);

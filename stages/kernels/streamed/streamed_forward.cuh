@@ -24,8 +24,8 @@ __device__ inline void streamed_forward(const Product<float>& product, int kept,
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const int side = warp % SIDES, share = warp / SIDES;
     const OutputTile tile = {0, static_cast<int>(blockIdx.y) * WIDTH, MOST_ROWS, 4};
-    let_next_begin();
-    wait_for_previous();
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
     const auto copy = [&](float* piece, int from) {
         copy_rows<MOST_ROWS, PIECE_INPUTS, INPUTS_PITCH, FORWARD_THREADS>(piece, product.a + from, product.k, product.m,
                                                                    product.k - from);
@@ -35,7 +35,7 @@ __device__ inline void streamed_forward(const Product<float>& product, int kept,
                                                         policy_of_piece(from, tile.first_col, kept));
     };
     constexpr int FLOATS = MOST_ROWS * INPUTS_PITCH + PIECE_INPUTS * PITCH;
-    const int rank = rank_of_block(), blocks = blocks_together();
+    const int rank = cluster_ctarank(), blocks = cluster_nctarank();
     Stream<FORWARD_PIECES, decltype(copy)> stream(memory, FLOATS, rank * PIECE_INPUTS, blocks * PIECE_INPUTS, product.k, copy);
     float sums[4][4][2] = {};
     stream.run([&](const float* piece, int) {

@@ -1,10 +1,5 @@
 // A layer's products with its weights streamed, float32 in two parts of tf32. All matrices are row-major, dense. Diagrams: streamed_back.cuh and
 // streamed_forward.cuh.
-#include "device/async_copies.cuh"
-#include "device/blocks_together.cuh"
-#include "device/dependent.cuh"
-#include "device/tensor_cores.cuh"
-#include "tiles/output_tiles.cuh"
 #include "tiles/tensor_arithmetic.cuh"
 #include "streamed/streamed_back.cuh"
 #include "streamed/streamed_forward.cuh"

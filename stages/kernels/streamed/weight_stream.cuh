@@ -2,12 +2,11 @@
 // are neighbours in memory. All threads start the copies of a piece and of its other factor a few pieces ahead, then multiply
 // the oldest piece together. They meet once a piece; only there do they wait for memory.
 //
-// Include async_copies.cuh first: the tests have a stand-in.
-//
 // L2 keeps some of the weights from pass to pass; these are neither read from nor written to memory. Of every 16 patches
 // along a diagonal `kept` stay, a number that the host chooses by L2's size. The others are first to be evicted: otherwise
 // each would push out the next before its turn.
 #pragma once
+#include "device/async_copies.cuh"
 #include "device/l2_lines.cuh"
 
 constexpr int OWN = 32;             // inputs or outputs of a warp
@@ -37,13 +36,13 @@ __device__ inline void copy_rows(float* to, const float* from, int stride, int r
     from += first * stride + col;
 #pragma unroll
     for (int row = 0; row < COUNT; row += APART, from += further) {
-        copy_four(to + row * PITCH_TO, from, row < left, policy...);
+        cp_async_16(to + row * PITCH_TO, from, row < left, policy...);
     }
 }
 
 // The L2 policy for a piece of weights that begins there: its patch stays, or is first to be evicted.
 __device__ inline unsigned long long policy_of_piece(unsigned row, unsigned col, unsigned kept) {
-    return l2_policy((row / PATCH + col / PATCH) % PATCHES < kept);
+    return createpolicy_fractional((row / PATCH + col / PATCH) % PATCHES < kept);
 }
 
 // A ring of COUNT pieces, `floats` each: from `begin` on, each `apart` after the one before, up to `length`. copy(piece, begin)
@@ -60,20 +59,20 @@ class Stream {
     template <class Take>
     __device__ void run(Take take) {
         for (int place = 0; begin < length; begin += apart) {
-            wait_for_older_copies<COUNT - 2>();
+            cp_async_wait_group<COUNT - 2>();
             __syncthreads();  // all copies of this piece are there, and the slot that is filled next has been read
             fetch(place == 0 ? COUNT - 1 : place - 1, begin + (COUNT - 1) * apart);
             take(ring + place * floats, begin);
             place = place == COUNT - 1 ? 0 : place + 1;
         }
-        wait_for_copies();
+        cp_async_wait_all();
         __syncthreads();  // all copies and reads are done
     }
 
   private:
     __device__ void fetch(int place, int from) const {
         if (from < length) copy(ring + place * floats, from);
-        end_group_of_copies();
+        cp_async_commit_group();
     }
 
     float* ring;

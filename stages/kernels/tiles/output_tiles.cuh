@@ -7,10 +7,9 @@
 // In a warp g = lane / 4 selects rows of the tile and t = lane % 4 columns, as in tensor cores' fragments. Row i of g is tile
 // row 8i + g; or g * ROWS + i if neighbouring rows of op(a) are neighbours in memory, so that a lane loads them as a vector.
 // Columns likewise. Of a step's k lane t takes 4t to 4t + 3 in both factors: the order of k does not matter, if both agree.
-//
-// Include blocks_together.cuh and dependent.cuh first, and tensor_cores.cuh before an arithmetic that needs it: the tests have
-// stand-ins for all three.
 #pragma once
+#include "device/blocks_together.cuh"
+#include "device/dependent.cuh"
 
 constexpr int WARP = 32;
 constexpr int K_STEP = 16;      // values of k that a warp takes at once
@@ -349,7 +348,7 @@ __device__ inline float4 sum_of_blocks(const float* own, int blocks) {
     float4 parts[MOST_BLOCKS];
 #pragma unroll
     for (int i = 0; i < MOST_BLOCKS; ++i) {
-        if (i < blocks) parts[i] = read_from_block(own, i);
+        if (i < blocks) parts[i] = ld_shared_cluster_v4(own, i);
     }
     float4 sum = parts[0];
 #pragma unroll
@@ -367,10 +366,10 @@ class Outputs {
         const unsigned long long addresses = reinterpret_cast<unsigned long long>(product.out) |
                                              reinterpret_cast<unsigned long long>(product.bias);
         wide = product.n % 4 == 0 && addresses % sizeof(float4) == 0;
-        const int blocks = blocks_together();
+        const int blocks = cluster_nctarank();
         const int part = blocks == 1 ? tile.quads() : (tile.quads() / WARP + blocks - 1) / blocks * WARP;
-        begin = rank_of_block() * part + threadIdx.x;
-        end = min((rank_of_block() + 1) * part, tile.quads());
+        begin = cluster_ctarank() * part + threadIdx.x;
+        end = min((cluster_ctarank() + 1) * part, tile.quads());
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
             const int quad = begin + i * blockDim.x;
@@ -381,14 +380,14 @@ class Outputs {
 
     // `shared` has the sums of `warps` warps, one tile after the other.
     __device__ void write(float* shared, int warps) const {
-        const int threads = blockDim.x, blocks = blocks_together();
+        const int threads = blockDim.x, blocks = cluster_nctarank();
         const int apart = tile.height * tile.stride();  // the sums of two warps
         if (blocks > 1) {
             for (int quad = threadIdx.x; quad < tile.quads(); quad += threads) {
                 float4* own = reinterpret_cast<float4*>(shared + tile.place(quad));
                 *own = sum_of_warps(shared + tile.place(quad), warps, apart);
             }
-            meet_blocks();
+            barrier_cluster_aligned();
         }
         int round = 0;
         for (int quad = begin; quad < end; quad += threads, ++round) {
@@ -399,7 +398,7 @@ class Outputs {
                 round == 0 ? ahead[0] : round == 1 ? ahead[1] : read_besides(product, row, col, wide);
             write_out(product, row, col, sum, besides, wide);
         }
-        if (blocks > 1) meet_blocks();  // no block ends while another reads from it
+        if (blocks > 1) barrier_cluster_aligned();  // no block ends while another reads from it
     }
 
   private:
@@ -413,15 +412,15 @@ class Outputs {
 // Computes the tile of this block. shape: 0 for 16 by 16 outputs, 1 for 32 by 32; transposes: 0 none, 1 a, 2 b.
 template <class Arithmetic, class Number>
 __device__ inline void tile_product(const Product<Number>& product, int shape, int transposes) {
-    let_next_begin();
+    griddepcontrol_launch_dependents();
     __shared__ float4 memory[SHARED / 4];
     float* shared = reinterpret_cast<float*>(memory);
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     const int height = shape == 0 ? 16 : 32, row_bits = 2 + shape;
-    const OutputTile tile = {group_of_blocks() * height, static_cast<int>(blockIdx.y) * (4 << row_bits), height, row_bits};
-    wait_for_previous();
+    const OutputTile tile = {clusterid_x() * height, static_cast<int>(blockIdx.y) * (4 << row_bits), height, row_bits};
+    griddepcontrol_wait();
     const Outputs<Number> outputs(product, tile);
-    const int share = rank_of_block() * warps + warp, shares = blocks_together() * warps;
+    const int share = cluster_ctarank() * warps + warp, shares = cluster_nctarank() * warps;
     switch (shape) {
         case 0: leave_sums_of<Arithmetic, 2, 2>(transposes, product, tile, share, shares, shared); break;
         default: leave_sums_of<Arithmetic, 4, 4>(transposes, product, tile, share, shares, shared);

@@ -1,6 +1,7 @@
-// Tensor-core arithmetic for output_tiles.cuh: the numbers that a lane has loaded are its share of a fragment. Include that
-// file and tensor_cores.cuh first.
+// Tensor-core arithmetic for output_tiles.cuh: the numbers that a lane has loaded are its share of a fragment.
 #pragma once
+#include "device/tensor_cores.cuh"
+#include "tiles/output_tiles.cuh"
 
 // A lane's four k of a step, 4t to 4t+3, take the places that PTX's mma.m16n8k16 calls 2t, 2t+1, 2t+8 and 2t+9.
 template <int ROWS, int COLS>
@@ -55,13 +56,13 @@ struct BFloat16 {
             take_b(from_b);
         }
 
-        __device__ void take_a(const float (&from_a)[ROWS][4]) { this->convert_a(from_a, bfloat16_pair); }
-        __device__ void take_b(const float (&from_b)[COLS][4]) { this->convert_b(from_b, bfloat16_pair); }
+        __device__ void take_a(const float (&from_a)[ROWS][4]) { this->convert_a(from_a, cvt_bf16x2); }
+        __device__ void take_b(const float (&from_b)[COLS][4]) { this->convert_b(from_b, cvt_bf16x2); }
         __device__ unsigned (&quad_of_a(int i))[4] { return this->a[i]; }
 
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
-                multiply_bfloat16(c, this->a[i], this->b[j][0], this->b[j][1]);
+                mma_m16n8k16_bf16(c, this->a[i], this->b[j][0], this->b[j][1]);
             });
         }
     };
@@ -77,13 +78,13 @@ struct Float16 {
         using Pairs<ROWS, COLS>::Pairs;
 
         __device__ void take(const float (&from_a)[ROWS][4], const float (&from_b)[COLS][4]) {
-            this->convert_a(from_a, float16_pair);
-            this->convert_b(from_b, float16_pair);
+            this->convert_a(from_a, cvt_f16x2);
+            this->convert_b(from_b, cvt_f16x2);
         }
 
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
-                multiply_float16(c, this->a[i], this->b[j][0], this->b[j][1]);
+                mma_m16n8k16_f16(c, this->a[i], this->b[j][0], this->b[j][1]);
             });
         }
     };
@@ -106,12 +107,12 @@ struct Tf32 {
 
         __device__ void take_a(const float (&from_a)[ROWS][4]) {
 #pragma unroll
-            for (int i = 0; i < 4 * ROWS; ++i) part_of_a(i / 4, i % 4) = tf32_of(from_a[i / 4][i % 4]);
+            for (int i = 0; i < 4 * ROWS; ++i) part_of_a(i / 4, i % 4) = cvt_tf32(from_a[i / 4][i % 4]);
         }
 
         __device__ void take_b(const float (&from_b)[COLS][4]) {
 #pragma unroll
-            for (int j = 0; j < 4 * COLS; ++j) part_of_b(j / 4, j % 4) = tf32_of(from_b[j / 4][j % 4]);
+            for (int j = 0; j < 4 * COLS; ++j) part_of_b(j / 4, j % 4) = cvt_tf32(from_b[j / 4][j % 4]);
         }
 
         __device__ unsigned& part_of_a(int i, int e) { return a[e / 2][i / 2][i % 2 + e % 2 * 2]; }
@@ -120,8 +121,8 @@ struct Tf32 {
         // The product with the b of other factors: their roundings, or the rests.
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2], const Factors& of_b) const {
             multiply_fragments<ROWS, COLS>(sums, [this, &of_b](float (&c)[4], int i, int j) {
-                multiply_tf32(c, a[0][i], of_b.b[0][j][0], of_b.b[0][j][1]);
-                multiply_tf32(c, a[1][i], of_b.b[1][j][0], of_b.b[1][j][1]);
+                mma_m16n8k8_tf32(c, a[0][i], of_b.b[0][j][0], of_b.b[0][j][1]);
+                mma_m16n8k8_tf32(c, a[1][i], of_b.b[1][j][0], of_b.b[1][j][1]);
             });
         }
 

@@ -1,6 +1,4 @@
 // Matrix products by tiles, in float32. All matrices are row-major, dense.
-#include "device/blocks_together.cuh"
-#include "device/dependent.cuh"
 #include "tiles/output_tiles.cuh"
 
 // tile_product_f32: small tiles of out = alpha * op(a) @ op(b), with k split over warps and blocks. Then a fusion: 0 adds

@@ -1,8 +1,4 @@
 // Matrix products by tiles, on tensor cores: float32 in two halves of tf32. All matrices are row-major, dense.
-#include "device/blocks_together.cuh"
-#include "device/dependent.cuh"
-#include "device/tensor_cores.cuh"
-#include "tiles/output_tiles.cuh"
 #include "tiles/tensor_arithmetic.cuh"
 
 // tile_product_split: as tile_product_f32, with each factor as two parts of tf32, which keep 22 bits, and sums in float32.

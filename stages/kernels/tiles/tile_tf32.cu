@@ -1,8 +1,4 @@
 // Matrix products by tiles, on tensor cores: TF32. All matrices are row-major, dense.
-#include "device/blocks_together.cuh"
-#include "device/dependent.cuh"
-#include "device/tensor_cores.cuh"
-#include "tiles/output_tiles.cuh"
 #include "tiles/tensor_arithmetic.cuh"
 
 // tile_product_tf32: as tile_product_f32, with factors rounded to tf32 (11 bits) and sums in float32.

@@ -1,8 +1,4 @@
 // Matrix products by tiles, on tensor cores: a of bytes, b of float32 in two halves of tf32. All matrices are row-major, dense.
-#include "device/blocks_together.cuh"
-#include "device/dependent.cuh"
-#include "device/tensor_cores.cuh"
-#include "tiles/output_tiles.cuh"
 #include "tiles/tensor_arithmetic.cuh"
 
 // tile_product_u8: as tile_product_split, but a holds pixels, 256ths, exact in one part of tf32.

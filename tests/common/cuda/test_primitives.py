@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from common.cuda.compile import compile_cubin
-from tests.cpu_cuda.sources import Kernel, parse
-from tests.kernels.primitives import launch_of
+from tests.cpu_cuda.kernel_sources import Kernel, parse
+from tests.kernels.primitive_launches import launch_of
 from tests.kernels.test_kernels_compile import ARCHITECTURES
 from tests.nvrtc import requires_nvrtc
 

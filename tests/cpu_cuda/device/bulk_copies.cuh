@@ -48,28 +48,28 @@ inline void take_in_copies(Barrier& barrier) {
 
 }  // namespace cpu_cuda
 
-inline void make_barrier(Barrier& barrier, int arrivals) {
+inline void mbarrier_init(Barrier& barrier, int arrivals) {
     const auto count = static_cast<std::uint8_t>(arrivals);
     cpu_cuda::Phase phase = {count, count, 0, 0};
     std::memcpy(&barrier, &phase, sizeof phase);
 }
 
-inline void publish_barriers() {}
+inline void fence_mbarrier_init() {}
 
-inline void arrive(Barrier& barrier) {
+inline void mbarrier_arrive(Barrier& barrier) {
     cpu_cuda::Phase phase = cpu_cuda::phase_of(barrier);
     --phase.missing;
     cpu_cuda::keep(barrier, phase);
 }
 
-inline void expect_bytes(Barrier& barrier, int bytes) {
+inline void mbarrier_arrive_expect_tx(Barrier& barrier, int bytes) {
     cpu_cuda::Phase phase = cpu_cuda::phase_of(barrier);
     --phase.missing;
     phase.bytes += bytes;
     cpu_cuda::keep(barrier, phase);
 }
 
-inline void wait_for(Barrier& barrier, int parity, int line = __builtin_LINE()) {
+inline void mbarrier_wait_parity(Barrier& barrier, int parity, int line = __builtin_LINE()) {
     cpu_cuda::take_in_copies(barrier);
     while (cpu_cuda::phase_of(barrier).number % 2 == parity) {
         cpu_cuda::sleep(line);
@@ -78,7 +78,7 @@ inline void wait_for(Barrier& barrier, int parity, int line = __builtin_LINE()) 
 }
 
 // Until it arrives, the target is poison, so that a read too early shows.
-inline void fetch(void* to, Barrier& barrier, const void* from, int bytes) {
+inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int bytes) {
     for (const void* end : {static_cast<const void*>(to), from}) {
         if (reinterpret_cast<std::uintptr_t>(end) % 16 || bytes % 16) __builtin_trap();  // misaligned
     }

@@ -16,7 +16,7 @@ inline unsigned as_bits(float value) {
 inline float __uint_as_float(unsigned bits) { return as_float(bits); }
 inline unsigned __float_as_uint(float value) { return as_bits(value); }
 
-inline unsigned tf32_of(float value) { return as_bits(value) + 0x1000u & ~0x1fffu; }
+inline unsigned cvt_tf32(float value) { return as_bits(value) + 0x1000u & ~0x1fffu; }
 
 inline unsigned bfloat16_bits(float value) {
     const unsigned bits = as_bits(value);
@@ -33,8 +33,8 @@ inline unsigned float16_bits(float value) {
 
 inline float relu_of(float value) { return value < 0.0f ? 0.0f : value; }
 
-inline unsigned bfloat16_pair(float first, float second) { return bfloat16_bits(first) | bfloat16_bits(second) << 16; }
-inline unsigned float16_pair(float first, float second) { return float16_bits(first) | float16_bits(second) << 16; }
+inline unsigned cvt_bf16x2(float first, float second) { return bfloat16_bits(first) | bfloat16_bits(second) << 16; }
+inline unsigned cvt_f16x2(float first, float second) { return float16_bits(first) | float16_bits(second) << 16; }
 
 namespace cpu_cuda {
 
@@ -74,33 +74,33 @@ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, R
 
 }  // namespace cpu_cuda
 
-inline float2 of_float16_pair(unsigned pair) {
+inline float2 cvt_f32_f16x2(unsigned pair) {
     return {cpu_cuda::of_float16(pair & 0xffff), cpu_cuda::of_float16(pair >> 16)};
 }
 
-inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+inline void mma_m16n8k8_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                           int line = __builtin_LINE()) {
     cpu_cuda::multiply<8>(c, a, b0, b1, [](unsigned bits, int) { return as_float(bits); }, line);
 }
 
-inline void multiply_bfloat16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                               int line = __builtin_LINE()) {
     const auto number = [](unsigned bits, int part) { return cpu_cuda::of_bfloat16(bits >> 16 * part & 0xffff); };
     cpu_cuda::multiply<16>(c, a, b0, b1, number, line);
 }
 
-inline void multiply_float16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                              int line = __builtin_LINE()) {
     const auto number = [](unsigned bits, int part) { return cpu_cuda::of_float16(bits >> 16 * part & 0xffff); };
     cpu_cuda::multiply<16>(c, a, b0, b1, number, line);
 }
 
 template <bool TRANSPOSED, int COUNT>
-void load_matrices(unsigned (&to)[COUNT], const unsigned short* row, int line = __builtin_LINE()) {
+void ldmatrix(unsigned (&to)[COUNT], const unsigned short* row, int line = __builtin_LINE()) {
     const int g = cpu_cuda::lane() / 4, t = cpu_cuda::lane() % 4;
     const auto row_of = [=](int lane) {
         return reinterpret_cast<const unsigned short*>(
-            cpu_cuda::shuffle("load_matrices", ~0u, reinterpret_cast<std::uint64_t>(row), lane, line));
+            cpu_cuda::shuffle("ldmatrix", ~0u, reinterpret_cast<std::uint64_t>(row), lane, line));
     };
     for (int i = 0; i < COUNT; ++i) {
         const unsigned short *first = row_of(8 * i + (TRANSPOSED ? 2 * t : g)), *second = row_of(8 * i + 2 * t + 1);

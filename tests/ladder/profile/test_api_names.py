@@ -8,7 +8,7 @@ import pytest
 
 from ladder.profile.api_names import allocates, call_name, is_action, short_name
 from ladder.profile.kernel_kinds import declared, kind_of
-from tests.cpu_cuda.sources import KERNELS_FOLDER, kernels_in
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, kernels_in
 
 CPU_KERNELS = KERNELS_FOLDER.parent / "cpu" / "kernels"
 

@@ -90,27 +90,27 @@ def seen(data: type[FromPinnedAhead], split: Split, order: int, epochs: int = 2)
     """What the steps of some epochs read, nothing of which had run before all was enqueued."""
     device = TwoStreams()
     batches = data(device, PROBLEM, split)
-    found: list[tuple[Any, Any]] = []
+    read_batches: list[tuple[Any, Any]] = []
 
     def read(images: Any, labels: Any) -> None:
-        found.append((images.copy(), labels.copy()))
+        read_batches.append((images.copy(), labels.copy()))
 
     for _ in range(epochs):
         for images, labels in batches:
             device.steps.enqueue(partial(read, images, labels))
     device.run(order)
-    return found
+    return read_batches
 
 
 def all_right(data: type[FromPinnedAhead], split: Split, order: int) -> bool:
     steps = PROBLEM.steps(len(split.images))
     expected = [split.pixels()[at * 4 : at * 4 + 4] for at in range(steps)], split.labels[: steps * 4].reshape(-1, 4)
-    found = seen(data, split, order)
-    assert len(found) == 2 * steps
+    batches = seen(data, split, order)
+    assert len(batches) == 2 * steps
     return all(
         np.array_equal(images, right_images) and np.array_equal(labels, right_labels)
         for (images, labels), right_images, right_labels in zip(
-            found, itertools.cycle(expected[0]), itertools.cycle(expected[1]), strict=False
+            batches, itertools.cycle(expected[0]), itertools.cycle(expected[1]), strict=False
         )
     )
 

@@ -12,9 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from common.cuda.epilogue import Fusion
-from common.problem import Problem, initial_params
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
+from common.problem import Problem
 from stages.classic.r1_naive import STAGE as NAIVE
 from stages.engine.recipe import FusingGemm, Precision, Recipe
 from stages.engine.step import RecipeTrainer
@@ -30,7 +28,7 @@ from stages.tiles.r2_fused_bias import FusedBias
 from stages.tiles.r3_exact_u8 import ExactGemm
 from stages.tiles.tile_kernels import TileProducts
 from tests.cpu_cuda.shim import Shim, requires_compiler
-from tests.stages.engine.test_step import assert_validates, random_split
+from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice
 
 pytestmark = requires_compiler
@@ -50,34 +48,13 @@ class AnyCut(FusingGemm):
         self._tiles = TileProducts(setup, *self.kernel)
         self._random = random.Random(setup.problem.batch_size)
 
-    def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if trans_a else 1]))
-        self._tiles(cut, a, b, out, trans_a, trans_b, alpha, beta)
+    def __call__(self, a: Array, b: Array, out: Array, **options: Any) -> None:
+        self.fused(a, b, out, None, **options)
 
-    def fused(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        fusion: Fusion,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if trans_a else 1]))
-        self._tiles(cut, a, b, out, trans_a, trans_b, alpha, beta, fusion)
+    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion | None, **options: Any) -> None:
+        spec = {"trans_a": False, "trans_b": False, "alpha": 1.0, "beta": 0.0, "fusion": fusion} | options
+        cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if spec["trans_a"] else 1]))
+        self._tiles(cut, a, b, out, **spec)
 
 
 class AnyCutOfHalves(AnyCut):
@@ -137,20 +114,9 @@ def test_first_updates_are_the_oracle_s(
 ) -> None:
     problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch, metrics_every=2)
     split = random_split(STEPS * batch + batch // 2, problem.inputs, problem.classes)
-    seen = split.first(STEPS * batch)
     trainer = RecipeTrainer(recipe, problem, split, device)
     for run, epoch in enumerate((1, 0, 1)):  # with totals, without, and with them again
-        params = initial_params(problem, run)
-        trainer.load_params(params)
-        trainer.run_epoch(epoch)
-        checks = verify_first_update(
-            "float32",
-            ShortRun(problem, STEPS, params, seen.images, seen.labels),
-            trainer.read_params(),
-            trainer.last_metrics(),
-        )
-        assert [check for check in checks if not check.passed] == []
-        assert {"first 2 updates, loss", "first 2 updates, accuracy"} <= {check.what for check in checks} or epoch == 0
+        assert_first_updates(trainer, problem, split, run=run, epoch=epoch)
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [((8,), 5), ((3, 68), 33)], ids=str)

@@ -13,6 +13,9 @@ from common.errors import MisfitError
 from common.oracle import Oracle, evaluate
 from common.problem import Problem, initial_params
 from common.trainer import Trainer, ValidatingTrainer
+from common.vocabulary import Precision
+from ladder.verify.gates import verify_first_update
+from ladder.verify.short_runs import ShortRun
 from stages.engine.recipe import Head
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array, Setup
@@ -53,6 +56,23 @@ def test_step_equals_the_oracle(hidden: tuple[int, ...], batch: int, images: int
     assert metrics is not None
     assert metrics.mean_loss == pytest.approx(seen.mean_loss, rel=1e-5)
     assert metrics.accuracy == seen.accuracy
+
+
+def assert_first_updates(
+    trainer: Trainer, problem: Problem, split: Split, precision: Precision = "float32", run: int = 0, epoch: int = 0
+) -> None:
+    """An epoch from the parameters of a run, which stay as they were, passes the gates of a real run."""
+    steps, initial = problem.steps(len(split.images)), initial_params(problem, run)
+    before = [tensor.copy() for tensor in initial.tensors().values()]
+    trainer.load_params(initial)
+    trainer.run_epoch(epoch)
+    seen = split.first(steps * problem.batch_size)
+    short = ShortRun(problem, steps, initial, seen.images, seen.labels)
+    checks = verify_first_update(precision, short, trainer.read_params(), trainer.last_metrics())
+    assert [check for check in checks if not check.passed] == []
+    counts = {f"first {steps} updates, loss", f"first {steps} updates, accuracy"} <= {check.what for check in checks}
+    assert counts or not problem.metrics_due(epoch)
+    assert all((now == then).all() for now, then in zip(initial.tensors().values(), before, strict=True))
 
 
 def assert_validates(trainer: Trainer, problem: Problem, test: Split, rel: float = 1e-5, moved: float = 0.0) -> None:

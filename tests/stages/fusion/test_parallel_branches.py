@@ -72,7 +72,7 @@ class RacingDevice(HostDevice):
 
     def races(self) -> list[tuple[str, str]]:
         """Pairs of work of which neither waits for the other, although one writes what the other touches."""
-        found = []
+        conflicts = []
         for late, work in enumerate(self.work):
             for early, other in enumerate(self.work[:late]):
                 if early in work.after:
@@ -80,8 +80,8 @@ class RacingDevice(HostDevice):
                 touched = [(a, b) for a in work.writes for b in other.reads + other.writes]
                 touched += [(a, b) for a in work.reads for b in other.writes]
                 if any(a is b for a, b in touched):
-                    found.append((other.name, work.name))
-        return found
+                    conflicts.append((other.name, work.name))
+        return conflicts
 
 
 class Mark(HostEvent):

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from common.errors import MisfitError
-from common.problem import Problem, initial_params
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
+from common.problem import Problem
 from stages.engine.step import RecipeTrainer
 from stages.large_batch.halves_epoch import HalvesEpoch, Product
 from stages.large_batch.layout import EXACT, ROUNDED, Layout
@@ -22,7 +20,7 @@ from stages.large_batch.r2_large_batch_fp16 import Float16Epoch
 from stages.large_batch.r3_large_batch_dependent import DependentFloat16Epoch
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
-from tests.stages.engine.test_step import random_split
+from tests.stages.engine.test_step import assert_first_updates, random_split
 from tests.stages.numpy_parts import RECIPE
 
 
@@ -86,20 +84,13 @@ def test_first_updates_are_the_oracle_s(
 ) -> None:
     problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=batch, metrics_every=2)
     split = random_split(3 * batch + batch // 2, problem.inputs, problem.classes)
-    seen = split.first(3 * batch)
     device = BitsDevice(shim)
     device.multiprocessors, device.block_shared_bytes = 1, 99 << 10
     recipe = replace(RECIPE, launch=epoch)
     trainer = RecipeTrainer(recipe, problem, split, device)
     device.dependents = 0
     for run, number in ((0, 1), (1, 0)):  # with totals and without, the second from other parameters
-        params = initial_params(problem, run)
-        trainer.load_params(params)
-        trainer.run_epoch(number)
-        first = ShortRun(problem, 3, params, seen.images, seen.labels)
-        checks = verify_first_update(recipe.precision, first, trainer.read_params(), trainer.last_metrics())
-        assert [check for check in checks if not check.passed] == []
-        assert (trainer.last_metrics() is not None) == (number == 1)
+        assert_first_updates(trainer, problem, split, recipe.precision, run, number)
     assert device.dependents == (2 * (1 + 3 * 2) if epoch is ByNumpyDependent else 0)
 
 

@@ -167,28 +167,28 @@ def sections(plan: Plan) -> list[tuple[int, int]]:
     _, depth, _, _, pairs, split, ways, tiles, _, even, odd, logits, *layers = plan.numbers([0] * 5, [0] * 5)
     matrix = 128 * plan.halves
     part = 2 * matrix  # of a chunk by sixteen images: two matrices, or numbers to be added up
-    found = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512)]
+    regions = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512)]
     logits_bytes = 16 * part * 33 // 32
     below = 0
     for index in range(depth):
         _, slots, chunks, weights, outputs, biases, exchange, _, _ = layers[9 * index : 9 * index + 9]
         if index == 0:
             exchange_bytes = split * ways * slots * pairs * part
-            found += [(weights, tiles * slots * split * 512), (exchange, exchange_bytes)]
+            regions += [(weights, tiles * slots * split * 512), (exchange, exchange_bytes)]
             if not plan.shares:
-                found.append((logits, logits_bytes))
+                regions.append((logits, logits_bytes))
             else:
                 assert logits == exchange
                 assert logits_bytes <= exchange_bytes
         else:
-            found += [(weights, below * chunks * (256 + matrix)), (exchange, chunks * pairs * part)]
+            regions += [(weights, below * chunks * (256 + matrix)), (exchange, chunks * pairs * part)]
         if index < depth - 1:
             assert chunks == 16 * slots
-            found += [(outputs, slots * pairs * part), (biases, slots * 32)]
+            regions += [(outputs, slots * pairs * part), (biases, slots * 32)]
         else:
-            found += [(biases, 64)]
+            regions += [(biases, 64)]
         below = slots
-    return sorted(found)
+    return sorted(regions)
 
 
 def assert_nothing_lies_upon_anything_else(plan: Plan) -> None:

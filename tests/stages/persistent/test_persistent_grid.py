@@ -16,8 +16,8 @@ from stages.classic import r6_cuda_graph
 from stages.persistent import r2_grid_bf16
 from stages.persistent.grid_plan import ALL_PARTS, GridPlan, floats_of, make_plan
 from stages.persistent.r1_persistent_grid import STAGE
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.kernels.cases import Case, all_cases
 
 H200, SMALLEST = (132, 227 << 10), (14, 64 << 10)  # blocks, bytes of shared memory of each
@@ -130,15 +130,15 @@ SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16, IN_CHUNKS = 0, 2, 3, 5, 
         (HELD, "grid/tile_product.cuh", "third = lane / 16 * 8", "third = 0"),
         (HELD, "grid/tile_product.cuh", "of_left += left.step();", ""),
         (HELD, "grid/wide_layers.cuh", "step % 2 *", "0 *"),
-        (HELD, "grid/wide_layers.cuh", "if (L == 0 || TAKEN_BY_COPIES) wait_for_copies();", ""),
+        (HELD, "grid/wide_layers.cuh", "if (L == 0 || TAKEN_BY_COPIES) cp_async_wait_all();", ""),
         (
             IN_CHUNKS,
             "grid/wide_layers.cuh",
-            "rows);\n                if (TAKEN_BY_COPIES) wait_for_copies();",
+            "rows);\n                if (TAKEN_BY_COPIES) cp_async_wait_all();",
             "rows);",
         ),
-        (BFLOAT16, "grid/wide_layers.cuh", "rows)};\n            if (TAKEN_BY_COPIES) wait_for_copies();", "rows)};"),
-        (IN_CHUNKS, "grid/wide_layers.cuh", "if (TAKEN_BY_COPIES || L == 0 && !plan.held) wait_for_copies();", ""),
+        (BFLOAT16, "grid/wide_layers.cuh", "rows)};\n            if (TAKEN_BY_COPIES) cp_async_wait_all();", "rows)};"),
+        (IN_CHUNKS, "grid/wide_layers.cuh", "if (TAKEN_BY_COPIES || L == 0 && !plan.held) cp_async_wait_all();", ""),
         (SMALL, "grid/wide_layers.cuh", "pair.y - rate * b", "pair.y - rate * 1.001f * b"),
         (NOT_HELD, "grid/wide_layers.cuh", "-rate * b)", "-rate * 1.001f * b)"),
         (SEVERAL_WIDE, "grid/wide_layers.cuh", "output <= 0.0f ? 0.0f : sum)", "sum)"),

@@ -18,8 +18,6 @@ from common.errors import UsageError
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.records.run import Precision
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
 from stages.engine.stage import Stage
 from stages.references import (
     choices,
@@ -40,7 +38,7 @@ from stages.references.torch_step import (
     steps_with_fused_update,
     train_steps,
 )
-from tests.stages.engine.test_step import assert_validates, random_split
+from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
 
 STEPS = 5
 
@@ -57,22 +55,9 @@ SIZES = [((), 16), ((), 7), ((33,), 16), ((17, 5, 9), 31), ((8,), 1)]
 def assert_trains(build: Callable[..., Trainer], problem: Problem, precision: Precision = "float32") -> None:
     """Two runs from different parameters through one trainer, each judged by the gates of a real run."""
     split = random_split(STEPS * problem.batch_size + problem.batch_size // 2, problem.inputs, problem.classes)
-    seen = split.first(STEPS * problem.batch_size)
     trainer = build(problem, split)
     for run in range(2):
-        initial = initial_params(problem, run)
-        before = [tensor.copy() for tensor in initial.tensors().values()]
-        trainer.load_params(initial)
-        trainer.run_epoch(problem.metrics_every - 1)
-        checks = verify_first_update(
-            precision,
-            ShortRun(problem, STEPS, initial, seen.images, seen.labels),
-            trainer.read_params(),
-            trainer.last_metrics(),
-        )
-        assert [check for check in checks if not check.passed] == []
-        assert {f"first {STEPS} updates, loss", f"first {STEPS} updates, accuracy"} <= {check.what for check in checks}
-        assert all((now == then).all() for now, then in zip(initial.tensors().values(), before, strict=True))
+        assert_first_updates(trainer, problem, split, precision, run, problem.metrics_every - 1)
     trainer.close()
 
 

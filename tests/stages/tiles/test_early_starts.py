@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from common.cuda.epilogue import Fusion
-from common.problem import Problem, initial_params
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
+from common.problem import Problem
 from stages.engine.step import RecipeTrainer, Step, set_up
 from stages.engine.workspace import Array
 from stages.fusion.r1_fused_head import FusedHead
@@ -21,7 +19,7 @@ from stages.tiles.r2_fused_bias import FusedBias
 from stages.tiles.r3_dependent_launch import DependentEpoch
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.engine.test_parts_on_cpu import AnyCut, ShimDevice
-from tests.stages.engine.test_step import random_split
+from tests.stages.engine.test_step import assert_first_updates, random_split
 from tests.stages.fusion.test_parallel_branches import RacingDevice, RecordedGemm, Work
 from tests.stages.numpy_parts import RECIPE
 
@@ -141,15 +139,6 @@ def test_the_rung_s_kernels_all_wait_and_train_as_the_oracle_does(
     problem = Problem(inputs=17, classes=10, hidden=hidden, batch_size=33, metrics_every=1)
     split = random_split(2 * 33, problem.inputs, problem.classes)
     trainer = RecipeTrainer(recipe, problem, split, device)
-    params = initial_params(problem, 0)
-    trainer.load_params(params)
     device.launched = 0
-    trainer.run_epoch(0)
+    assert_first_updates(trainer, problem, split)
     assert device.launched == 2 * kernels
-    checks = verify_first_update(
-        "float32",
-        ShortRun(problem, 2, params, split.images, split.labels),
-        trainer.read_params(),
-        trainer.last_metrics(),
-    )
-    assert [check for check in checks if not check.passed] == []

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from common.cuda.epilogue import Fusion, mask_shape
-from common.problem import Problem, initial_params
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
+from common.problem import Problem
 from stages.classic.r1_naive import STAGE as NAIVE
 from stages.engine.step import RecipeTrainer, set_up
 from stages.fusion.r3_fused_epilogue import FusedEpilogue
@@ -25,9 +21,9 @@ from stages.tiles.r2_fused_bias import FusedBias
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.seeds import SEED
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
-from tests.stages.engine.test_step import random_split
+from tests.stages.engine.test_step import assert_first_updates, random_split
 from tests.stages.numpy_parts import RECIPE
-from tests.stages.tiles.test_tiles import ChosenBefore, Library
+from tests.stages.tiles.test_tile_gemm import ChosenBefore, use_library
 
 pytestmark = requires_compiler
 
@@ -37,9 +33,7 @@ PROBLEM = Problem(inputs=20, classes=10, hidden=(19, 32, 16), batch_size=17, met
 @pytest.fixture
 def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
     """One that has a library, and counts the launches of each kernel."""
-    fake = ModuleType("common.cuda.cublas")
-    monkeypatch.setattr(fake, "Matmul", Library, raising=False)
-    monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
+    use_library(monkeypatch)
     made = ShimDevice(shim)
     made.block_shared_bytes, made.l2_bytes = 227 << 10, 60 << 20
     return made
@@ -53,17 +47,7 @@ def test_it_trains_as_the_oracle_does(
     monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(place), raising=False)
     split = random_split(2 * 17, PROBLEM.inputs, PROBLEM.classes)
     recipe = replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias)
-    trainer = RecipeTrainer(recipe, PROBLEM, split, device)
-    params = initial_params(PROBLEM, 0)
-    trainer.load_params(params)
-    trainer.run_epoch(0)
-    checks = verify_first_update(
-        gemm.precision,
-        ShortRun(PROBLEM, 2, params, split.images, split.labels),
-        trainer.read_params(),
-        trainer.last_metrics(),
-    )
-    assert [check for check in checks if not check.passed] == []
+    assert_first_updates(RecipeTrainer(recipe, PROBLEM, split, device), PROBLEM, split, gemm.precision)
 
 
 @pytest.mark.parametrize("next_call", ["product", "flush"])
@@ -84,8 +68,8 @@ def test_a_withheld_product_comes_before_any_other(
         multiply.flush()
         assert not np.isnan(dinput).any()
     multiply(doutput, other, product)
-    for found, left, right in ((dinput, doutput, weight.T), (product, doutput, other)):
-        assert np.abs(found - left.astype(np.float64) @ right).max() < 1e-4
+    for result, left, right in ((dinput, doutput, weight.T), (product, doutput, other)):
+        assert np.abs(result - left.astype(np.float64) @ right).max() < 1e-4
 
 
 def test_what_is_chosen_belongs_to_the_share_of_the_weights_that_stays_in_l2(

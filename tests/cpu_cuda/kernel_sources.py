@@ -16,7 +16,7 @@ STAND_INS = Path(__file__).parent  # the shim's own headers, in place of those w
 _KERNEL = re.compile(r'extern "C" __global__ void (__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
 
 # Instructions that the shim cannot execute: tensor cores, clusters and all inline PTX.
-_GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|cluster|__pipeline|\bcuda::")
+_GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|__cluster|__pipeline|\bcuda::")
 
 
 @dataclass(frozen=True)

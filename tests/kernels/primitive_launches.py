@@ -56,7 +56,7 @@ def launch_of(kernel: str, random: Generator) -> Launch:
         ),
     }
     if kernel not in launches:
-        raise LookupError(f"{kernel}: has no launch in tests/kernels/primitives.py")
+        raise LookupError(f"{kernel}: has no launch in tests/kernels/primitive_launches.py")
     return launches[kernel]
 
 

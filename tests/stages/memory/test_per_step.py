@@ -14,8 +14,8 @@ from stages.data.r3_pinned_overlap import FromPinnedAhead
 from stages.engine.recipe import Recipe, RunStep
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array
+from stages.memory.per_step import PerStep
 from stages.memory.r1_alloc_cudamalloc import CudaMalloc
-from stages.memory.step_memory import PerStep
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice
 
@@ -44,9 +44,9 @@ def trained(recipe: Recipe) -> Params:
     ids=["memory", "pageable", "pinned", "pinned-overlap", "both"],
 )
 def test_parameters_are_the_same_bit_for_bit(recipe: Recipe) -> None:
-    found, expected = trained(recipe), trained(RECIPE)
-    for one, other in zip((*found.weights, *found.biases), (*expected.weights, *expected.biases), strict=True):
-        np.testing.assert_array_equal(one, other)
+    own, expected = trained(recipe), trained(RECIPE)
+    for parameter, other in zip((*own.weights, *own.biases), (*expected.weights, *expected.biases), strict=True):
+        np.testing.assert_array_equal(parameter, other)
 
 
 class TooEarly(PerStep):

@@ -14,22 +14,20 @@ import numpy as np
 import pytest
 
 from common.cuda.compile import compile_cubin
-from common.problem import Problem, initial_params
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
+from common.problem import Problem
 from stages.classic import r1_naive
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Setup
 from stages.shapes import r1_tuned
 from stages.shapes.launch_shapes import FIXED, KERNEL, SHAPES, SOURCE, Product, Shape
 from stages.shapes.shape_sweeps import Sweeps
+from tests.cpu_cuda.kernel_sources import copy_changed
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.cpu_cuda.sources import copy_changed
 from tests.kernels.cases import Case, all_cases, in_shape
 from tests.nvrtc import requires_nvrtc
 from tests.seeds import SEED
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
-from tests.stages.engine.test_step import random_split
+from tests.stages.engine.test_step import assert_first_updates, random_split
 
 CASES = 3  # of each shape, drawn at random in every run
 SMALL = Product(5, 7, 3, 1, 0)
@@ -220,17 +218,7 @@ def test_the_tuned_step_is_the_oracle_s_and_tunes_once(hidden: tuple[int, ...], 
     device = TimingDevice(shim, lambda place: 30.0 - place % 23)
     trainer = RecipeTrainer(r1_tuned.STAGE.recipe, problem, split, device)
     assert device.swept == (8 if hidden else 2)  # three a layer, but two for the first
-    params = initial_params(problem, 0)
-    trainer.load_params(params)
-    trainer.run_epoch(0)
-    seen = split.first(10)
-    checks = verify_first_update(
-        "float32",
-        ShortRun(problem, 2, params, seen.images, seen.labels),
-        trainer.read_params(),
-        trainer.last_metrics(),
-    )
-    assert [check for check in checks if not check.passed] == []
+    assert_first_updates(trainer, problem, split)
     RecipeTrainer(r1_tuned.STAGE.recipe, problem, split, device)
     assert device.swept == (8 if hidden else 2)
 

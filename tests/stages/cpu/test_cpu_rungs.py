@@ -104,8 +104,8 @@ def test_any_number_of_threads_repeats_bit_for_bit(name: str, threads: int, monk
     start_threads(threads, monkeypatch)
     problem = next(network for network in NETWORKS if not RUNGS[name].misfit(network, 5))
     first, second = (trained(name, problem)[0] for _ in range(2))
-    for one, other in zip((*first.weights, *first.biases), (*second.weights, *second.biases), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for parameter, other in zip((*first.weights, *first.biases), (*second.weights, *second.biases), strict=True):
+        np.testing.assert_array_equal(parameter, other)
 
 
 @pytest.mark.parametrize(("name", "hidden"), [("cpu-resident", ()), ("cpu-wide-tiles", (17,))])
@@ -135,7 +135,7 @@ def test_a_step_needs_no_thread_to_be_on_time(
 def test_no_kernel_leaves_its_arrays() -> None:
     """Numba checks every index when it is asked to; a kernel's error shows on stderr."""
     code = (
-        "from tests.stages.cpu.test_rungs import NETWORKS, RUNGS, trained\n"
+        "from tests.stages.cpu.test_cpu_rungs import NETWORKS, RUNGS, trained\n"
         "for name in RUNGS:\n"
         "    for problem in NETWORKS:\n"
         "        if not RUNGS[name].misfit(problem, 5): trained(name, problem)\n"

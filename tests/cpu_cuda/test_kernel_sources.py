@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpu_cuda.sources import Kernel, Parameter, parse
+from tests.cpu_cuda.kernel_sources import Kernel, Parameter, parse
 
 SOURCE = """
 #include "helpers.cuh"

@@ -13,7 +13,6 @@ from stages.engine.workspace import Array
 class PerStep(Memory):
     """One allocator call for each tensor of a step; a subclass names the allocator."""
 
-    needs: ClassVar[tuple[str, ...]] = ("cuda",)
     allocator: ClassVar[str]  # a name in common.cuda.gpu.ALLOCATORS
 
     def __init__(self, device: Any) -> None:

@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 from common.cuda.epilogue import Fusion
-from common.problem import Problem, initial_params
-from ladder.verify.gates import verify_first_update
-from ladder.verify.short_runs import ShortRun
+from common.problem import Problem
 from stages.classic.r1_naive import STAGE as NAIVE
 from stages.engine.step import RecipeTrainer, set_up
 from stages.fusion.r3_fused_epilogue import FusedEpilogue
@@ -25,13 +23,13 @@ from stages.tiles.r1_skinny_gemm import SkinnyGemm
 from stages.tiles.r2_fused_bias import FusedBias
 from stages.tiles.r3_exact_u8 import ExactGemm
 from stages.tiles.r3_fp16 import Float16Gemm
-from stages.tiles.tile_gemm import TileGemm, gradient_scale, tile_source_hash
+from stages.tiles.tile_gemm import ProductSpec, TileGemm, gradient_scale, tile_source_hash
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES, STEP, cuts
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.cpu_cuda.shim import Shim, requires_compiler
-from tests.cpu_cuda.sources import KERNELS_FOLDER
 from tests.seeds import SEED
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
-from tests.stages.engine.test_step import random_split
+from tests.stages.engine.test_step import assert_first_updates, random_split
 from tests.stages.numpy_parts import RECIPE, NumpyGemm
 
 SIZES = [(1, 1, 1), (128, 10, 784), (784, 10, 128), (32, 4096, 4096), (4096, 4096, 32)]
@@ -41,13 +39,13 @@ SIZES = [(1, 1, 1), (128, 10, 784), (784, 10, 128), (32, 4096, 4096), (4096, 409
 def test_every_warp_of_a_cut_has_work_and_clusters_are_asked_for_only_where_there_are_some(
     m: int, n: int, k: int
 ) -> None:
-    found = cuts(m, n, k, with_clusters=True)
-    assert len(found) == len(set(found)) > 0
-    for cut in found:
+    candidates = cuts(m, n, k, with_clusters=True)
+    assert len(candidates) == len(set(candidates)) > 0
+    for cut in candidates:
         assert 1 <= cut.warps <= MOST_WARPS
         assert (cut.warps * cut.blocks - 1) * STEP < k
-    assert {cut.shape for cut in found} == set(range(len(SHAPES)))
-    assert set(cuts(m, n, k, with_clusters=False)) == {cut for cut in found if cut.blocks == 1}
+    assert {cut.shape for cut in candidates} == set(range(len(SHAPES)))
+    assert set(cuts(m, n, k, with_clusters=False)) == {cut for cut in candidates if cut.blocks == 1}
 
 
 @pytest.mark.parametrize("batch", [1, 7, 128, 60000])
@@ -80,25 +78,23 @@ class Library:
     def __init__(self, device: Any, factors: str) -> None:
         self._multiply = NumpyGemm(device)
 
-    def __call__(
-        self,
-        a: Any,
-        b: Any,
-        out: Any,
-        trans_a: bool,
-        trans_b: bool,
-        alpha: float,
-        beta: float,
-        fusion: Fusion | None = None,
-    ) -> None:
+    def __call__(self, a: Any, b: Any, out: Any, *spec: Any) -> None:
         Library.calls += 1
         assert a.dtype == np.float32, "the library takes no bytes"
-        how: dict[str, Any] = {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta}
+        *_, fusion = ProductSpec(*spec)
+        how = dict(zip(("trans_a", "trans_b", "alpha", "beta"), spec, strict=False))
         if fusion is None:
             self._multiply(a, b, out, **how)
         else:
             assert fusion.kind != "bias_row", "no epilogue of the library's"
             self._multiply.fused(a, b, out, fusion, **how)
+
+
+def use_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let gemms find it where cuBLASLt is."""
+    fake = ModuleType("common.cuda.cublas")
+    monkeypatch.setattr(fake, "Matmul", Library, raising=False)
+    monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
 
 
 def test_a_kept_choice_is_of_the_tiles_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,9 +115,7 @@ def test_a_kept_choice_is_of_the_tiles_as_they_are(tmp_path: Path, monkeypatch: 
 def test_trials_spoil_nothing_and_whoever_is_chosen_is_right(
     gemm: type[TileGemm], place: int, shim: Shim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = ModuleType("common.cuda.cublas")
-    monkeypatch.setattr(fake, "Matmul", Library, raising=False)
-    monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
+    use_library(monkeypatch)
     monkeypatch.setattr(Library, "calls", 0)
     device, trials = ShimDevice(shim), ChosenBefore(place)
     monkeypatch.setattr(device, "trials", lambda subject: trials, raising=False)
@@ -150,23 +144,11 @@ def test_trials_spoil_nothing_and_whoever_is_chosen_is_right(
 @requires_compiler
 @pytest.mark.parametrize("gemm", [SkinnyGemm, ExactGemm, Float16Gemm], ids=lambda gemm: gemm.__name__)
 def test_it_trains_as_the_oracle_does(gemm: type[TileGemm], shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = ModuleType("common.cuda.cublas")
-    monkeypatch.setattr(fake, "Matmul", Library, raising=False)
-    monkeypatch.setitem(sys.modules, "common.cuda.cublas", fake)
+    use_library(monkeypatch)
     device, trials = ShimDevice(shim), ChosenBefore(0)
     monkeypatch.setattr(device, "trials", lambda subject: trials, raising=False)
     problem = Problem(inputs=20, classes=10, hidden=(19, 8), batch_size=17, metrics_every=1)
     split = random_split(2 * 17, problem.inputs, problem.classes)
     recipe = replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias)
-    trainer = RecipeTrainer(recipe, problem, split, device)
-    params = initial_params(problem, 0)
-    trainer.load_params(params)
-    trainer.run_epoch(0)
-    checks = verify_first_update(
-        gemm.precision,
-        ShortRun(problem, 2, params, split.images, split.labels),
-        trainer.read_params(),
-        trainer.last_metrics(),
-    )
-    assert [check for check in checks if not check.passed] == []
+    assert_first_updates(RecipeTrainer(recipe, problem, split, device), problem, split, gemm.precision)
     assert len(trials.purposes) == len(set(trials.purposes)) == 8  # three on the way forward, two back, three updates

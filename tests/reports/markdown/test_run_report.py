@@ -69,7 +69,7 @@ def test_a_rung_is_predicted_measured_and_judged() -> None:
     doc = StageDoc("w", "c", "e", predict="on H200: 784-256-10, batch 128: 30 to 35 us.")
     run = sample.replace_stage(sample.results(), "async", doc=doc)
     shown = section(report(run, []), "async")
-    assert "| 30 to 35 us | 42.7 us, 2.00x (1.98-2.10) of `naive` | missed: 22% slower |" in shown
+    assert "| 30 to 35 us | 42.7 us, 2.00x (1.98-2.10) of `naive` | missed: 22% slower than predicted |" in shown
     assert "**Moved:** host waiting -19.9; host launching -17.5; " in shown
     assert "**Bound now:** Kernels take " in shown
     assert "| Check |" not in shown

@@ -139,17 +139,19 @@ def compare(command: commands.Compare) -> int:
 
 def explain(command: commands.Explain) -> int:
     """Say where the time of a stage goes: in the named run, else in the newest that profiled it."""
-    from ladder.records.run import load
     from ladder.run.entries import check_name
-    from reports.compare.run_lookup import run_of
+    from reports.compare.run_lookup import NotProfiledError, run_to_explain
     from reports.terminal.as_json import print_json
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
 
-    name = command.stage
-    if command.stage_file or not command.run:  # a run knows its own stages without their files
-        check_name(name, command.stage_file)
-    path, results = (command.run, load(command.run)) if command.run else run_of(name, Path("runs"), REFERENCE)
+    if command.stage_file:
+        check_name(command.stage, command.stage_file)
+    try:
+        name, path, results = run_to_explain(command.stage, command.run, Path("runs"), REFERENCE)
+    except NotProfiledError:  # runs know their own stages without files; a name that none knows may be misspelt
+        check_name(command.stage, command.stage_file)
+        raise
     if command.json:
         print_json(explanation_facts(results, name, path))
     else:

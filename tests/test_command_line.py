@@ -146,6 +146,10 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
         ("--profile ncu", "--profile ncu", "must be nsys, cupti, stamps, auto or none"),
         ("explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
+        ("explain reference:h300", "reference:h300: no such recorded run", "there are "),
+        ("explain my-stge", "stage 'my-stge': unknown", "see `run_ladder.py list`"),
+        ("profile cublas", "cublas: cannot be measured here", "`run_ladder.py list` tells which"),
+        ("profile cublas --stages naive", "profile cublas: names a stage, as --stages does", "leave one of them out"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
         ("--nsys-stages naive", "--nsys-stages naive", "needs --profile nsys; add it"),
         (
@@ -547,6 +551,9 @@ def test_a_stage_from_a_file_is_explained_without_the_file_where_its_run_is_name
     file.write_text(file.read_text().replace('"name":"numpy"', '"name":"my-torch"'))
     assert main(["explain", "my-torch", "earlier"]) == 0
     assert "\nmy-torch (" in capsys.readouterr().out
+    shutil.copytree(here / "earlier", here / "runs" / "own")
+    assert main(["explain", "my-torch"]) == 0  # the newest run that has it knows it, too
+    assert "runs/own: " in capsys.readouterr().out
     assert main(["explain", "my-torch", "earlier", "--stage-file", "none.py"]) == 2
     assert main(["explain", "my-toch", "earlier"]) == 2
     assert capsys.readouterr().err.splitlines() == [
@@ -651,6 +658,18 @@ def test_without_mnist_the_reason_and_the_way_out_are_printed(
         "no MNIST (mirror: Name or service not known): synthetic digits stand in; "
         "name a folder with its four files: --data-dir FOLDER",
     ]
+
+
+def test_a_stage_that_cannot_run_is_refused_before_data_is_fetched(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*_: object, **__: object) -> None:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr("ladder.run.preflight.load_dataset", fetched)
+    assert "cublas: cannot be measured here" in refused("--stages", "cublas")
+    with pytest.raises(AssertionError, match="fetched"):
+        main(["--stages", "numpy", *SMALL])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

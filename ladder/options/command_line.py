@@ -163,6 +163,10 @@ def _resume(given: Given, of_files: Given) -> Command:
 
 def _profile(given: Given) -> Command:
     """A brief run with a profile."""
+    if "stage" in given:
+        if "stages" in given:
+            raise UsageError(f"profile {given['stage']}: names a stage, as --stages does; leave one of them out")
+        given["stages"] = given.pop("stage")
     if "resume" in given:
         raise UsageError("profile --resume: starts a new run; profile a recorded one by --resume FOLDER --profile nsys")
     return _run({**BRIEFLY, **given})
@@ -254,16 +258,18 @@ COMMANDS: dict[str, FrontDoor] = {
     ),
     "profile": FrontDoor(
         "run stages briefly, and profile them",
-        "profile [OPTIONS]",
+        "profile [STAGE] [OPTIONS]",
         {
-            "what to run (defaults in brackets)": (STAGES, STAGE_FILE, *TRAINING),
+            "what to run (defaults in brackets)": (
+                ("[STAGE]", None, "one stage, in place of --stages"), STAGES, STAGE_FILE, *TRAINING,
+            ),
             "how to measure": (
-                ("--tool", "TOOL,...", "nsys, cupti, or nsys,cupti (nsys where it is found)"),
+                ("--tool", "TOOL,...", "nsys, cupti, stamps (CPU), auto (nsys where found)"),
                 NSYS_STAGES,
             ),
             "output": (OUT,),
         },
-        ("profile --stages cuda-graph --tool nsys", "profile --stages all --hidden 256"),
+        ("profile cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
         (*MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
@@ -336,8 +342,8 @@ COMMANDS: dict[str, FrontDoor] = {
         "explain STAGE [RUN] [OPTIONS]",
         {
             "what to explain": (
-                ("STAGE", None, "a stage's name, as in `list`"),
-                ("[RUN]", None, "a run's folder (the newest that has profiled the stage)"),
+                ("STAGE", None, "its name, as in `list`; a run: the fastest rung"),
+                ("[RUN]", None, "its folder, or reference:GPU[/PROBLEM] (the newest)"),
                 STAGE_FILE,
             ),
             "output": (JSON,),

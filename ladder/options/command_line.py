@@ -125,7 +125,7 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
     elif name == "--tool":
         action = parser.add_argument(name, dest="profile", metavar=value, help=text)
     else:
-        repeats = "append" if name in ("--stage-file", "--slurm") else "store"
+        repeats = "append" if name in ("--stage-file", "--slurm", "--vary") else "store"
         action = parser.add_argument(name, metavar=value, action=repeats, help=text)
     if words := WORDS.get(name):
         action.completer = words  # for `completion`
@@ -187,14 +187,17 @@ def _study(given: Given) -> Command:
         for name in given:
             raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
         return _made(ResumeStudy, {"resume": folder, **free})
-    if "file" not in given:
-        raise UsageError("study: needs a file, such as experiments/hidden-size.toml, or --resume FOLDER")
+    if ("file" in given) == ("vary" in given):
+        wrong = "--vary takes the place of a file; leave one of them out" if "file" in given else (
+            "needs a file, such as experiments/hidden-size.toml, --vary hidden=64,256, or --resume FOLDER"
+        )  # fmt: skip
+        raise UsageError(f"study: {wrong}")
     if "on" not in free and (told := [name for name in (*of_jobs, "constraint") if name in free | given]):
         raise UsageError(f"{_option(told[0])}: needs --on local or --on slurm; add one")
     free.pop("in_job", None)
     if "constraint" in given and free["on"] != "slurm":
         raise UsageError("--constraint: needs --on slurm; leave it out on this host")
-    where: Given = {name: given.pop(name) for name in ("file", "out", "constraint") if name in given}
+    where: Given = {name: given.pop(name) for name in ("file", "vary", "out", "constraint") if name in given}
     return _made(Study, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
 
 
@@ -275,28 +278,30 @@ COMMANDS: dict[str, FrontDoor] = {
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(
-        "measure a TOML file's points, which vary one or two settings",
+        "measure the points of one or two settings that vary",
         "study [FILE] [OPTIONS]",
         {
             "what to run": (
                 ("[FILE]", None, "a study, such as experiments/hidden-size.toml"),
+                ("--vary", "KEY=A,B...", "in its place: a setting's values; twice: crossed"),
                 ("--points", "NAME,...", "only these points; the others wait for --resume"),
                 ("--resume", "FOLDER", "continue a stopped study"),
                 DATA_DIR,
             ),
-            "how to measure, for a quick trial": (STAGES, *(
-                (name, value, text.rpartition(" (")[0]) for name, value, text in (ROUNDS, REPEATS, REMEASURE, BUDGET)
+            "settings at every point": (STAGES, *(
+                (name, value, text.partition(" (")[0])
+                for name, value, text in (*TRAINING[:-2], ROUNDS, REPEATS, REMEASURE, BUDGET)
             )),
             "where to measure (point by point, here)": (
                 ("--on", "ENGINE", "local or slurm: a job a point, which goes on after Ctrl-C"),
                 ("--parallel", "N", "jobs at once (as many as GPUs, or all on Slurm)"),
                 ("--gpus", "N", "GPUs of each job (1, or 0 where no stage needs one)"),
-                ("--slurm", "KEY=VALUE", "an option of sbatch, such as partition=gpu; repeat for more"),
+                ("--slurm", "KEY=VALUE", "an option of sbatch, such as partition=gpu; repeatable"),
                 ("--constraint", "A,B", "the study once for each kind of node, in a folder each"),
             ),
             "output": (("--out", "FOLDER", "where the results go (runs/<name>-<time>)"),),
         },
-        ("study experiments/hidden-size.toml", "study --resume runs/hidden-size-20260101-120000"),
+        ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages ladder,torch-graph"),
         _study,
         (("--in-job", "PID", ""),),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -54,6 +55,33 @@ def _read_slurm(values: list[str]) -> dict[str, str]:
     return options
 
 
+def _read_vary(values: list[str]) -> dict[str, list[Any]]:
+    """`hidden=64,256,1024` and more as a setting's values each, as a study's file has them; `128-64` are two layers."""
+    found: dict[str, list[Any]] = {}
+    for text in values:
+        key, equals, listed = text.partition("=")
+        name = key.strip().replace("-", "_")
+        if not equals or name in found:
+            wrong = "is given twice" if equals else "needs values, such as hidden=64,256,1024"
+            raise UsageError(f"--vary {text}: {wrong}")
+        found[name] = [_value(name, one.strip()) for one in listed.split(",")]
+    return found
+
+
+def _value(name: str, text: str) -> Any:
+    """A value as TOML has it: a number, layers, or else text."""
+    if name == "hidden":
+        layers = [int(part) if part.isdecimal() else part for part in text.split("-") if text != "none"]
+        return layers[0] if len(layers) == 1 else layers
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+Vary = Annotated[
+    dict[str, list[Any]], Meta(description="KEY=VALUE,..., such as hidden=64,256,1024", extra={"read": _read_vary})
+]
 On = Annotated[Engine, Meta(description="local or slurm")]
 SlurmOptions = Annotated[
     dict[str, str], Meta(description="KEY=VALUE, such as partition=gpu", extra={"read": _read_slurm})
@@ -115,10 +143,11 @@ class Spread(Command, frozen=True, kw_only=True):
 
 
 class Study(Spread, frozen=True, kw_only=True):
-    """`study`: measure the points of a TOML file; `changes` are settings for a quick trial, at every point."""
+    """`study`: measure the points of a TOML file, or of `vary`; `changes` are settings at every point."""
 
     name: ClassVar[str] = "study"
-    file: FilePath
+    file: FilePath | None = None
+    vary: Vary = {}
     out: FilePath | None = None
     points: Names | None = None
     data_dir: FilePath | None = None

@@ -70,7 +70,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         ),
         (
             "cuda-graph",
-            r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then \S+.*ladder.py --stages cuda-graph$",
+            r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then .*--stages cuda-graph$",
         ),
         (
             "persistent",

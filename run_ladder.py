@@ -58,11 +58,16 @@ def _refuse(reason: str, status: int = 2) -> int:
 def run(command: commands.Run | commands.Resume) -> int:
     """Measure stages in a new folder, or continue a stopped run."""
     from ladder.options.continuation import interrupted, resumable
+    from ladder.run.dry_run import planned
     from ladder.run.session import opened
     from reports.render import render_all
+    from reports.terminal.print_plan import print_plan
     from reports.terminal.print_run import print_results
     from reports.terminal.progress import LiveView
 
+    if command.dry_run:
+        print_plan(planned(command, Path("runs")))
+        return 0
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
         try:

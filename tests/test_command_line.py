@@ -33,6 +33,7 @@ from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.ladder.in_process import judge_in_processes
 
 SCRIPT = Path(run_ladder.__file__)
+OF_A_RUN = "stage_file", "config", "resume", "out", "dry_run"  # options that are none of its settings
 NUMPY = "stages.references.numpy_cpu:STAGE"
 SMALL = [
     "--batch-size=20",
@@ -472,7 +473,7 @@ def test_help_lists_every_command_and_that_of_run_every_option(capsys: pytest.Ca
     assert list(COMMANDS) == re.findall(r"^  ([a-z]+) +[a-z]", help_of(capsys).partition("options:")[0], re.MULTILINE)
     assert COMMANDS.keys() - {"profile"} == run_ladder.COMMANDS.keys()
     shown = set(re.findall(r"^  --([a-z-]+)", help_of(capsys, "run"), re.MULTILINE))
-    options = {name.replace("_", "-") for name in (*option_types(RunOptions), "stage_file", "config", "resume", "out")}
+    options = {name.replace("_", "-") for name in (*option_types(RunOptions), *OF_A_RUN)}
     assert shown == options - {name.removeprefix("--") for name, _, _ in SELDOM}
     told = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
     assert all(name in told for name, _, _ in SELDOM)
@@ -498,7 +499,7 @@ def test_the_defaults_in_the_help_are_those_of_a_run(
     told = help_of(capsys, "run")
     numbers = dict(re.findall(r"^  --([a-z-]+) .*\((\d[\d.]*)\)$", told, re.MULTILINE))
     assert numbers.pop("time-cap") == f"{Settings(1, 1, 1, 1.0, 1.0).time_cap_s:g}"
-    assert len(numbers) == 13
+    assert len(numbers) == 12
     options = RunOptions()
     assert {name: f"{getattr(options, name.replace('-', '_')):g}" for name in numbers} == numbers
     budgets = []
@@ -670,6 +671,36 @@ def test_a_stage_that_cannot_run_is_refused_before_data_is_fetched(
     assert "cublas: cannot be measured here" in refused("--stages", "cublas")
     with pytest.raises(AssertionError, match="fetched"):
         main(["--stages", "numpy", *SMALL])
+
+
+def test_a_dry_run_tells_stages_and_time_and_leaves_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ladder.run.preflight.load_dataset", None)  # which must not be called
+    before = snapshot(here)
+    asked = ["--stages", "numpy,cublas,cpu-resident", "--hidden", "8", "--dry-run"]
+    assert main([*asked, "--rounds", "3", "--budget", "4"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("784-8-10, batch 128: 1 of 3 stages, each in at most 3 rounds. Nothing was measured.")
+    assert "Would run: numpy. Not: " in told
+    assert "Not: cublas: no CUDA device" in told
+    assert "Not: cpu-resident: Needs a network without hidden layers." in told
+    assert "Time: 4 s of timed runs at most, 4 s a stage;" in told
+    assert main([*asked, "--budget-total", "1"]) == 0
+    assert "Time: 1 s of timed runs at most" in capsys.readouterr().out
+    assert snapshot(here) == before
+    assert main(["profile", "cublas", "--dry-run"]) == 2
+    assert "cublas: cannot be measured here" in capsys.readouterr().err
+
+
+def test_a_dry_run_tells_how_long_the_newest_such_run_took(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = SCRIPT.parent / "results" / "reference" / "amd-epyc-2-cores" / "logistic" / "results.json"
+    (here / "runs" / "old").mkdir(parents=True)
+    shutil.copy(record, here / "runs" / "old")
+    assert main(["--stages", "numpy", "--dry-run"]) == 0
+    assert "runs/old, the newest such run, took 2 min 50 s for 14 that passed." in capsys.readouterr().out
+    assert main(["--stages", "numpy", "--dry-run", "--hidden", "8"]) == 0
+    assert "newest such run" not in capsys.readouterr().out
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

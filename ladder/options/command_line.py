@@ -64,7 +64,6 @@ TRAINING: tuple[Option, ...] = (
 MEASURING: tuple[Option, ...] = (
     ROUNDS,
     REPEATS,
-    ("--warmups", "N", "untimed runs of half the length before them (1)"),
     BUDGET,
     TIMEOUT,
     REMEASURE,
@@ -76,10 +75,16 @@ MEASURING: tuple[Option, ...] = (
 NSYS_STAGES: Option = ("--nsys-stages", "STAGES", "the stages that nsys profiles (all that passed)")
 CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps; 0: never (0)")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
+DRY_RUN: Option = ("--dry-run", None, "say what would run and for how long; run nothing")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
 JSON: Option = ("--json", None, "print JSON instead of a table")
 # Of `run`, for a screen of help has no room: docs/commands.md has them.
-SELDOM: tuple[Option, ...] = (("--budget-total", "S", ""), ("--prepare-at-once", "N", ""), ("--fresh-limits", None, ""))
+SELDOM: tuple[Option, ...] = (
+    ("--warmups", "N", ""),
+    ("--budget-total", "S", ""),
+    ("--prepare-at-once", "N", ""),
+    ("--fresh-limits", None, ""),
+)
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
 WORDS = {  # by option: what completes its value; other values are names of files
     "--stages": stage_words, "--nsys-stages": stage_words, "STAGE": stage_names, "--profile": tool_words,
@@ -138,9 +143,9 @@ def _run(given: Given) -> Command:
     if "resume" in given:
         return _resume(given, {**stage_file, **fail_fast})
     config = _configured(given.pop("config")) if "config" in given else {}
-    out = {"out": given.pop("out")} if "out" in given else {}
+    own: Given = {name: given.pop(name) for name in ("out", "dry_run") if name in given}
     options = RunOptions(**{**config, **_converted(RunOptions, given)})
-    return _made(Run, {**stage_file, **fail_fast, **out}, options=options)
+    return _made(Run, {**stage_file, **fail_fast, **own}, options=options)
 
 
 def _configured(path: str) -> Given:
@@ -157,7 +162,8 @@ def _resume(given: Given, of_files: Given) -> Command:
     if given.get("stages") == "all":  # `make ladder` always says so; here it means all stages of the run
         del given["stages"]
     for name, value in given.items():
-        raise UsageError(f"{_option(name)} {value}: a resumed run keeps its settings; leave it out, or start anew")
+        value = "" if value is True else f" {value}"
+        raise UsageError(f"{_option(name)}{value}: a resumed run keeps its settings; leave it out, or start anew")
     return _made(Resume, {**free, **of_files})
 
 
@@ -236,6 +242,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "how to measure": MEASURING,
             "output": (
                 ("--profile", "TOOL,...", "nsys, cupti, stamps, auto, none (cupti,stamps)"), NSYS_STAGES, CURVES, OUT,
+                DRY_RUN,
             ),
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
@@ -274,7 +281,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("profile cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, ("--profile", "TOOL,...", "")),
+        (*MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, DRY_RUN, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(
@@ -288,7 +295,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--resume", "FOLDER", "continue a stopped study"),
                 DATA_DIR,
             ),
-            "settings at every point": (STAGES, *(
+            "how to measure, at every point": (STAGES, *(
                 (name, value, text.partition(" (")[0])
                 for name, value, text in (*TRAINING[:-2], ROUNDS, REPEATS, REMEASURE, BUDGET)
             )),
@@ -301,7 +308,7 @@ COMMANDS: dict[str, FrontDoor] = {
             ),
             "output": (("--out", "FOLDER", "where the results go (runs/<name>-<time>)"),),
         },
-        ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages ladder,torch-graph"),
+        ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages ladder"),
         _study,
         (("--in-job", "PID", ""),),
     ),

@@ -102,12 +102,14 @@ class Run(Command, frozen=True, kw_only=True):
     stage_file: StageFiles = ()
     no_fail_fast: Flag = False
     out: FilePath | None = None
+    dry_run: Flag = False
 
 
 class Resume(Command, frozen=True, kw_only=True):
     """`run --resume`: continue a stopped run, or add a profile by nsys."""
 
     name: ClassVar[str] = "run"
+    dry_run: ClassVar[bool] = False
     resume: FilePath
     stage_file: StageFiles = ()
     no_fail_fast: Flag = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from ladder.run.observer import Observer as RunObserver
 from ladder.run.preflight import cannot_run, cut, describe_problem, posed
 from ladder.run.runner import Runner
 from ladder.run.sources import code_of
-from stages.engine.stage import GPU, Stage
+from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
 
@@ -83,10 +83,10 @@ def begin(
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)
-    _check_any_runs(chosen, cannot_run)  # now, since the data may take a download
+    check_any_runs({one.stage.name: cannot_run(one.stage) for one in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))
-    _check_any_runs(chosen, lambda stage: cannot_run(stage) or stage.misfit(problem, steps))
+    check_any_runs({one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen})
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):
@@ -135,9 +135,8 @@ def resume(
     return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first)
 
 
-def _check_any_runs(chosen: Sequence[Entry], why_not: Callable[[Stage], str | None]) -> None:
-    """Raise UsageError if none of the stages can be measured here."""
-    reasons = {one.stage.name: why_not(one.stage) for one in chosen}
+def check_any_runs(reasons: Mapping[str, str | None]) -> None:
+    """Raise UsageError if every stage has a reason why it cannot be measured here."""
     if all(reasons.values()):
         (first, reason), *others = reasons.items()
         names = f"{first} and {len(others)} more" if others else first

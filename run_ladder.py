@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,9 +93,9 @@ def check(command: commands.CheckStage) -> int:
     from reports.terminal.progress import LiveView
 
     interruptible()
-    with LiveView(aside() if command.json else None) as view:
+    with LiveView(aside() if command.form != "table" else None) as view:
         found = checked(command, view)
-    show(found, print_check, as_json=command.json)
+    show(found, print_check, command.form)
     return 0 if found.status == "passed" else 1
 
 
@@ -123,7 +124,7 @@ def report(command: commands.Report) -> int:
     from reports.render import report_again
 
     interruptible()
-    report_again(command.path, REFERENCE, as_json=command.json)
+    report_again(command.path, REFERENCE, command.form)
     return 0
 
 
@@ -146,7 +147,7 @@ def explain(command: commands.Explain) -> int:
     """Say where the time of a stage goes: in the named run, else in the newest that profiled it."""
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import NotProfiledError, run_to_explain
-    from reports.terminal.as_json import print_json
+    from reports.terminal.as_json import show
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
 
@@ -157,11 +158,8 @@ def explain(command: commands.Explain) -> int:
     except NotProfiledError:  # runs know their own stages without files; a name that none knows may be misspelt
         check_name(command.stage, command.stage_file)
         raise
-    if command.json:
-        print_json(explanation_facts(results, name, path))
-    else:
-        print_explain(results, name, path, recorded=REFERENCE)
-    return 0
+    shown = partial(print_explain, name=name, run=path, recorded=REFERENCE)
+    return show(results, shown, command.form, partial(explanation_facts, name=name, run=path))
 
 
 def list_stages(command: commands.ListStages) -> int:
@@ -172,7 +170,7 @@ def list_stages(command: commands.ListStages) -> int:
     from reports.terminal.stage_list import print_stage_list
 
     stages = listed(command.stage_file, command.hidden, command.batch_size)
-    return show(stages, lambda stages: print_stage_list(stages, how_to_get_gpu()), as_json=command.json)
+    return show(stages, lambda stages: print_stage_list(stages, how_to_get_gpu()), command.form)
 
 
 def doctor(command: commands.Doctor) -> int:
@@ -181,7 +179,7 @@ def doctor(command: commands.Doctor) -> int:
     from reports.terminal.as_json import show
     from reports.terminal.print_doctor import print_doctor
 
-    return show(doctor(), print_doctor, as_json=command.json)
+    return show(doctor(), print_doctor, command.form)
 
 
 def limits(command: commands.Limits) -> int:
@@ -191,7 +189,7 @@ def limits(command: commands.Limits) -> int:
     from reports.terminal.print_limits import print_limits
 
     interruptible()
-    return show(measure_limits_here(), print_limits, as_json=command.json)
+    return show(measure_limits_here(), print_limits, command.form)
 
 
 def readme(_: commands.Readme) -> int:

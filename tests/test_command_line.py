@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -786,8 +787,32 @@ def test_tables_can_be_had_as_json(
     assert members <= (found[0] if isinstance(found, list) else found).keys()
 
 
-def test_json_has_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "column", "first"),
+    [
+        ("list", "name", "numpy"),
+        ("list --hidden 64", "expected_us", ""),
+        ("report earlier", "name", "numpy"),
+        ("explain cuda-graph", "name", None),
+        ("doctor", "what", "ladder"),
+    ],
+)
+def test_tables_can_be_had_as_csv(
+    command: str, column: str, first: str | None, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert first in (None, rows[0][column])
+    assert any(row[column] for row in rows)
+    assert main([*command.split(), "--csv", "--json"]) == 2
+    assert capsys.readouterr().err == "run_ladder.py: --json --csv: print one table; leave one of them out\n"
+
+
+def test_json_and_csv_have_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "earlier", "--json"]) == 0
     (stage,), (row,) = load(here / "earlier").stages, json.loads(capsys.readouterr().out)["stages"]
     assert stage.timing is not None
     assert (row["name"], row["status"], row["step_us"]) == ("numpy", "passed", stage.timing.step_us)
+    assert main(["report", "earlier", "--csv"]) == 0
+    (plain,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert float(plain["epoch_s_median"]) == stage.timing.epoch_s.median

@@ -78,6 +78,7 @@ OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
 DRY_RUN: Option = ("--dry-run", None, "say what would run and for how long; run nothing")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
 JSON: Option = ("--json", None, "print JSON instead of a table")
+CSV: Option = ("--csv", None, "print the table's rows as CSV")
 # Of `run`, for a screen of help has no room: docs/commands.md has them.
 SELDOM: tuple[Option, ...] = (
     ("--warmups", "N", ""),
@@ -180,7 +181,7 @@ def _profile(given: Given) -> Command:
 
 def _check(given: Given) -> Command:
     """A check of one stage on one problem."""
-    own: Given = {name: given.pop(name) for name in ("file", "json") if name in given}
+    own: Given = {name: given.pop(name) for name in ("file", "json", "csv") if name in given}
     return _made(CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
 
 
@@ -257,7 +258,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("FILE", None, "a stage of your own, or the name of one in `list`"),
                 HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
             ),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("check my_stage.py", "check my_stage.py --hidden 256 --json"),
         _check,
@@ -317,7 +318,7 @@ COMMANDS: dict[str, FrontDoor] = {
         "report PATH",
         {
             "what to render": (("PATH", None, "its folder, or the results.json or study.json in it"),),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("report runs/20260101-120000", "report results/reference/h200/logistic"),
         lambda given: _made(Report, given),
@@ -358,7 +359,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("[RUN]", None, "its folder, or reference:GPU[/PROBLEM] (the newest)"),
                 STAGE_FILE,
             ),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("explain cuda-graph", "explain naive runs/20260101-120000"),
         lambda given: _made(Explain, given),
@@ -369,7 +370,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to list": (STAGE_FILE,),
             "the network to expect times for, on an H200": (HIDDEN, BATCH_SIZE),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("list", "list --hidden 512,512 --batch-size 256"),
         lambda given: _made(ListStages, given),
@@ -377,14 +378,14 @@ COMMANDS: dict[str, FrontDoor] = {
     "doctor": FrontDoor(
         "show what is installed, what is missing, and how to add it",
         "doctor",
-        {"output": (JSON,)},
+        {"output": (JSON, CSV)},
         ("doctor", "list"),
         lambda given: _made(Doctor, given),
     ),
     "limits": FrontDoor(
         "measure this GPU's launches, barriers and bandwidths, or this CPU's",
         "limits",
-        {"output": (JSON,)},
+        {"output": (JSON, CSV)},
         ("limits", "doctor"),
         lambda given: _made(Limits, given),
     ),

@@ -94,6 +94,22 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     name: ClassVar[str]
 
 
+class Tabled(Command, frozen=True, kw_only=True):
+    """A command that prints a table, or the same for other programs."""
+
+    json: Flag = False
+    csv: Flag = False
+
+    def __post_init__(self) -> None:
+        if self.json and self.csv:
+            raise UsageError("--json --csv: print one table; leave one of them out")
+
+    @property
+    def form(self) -> Literal["table", "json", "csv"]:
+        """The chosen form."""
+        return "json" if self.json else "csv" if self.csv else "table"
+
+
 class Run(Command, frozen=True, kw_only=True):
     """`run`: measure stages in a new folder."""
 
@@ -121,13 +137,12 @@ class Resume(Command, frozen=True, kw_only=True):
     remeasure: RunsOrNone | None = None
 
 
-class CheckStage(Command, frozen=True, kw_only=True):
+class CheckStage(Tabled, frozen=True, kw_only=True):
     """`check`: whether a stage is right, untimed; `file` may name one of the ladder's instead."""
 
     name: ClassVar[str] = "check"
     file: StageName
     options: RunOptions
-    json: Flag = False
 
 
 class Spread(Command, frozen=True, kw_only=True):
@@ -167,12 +182,11 @@ class ResumeStudy(Spread, frozen=True, kw_only=True):
     in_job: Size | None = None  # the process of the job, which the point's must not outlive
 
 
-class Report(Command, frozen=True, kw_only=True):
+class Report(Tabled, frozen=True, kw_only=True):
     """`report`: render a run or a study again."""
 
     name: ClassVar[str] = "report"
     path: FilePath
-    json: Flag = False
 
 
 class Open(Command, frozen=True, kw_only=True):
@@ -192,38 +206,34 @@ class Compare(Command, frozen=True, kw_only=True):
     strict: Flag = False
 
 
-class Explain(Command, frozen=True, kw_only=True):
+class Explain(Tabled, frozen=True, kw_only=True):
     """`explain`: where the time of one stage goes, in one run or the newest that profiled it."""
 
     name: ClassVar[str] = "explain"
     stage: StageName
     run: FilePath | None = None
     stage_file: StageFiles = ()
-    json: Flag = False
 
 
-class ListStages(Command, frozen=True, kw_only=True):
+class ListStages(Tabled, frozen=True, kw_only=True):
     """`list`: every stage and whether it runs here; for a network, also what is expected of it."""
 
     name: ClassVar[str] = "list"
     hidden: Layers | None = None
     batch_size: Size | None = None
     stage_file: StageFiles = ()
-    json: Flag = False
 
 
-class Doctor(Command, frozen=True, kw_only=True):
+class Doctor(Tabled, frozen=True, kw_only=True):
     """`doctor`: the installed and missing parts."""
 
     name: ClassVar[str] = "doctor"
-    json: Flag = False
 
 
-class Limits(Command, frozen=True, kw_only=True):
+class Limits(Tabled, frozen=True, kw_only=True):
     """`limits`: the costs of the primitives of the GPU, or of the CPU without one."""
 
     name: ClassVar[str] = "limits"
-    json: Flag = False
 
 
 class Readme(Command, frozen=True, kw_only=True):

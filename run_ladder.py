@@ -165,12 +165,13 @@ def explain(command: commands.Explain) -> int:
 def list_stages(command: commands.ListStages) -> int:
     """List every stage, its change, its needs, and whether it runs here."""
     from ladder.machine.gpu_advice import how_to_get_gpu
-    from ladder.run.entries import listed
+    from ladder.run.entries import listed, network_listed
     from reports.terminal.as_json import show
     from reports.terminal.stage_list import print_stage_list
 
     stages = listed(command.stage_file, command.hidden, command.batch_size)
-    return show(stages, lambda stages: print_stage_list(stages, how_to_get_gpu()), command.form)
+    network = network_listed(command.hidden, command.batch_size)
+    return show(stages, partial(print_stage_list, way_to_gpu=how_to_get_gpu(), network=network), command.form)
 
 
 def doctor(command: commands.Doctor) -> int:

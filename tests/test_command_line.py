@@ -787,6 +787,15 @@ def test_tables_can_be_had_as_json(
     assert members <= (found[0] if isinstance(found, list) else found).keys()
 
 
+def test_a_list_names_the_network_that_its_times_are_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--hidden", "64,32", "--batch-size", "256"]) == 0
+    assert capsys.readouterr().out.startswith("784-64-32-10 on MNIST, batch 256\n")
+    assert main(["list", "--hidden", "64"]) == 0
+    assert capsys.readouterr().out.startswith("784-64-10 on MNIST, batch 128\n")
+    assert main(["list"]) == 0
+    assert "on MNIST" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("command", "column", "first"),
     [

@@ -96,7 +96,7 @@ def test_each_precision_has_the_line_of_its_reference() -> None:
 def test_the_file_has_the_lines_and_marks_of_the_page(path: Path) -> None:
     run = load(path)
     file, page = words(ladder(run)), words(drawn(run, PAGE).svg())
-    names = {dot.stage.name for dot in dots(run)}
+    names = {dot.stage.name for dot in (*dots(run), *reference_dots(run, dots(run)))}
     precisions = {precision_class(dot.stage) for dot in dots(run)}
     lines = {text for text in file if text.startswith("fastest reference")}
     assert lines

@@ -58,6 +58,7 @@ def _refuse(reason: str, status: int = 2) -> int:
 
 def run(command: commands.Run | commands.Resume) -> int:
     """Measure stages in a new folder, or continue a stopped run."""
+    from ladder.options.commands import Run
     from ladder.options.continuation import interrupted, resumable
     from ladder.run.dry_run import planned
     from ladder.run.session import opened
@@ -66,7 +67,7 @@ def run(command: commands.Run | commands.Resume) -> int:
     from reports.terminal.print_run import print_results
     from reports.terminal.progress import LiveView
 
-    if command.dry_run:
+    if isinstance(command, Run) and command.dry_run:
         print_plan(planned(command, Path("runs")))
         return 0
     interruptible()

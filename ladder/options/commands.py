@@ -125,7 +125,6 @@ class Resume(Command, frozen=True, kw_only=True):
     """`run --resume`: continue a stopped run, or add a profile by nsys."""
 
     name: ClassVar[str] = "run"
-    dry_run: ClassVar[bool] = False
     resume: FilePath
     stage_file: StageFiles = ()
     no_fail_fast: Flag = False

@@ -17,6 +17,9 @@ TOP, STEP, PART, BOTTOM = 92, 25, 17, 44
 PALE = 0.4  # of a part that takes longer than before
 SHOWN = 0.01  # share of the parent's step; smaller changes are added up
 SMALLER, REST = "smaller changes", "rest"
+KEY: tuple[tuple[str, Colour, float], ...] = (
+    ("a rung's whole step", "step", 1.0), ("a part: time saved", "gemm", 1.0), ("time added", "gemm", PALE),
+)  # fmt: skip
 BAR_COLOURS: dict[str, Colour] = {
     **{name: OPERATION_COLOURS[kind] for kind, name in OPERATIONS.items()},
     **PART_COLOURS,
@@ -77,9 +80,7 @@ def drawn(results: Results, way: Sequence[Change]) -> Canvas:
 def _key(canvas: Canvas) -> None:
     """What the bars mean."""
     at = float(LEFT)
-    for words, colour, opacity in (
-        ("a rung's whole step", "step", 1.0), ("a part: time saved", "gemm", 1.0), ("time added", "gemm", PALE),
-    ):  # fmt: skip
+    for words, colour, opacity in KEY:
         canvas.rectangle(at, 57, 22, 11, colour, opacity=opacity)
         canvas.text(at + 28, 67, words, "faint", look="small")
         at += 28 + LETTER * len(words) + 22

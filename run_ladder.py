@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,12 +58,18 @@ def _refuse(reason: str, status: int = 2) -> int:
 
 def run(command: commands.Run | commands.Resume) -> int:
     """Measure stages in a new folder, or continue a stopped run."""
+    from ladder.options.commands import Run
     from ladder.options.continuation import interrupted, resumable
+    from ladder.run.dry_run import planned
     from ladder.run.session import opened
     from reports.render import render_all
+    from reports.terminal.print_plan import print_plan
     from reports.terminal.print_run import print_results
     from reports.terminal.progress import LiveView
 
+    if isinstance(command, Run) and command.dry_run:
+        print_plan(planned(command, Path("runs")))
+        return 0
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
         try:
@@ -87,9 +94,9 @@ def check(command: commands.CheckStage) -> int:
     from reports.terminal.progress import LiveView
 
     interruptible()
-    with LiveView(aside() if command.json else None) as view:
+    with LiveView(aside() if command.form != "table" else None) as view:
         found = checked(command, view)
-    show(found, print_check, as_json=command.json)
+    show(found, print_check, command.form)
     return 0 if found.status == "passed" else 1
 
 
@@ -118,7 +125,7 @@ def report(command: commands.Report) -> int:
     from reports.render import report_again
 
     interruptible()
-    report_again(command.path, REFERENCE, as_json=command.json)
+    report_again(command.path, REFERENCE, command.form)
     return 0
 
 
@@ -139,33 +146,33 @@ def compare(command: commands.Compare) -> int:
 
 def explain(command: commands.Explain) -> int:
     """Say where the time of a stage goes: in the named run, else in the newest that profiled it."""
-    from ladder.records.run import load
     from ladder.run.entries import check_name
-    from reports.compare.run_lookup import run_of
-    from reports.terminal.as_json import print_json
+    from reports.compare.run_lookup import NotProfiledError, run_to_explain
+    from reports.terminal.as_json import show
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
 
-    name = command.stage
-    if command.stage_file or not command.run:  # a run knows its own stages without their files
-        check_name(name, command.stage_file)
-    path, results = (command.run, load(command.run)) if command.run else run_of(name, Path("runs"), REFERENCE)
-    if command.json:
-        print_json(explanation_facts(results, name, path))
-    else:
-        print_explain(results, name, path, recorded=REFERENCE)
-    return 0
+    if command.stage_file:
+        check_name(command.stage, command.stage_file)
+    try:
+        name, path, results = run_to_explain(command.stage, command.run, Path("runs"), REFERENCE)
+    except NotProfiledError:  # runs know their own stages without files; a name that none knows may be misspelt
+        check_name(command.stage, command.stage_file)
+        raise
+    shown = partial(print_explain, name=name, run=path, recorded=REFERENCE)
+    return show(results, shown, command.form, partial(explanation_facts, name=name, run=path))
 
 
 def list_stages(command: commands.ListStages) -> int:
     """List every stage, its change, its needs, and whether it runs here."""
     from ladder.machine.gpu_advice import how_to_get_gpu
-    from ladder.run.entries import listed
+    from ladder.run.entries import listed, network_listed
     from reports.terminal.as_json import show
     from reports.terminal.stage_list import print_stage_list
 
     stages = listed(command.stage_file, command.hidden, command.batch_size)
-    return show(stages, lambda stages: print_stage_list(stages, how_to_get_gpu()), as_json=command.json)
+    network = network_listed(command.hidden, command.batch_size)
+    return show(stages, partial(print_stage_list, way_to_gpu=how_to_get_gpu(), network=network), command.form)
 
 
 def doctor(command: commands.Doctor) -> int:
@@ -174,7 +181,7 @@ def doctor(command: commands.Doctor) -> int:
     from reports.terminal.as_json import show
     from reports.terminal.print_doctor import print_doctor
 
-    return show(doctor(), print_doctor, as_json=command.json)
+    return show(doctor(), print_doctor, command.form)
 
 
 def limits(command: commands.Limits) -> int:
@@ -184,7 +191,7 @@ def limits(command: commands.Limits) -> int:
     from reports.terminal.print_limits import print_limits
 
     interruptible()
-    return show(measure_limits_here(), print_limits, as_json=command.json)
+    return show(measure_limits_here(), print_limits, command.form)
 
 
 def readme(_: commands.Readme) -> int:

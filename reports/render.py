@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ladder.records.files import atomic_write
@@ -9,7 +10,7 @@ from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
 from reports.compare.run_lookup import newest_run, recorded_like
-from reports.explorer.browser import show
+from reports.explorer import browser
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
 from reports.facts.ablations import FIGURES, ablation
@@ -22,7 +23,7 @@ from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
-from reports.terminal.as_json import print_json
+from reports.terminal.as_json import Form, show
 from reports.terminal.print_run import print_results
 from reports.terminal.print_study import print_study
 from reports.terminal.recorded import nearest_recorded
@@ -76,7 +77,7 @@ def render_study(folder: Path) -> StudyResults:
     return results
 
 
-def report_again(path: Path, reference: Path, *, as_json: bool = False) -> None:
+def report_again(path: Path, reference: Path, form: Form = "table") -> None:
     """Render and print the run or the study in a file or folder.
 
     A run without a GPU is shown with the nearest run in the folder `reference`.
@@ -87,18 +88,19 @@ def report_again(path: Path, reference: Path, *, as_json: bool = False) -> None:
         path = path.parent
     if (path / INDEX).exists():
         study = render_study(path)
-        if as_json:
-            print_json({"study": study.study, "runs": {name: run_facts(run) for name, run in study.runs.items()}})
-        else:
-            print_study(study, path)
+        show(study, partial(print_study, folder=path), form, _study_facts)
     else:
         results, folder = load(path), path if path.is_dir() else path.parent
         try:
             render_all(results, folder, reference)
         except OSError:
-            print_json(run_facts(results)) if as_json else print_results(results, recorded=reference)
+            show(results, partial(print_results, recorded=reference), form, run_facts)
             raise
-        print_json(run_facts(results)) if as_json else print_results(results, folder, recorded=reference)
+        show(results, partial(print_results, folder=folder, recorded=reference), form, run_facts)
+
+
+def _study_facts(study: StudyResults) -> dict[str, object]:
+    return {"study": study.study, "runs": {name: run_facts(run) for name, run in study.runs.items()}}
 
 
 def show_page(path: Path | None, runs: Path, reference: Path) -> None:
@@ -114,7 +116,7 @@ def show_page(path: Path | None, runs: Path, reference: Path) -> None:
         render_study(folder)
     elif not page.exists() or not results.exists() or page.stat().st_mtime < results.stat().st_mtime:
         render_all(load(path), folder, reference)
-    show(page)
+    browser.show(page)
 
 
 def _ablation_figures(results: StudyResults) -> dict[str, str]:

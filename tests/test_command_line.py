@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -33,6 +34,7 @@ from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.ladder.in_process import judge_in_processes
 
 SCRIPT = Path(run_ladder.__file__)
+OF_A_RUN = "stage_file", "config", "resume", "out", "dry_run"  # options that are none of its settings
 NUMPY = "stages.references.numpy_cpu:STAGE"
 SMALL = [
     "--batch-size=20",
@@ -146,6 +148,10 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
         ("--profile ncu", "--profile ncu", "must be nsys, cupti, stamps, auto or none"),
         ("explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
+        ("explain reference:h300", "reference:h300: no such recorded run", "there are "),
+        ("explain my-stge", "stage 'my-stge': unknown", "see `run_ladder.py list`"),
+        ("profile cublas", "cublas: cannot be measured here", "`run_ladder.py list` tells which"),
+        ("profile cublas --stages naive", "profile cublas: names a stage, as --stages does", "leave one of them out"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
         ("--nsys-stages naive", "--nsys-stages naive", "needs --profile nsys; add it"),
         (
@@ -468,7 +474,7 @@ def test_help_lists_every_command_and_that_of_run_every_option(capsys: pytest.Ca
     assert list(COMMANDS) == re.findall(r"^  ([a-z]+) +[a-z]", help_of(capsys).partition("options:")[0], re.MULTILINE)
     assert COMMANDS.keys() - {"profile"} == run_ladder.COMMANDS.keys()
     shown = set(re.findall(r"^  --([a-z-]+)", help_of(capsys, "run"), re.MULTILINE))
-    options = {name.replace("_", "-") for name in (*option_types(RunOptions), "stage_file", "config", "resume", "out")}
+    options = {name.replace("_", "-") for name in (*option_types(RunOptions), *OF_A_RUN)}
     assert shown == options - {name.removeprefix("--") for name, _, _ in SELDOM}
     told = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
     assert all(name in told for name, _, _ in SELDOM)
@@ -494,7 +500,7 @@ def test_the_defaults_in_the_help_are_those_of_a_run(
     told = help_of(capsys, "run")
     numbers = dict(re.findall(r"^  --([a-z-]+) .*\((\d[\d.]*)\)$", told, re.MULTILINE))
     assert numbers.pop("time-cap") == f"{Settings(1, 1, 1, 1.0, 1.0).time_cap_s:g}"
-    assert len(numbers) == 13
+    assert len(numbers) == 12
     options = RunOptions()
     assert {name: f"{getattr(options, name.replace('-', '_')):g}" for name in numbers} == numbers
     budgets = []
@@ -547,6 +553,9 @@ def test_a_stage_from_a_file_is_explained_without_the_file_where_its_run_is_name
     file.write_text(file.read_text().replace('"name":"numpy"', '"name":"my-torch"'))
     assert main(["explain", "my-torch", "earlier"]) == 0
     assert "\nmy-torch (" in capsys.readouterr().out
+    shutil.copytree(here / "earlier", here / "runs" / "own")
+    assert main(["explain", "my-torch"]) == 0  # the newest run that has it knows it, too
+    assert "runs/own: " in capsys.readouterr().out
     assert main(["explain", "my-torch", "earlier", "--stage-file", "none.py"]) == 2
     assert main(["explain", "my-toch", "earlier"]) == 2
     assert capsys.readouterr().err.splitlines() == [
@@ -653,6 +662,48 @@ def test_without_mnist_the_reason_and_the_way_out_are_printed(
     ]
 
 
+def test_a_stage_that_cannot_run_is_refused_before_data_is_fetched(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*_: object, **__: object) -> None:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr("ladder.run.preflight.load_dataset", fetched)
+    assert "cublas: cannot be measured here" in refused("--stages", "cublas")
+    with pytest.raises(AssertionError, match="fetched"):
+        main(["--stages", "numpy", *SMALL])
+
+
+def test_a_dry_run_tells_stages_and_time_and_leaves_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ladder.run.preflight.load_dataset", None)  # which must not be called
+    before = snapshot(here)
+    asked = ["--stages", "numpy,cublas,cpu-resident", "--hidden", "8", "--dry-run"]
+    assert main([*asked, "--rounds", "3", "--budget", "4"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("784-8-10, batch 128: 1 of 3 stages, each in at most 3 rounds. Nothing was measured.")
+    assert "Would run: numpy. Not: " in told
+    assert "Not: cublas: no CUDA device" in told
+    assert "Not: cpu-resident: Needs a network without hidden layers." in told
+    assert "Time: 4 s of timed runs at most, 4 s a stage;" in told
+    assert main([*asked, "--budget-total", "1"]) == 0
+    assert "Time: 1 s of timed runs at most" in capsys.readouterr().out
+    assert snapshot(here) == before
+    assert main(["profile", "cublas", "--dry-run"]) == 2
+    assert "cublas: cannot be measured here" in capsys.readouterr().err
+
+
+def test_a_dry_run_tells_how_long_the_newest_such_run_took(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = SCRIPT.parent / "results" / "reference" / "amd-epyc-2-cores" / "logistic" / "results.json"
+    (here / "runs" / "old").mkdir(parents=True)
+    shutil.copy(record, here / "runs" / "old")
+    assert main(["--stages", "numpy", "--dry-run"]) == 0
+    assert "runs/old, the newest such run, took 2 min 50 s for 14 that passed." in capsys.readouterr().out
+    assert main(["--stages", "numpy", "--dry-run", "--hidden", "8"]) == 0
+    assert "newest such run" not in capsys.readouterr().out
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_report_of_a_read_only_folder_prints_its_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "earlier").chmod(0o500)
@@ -736,8 +787,41 @@ def test_tables_can_be_had_as_json(
     assert members <= (found[0] if isinstance(found, list) else found).keys()
 
 
-def test_json_has_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_names_the_network_that_its_times_are_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--hidden", "64,32", "--batch-size", "256"]) == 0
+    assert capsys.readouterr().out.startswith("784-64-32-10 on MNIST, batch 256\n")
+    assert main(["list", "--hidden", "64"]) == 0
+    assert capsys.readouterr().out.startswith("784-64-10 on MNIST, batch 128\n")
+    assert main(["list"]) == 0
+    assert "on MNIST" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "column", "first"),
+    [
+        ("list", "name", "numpy"),
+        ("list --hidden 64", "expected_us", ""),
+        ("report earlier", "name", "numpy"),
+        ("explain cuda-graph", "name", None),
+        ("doctor", "what", "ladder"),
+    ],
+)
+def test_tables_can_be_had_as_csv(
+    command: str, column: str, first: str | None, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert first in (None, rows[0][column])
+    assert any(row[column] for row in rows)
+    assert main([*command.split(), "--csv", "--json"]) == 2
+    assert capsys.readouterr().err == "run_ladder.py: --json --csv: print one table; leave one of them out\n"
+
+
+def test_json_and_csv_have_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "earlier", "--json"]) == 0
     (stage,), (row,) = load(here / "earlier").stages, json.loads(capsys.readouterr().out)["stages"]
     assert stage.timing is not None
     assert (row["name"], row["status"], row["step_us"]) == ("numpy", "passed", stage.timing.step_us)
+    assert main(["report", "earlier", "--csv"]) == 0
+    (plain,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert float(plain["epoch_s_median"]) == stage.timing.epoch_s.median

@@ -101,6 +101,27 @@ def test_a_study_leaves_an_index_a_run_a_point_and_a_report(here: Path, capsys: 
     assert "left of the study" in told
 
 
+def test_the_command_line_varies_settings_without_a_file(here: Path) -> None:
+    settings = [
+        "--epochs=1",
+        "--metrics-every=1",
+        "--max-steps=4",
+        "--rounds=1",
+        "--repeats=1",
+        "--budget=1",
+        "--remeasure=0",
+    ]
+    crossed = ["--vary", "hidden=none,5,4-3", "--vary", "batch-size=10,20"]
+    assert main(["study", *crossed, *settings, "--stages", "numpy", "--out", "out"]) == 0
+    shapes = {"none": [], "5": [5], "4-3": [4, 3]}
+    names = [f"hidden-{hidden}.batch-size-{size}" for hidden in shapes for size in (10, 20)]
+    assert statuses(here / "out") == [(name, "measured") for name in names]
+    assert load_study(here / "out").name == "hidden-batch-size"
+    for hidden, layers in shapes.items():
+        problem = load(here / "out" / f"hidden-{hidden}.batch-size-20").problem
+        assert (problem.hidden, problem.batch_size, problem.max_steps) == (layers, 20, 4)
+
+
 def test_a_study_is_rendered_again(here: Path) -> None:
     assert main(["study", write(here, TWO), "--out", "out"]) == 0
     before = (here / "out" / "report.md").read_bytes()
@@ -205,7 +226,13 @@ def test_the_command_line_shortens_a_study(here: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "study: needs a file, such as experiments/hidden-size.toml, or --resume FOLDER"),
+        ([], "study: needs a file, such as experiments/hidden-size.toml, --vary hidden=64,256, or --resume FOLDER"),
+        (["small.toml", "--vary", "hidden=3"], "study: --vary takes the place of a file; leave one of them out"),
+        (["small.toml", "--hidden", "7"], "--hidden: is varied by this study; leave it out"),
+        (["--vary", "hidden"], "--vary hidden: needs values, such as hidden=64,256,1024"),
+        (["--vary", "hidden=3", "--vary", "hidden=5"], "--vary hidden=5: is given twice"),
+        (["--vary", "hidden=3,x"], '--vary: hidden = "x": must be a layer\'s size such as 256'),
+        (["--vary", "budget=1"], "--vary: budget: cannot be varied; allowed are hidden, depth, batch_size"),
         (["nowhere.toml"], "nowhere.toml: cannot be read"),
         (["small.toml", "--resume", "out"], "study --resume: a resumed study keeps its settings; leave out file"),
         (["--resume", "out", "--rounds", "2"], "study --resume: a resumed study keeps its settings; leave out rounds"),

@@ -64,7 +64,6 @@ TRAINING: tuple[Option, ...] = (
 MEASURING: tuple[Option, ...] = (
     ROUNDS,
     REPEATS,
-    ("--warmups", "N", "untimed runs of half the length before them (1)"),
     BUDGET,
     TIMEOUT,
     REMEASURE,
@@ -76,10 +75,17 @@ MEASURING: tuple[Option, ...] = (
 NSYS_STAGES: Option = ("--nsys-stages", "STAGES", "the stages that nsys profiles (all that passed)")
 CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps; 0: never (0)")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
+DRY_RUN: Option = ("--dry-run", None, "say what would run and for how long; run nothing")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
 JSON: Option = ("--json", None, "print JSON instead of a table")
+CSV: Option = ("--csv", None, "print the table's rows as CSV")
 # Of `run`, for a screen of help has no room: docs/commands.md has them.
-SELDOM: tuple[Option, ...] = (("--budget-total", "S", ""), ("--prepare-at-once", "N", ""), ("--fresh-limits", None, ""))
+SELDOM: tuple[Option, ...] = (
+    ("--warmups", "N", ""),
+    ("--budget-total", "S", ""),
+    ("--prepare-at-once", "N", ""),
+    ("--fresh-limits", None, ""),
+)
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
 WORDS = {  # by option: what completes its value; other values are names of files
     "--stages": stage_words, "--nsys-stages": stage_words, "STAGE": stage_names, "--profile": tool_words,
@@ -125,7 +131,7 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
     elif name == "--tool":
         action = parser.add_argument(name, dest="profile", metavar=value, help=text)
     else:
-        repeats = "append" if name in ("--stage-file", "--slurm") else "store"
+        repeats = "append" if name in ("--stage-file", "--slurm", "--vary") else "store"
         action = parser.add_argument(name, metavar=value, action=repeats, help=text)
     if words := WORDS.get(name):
         action.completer = words  # for `completion`
@@ -138,9 +144,9 @@ def _run(given: Given) -> Command:
     if "resume" in given:
         return _resume(given, {**stage_file, **fail_fast})
     config = _configured(given.pop("config")) if "config" in given else {}
-    out = {"out": given.pop("out")} if "out" in given else {}
+    own: Given = {name: given.pop(name) for name in ("out", "dry_run") if name in given}
     options = RunOptions(**{**config, **_converted(RunOptions, given)})
-    return _made(Run, {**stage_file, **fail_fast, **out}, options=options)
+    return _made(Run, {**stage_file, **fail_fast, **own}, options=options)
 
 
 def _configured(path: str) -> Given:
@@ -157,12 +163,17 @@ def _resume(given: Given, of_files: Given) -> Command:
     if given.get("stages") == "all":  # `make ladder` always says so; here it means all stages of the run
         del given["stages"]
     for name, value in given.items():
-        raise UsageError(f"{_option(name)} {value}: a resumed run keeps its settings; leave it out, or start anew")
+        value = "" if value is True else f" {value}"
+        raise UsageError(f"{_option(name)}{value}: a resumed run keeps its settings; leave it out, or start anew")
     return _made(Resume, {**free, **of_files})
 
 
 def _profile(given: Given) -> Command:
     """A brief run with a profile."""
+    if "stage" in given:
+        if "stages" in given:
+            raise UsageError(f"profile {given['stage']}: names a stage, as --stages does; leave one of them out")
+        given["stages"] = given.pop("stage")
     if "resume" in given:
         raise UsageError("profile --resume: starts a new run; profile a recorded one by --resume FOLDER --profile nsys")
     return _run({**BRIEFLY, **given})
@@ -170,7 +181,7 @@ def _profile(given: Given) -> Command:
 
 def _check(given: Given) -> Command:
     """A check of one stage on one problem."""
-    own: Given = {name: given.pop(name) for name in ("file", "json") if name in given}
+    own: Given = {name: given.pop(name) for name in ("file", "json", "csv") if name in given}
     return _made(CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
 
 
@@ -183,14 +194,17 @@ def _study(given: Given) -> Command:
         for name in given:
             raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
         return _made(ResumeStudy, {"resume": folder, **free})
-    if "file" not in given:
-        raise UsageError("study: needs a file, such as experiments/hidden-size.toml, or --resume FOLDER")
+    if ("file" in given) == ("vary" in given):
+        wrong = "--vary takes the place of a file; leave one of them out" if "file" in given else (
+            "needs a file, such as experiments/hidden-size.toml, --vary hidden=64,256, or --resume FOLDER"
+        )  # fmt: skip
+        raise UsageError(f"study: {wrong}")
     if "on" not in free and (told := [name for name in (*of_jobs, "constraint") if name in free | given]):
         raise UsageError(f"{_option(told[0])}: needs --on local or --on slurm; add one")
     free.pop("in_job", None)
     if "constraint" in given and free["on"] != "slurm":
         raise UsageError("--constraint: needs --on slurm; leave it out on this host")
-    where: Given = {name: given.pop(name) for name in ("file", "out", "constraint") if name in given}
+    where: Given = {name: given.pop(name) for name in ("file", "vary", "out", "constraint") if name in given}
     return _made(Study, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
 
 
@@ -229,6 +243,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "how to measure": MEASURING,
             "output": (
                 ("--profile", "TOOL,...", "nsys, cupti, stamps, auto, none (cupti,stamps)"), NSYS_STAGES, CURVES, OUT,
+                DRY_RUN,
             ),
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
@@ -243,7 +258,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("FILE", None, "a stage of your own, or the name of one in `list`"),
                 HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
             ),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("check my_stage.py", "check my_stage.py --hidden 256 --json"),
         _check,
@@ -254,43 +269,47 @@ COMMANDS: dict[str, FrontDoor] = {
     ),
     "profile": FrontDoor(
         "run stages briefly, and profile them",
-        "profile [OPTIONS]",
+        "profile [STAGE] [OPTIONS]",
         {
-            "what to run (defaults in brackets)": (STAGES, STAGE_FILE, *TRAINING),
+            "what to run (defaults in brackets)": (
+                ("[STAGE]", None, "one stage, in place of --stages"), STAGES, STAGE_FILE, *TRAINING,
+            ),
             "how to measure": (
-                ("--tool", "TOOL,...", "nsys, cupti, or nsys,cupti (nsys where it is found)"),
+                ("--tool", "TOOL,...", "nsys, cupti, stamps (CPU), auto (nsys where found)"),
                 NSYS_STAGES,
             ),
             "output": (OUT,),
         },
-        ("profile --stages cuda-graph --tool nsys", "profile --stages all --hidden 256"),
+        ("profile cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, ("--profile", "TOOL,...", "")),
+        (*MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, DRY_RUN, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(
-        "measure a TOML file's points, which vary one or two settings",
+        "measure the points of one or two settings that vary",
         "study [FILE] [OPTIONS]",
         {
             "what to run": (
                 ("[FILE]", None, "a study, such as experiments/hidden-size.toml"),
+                ("--vary", "KEY=A,B...", "in its place: a setting's values; twice: crossed"),
                 ("--points", "NAME,...", "only these points; the others wait for --resume"),
                 ("--resume", "FOLDER", "continue a stopped study"),
                 DATA_DIR,
             ),
-            "how to measure, for a quick trial": (STAGES, *(
-                (name, value, text.rpartition(" (")[0]) for name, value, text in (ROUNDS, REPEATS, REMEASURE, BUDGET)
+            "how to measure, at every point": (STAGES, *(
+                (name, value, text.partition(" (")[0])
+                for name, value, text in (*TRAINING[:-2], ROUNDS, REPEATS, REMEASURE, BUDGET)
             )),
             "where to measure (point by point, here)": (
                 ("--on", "ENGINE", "local or slurm: a job a point, which goes on after Ctrl-C"),
                 ("--parallel", "N", "jobs at once (as many as GPUs, or all on Slurm)"),
                 ("--gpus", "N", "GPUs of each job (1, or 0 where no stage needs one)"),
-                ("--slurm", "KEY=VALUE", "an option of sbatch, such as partition=gpu; repeat for more"),
+                ("--slurm", "KEY=VALUE", "an option of sbatch, such as partition=gpu; repeatable"),
                 ("--constraint", "A,B", "the study once for each kind of node, in a folder each"),
             ),
             "output": (("--out", "FOLDER", "where the results go (runs/<name>-<time>)"),),
         },
-        ("study experiments/hidden-size.toml", "study --resume runs/hidden-size-20260101-120000"),
+        ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages ladder"),
         _study,
         (("--in-job", "PID", ""),),
     ),
@@ -299,7 +318,7 @@ COMMANDS: dict[str, FrontDoor] = {
         "report PATH",
         {
             "what to render": (("PATH", None, "its folder, or the results.json or study.json in it"),),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("report runs/20260101-120000", "report results/reference/h200/logistic"),
         lambda given: _made(Report, given),
@@ -336,11 +355,11 @@ COMMANDS: dict[str, FrontDoor] = {
         "explain STAGE [RUN] [OPTIONS]",
         {
             "what to explain": (
-                ("STAGE", None, "a stage's name, as in `list`"),
-                ("[RUN]", None, "a run's folder (the newest that has profiled the stage)"),
+                ("STAGE", None, "its name, as in `list`; a run: the fastest rung"),
+                ("[RUN]", None, "its folder, or reference:GPU[/PROBLEM] (the newest)"),
                 STAGE_FILE,
             ),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("explain cuda-graph", "explain naive runs/20260101-120000"),
         lambda given: _made(Explain, given),
@@ -351,7 +370,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to list": (STAGE_FILE,),
             "the network to expect times for, on an H200": (HIDDEN, BATCH_SIZE),
-            "output": (JSON,),
+            "output": (JSON, CSV),
         },
         ("list", "list --hidden 512,512 --batch-size 256"),
         lambda given: _made(ListStages, given),
@@ -359,14 +378,14 @@ COMMANDS: dict[str, FrontDoor] = {
     "doctor": FrontDoor(
         "show what is installed, what is missing, and how to add it",
         "doctor",
-        {"output": (JSON,)},
+        {"output": (JSON, CSV)},
         ("doctor", "list"),
         lambda given: _made(Doctor, given),
     ),
     "limits": FrontDoor(
         "measure this GPU's launches, barriers and bandwidths, or this CPU's",
         "limits",
-        {"output": (JSON,)},
+        {"output": (JSON, CSV)},
         ("limits", "doctor"),
         lambda given: _made(Limits, given),
     ),

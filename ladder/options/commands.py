@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -54,6 +55,33 @@ def _read_slurm(values: list[str]) -> dict[str, str]:
     return options
 
 
+def _read_vary(values: list[str]) -> dict[str, list[Any]]:
+    """`hidden=64,256,1024` and more as a setting's values each, as a study's file has them; `128-64` are two layers."""
+    found: dict[str, list[Any]] = {}
+    for text in values:
+        key, equals, listed = text.partition("=")
+        name = key.strip().replace("-", "_")
+        if not equals or name in found:
+            wrong = "is given twice" if equals else "needs values, such as hidden=64,256,1024"
+            raise UsageError(f"--vary {text}: {wrong}")
+        found[name] = [_value(name, one.strip()) for one in listed.split(",")]
+    return found
+
+
+def _value(name: str, text: str) -> Any:
+    """A value as TOML has it: a number, layers, or else text."""
+    if name == "hidden":
+        layers = [int(part) if part.isdecimal() else part for part in text.split("-") if text != "none"]
+        return layers[0] if len(layers) == 1 else layers
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+Vary = Annotated[
+    dict[str, list[Any]], Meta(description="KEY=VALUE,..., such as hidden=64,256,1024", extra={"read": _read_vary})
+]
 On = Annotated[Engine, Meta(description="local or slurm")]
 SlurmOptions = Annotated[
     dict[str, str], Meta(description="KEY=VALUE, such as partition=gpu", extra={"read": _read_slurm})
@@ -66,6 +94,22 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     name: ClassVar[str]
 
 
+class Tabled(Command, frozen=True, kw_only=True):
+    """A command that prints a table, or the same for other programs."""
+
+    json: Flag = False
+    csv: Flag = False
+
+    def __post_init__(self) -> None:
+        if self.json and self.csv:
+            raise UsageError("--json --csv: print one table; leave one of them out")
+
+    @property
+    def form(self) -> Literal["table", "json", "csv"]:
+        """The chosen form."""
+        return "json" if self.json else "csv" if self.csv else "table"
+
+
 class Run(Command, frozen=True, kw_only=True):
     """`run`: measure stages in a new folder."""
 
@@ -74,6 +118,7 @@ class Run(Command, frozen=True, kw_only=True):
     stage_file: StageFiles = ()
     no_fail_fast: Flag = False
     out: FilePath | None = None
+    dry_run: Flag = False
 
 
 class Resume(Command, frozen=True, kw_only=True):
@@ -91,13 +136,12 @@ class Resume(Command, frozen=True, kw_only=True):
     remeasure: RunsOrNone | None = None
 
 
-class CheckStage(Command, frozen=True, kw_only=True):
+class CheckStage(Tabled, frozen=True, kw_only=True):
     """`check`: whether a stage is right, untimed; `file` may name one of the ladder's instead."""
 
     name: ClassVar[str] = "check"
     file: StageName
     options: RunOptions
-    json: Flag = False
 
 
 class Spread(Command, frozen=True, kw_only=True):
@@ -115,10 +159,11 @@ class Spread(Command, frozen=True, kw_only=True):
 
 
 class Study(Spread, frozen=True, kw_only=True):
-    """`study`: measure the points of a TOML file; `changes` are settings for a quick trial, at every point."""
+    """`study`: measure the points of a TOML file, or of `vary`; `changes` are settings at every point."""
 
     name: ClassVar[str] = "study"
-    file: FilePath
+    file: FilePath | None = None
+    vary: Vary = {}
     out: FilePath | None = None
     points: Names | None = None
     data_dir: FilePath | None = None
@@ -136,12 +181,11 @@ class ResumeStudy(Spread, frozen=True, kw_only=True):
     in_job: Size | None = None  # the process of the job, which the point's must not outlive
 
 
-class Report(Command, frozen=True, kw_only=True):
+class Report(Tabled, frozen=True, kw_only=True):
     """`report`: render a run or a study again."""
 
     name: ClassVar[str] = "report"
     path: FilePath
-    json: Flag = False
 
 
 class Open(Command, frozen=True, kw_only=True):
@@ -161,38 +205,34 @@ class Compare(Command, frozen=True, kw_only=True):
     strict: Flag = False
 
 
-class Explain(Command, frozen=True, kw_only=True):
+class Explain(Tabled, frozen=True, kw_only=True):
     """`explain`: where the time of one stage goes, in one run or the newest that profiled it."""
 
     name: ClassVar[str] = "explain"
     stage: StageName
     run: FilePath | None = None
     stage_file: StageFiles = ()
-    json: Flag = False
 
 
-class ListStages(Command, frozen=True, kw_only=True):
+class ListStages(Tabled, frozen=True, kw_only=True):
     """`list`: every stage and whether it runs here; for a network, also what is expected of it."""
 
     name: ClassVar[str] = "list"
     hidden: Layers | None = None
     batch_size: Size | None = None
     stage_file: StageFiles = ()
-    json: Flag = False
 
 
-class Doctor(Command, frozen=True, kw_only=True):
+class Doctor(Tabled, frozen=True, kw_only=True):
     """`doctor`: the installed and missing parts."""
 
     name: ClassVar[str] = "doctor"
-    json: Flag = False
 
 
-class Limits(Command, frozen=True, kw_only=True):
+class Limits(Tabled, frozen=True, kw_only=True):
     """`limits`: the costs of the primitives of the GPU, or of the CPU without one."""
 
     name: ClassVar[str] = "limits"
-    json: Flag = False
 
 
 class Readme(Command, frozen=True, kw_only=True):

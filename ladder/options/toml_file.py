@@ -29,15 +29,19 @@ SETTINGS: Table = {**option_types(RunOptions), "depth": Depth}
 class TomlFile:
     """A TOML file, and the line of each of its keys. UsageError where it cannot be read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, table: Table | None = None) -> None:
+        """`table` is what the command line gives in a file's place; `path` then names its option."""
         self.path = path
+        if table is not None:
+            self._text, self.table = "", table
+            return
         try:
             with path.open("rb") as file:  # a device may have no end
                 raw = file.read(MAX_BYTES + 1)
             if len(raw) > MAX_BYTES:
                 raise UsageError(f"{path}: longer than {MAX_BYTES:,} bytes; name a TOML file of options")
             self._text = raw.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
-            self.table: Table = tomllib.loads(self._text)
+            self.table = tomllib.loads(self._text)
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror}); name a TOML file") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

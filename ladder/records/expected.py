@@ -13,7 +13,7 @@ class Expected(msgspec.Struct, frozen=True):
     us: Positive
     error: Positive  # share of `us`: the root mean square over networks that the model had not seen
     gpu: str  # that the model is of
-    times_from: Positive | None = None  # times as fast as the rung below; null if that has no estimate
+    times_from: Positive | None = None  # times as fast as its parent; null if that has no estimate
     loses_to: str = ""  # an earlier rung that should be faster by more than 5 % and the error of both estimates
     loses_to_us: Positive | None = None
 

@@ -82,6 +82,13 @@ class Listed(NamedTuple):
     regime: Regime | None = None  # how a rung's kernels start
 
 
+def network_listed(hidden: tuple[int, ...] | None, batch_size: int | None) -> str:
+    """The network that `listed` estimates: `784-512-10 on MNIST, batch 256`; empty if none is named."""
+    if hidden is None and batch_size is None:
+        return ""
+    return f"{'-'.join(map(str, (INPUTS, *(hidden or ()), CLASSES)))} on MNIST, batch {batch_size or 128}"
+
+
 def listed(
     stage_files: Sequence[Path], hidden: tuple[int, ...] | None = None, batch_size: int | None = None
 ) -> list[Listed]:

@@ -12,7 +12,6 @@ import msgspec
 
 from common.data.dataset import Dataset
 from common.errors import UsageError
-from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import missing
@@ -84,8 +83,10 @@ def begin(
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)
+    check_any_runs({one.stage.name: cannot_run(one.stage) for one in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
-    _check_any_runs(chosen, problem, problem.steps(len(dataset.train.images)))
+    steps = problem.steps(len(dataset.train.images))
+    check_any_runs({one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen})
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):
@@ -136,9 +137,8 @@ def resume(
     return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first)
 
 
-def _check_any_runs(chosen: Sequence[Entry], problem: Problem, steps: int) -> None:
-    """Raise UsageError if none of the stages can be measured here."""
-    reasons = {one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen}
+def check_any_runs(reasons: Mapping[str, str | None]) -> None:
+    """Raise UsageError if every stage has a reason why it cannot be measured here."""
     if all(reasons.values()):
         (first, reason), *others = reasons.items()
         names = f"{first} and {len(others)} more" if others else first

@@ -21,7 +21,7 @@ from ladder.run.data import load_dataset
 from ladder.run.runner import Runner
 from ladder.run.session import SessionObserver, begin, check_same_data, check_same_machine, resume
 from ladder.study.points import compile_points, due, measure_study, options_at
-from ladder.study.study_file import read_study, with_settings
+from ladder.study.study_file import read_study, varied_study, with_settings
 from stages.registry import Entry
 
 
@@ -39,8 +39,11 @@ def begin_study(
     asked: NewStudy, entries: Mapping[str, Entry], observer: StudyObserver, command: str
 ) -> tuple[Study, list[dict[str, str]]]:
     """A new study, checked at every point, and its data as `data_of` has it."""
-    plan = read_study(asked.file, command, datetime.now(UTC).isoformat(timespec="seconds"))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    plan = varied_study(asked.vary, command, now) if asked.file is None else read_study(asked.file, command, now)
     due(plan, asked.points)
+    if fixed := [key for key in plan.varied if key in asked.changes]:
+        raise UsageError(f"--{fixed[0].replace('_', '-')}: is varied by this study; leave it out")
     plan = with_settings(plan, asked.changes)
     points = [options_at(point, entries, asked.data_dir) for point in plan.points]
     if asked.out is not None:

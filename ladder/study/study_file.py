@@ -51,7 +51,15 @@ KEYS: Table = {
 
 def read_study(path: Path, command: str, created: str) -> Study:
     """A study that waits to be measured; UsageError names the line and the key of a mistake in the file."""
-    file = TomlFile(path)
+    return _study(TomlFile(path), path.stem, command, created)
+
+
+def varied_study(vary: Table, command: str, created: str) -> Study:
+    """A study of settings that the command line varies, each with its values; UsageError as for a file."""
+    return _study(TomlFile(Path("--vary"), {"vary": vary}), "-".join(vary).replace("_", "-"), command, created)
+
+
+def _study(file: TomlFile, name: str, command: str, created: str) -> Study:
     top = file.checked(file.table, KEYS)
     varied = _varied(file, top.get("vary", {}))
     base = {key: value for key, value in top.items() if key in SETTINGS}
@@ -60,8 +68,8 @@ def read_study(path: Path, command: str, created: str) -> Study:
             raise file.refuse(key, ": is varied by [vary]; leave it out here")
     wheres = [_where(file, table, varied, nth) for nth, table in enumerate(top.get("where", []))]
     return Study(
-        name=path.stem,
-        title=top.get("title", path.stem),
+        name=name,
+        title=top.get("title", name),
         question=top.get("question", ""),
         created=created,
         command=command,

@@ -9,12 +9,17 @@ from pathlib import Path
 from ladder.records.run import Results, ResultsError, StageResult, load
 from ladder.records.study import INDEX
 from reports.errors import ReportError
+from reports.facts.baselines import fastest
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_differences import cannot_compare
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.two_runs import CannotCompareError
 
 PREFIX = "reference:"
+
+
+class NotProfiledError(ReportError):
+    """A stage that no run here has profiled: one line with its name and the way out."""
 
 
 def named_studies(names: Sequence[str]) -> list[tuple[str, StudyResults]]:
@@ -44,7 +49,8 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
     Raises CannotCompareError, and ResultsError for a file that cannot be read.
     """
     if len(names) < 2:
-        raise CannotCompareError(f"compare {names[0]}: only one run; name a second one, such as reference:h200")
+        second = "runs/mine" if names[0].startswith(PREFIX) else "reference:h200"
+        raise CannotCompareError(f"compare {names[0]}: only one run; name a second one, such as {second}")
     candidates = [_candidates(name, reference) for name in names]
     for _, base in candidates[0]:  # the first problem that all of them have
         fitting = [next((one for one in found if not cannot_compare(base, one[1])), None) for found in candidates]
@@ -95,12 +101,32 @@ def newest_run(runs: Path, reference: Path) -> Path:
     return folder
 
 
+def run_to_explain(stage: str, run: Path | None, runs: Path, reference: Path) -> tuple[str, Path, Results]:
+    """The stage to explain with its run: the named one, such as `reference:h200/hidden-256`, else as `run_of` finds it.
+
+    A run in the stage's place stands for its fastest rung, if it timed one. Raises ReportError and ResultsError.
+    """
+    if run is None and (stage.startswith(PREFIX) or (Path(stage) / "results.json").is_file()):
+        stage, run = "", Path(stage)
+    if run is None:
+        return stage, *run_of(stage, runs, reference)
+    if str(run).startswith(PREFIX):
+        (name, results), *_ = _candidates(str(run), reference)
+        run = reference / name.removeprefix(PREFIX)
+    else:
+        results = load(run)
+    best = None if stage else fastest(one for one in results.stages if one.group != "reference")
+    if not stage and best is None:
+        raise ReportError(f"explain {run}: timed no rung; name a stage before the run")
+    return best.name if best else stage, run, results
+
+
 def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
     """The run to explain a stage from: the newest in `runs` that profiled it, else the first such recorded run.
 
     No tool profiles a reference on the CPU; there, a time is enough. Recorded runs are tried GPU by GPU, the shallowest
     network first. Files that cannot be read are passed over.
-    Raises ReportError where no run has profiled the stage.
+    Raises NotProfiledError where no run has profiled the stage.
     """
     for folder in [*_newest(runs), *_recorded(reference)]:
         with suppress(ResultsError):
@@ -108,7 +134,7 @@ def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
             if any(one.name == stage and _can_be_explained(one) for one in results.stages):
                 return folder, results
     way_out = f"record one where it runs: run_ladder.py --stages {stage} --profile cupti"
-    raise ReportError(f"explain {stage}: no run here has profiled it; {way_out}")
+    raise NotProfiledError(f"explain {stage}: no run here has profiled it; {way_out}")
 
 
 def _can_be_explained(stage: StageResult) -> bool:

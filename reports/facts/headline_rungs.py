@@ -9,6 +9,14 @@ from reports.facts.baselines import ratio
 from reports.facts.run_table import ABLATIONS, table_order
 from reports.facts.times import median_us, step_us
 
+MOST_RUNGS = 15  # of the front picture and README's table: what fits on a screen
+
+
+def timed_rungs(results: Results, *, with_ablations: bool = True) -> list[StageResult]:
+    """Every rung with a time, in table order."""
+    left_out = ("reference", *(() if with_ablations else ABLATIONS))
+    return [stage for stage in table_order(results) if stage.group not in left_out and step_us(stage) is not None]
+
 
 def headline_rungs(results: Results, most: int) -> list[StageResult]:
     """At most `most` timed rungs of the ladder, in table order; ablations and references are left out.
@@ -16,11 +24,7 @@ def headline_rungs(results: Results, most: int) -> list[StageResult]:
     The fastest rung is chosen first, then those that change the time most. A rung comes with every timed rung below it,
     so that each row's parent is in the table.
     """
-    timed = {
-        stage.name: stage
-        for stage in table_order(results)
-        if stage.group not in ("reference", *ABLATIONS) and step_us(stage) is not None
-    }
+    timed = {stage.name: stage for stage in timed_rungs(results, with_ablations=False)}
     chosen: set[str] = set()
     fastest = min(timed, key=lambda name: median_us(timed[name]) or math.inf, default="")
     for name in sorted(timed, key=lambda name: (name != fastest, -_effect(timed, name))):

@@ -68,7 +68,20 @@ def kernels_advice(case: Case, share: str) -> Advice:
         found = _entangled(profile)
     else:
         found = _memory(case) or _arithmetic(case) or _boundaries(case, slowest) or _slowest(case, slowest)
-    return found._replace(bound=f"Kernels take {share}. {found.bound}")
+    return found._replace(bound=f"Kernels take {share}{_rate(case)}. {found.bound}")
+
+
+def _rate(case: Case) -> str:
+    """The rate of the products over the kernels' time, and its share of the most that their precision reached here.
+
+    A kernel may be faster than its precision's products: it splits numbers for the tensor cores.
+    """
+    busy_us, precision = fitted(case.profile).kernels_us, case.one.stage.precision
+    if busy_us <= 0:
+        return ""
+    rate, most = product_operations(case.run.problem) / busy_us / 1e6, case.limit(f"gemm_{precision}")
+    share = f", {numbers.share(rate / most.median)} of {numbers.precision(precision)}'s most here" if most else ""
+    return f" at {rate:.3g} TFLOP/s{share if most and rate <= most.median else ''}"
 
 
 def _entangled(profile: Profile) -> Advice:
@@ -93,8 +106,8 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
     exchange = case.limit("cluster_hop_16" if kernel.cluster > 1 else "grid_barrier")
     if exchange:
         times = numbers.per_step(kernel.us_per_step / exchange.median)
-        name = "hops between its blocks" if kernel.cluster > 1 else "barriers of the grid"
-        told += f"; a step lasts as long as {times} {name} of {numbers.microseconds(exchange.median)} us"
+        name = "hop between its blocks" if kernel.cluster > 1 else "barrier of the grid"
+        told += f"; a step takes {times} times as long as one {name} ({numbers.microseconds(exchange.median)} us)"
     if problem.hidden and case.one.stage.precision == "float32":
         return Advice(f"{told}.", "Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes.")
     return Advice(f"{told}.", "Exchange less between blocks: fewer times a step, or fewer bytes.")

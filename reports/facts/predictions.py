@@ -59,13 +59,15 @@ class Judgement:
     """A prediction beside the measurement."""
 
     predicted: str
-    measured: str  # in the prediction's own quantity: `10% slower`, `0.26 us less`, `0.43x`
+    measured: str  # in its own quantity: `10% slower than predicted`, `0.26 us less than naive`, `0.43x of naive`
     hit: bool
+    is_of_another: bool  # compared with a stage other than the one that the rung climbs from
 
     @property
     def text(self) -> str:
-        """`hit`, or `missed: 10% slower`."""
-        return "hit" if self.hit else f"missed: {self.measured}"
+        """`hit`, `hit: 1.02x of tf32` beside a ratio to another stage, or `missed: 10% slower than predicted`."""
+        word = "hit" if self.hit else "missed"
+        return word if self.hit and not self.is_of_another else f"{word}: {self.measured}"
 
 
 def predictions(text: str) -> list[Prediction]:
@@ -128,7 +130,8 @@ def judge(stage: StageResult, results: Results) -> Judgement | None:
     if one.of and base_us is None:
         return None
     measured, text = _measured(one, own_us, base_us or 0.0)
-    return Judgement(one.text, text, one.low * (1 - one.near) <= measured <= one.high * (1 + one.near))
+    hit = one.low * (1 - one.near) <= measured <= one.high * (1 + one.near)
+    return Judgement(one.text, text, hit, one.of not in ("", stage.below))
 
 
 def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
@@ -150,14 +153,14 @@ def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
 def _measured(one: Prediction, own_us: float, base_us: float) -> tuple[float, str]:
     """The measured number in the prediction's own quantity, as a number and in words."""
     if one.is_factor:
-        return base_us / own_us, numbers.ratio(base_us / own_us)
+        return base_us / own_us, f"{numbers.ratio(base_us / own_us)} of {one.of}"
     if one.of:
         less_us = base_us - own_us
-        words = f"{numbers.microseconds(abs(less_us))} us {'less' if less_us >= 0 else 'more'}"
+        words = f"{numbers.microseconds(abs(less_us))} us {'less' if less_us >= 0 else 'more'} than {one.of}"
         return less_us if one.is_less else -less_us, words
     nearest = min(max(own_us, one.low), one.high)
     apart = own_us / nearest - 1
-    return own_us, f"{numbers.rough_share(abs(apart))} {'slower' if apart > 0 else 'faster'}"
+    return own_us, f"{numbers.rough_share(abs(apart))} {'slower' if apart > 0 else 'faster'} than predicted"
 
 
 def judged(results: Results) -> list[tuple[StageResult, Judgement]]:

@@ -5,13 +5,14 @@ Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into t
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 
 from ladder.records.exactness import precision_class
 from ladder.records.run import Group, Precision, Results, Spread, StageResult, Status, Timing
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
-from reports.facts.ratios import Ratio
+from reports.facts.ratios import NOISE, Ratio
 from reports.facts.times import median_us
 
 FOUND = "Found by the author, in recorded runs"  # the measurement that a stage's file tells
@@ -26,7 +27,10 @@ BLOCKS: dict[Group, str] = {
 ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
-MARKS = f"{SOME_DISTURBED}, {ALL_DISTURBED}: other work or a falling clock disturbed some, or all, of its processes."
+MARKS = (
+    f"{SOME_DISTURBED}: other work or a falling clock moved a process by more than {numbers.share(NOISE)}; "
+    f"{ALL_DISTURBED}: it disturbed all of them."
+)
 
 X_OF_FROM = (
     "x of from: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: its "
@@ -274,9 +278,18 @@ def disturbed_in_words(stage: StageResult) -> str:
 
 
 def disturbed_mark(stage: StageResult) -> str:
-    """The mark of a time whose processes were disturbed, all or some; empty without any."""
-    found = [bool(process.disturbed) for process in stage.processes]
-    return ALL_DISTURBED if found and all(found) else SOME_DISTURBED if any(found) else ""
+    """The mark of a time whose processes were all disturbed, or some and beyond the noise; otherwise empty.
+
+    A process that took as long as undisturbed ones was disturbed in vain: most of a GPU's work does not feel the host.
+    """
+    moved, still = list[float](), list[float]()
+    for process in stage.processes:
+        if process.runs_s:
+            (moved if process.disturbed else still).append(statistics.median(process.runs_s))
+    if not still:
+        return ALL_DISTURBED if moved else ""
+    low, high = min(still) * (1 - NOISE), max(still) * (1 + NOISE)
+    return SOME_DISTURBED if any(not low <= median <= high for median in moved) else ""
 
 
 def _times(stage: StageResult, bound_us: float | None) -> float | None:

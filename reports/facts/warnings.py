@@ -170,10 +170,9 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
             yield Notice(f"The processes of {stage.name} differ: {'; '.join(counted)}.")
     gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
     if gaps:
-        yield Notice(
-            f"The processes of {numbers.listing(gaps)} differ by up to {max(gaps.values()):.0%}; smaller differences "
-            "from other rows mean nothing."
-        )
+        each = [f"{name} ({gaps[name]:.0%})" for name in sorted(gaps, key=lambda name: -round(gaps[name], 2))]
+        named = numbers.brief(each, NAMED_STAGES)
+        yield Notice(f"Times differ between the processes of {named}; ranges and verdicts allow for it.")
 
 
 def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:

@@ -1,4 +1,7 @@
-"""The picture of a run: a dot a rung on a log axis of us/step, and an arrow from the rung that it climbs from."""
+"""The picture of a run: a dot a rung on a log axis of us/step, and an arrow from the rung that it climbs from.
+
+Above the rungs, a hollow dot a reference: the times of PyTorch and JAX that a reader knows.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,28 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from urllib.parse import quote
 
 from ladder.records.exactness import precision_class
 from ladder.records.run import MOST_LETTERS, Results, Spread, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import Lead, host_times, lead, overall_winner, ratio, references
-from reports.facts.headline_rungs import headline_rungs
+from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words, regime
-from reports.facts.run_table import ABLATIONS, MARKS, disturbed_mark, name_of, table_order
+from reports.facts.run_table import MARKS, disturbed_mark, name_of
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
 from reports.figures.style import PIXELS, Colour, subject
 
-MOST_RUNGS = 16
+FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the axis
 HEADING, BOTTOM = 30, 62  # pixels
 ROOM = 74  # pixels on the left of the fastest dot, for its time
-MOST_TICKS = 9
+MOST_TICKS, APART = 9, 26  # pixels, for three digits
 BESIDE = 44  # pixels on the right of a dot, for its time
 HEAD = 7  # pixels: the length of an arrow's head
 LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
+REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
 COLOURS: dict[Regime | None, Colour] = {
@@ -66,15 +70,28 @@ class Dot:
 
 def dots(results: Results, *, is_page: bool = False) -> list[Dot]:
     """The rungs that the picture shows, on a page every timed one; the references if no rung was timed."""
-    rungs = _timed_rungs(results) if is_page else headline_rungs(results, MOST_RUNGS)
-    shown = rungs or [stage for stage in references(results) if step_us(stage) is not None]
+    rungs = timed_rungs(results) if is_page else headline_rungs(results, MOST_RUNGS)
+    return _dots(results, rungs or references(results))
+
+
+def reference_dots(results: Results, shown: Sequence[Dot]) -> list[Dot]:
+    """The references above those rungs: on their kind of device, and not so slow that nothing else would be seen."""
+    if not shown[0].regime:
+        return []
+    devices, slowest = {dot.stage.device for dot in shown}, max(dot.step_us.median for dot in shown)
+    device = "gpu" if "gpu" in devices else "cpu"
+    found = _dots(results, [stage for stage in references(results) if stage.device == device])
+    return [dot for dot in found if dot.step_us.median <= FARTHEST * slowest]
+
+
+def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
     stages = {stage.name: stage for stage in results.stages}
     found = []
     for stage in shown:
         parent = stages.get(stage.below or "")
         factor, own = ratio(parent, stage), step_us(stage)
         if own is not None and own.min > 0:  # a log axis has no zero
-            kind = regime(stage) if rungs else None
+            kind = regime(stage) if stage.group != "reference" else None
             found.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
     return found
 
@@ -87,16 +104,17 @@ def ladder(results: Results) -> str:
 def drawn(results: Results, layout: Layout = FILE) -> Canvas:
     """The picture in a layout; at least one stage must have a time."""
     shown = dots(results, is_page=layout.is_page)
+    every = [*reference_dots(results, shown), *shown]
     lines = _reference_lines(results, shown, layout)
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0))
-    groups = [(name, list(members)) for name, members in groupby(shown, key=lambda dot: dot.regime)]
+    groups = [(name, list(members)) for name, members in groupby(every, key=lambda dot: dot.regime)]
     bottom = layout.top + sum(HEADING + layout.row * len(members) for _, members in groups)
-    title, description = headline(shown), _description(results, shown)
+    title, description = headline(shown), _description(results, every)
     # A page explains the marks of disturbed times in its own words.
-    has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in shown)
+    has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in every)
     height = bottom + BOTTOM + LABEL * has_marks
     canvas = Canvas(layout.width, height, f"{title}: {subject(results)}", description)
-    place = _scale([end for dot in shown for end in (dot.step_us.min, dot.step_us.max)], layout)
+    place = _scale([end for dot in every for end in (dot.step_us.min, dot.step_us.max)], layout)
     if not layout.is_page:
         canvas.text(12, 24, title, look="bold large")
         canvas.text(12, 44, subject(results), "faint")
@@ -109,17 +127,17 @@ def drawn(results: Results, layout: Layout = FILE) -> Canvas:
         _reference_line(canvas, winner, words, place, (above, bottom), layout, DASHES[index % len(DASHES)])
     top = float(layout.top)
     for name, members in groups:
-        canvas.text(layout.left, top + 19, HEADINGS[name] if name else "References", COLOURS[name], look="bold halo")
+        canvas.text(layout.left, top + 19, HEADINGS[name] if name else REFERENCES, COLOURS[name], look="bold halo")
         top += HEADING
         for dot in members:
             with ExitStack() as within:
-                if layout.is_page:
+                if layout.is_page and dot in shown:
                     _link(canvas, within, dot, results, top, layout)
                 _draw_rung(canvas, dot, top + layout.row / 2, place, layout)
             top += layout.row
     axis = "microseconds a training step, log scale (left is faster)"
     canvas.text(layout.left, bottom + 34, axis, "faint", look="small")
-    caption = " ".join(_caption(results, shown, layout))
+    caption = " ".join(_caption(results, every, layout))
     canvas.text(layout.left if layout.is_page else 12, bottom + 52, caption, "faint", look="small")
     if has_marks:
         canvas.text(12, bottom + 52 + LABEL, MARKS, "faint", look="small")
@@ -184,7 +202,8 @@ def _ticks(place: Callable[[float], float], layout: Layout) -> list[float]:
     for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 9) for factor in factors]
         found = [value for value in values if layout.left <= place(value) <= layout.right]
-        if len(found) <= MOST_TICKS:
+        gaps = [place(later) - place(earlier) for earlier, later in pairwise(found)]
+        if len(found) <= MOST_TICKS and min(gaps, default=APART) >= APART:
             break
     return found
 
@@ -250,7 +269,7 @@ def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float],
             _arrow(canvas, start, at, middle, colour, is_noise=dot.is_noise)
             reach.append(start)
         canvas.rectangle(begin, middle - 4, end - begin, 8, colour, opacity=0.35)
-        canvas.dot(at, middle, 4.5, colour)
+        canvas.dot(at, middle, 4.5, colour, hollow=dot.regime is None)
         if layout.words is None:
             canvas.text(layout.right, middle - 14, time, anchor="end", look="bold halo")
         else:
@@ -267,8 +286,7 @@ def _words(dot: Dot) -> str:
     aside = "" if precision == "float32" or precision in dot.stage.name else f" ({precision})"
     if dot.stage.timing is not None and dot.stage.timing.throttled:
         aside += " (throttled)"
-    words = change_in_words(dot.stage) if dot.regime else dot.stage.title
-    return f"{words[: MOST_LETTERS - len(aside)]}{aside}"
+    return f"{change_in_words(dot.stage)[: MOST_LETTERS - len(aside)]}{aside}"
 
 
 def _arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colour, *, is_noise: bool) -> None:
@@ -282,21 +300,16 @@ def _arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colo
 
 def _caption(results: Results, shown: Sequence[Dot], layout: Layout) -> Iterator[str]:
     """How to read the picture, and how many rungs it leaves out."""
-    if not shown[0].regime:
+    rungs = [dot for dot in shown if dot.regime]
+    if not rungs:
         yield "Dot: median; band: fastest to slowest run."
         return
     if layout.words is None:
-        yield "Arrow: from the rung below, dotted within noise."
+        yield "Arrow: from the rung it climbs from, above."
         return
     yield "Arrow: from the rung it climbs from, dotted within noise. Band: fastest to slowest run."
-    if not layout.is_page and (more := len(_timed_rungs(results, with_ablations=False)) - len(shown)):
+    if not layout.is_page and (more := len(timed_rungs(results, with_ablations=False)) - len(rungs)):
         yield f"{numbers.count(more, 'more rung')} in the report."
-
-
-def _timed_rungs(results: Results, *, with_ablations: bool = True) -> list[StageResult]:
-    """Every rung with a time, in table order."""
-    left_out = ("reference", *(() if with_ablations else ABLATIONS))
-    return [stage for stage in table_order(results) if stage.group not in left_out and step_us(stage)]
 
 
 def _reference_time(winner: Lead) -> str:

@@ -15,8 +15,11 @@ from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 CHECK = "loss curve"  # as verification names it
+SINCE_CONTROLS = "trained parameters"  # begins the names of checks that are as old as limits by controls
+BY_CONTROLS = "limit by controls", "Limits: of what rounding alone does to the oracle, in each precision."
+CONSTANT = "constant limit", "Limits: constants by precision, of code older than today's limits by controls."
 LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
-TOP, ROW, BOTTOM = 88, 19, 46
+TOP, ROW, BOTTOM = 88, 19, 62
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,18 @@ def loss_distance(results: Results) -> str:
         if LEFT <= (at := place(10.0**power)) <= RIGHT:
             canvas.line([(at, TOP - 6), (at, bottom)], "grid")
             canvas.text(at, bottom + 15, f"1e{power}", "faint", anchor="middle", look="small")
-    canvas.text(place(found[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
+    label, limits = BY_CONTROLS if _is_by_controls(found) else CONSTANT
+    canvas.text(place(found[0].limit), TOP - 12, label, "limit", anchor="middle", look="small bold")
     for index, one in enumerate(found):
         _draw_stage(canvas, one, TOP + ROW * (index + 0.5), place)
-    foot = (
-        "largest distance of a judged epoch's loss from the oracle's, by the oracle's first; limits differ by precision"
-    )
+    foot = "Dot: largest distance of a judged epoch's loss from the oracle's, as a share of the oracle's first loss."
     canvas.text(12, bottom + 36, foot, "faint", look="small")
+    canvas.text(12, bottom + 52, limits, "faint", look="small")
     return canvas.svg()
+
+
+def _is_by_controls(found: Sequence[Distance]) -> bool:
+    return any(check.what.startswith(SINCE_CONTROLS) for one in found for check in one.stage.checks)
 
 
 def _verdict(found: Sequence[Distance]) -> str:

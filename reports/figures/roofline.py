@@ -1,7 +1,8 @@
 """The roofline of a run: each rung's rate over its arithmetic intensity, below the measured limits of the GPU.
 
 Williams, Waterman, Patterson: Roofline, CACM 2009. The rate is the step's products by its time, the intensity the same
-products by the bytes that the rung's kernels must exchange with L2 or memory.
+products by the bytes that the rung's kernels must exchange with L2 or memory. Small networks stay far below, as they
+wait: so each rung also has a latency roof, its products by the time that its own launches, kernels and exchanges take.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MOST_RUNGS = 11
 LEFT, RIGHT, TOP, BOTTOM = 62, PIXELS - 20, 92, 440  # pixels: the axes
 HEIGHT = BOTTOM + 86
 LETTER, LINE = 7.3, 13  # pixels: the width and height of a label's letter
-RADIUS = 4.5
+LOWER = 0.9  # of the chip's roof; a latency roof above it is the same traffic, with a launch or two
+RADIUS, ROOF = 4.5, 9  # of a dot, and half the length of a latency roof
 UNITS: tuple[Precision, ...] = get_args(Precision)
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 MARGIN = 0.2  # of an axis, before the first dot: room for names
@@ -39,6 +41,18 @@ class Point:
     stage: StageResult
     intensity: float
     rate: float
+
+    @property
+    def latency(self) -> tuple[str, float]:
+        """What takes longest in the floor of its design, and the TFLOP/s that this floor allows; without one, inf."""
+        design = self.stage.bounds.design if self.stage.bounds is not None else None
+        if design is None or design.total_us <= 0:
+            return "", math.inf
+        parts = (
+            ("launches", design.launching_us), ("kernels", design.kernels_us),
+            ("exchanges", design.exchanging_us), ("waits", design.waiting_us),
+        )  # fmt: skip
+        return f"its {max(parts, key=lambda part: part[1])[0]}", design.flops / design.total_us / 1e6
 
 
 @dataclass(frozen=True)
@@ -133,20 +147,32 @@ def drawn(results: Results) -> Canvas:
     for point in found:
         at, height = plot.x(point.intensity), plot.y(point.rate)
         plot.taken.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
+        if (top := plot.y(point.latency[1])) > TOP:
+            plot.taken.append((at - ROOF, top - 2, at + ROOF, top + 2))
+            plot.keep_free((at, height), (at, top))
     for point in sorted(found, key=lambda point: (point.intensity, -point.rate)):
         _label(canvas, plot, point)
     for point in found:
         canvas.dot(plot.x(point.intensity), plot.y(point.rate), RADIUS, COLOURS[regime(point.stage)])
+        _latency_roof(canvas, plot, point)
     _caption(canvas, found)
     return canvas
 
 
+def _latency_roof(canvas: Canvas, plot: Plot, point: Point) -> None:
+    """A short bar at the most that the rung's own design allows."""
+    at, top, colour = plot.x(point.intensity), plot.y(point.latency[1]), COLOURS[regime(point.stage)]
+    if top > TOP:
+        canvas.line([(at, plot.y(point.rate)), (at, top)], colour, dash="2 3")
+        canvas.line([(at - ROOF, top), (at + ROOF, top)], colour, width=2.5)
+
+
 def headline(found: Sequence[Point], roof: Roof) -> str:
-    """The fastest rung's rate, and its share of the roof over it, by name."""
+    """The fastest rung's rate, and its share of the lowest roof over it, by name."""
     fastest = max(found, key=lambda point: point.rate)
-    name, limit = roof.over(fastest)
-    share = 100 * fastest.rate / limit
-    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {share:.2g}% of what {name} allows there"
+    (path, over), (waits, latency) = roof.over(fastest), fastest.latency
+    limit, allowed = (latency, f"{waits} allow") if latency < LOWER * over else (over, f"{path} allows there")
+    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / limit:.2g}% of what {allowed}"
 
 
 def _description(found: Sequence[Point], roof: Roof) -> str:
@@ -253,7 +279,7 @@ def _caption(canvas: Canvas, found: Sequence[Point]) -> None:
         canvas.text(at + 14, BOTTOM + 60, HEADINGS[name], "faint", look="small")
         at += 32 + 6.1 * len(HEADINGS[name])
     words = (
-        "Lines: the limits that this run measured. A step also waits for launches and exchanges, which have no roof."
+        "Lines: limits that this run measured. Bar over a dot: what that rung's launches, kernels and exchanges allow."
     )
     canvas.text(12, BOTTOM + 78, words, "faint", look="small")
 

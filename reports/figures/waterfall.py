@@ -13,9 +13,13 @@ from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, PIXELS, Colou
 
 LEFT, RIGHT = 190, 730  # pixels: the axis; names stand on its left, the longest bar's number on its right
 LETTER = 6.5  # pixels
-TOP, STEP, PART, BOTTOM = 66, 25, 17, 44
+TOP, STEP, PART, BOTTOM = 92, 25, 17, 44
+PALE = 0.4  # of a part that takes longer than before
 SHOWN = 0.01  # share of the parent's step; smaller changes are added up
 SMALLER, REST = "smaller changes", "rest"
+KEY: tuple[tuple[str, Colour, float], ...] = (
+    ("a rung's whole step", "step", 1.0), ("a part: time saved", "gemm", 1.0), ("time added", "gemm", PALE),
+)  # fmt: skip
 BAR_COLOURS: dict[str, Colour] = {
     **{name: OPERATION_COLOURS[kind] for kind, name in OPERATIONS.items()},
     **PART_COLOURS,
@@ -53,6 +57,7 @@ def drawn(results: Results, way: Sequence[Change]) -> Canvas:
     canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}, {subject(results)}", _description(way))
     canvas.text(12, 24, title, look="bold")
     canvas.text(12, 42, subject(results), "faint")
+    _key(canvas)
 
     def place(us: float) -> float:
         return LEFT + (us - low) / (high - low) * (RIGHT - LEFT)
@@ -67,9 +72,18 @@ def drawn(results: Results, way: Sequence[Change]) -> Canvas:
             canvas.line([(place(bar.begin), top - 2), (place(bar.begin), top + 3)], "faint")
         _draw(canvas, bar, top, (place(bar.begin), place(bar.end)), first.step_us)
         top += thick
-    foot = "us/step. Below each step: the change of each part to the next rung, fitted to the timed steps."
+    foot = "us/step. Below each step: how each part changes on the way to the next rung, fitted to the timed steps."
     canvas.text(12, bottom + 35, foot, "faint", look="small")
     return canvas
+
+
+def _key(canvas: Canvas) -> None:
+    """What the bars mean."""
+    at = float(LEFT)
+    for words, colour, opacity in KEY:
+        canvas.rectangle(at, 57, 22, 11, colour, opacity=opacity)
+        canvas.text(at + 28, 67, words, "faint", look="small")
+        at += 28 + LETTER * len(words) + 22
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
@@ -114,7 +128,8 @@ def _draw(canvas: Canvas, bar: Bar, top: float, ends: tuple[float, float], slowe
             inside = right - left > LETTER * len(bar.remark) + 16
             canvas.text(left + 8 if inside else right + 56, top + 17, bar.remark, "ink", look="small")
         return
-    canvas.rectangle(left, top + 2, max(right - left, 1), PART - 5, BAR_COLOURS[bar.name])
+    fade = PALE if bar.end > bar.begin else 1.0
+    canvas.rectangle(left, top + 2, max(right - left, 1), PART - 5, BAR_COLOURS[bar.name], opacity=fade)
     canvas.text(LEFT - 10, top + 12, bar.name, "faint", anchor="end", look="small")
     canvas.text(right + 6, top + 12, numbers.change(bar.end - bar.begin, slowest), look="small halo")
 

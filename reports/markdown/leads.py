@@ -45,9 +45,10 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
         f"{one.ratio.text} in {network}{' (GPU time)' * one.on_gpu_time}"
         for network, one in ([found[0], found[-1]] if len(found) > 1 else found)
     ]
+    waits = " GPU time: without the reference's own waits." * found[0][1].on_gpu_time
     text = (
         "**The lead** of the fastest rung over the fastest reference (NumPy, PyTorch, JAX) that is at least as exact: "
-        f"{' down to '.join(ends)}."
+        f"{' down to '.join(ends)}.{waits}"
     )
     least = min(
         ((results, one) for results in studies for one in overall_winners(results)),

@@ -17,7 +17,7 @@ from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
 from reports.facts.glossary import glossary_lines
-from reports.facts.headline_rungs import headline_rungs
+from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import change_in_full
 from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
@@ -31,7 +31,6 @@ LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
 NETWORKS = ("<!-- networks:begin -->", "<!-- networks:end -->")
 CPU = ("<!-- cpu:begin -->", "<!-- cpu:end -->")
 GLOSSARY = ("<!-- glossary:begin -->", "<!-- glossary:end -->")
-MOST_RUNGS = 15  # rows of a table that fits on a screen
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 
@@ -217,8 +216,8 @@ def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
         ],
         right=[False, False, False, True, True],
     )
-    rungs = [stage for stage in results.stages if stage.group != "reference"]
-    others = f"The other {len(rungs) - len(shown)} rungs are" if len(rungs) > len(shown) else "The rest is"
+    more = len(timed_rungs(results, with_ablations=False)) - len(shown)
+    others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
     yield (
         "In brackets: the range over processes, not a confidence interval. [All terms](docs/glossary.md)."
         f"{_references(results, shown)} {others} in the {report}."
@@ -236,10 +235,9 @@ def _references(results: Results, shown: Sequence[StageResult]) -> str:
     for precision, one in leads.items():
         classes.setdefault(_reference(one), []).append(precision)
     fastest = [f"for {numbers.listing(names)} rungs {reference}" for reference, names in classes.items()]
-    waits = f" {ON_GPU_TIME}" if any(one.on_gpu_time for one in leads.values()) else ""
-    return f" The fastest reference at least as exact: {numbers.listing(fastest)}.{waits}" if fastest else ""
+    return f" The fastest reference at least as exact: {numbers.listing(fastest)}." if fastest else ""
 
 
 def _reference(one: Lead) -> str:
-    on_gpu = " of GPU time" if one.on_gpu_time else ""
+    on_gpu = " of GPU time, without its own waits" if one.on_gpu_time else ""
     return f"{code(one.reference.name)}, {numbers.microseconds(one.reference_us)} us/step{on_gpu}"

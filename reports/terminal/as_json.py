@@ -1,26 +1,61 @@
-"""What the tables show, as JSON for other programs; the whole record of a run is its `results.json`."""
+"""What the tables show, as JSON or CSV for other programs; the whole record of a run is its `results.json`."""
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 Data = TypeVar("Data")
+Form = Literal["table", "json", "csv"]
+ROWS = ("stages", "checks", "kernels", "limits")  # the part of a JSON object that is its table
 
 
-def show(data: Data, print_table: Callable[[Data], None], *, as_json: bool) -> int:
-    """Print data by this function, or as JSON; returns the exit status 0."""
-    print_json(data) if as_json else print_table(data)
+def show(
+    data: Data, print_table: Callable[[Data], object], form: Form, facts: Callable[[Data], object] = lambda data: data
+) -> int:
+    """Print data by this function, or its facts as JSON, or the rows of these as CSV; returns the exit status 0."""
+    if form == "table":
+        print_table(data)
+    else:
+        (print_json if form == "json" else print_csv)(facts(data))
     return 0
+
+
+def print_csv(data: Any) -> None:
+    """Print the rows of what `print_json` prints, with a column for each number, empty where it is missing."""
+    plain = _plain(data)
+    if "runs" in plain:  # a study's
+        rows = [{"point": point, **row} for point, run in plain["runs"].items() for row in run["stages"]]
+    else:
+        rows = plain if isinstance(plain, list) else next(plain[name] for name in ROWS if name in plain)
+    flat = [dict(_columns(row)) for row in rows]
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+
+
+def _columns(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """A row without nesting: `epoch_s` of three numbers becomes `epoch_s_median` and two more."""
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from _columns(value, f"{before}{name}_")
+        elif value is not None:
+            yield before + name, value
 
 
 def print_json(data: Any) -> None:
     """Print plain data, records, or a list of named tuples; in ASCII, so that no terminal changes it."""
+    json.dump(_plain(data), sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _plain(data: Any) -> Any:
     if isinstance(data, list):
         data = [one._asdict() if hasattr(one, "_asdict") else one for one in data]
-    json.dump(msgspec.to_builtins(data), sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    return msgspec.to_builtins(data)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -25,10 +28,9 @@ MOST_KERNELS = 6  # rows of the table of kernels
 LONGEST_BAR = 16  # columns of the terminal
 AFTER: dict[Status, str] = {
     "skipped": "leave the run out to take one that profiled it",
-    "failed": "repair it and run it again",
-    "crashed": "repair it and run it again",
+    "failed": "repair it, then {}",
+    "crashed": "repair it, then {}",
 }
-RECORD = f"{PROGRAM} --stages {{}} --profile cupti"  # the command that profiles a stage
 
 
 class ExplainError(ReportError):
@@ -62,17 +64,26 @@ def print_explain(
             say_titled(console, "Next", rung.advice.next)
 
 
-def check_explicable(stage: StageResult) -> None:
+def check_explicable(stage: StageResult, results: Results) -> None:
     """Raise ExplainError for a stage without a time, or without the profile that one on a GPU needs."""
     name = stage.name
+    again = f"{PROGRAM} --stages {name}{_stage_files(results)}"
     if stage.status != "passed":
-        why = f"{reason(stage)}); {AFTER[stage.status]}"
+        why = f"{reason(stage)}); {AFTER[stage.status].format(again)}"
         raise ExplainError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
     if stage.timing is None:
         raise ExplainError(f"{name}: passed in this run without a time; measure it without --at-once")
     if stage.device != "cpu" and profiled(stage) is None:
-        way_out = f"leave the run out to take one that profiled it, or record one: {RECORD.format(name)}"
+        way_out = f"leave the run out to take one that profiled it, or record one: {again} --profile cupti"
         raise ExplainError(f"{name}: {_without_profile(stage)}; {way_out}")
+
+
+def _stage_files(results: Results) -> str:
+    """The user's files of a run as the options that its command named them by; empty without any."""
+    with suppress(ValueError):  # a quotation that does not end
+        words = shlex.split(results.command)
+        return "".join(f" --stage-file {shlex.quote(file)}" for word, file in pairwise(words) if word == "--stage-file")
+    return ""
 
 
 def _without_profile(stage: StageResult) -> str:
@@ -86,9 +97,9 @@ def find(results: Results, name: str) -> StageResult:
     names = [stage.name for stage in results.stages]
     if name not in names:
         near = difflib.get_close_matches(name, names) or names
-        raise ExplainError(f"{name}: no such stage in this run; try {numbers.listing(near)}")
+        raise ExplainError(f"{name}: no such stage in this run; try {numbers.brief(near)}")
     stage = results.stages[names.index(name)]
-    check_explicable(stage)
+    check_explicable(stage, results)
     return stage
 
 

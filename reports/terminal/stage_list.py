@@ -38,9 +38,15 @@ def print_stage_list(
     stages: Iterable[tuple[str, str, Group, str, str, str, Expected | None, str, Regime | None]],
     way_to_gpu: str | None,
     console: Console | None = None,
+    network: str = "",
 ) -> None:
-    """Print the stages by group, and once the reasons why some do not run here, with the way to a GPU."""
+    """Print the stages by group, and once the reasons why some do not run here, with the way to a GPU.
+
+    `network` heads the list if its times are expected.
+    """
     console = standard(console)
+    if network:
+        say(console, network, "bold")
     blocks = ["", *BLOCKS.values()]
     ordered = sorted((Stage(*stage) for stage in stages), key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
     grouped = groupby(enumerate(ordered), key=lambda pair: _heading(pair[1]))

@@ -7,7 +7,7 @@ Change: launch. During preparation the same code that launched steps one by one 
 without metrics and once for epochs with them.
 
 Expect: in 784-10 the GPU is the bottleneck. Eight dependent nodes of about 1 us, and two products of 5 to 8 us that
-leave most of the chip idle, make 15 to 20 us a step, two to three times faster than the rung below.
+leave most of the chip idle, make 15 to 20 us a step, two to three times faster than its parent.
 
 Predict: on H200: 784-10, batch 128: 15 to 20 us.
 

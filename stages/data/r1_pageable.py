@@ -8,7 +8,7 @@ before the step, on the kernels' stream.
 
 Expect: the device cannot read memory that the system may move. The driver first copies a batch's 402 KB into its own
 memory, on the host, at 5 to 10 GB/s: 40 to 80 us without launches, on top of the 45 us of launches. 90 to 120 us a
-step for softmax regression, two to three times the rung below; 188 MB an epoch.
+step for softmax regression, two to three times its parent; 188 MB an epoch.
 
 Predict: on H200: 784-10, batch 128: 90 to 120 us.
 

@@ -3,7 +3,7 @@
 Why: even a hidden copy costs the host its calls in every step, and MNIST's 188 MB fit into any GPU.
 
 Change: data. Preparation copies all images to the device as float32, and a batch is a view of them. Every part equals
-`sparse-metrics`, for comparison with the rungs below.
+`sparse-metrics`, for comparison with the rungs above.
 
 Expect: the host makes one copy, two records and two waits less: 8 to 10 us less a step where the host is the
 bottleneck. Differences from `sparse-metrics` are noise. No byte is copied in an epoch without metrics.

@@ -1,6 +1,6 @@
 """Large batch: activations, images and weights as float16 halves in memory; few kernels a step.
 
-Why: with batches of thousands the rungs below multiply float32 numbers in memory on the GPU's slowest unit, or round
+Why: with batches of thousands the rungs above multiply float32 numbers in memory on the GPU's slowest unit, or round
 them on their way into tensor cores, which reads four bytes for two. Activations travel to memory and back between
 kernels: a batch of 8,192 has 8 MB of them for 256 units, and four kernels read or write them.
 

@@ -10,13 +10,13 @@ It does so anew in every epoch, while the previous epoch is trained. Networks of
 memory can hold them, use another kernel (cluster_plan.py).
 
 Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notebook/persistent-cluster-softmax.md
-has the cycles), some sixteen times faster than the rung below. With hidden layers 4.0 us for 784-128-128-128-10 with
+has the cycles), some sixteen times faster than its parent. With hidden layers 4.0 us for 784-128-128-128-10 with
 batches of 32, 6.9 us for 784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
 
 Predict: on H200: 784-10, batch 128: 0.6 to 1.1 us; 784-256-10, batch 128: 6.9 us; 784-128x3-10, batch 32: 4 us;
 784-256x3-10, batch 32: 10.8 us.
 
-Found: recorded on an H200: {784-10} us for 784-10, fifteen times as fast as the rung below, after 2.24, 1.53 and 1.24
+Found: recorded on an H200: {784-10} us for 784-10, fifteen times as fast as its parent, after 2.24, 1.53 and 1.24
 us with earlier kernels. Two loops limit it equally: the warps that multiply, and the exchange
 (docs/notebook/persistent-cluster-softmax.md). 784-128x3-10 takes {784-128x3-10} us, since messages take twice the
 expected time. 784-256-10 takes {784-256-10}, below the estimate, after 8.68 with a kernel that split the first layer's

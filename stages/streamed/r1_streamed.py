@@ -7,7 +7,7 @@ MB for a layer instead of 128. Warps ask for their next numbers only when they b
 Change: gemm. The gemm withholds the product of a gradient with weights until the next call, which asks for the update
 of the same weights. One kernel then does both and keeps the weights in registers in between. There, forward, and in
 the first layer's update, asynchronous copies fetch the next weights, 256 bytes of a row at once. L2 keeps the same
-share of the weights from pass to pass. The rung below's kernels stay where they measure faster, or where a size does
+share of the weights from pass to pass. Its parent's kernels stay where they measure faster, or where a size does
 not fit, for example more than 32 rows.
 
 Expect: for 784-4096x3-10, batch 32, 50 us for a layer's backward pass where two kernels take 97, and 28 forward
@@ -16,9 +16,9 @@ fourth took 218: 200, by L2's share, and by a first layer's update without the u
 
 Predict: on H200: 784-4096x3-10, batch 32: 200 us.
 
-Found: recorded on an H200: {784-4096x3-10} us for 784-4096x3-10 where the rung below takes 304. In the five narrower
+Found: recorded on an H200: {784-4096x3-10} us for 784-4096x3-10 where its parent takes 304. In the five narrower
 networks the two differ by less than 2 %. Before L2 kept anything, a layer's backward pass took 53 us; forward the
-kernel was as fast as the rung below's, 32 us. Twice as many warps made a step 3 % faster (docs/notebook/streamed.md).
+kernel was as fast as its parent's, 32 us. Twice as many warps made a step 3 % faster (docs/notebook/streamed.md).
 """
 
 from __future__ import annotations

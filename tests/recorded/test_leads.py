@@ -154,6 +154,14 @@ def test_the_leads_of_readme() -> None:
     assert agrees(f"{times}x", least[0])
 
 
+def test_readme_begins_with_recorded_times() -> None:
+    paragraph = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
+    run = stages(ROOT / "results/reference/h200/logistic")
+    told = ["torch-eager", "torch-graph", "naive", "persistent-cluster"]
+    recorded = [float(f"{host_us(named(run, name)):.3g}") for name in told]
+    assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph.partition(" Each")[0])] == recorded
+
+
 def _network(folder: Path) -> str:
     problem = json.loads((folder / "results.json").read_bytes())["problem"]
     return "-".join(map(str, (problem["inputs"], *problem["hidden"], problem["classes"])))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ladder.records.run import Results, ResultsError, StageResult, save
-from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of
+from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of, run_to_explain
 from reports.errors import ReportError
 from reports.facts.two_runs import CannotCompareError
 from tests.reports.recorded import run, stage, times
@@ -54,7 +54,8 @@ def test_a_recorded_run_is_of_the_problem_that_fits(
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["reference:h200"], "compare reference:h200: only one run"),
+        (["reference:h200"], "compare reference:h200: only one run; name a second one, such as runs/mine"),
+        (["mine.json"], "compare mine.json: only one run; name a second one, such as reference:h200"),
         (["reference:h300", "reference:h200"], "reference:h300: no such recorded run; there are a100/deep, h200/deep"),
         (["reference:a100/flat", "reference:h200"], "reference:a100/flat: no such recorded run"),
         (["reference:", "reference:h200"], "reference:: no such recorded run"),
@@ -110,6 +111,25 @@ def test_a_stage_is_explained_from_the_newest_run_else_the_shallowest_recorded_o
         ReportError, match=r"^explain cublas: no run here .*; record one .*--stages cublas --profile cupti$"
     ):
         run_of("cublas", runs, reference)
+
+
+def test_a_run_to_explain_is_named_as_a_folder_or_as_a_recorded_one(reference: Path, tmp_path: Path) -> None:
+    deep = reference / "h200" / "deep"
+    for asked in (Path("reference:h200/deep"), deep):
+        name, folder, found = run_to_explain("naive", asked, tmp_path, reference)
+        assert (name, folder, found.problem.hidden) == ("naive", deep, [128, 128])
+    with pytest.raises(CannotCompareError, match="reference:h300: no such recorded run"):
+        run_to_explain("naive", Path("reference:h300"), tmp_path, reference)
+
+
+def test_a_run_without_a_stage_stands_for_its_fastest_rung(reference: Path, tmp_path: Path) -> None:
+    found = run(stage("naive", times(50.0)), stage("async", times(40.0)), stage("numpy", times(9.0), group="reference"))
+    save(found, reference / "h200" / "flat" / "results.json")
+    for asked in ("reference:h200/flat", str(reference / "h200" / "flat")):
+        assert run_to_explain(asked, None, tmp_path, reference)[:2] == ("async", reference / "h200" / "flat")
+    save(run(stage("numpy", times(9.0), group="reference")), reference / "h200" / "flat" / "results.json")
+    with pytest.raises(ReportError, match="timed no rung; name a stage before the run"):
+        run_to_explain("reference:h200/flat", None, tmp_path, reference)
 
 
 def test_a_stage_on_the_cpu_is_explained_from_its_newest_time(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import re
 import msgspec
 import pytest
 
-from ladder.records.limits import Limit
+from ladder.records.limits import Limit, LimitsRecord
 from ladder.records.profile import Kind, Split
 from ladder.records.run import load
 from reports.facts.bottleneck import next_step
+from reports.facts.network_size import product_operations
 from reports.facts.time_breakdown import Profiled, all_profiled
 from tests.reports import sample
 from tests.reports.advice import BUSY, RECORDED, STAGE, advice, of_kernel
@@ -43,12 +44,40 @@ def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
 
 def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
     text = of_kernel(kernel("slow", "gemm", 40.0, blocks=8))
-    assert text.startswith("Kernels take 60.0 of 70.0 us (85.7%). The slowest is slow with 40.0 us a step: ")
+    assert re.match(r"Kernels take 60.0 of 70.0 us \(85.7%\) at \S+ TFLOP/s. The slowest is slow with 40", text)
     assert "its 8 blocks leave 124 of 132 multiprocessors idle. Split its work over more blocks." in text
     assert "its 1 block leaves 131 of 132" in of_kernel(kernel("slow", "gemm", 40.0, blocks=1))
     unknown = msgspec.structs.replace(sample.results(), limits=None)
     seen = profile(BUSY, [kernel("slow", "gemm", 40.0, blocks=8)])
     assert "its 8 blocks leave most multiprocessors idle" in next_step(unknown, Profiled(STAGE, seen, 77.0)).bound
+
+
+def test_the_bound_tells_the_rate_and_its_share_of_the_precisions_most() -> None:
+    run = sample.results()
+    rate = product_operations(run.problem) / BUSY.kernels_us / 1e6
+    most = msgspec.structs.replace(run, limits=_limits(2 * rate))
+    one = Profiled(STAGE, profile(BUSY, [kernel("slow", "gemm", 40.0)]), 70.0)
+    assert f" at {rate:.3g} TFLOP/s, 50% of float32's most here. " in next_step(most, one).bound
+    # Numbers split for the tensor cores are multiplied faster than float32's own.
+    split = next_step(msgspec.structs.replace(run, limits=_limits(rate / 2)), one).bound
+    assert f" at {rate:.3g} TFLOP/s. " in split
+
+
+def _limits(most: float) -> LimitsRecord:
+    limits = sample.results().limits
+    assert limits is not None
+    others = [limit for limit in limits.limits if limit.name != "gemm_float32"]
+    return msgspec.structs.replace(
+        limits, limits=[*others, Limit("gemm_float32", "float32 products", "TFLOP/s", most, most, most)]
+    )
+
+
+def test_a_persistent_step_is_told_as_a_multiple_of_one_exchange() -> None:
+    run = load(RECORDED / "logistic")
+    texts = {one.stage.name: next_step(run, one).bound for one in all_profiled(run)}
+    assert re.search(
+        r"a step takes 4\.5 times as long as one hop between its blocks \(0\.255 us\)", texts["persistent-cluster"]
+    )
 
 
 def test_a_kernel_that_may_only_wait_for_others_is_not_blamed_without_saying_so() -> None:

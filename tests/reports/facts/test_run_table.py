@@ -165,11 +165,10 @@ def test_processes_that_disagree_share_a_notice(factor: float, told: bool) -> No
         first, *_ = next(stage for stage in run.stages if stage.name == name).processes
         second = msgspec.structs.replace(first, round=1, runs_s=[seconds * factor for seconds in first.runs_s])
         run = sample.replace_stage(run, name, processes=[first, second])
-    sentences = [text for text in texts(run) if "The processes of" in text]
+    sentences = [text for text in texts(run) if "between the processes of" in text]
     gap = "6%" if factor == 1.06 else "25%"
-    expected = (
-        f"The processes of async and cublas differ by up to {gap}; smaller differences from other rows mean nothing."
-    )
+    each = f"async ({gap}) and cublas ({gap})"
+    expected = f"Times differ between the processes of {each}; ranges and verdicts allow for it."
     assert sentences == ([expected] if told else [])
     # A stage that did not pass has no times to disagree.
     failed = sample.replace_stage(run, "async", status="failed", reason="loss curve")

@@ -9,7 +9,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
 from reports.facts import numbers
 from reports.facts.run_table import MARKS, disturbed_mark
-from reports.figures.ladder import PAGE, dots, drawn, headline, ladder
+from reports.figures.ladder import FARTHEST, PAGE, REFERENCES, dots, drawn, headline, ladder, reference_dots
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -21,12 +21,13 @@ NO_RUNG = sample.synthetic_results()
 def pixels(run: Results) -> dict[str, float]:
     """Where each stage's dot is drawn."""
     circles = [float(one.get("cx", "nan")) for one in parse(ladder(run)).iter(f"{SVG}circle")]
-    return dict(zip([dot.stage.name for dot in dots(run)], circles, strict=True))
+    shown = dots(run)
+    return dict(zip([dot.stage.name for dot in (*reference_dots(run, shown), *shown)], circles, strict=True))
 
 
 def test_a_dot_a_rung_further_left_the_faster() -> None:
     at = pixels(RUN)
-    assert list(at) == ["naive", "async", "cublas", "bf16-gemm"]
+    assert list(at)[-4:] == ["naive", "async", "cublas", "bf16-gemm"]
     assert at["naive"] - at["async"] > 20  # twice as fast
     assert at["cublas"] < at["async"] < at["bf16-gemm"] < at["naive"]
 
@@ -51,6 +52,23 @@ def test_rungs_stand_under_the_way_in_which_their_kernels_reach_the_gpu() -> Non
     assert shown.index("One CUDA graph launches an epoch's kernels") < shown.index("cublas")
 
 
+def test_references_on_the_rungs_device_stand_above_them_as_hollow_dots() -> None:
+    shown = dots(RUN)
+    names = [dot.stage.name for dot in reference_dots(RUN, shown)]
+    assert names == [one.name for one in RUN.stages if one.group == "reference" and one.device == "gpu"]
+    hollow = ["stroke-width" in one.attrib for one in parse(ladder(RUN)).iter(f"{SVG}circle")]
+    assert hollow == [True] * len(names) + [False] * len(shown)
+    text = words(ladder(RUN))
+    assert text.index(REFERENCES) < text.index(names[0]) < text.index("naive")
+
+
+def test_a_reference_that_would_squeeze_the_axis_is_left_out() -> None:
+    run = load(RECORDED[-1])
+    assert not run.problem.hidden
+    assert "torch-dataloader" not in ladder(run)
+    assert pixels(run)["torch-eager"] > pixels(run)["naive"]
+
+
 def test_the_headline_names_both_ends_and_the_precision_of_the_fastest() -> None:
     assert headline(dots(RUN)) == "85.5 to 36.8 us a training step: 2.33x, rung by rung"
     fast = next(stage for stage in RUN.stages if stage.name == "cublas").timing
@@ -63,9 +81,14 @@ def test_each_precision_has_the_line_of_its_reference() -> None:
     assert "fastest reference: jax-scan, float32, 53.4 us" in words(ladder(RUN))
     # A bfloat16 reference does not count for the float32 rungs.
     run = sample.replace_stage(RUN, "jax-scan", status="failed", reason="loss curve")
-    assert dots(run)
+    slow = next(stage.timing for stage in RUN.stages if stage.name == "torch-eager")
+    assert slow is not None
+    far = slow.epoch_s.median * FARTHEST
+    spread = msgspec.structs.replace(slow.epoch_s, median=far, min=far, max=far)
+    run = sample.replace_stage(run, "torch-eager", timing=msgspec.structs.replace(slow, epoch_s=spread))
+    assert "torch-eager" not in pixels(run)
     lines = [text for text in words(ladder(run)) if text.startswith("fastest reference")]
-    assert lines[0] == "fastest reference for float32: torch-eager, float32, 427 us (right of the axis)"
+    assert lines[0] == "fastest reference for float32: torch-eager, float32, 4,274 us (right of the axis)"
     assert [line.partition(":")[0] for line in lines[1:]] == ["fastest reference for bf16/fp16"]
 
 
@@ -73,7 +96,7 @@ def test_each_precision_has_the_line_of_its_reference() -> None:
 def test_the_file_has_the_lines_and_marks_of_the_page(path: Path) -> None:
     run = load(path)
     file, page = words(ladder(run)), words(drawn(run, PAGE).svg())
-    names = {dot.stage.name for dot in dots(run)}
+    names = {dot.stage.name for dot in (*dots(run), *reference_dots(run, dots(run)))}
     precisions = {precision_class(dot.stage) for dot in dots(run)}
     lines = {text for text in file if text.startswith("fastest reference")}
     assert lines

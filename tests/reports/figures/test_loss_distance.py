@@ -53,6 +53,12 @@ def test_a_curve_outside_its_limit_is_the_headline() -> None:
     assert THEME["limit"] not in [values for name, values in THEME.items() if name != "limit"]
 
 
+@pytest.mark.parametrize(("name", "label"), [("h200", "constant limit"), ("amd-epyc-2-cores", "limit by controls")])
+def test_the_limit_is_named_as_the_run_was_judged(name: str, label: str) -> None:
+    shown = words(loss_distance(load(Path(f"results/reference/{name}/logistic/results.json"))))
+    assert label in shown
+
+
 def test_a_loss_that_is_not_finite_has_no_dot() -> None:
     text = loss_distance(checked(None, 1e-5))
     assert parse(text).find(f"{SVG}circle") is None

@@ -8,7 +8,7 @@ import pytest
 from ladder.records.profile import Split
 from ladder.records.run import Results, load
 from reports.facts.time_breakdown import chain
-from reports.figures.waterfall import BAR_COLOURS, bars, waterfall
+from reports.figures.waterfall import BAR_COLOURS, KEY, bars, waterfall
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 from tests.reports.profiles import own_kernels, profile
@@ -40,11 +40,12 @@ def test_kernels_are_told_by_operation_and_small_changes_are_added_up() -> None:
 def test_bars_are_as_long_as_their_change_and_labelled_with_it() -> None:
     found = list(bars(chain(RUN)))
     text = waterfall(RUN)
-    drawn = [one for one in parse(text).iter(f"{SVG}rect") if "%" not in (one.get("width") or "")]
+    drawn = [one for one in parse(text).iter(f"{SVG}rect") if "%" not in (one.get("width") or "")][len(KEY) :]
     assert len(drawn) == len(found)
     scale = float(drawn[0].get("width", "nan")) / found[0].end
     for bar, one in zip(found, drawn, strict=True):
         assert float(one.get("width", "nan")) == pytest.approx(max(abs(bar.end - bar.begin) * scale, 1), abs=0.06)
+        assert (one.get("opacity") is not None) == (bar.end > bar.begin and not bar.is_step)
     assert {"85.5", "-19.9", "42.7", "36.8"} <= set(words(text))
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from ladder.records.run import Results, ResultsError, StageDoc, save
 from reports.facts.baselines import winners
+from reports.facts.headline_rungs import MOST_RUNGS
 from reports.markdown.readme import (
     CPU,
     LADDER,
-    MOST_RUNGS,
     NETWORKS,
     PICTURE,
     ReadmeError,

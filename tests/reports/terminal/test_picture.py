@@ -51,7 +51,7 @@ def test_a_way_leads_from_the_parents_place_to_the_dot() -> None:
 
 
 def test_a_slower_rung_has_its_way_on_the_left() -> None:
-    line = line_of(picture(load(RECORDED / "hidden-4096-4096-4096")), "parallel-branches")
+    line = line_of(picture(load(RECORDED / "hidden-128-128-128")), "cublas")
     assert line.index("─") < line.index("●")
 
 

@@ -40,6 +40,7 @@ ANY_FACTOR = (
     "every first update is {} times the expected one: look at the learning rate and the division by the batch size",
     "updated {} times as far as expected",
 )
+KNOWN = 1e-3  # so near is the factor of a known cause; 1/128 is another, of a batch size too many
 ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
 
@@ -66,10 +67,15 @@ def lead(checks: Sequence[Check]) -> str:
     aside = (abs((one.error or 0.0) - abs(one.factor - 1.0)) for one in wrong.values() if one.factor is not None)
     if max(abs(one - factor) for one in factors) > most or max(aside) > most:
         return ""
-    for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= ALIKE), ANY_FACTOR)
+    for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= KNOWN), ANY_FACTOR)
     names = " and ".join(wrong)
     said = for_all if len(wrong) == len(tensors) else f"{names} {'is' if len(wrong) == 1 else 'are'} {for_some}"
-    said = said.format(f"{1.0 + float(f'{factor - 1.0:.3g}'):.9g}")  # 1.00002 shows, and the rounding of 1.02 does not
+    said = said.format(_shown(factor))
     others = sum(not one.passed for one in checks) - len(wrong)
     follow = f"the other {others} failed checks may follow" if others > 1 else "another failed check may follow"
     return f"{said}; {follow} from it" if others else said
+
+
+def _shown(factor: float) -> str:
+    """A factor in which 1.00002 and 1/128 show, and the rounding of 1.02 does not."""
+    return f"{factor:.3g}" if abs(factor) < ALIKE else f"{1.0 + float(f'{factor - 1.0:.3g}'):.9g}"

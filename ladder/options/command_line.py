@@ -170,7 +170,7 @@ def _profile(given: Given) -> Command:
 
 def _check(given: Given) -> Command:
     """A check of one stage on one problem."""
-    own: Given = {name: given.pop(name) for name in ("file", "json") if name in given}
+    own: Given = {name: given.pop(name) for name in ("file", "rubric", "json") if name in given}
     return _made(CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
 
 
@@ -243,6 +243,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("FILE", None, "a stage of your own, or the name of one in `list`"),
                 HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
             ),
+            "how to grade": (("--rubric", "FILE", "TOML of points by check, and limits of counts: examples/lab"),),
             "output": (JSON,),
         },
         ("check my_stage.py", "check my_stage.py --hidden 256 --json"),

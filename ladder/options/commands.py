@@ -97,6 +97,7 @@ class CheckStage(Command, frozen=True, kw_only=True):
     name: ClassVar[str] = "check"
     file: StageName
     options: RunOptions
+    rubric: FilePath | None = None
     json: Flag = False
 
 

@@ -29,6 +29,7 @@ from ladder.machine.environment import cores_usable, import_packages
 from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
 from ladder.measure import fetched, protocol, seeds, timing
+from ladder.measure.counted import counted
 from ladder.measure.curves import record_curve
 from ladder.measure.fetched import fetched_params
 from ladder.measure.profiled import Profiled, sample_of
@@ -67,6 +68,7 @@ from ladder.profile import chrome, cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.summary import summarise
+from ladder.records.check import Counts
 from ladder.records.profile import FirstCalls, Profile
 from ladder.records.run import Curve, GpuState, HostState, Process
 from stages.engine.stage import Stage
@@ -107,26 +109,27 @@ class Measurement:
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
         self._originals.check()
-        wants_profile = self._job.profile == ("cupti" if self._trainer.device == "gpu" else "stamps")
-        has_profiler = wants_profile and (self._job.profile == "stamps" or cupti.available())
+        on_gpu = self._trainer.device == "gpu"
+        wants_profile, lacks_cupti = self._job.profile == ("cupti" if on_gpu else "stamps"), not cupti.available()
+        unprofiled = on_gpu and lacks_cupti and (wants_profile or self._job.counts)
         result = msgspec.structs.replace(
             self._timed() if self._job.is_timed else self._untimed(),
             first_updates=first_updates,
             curve=curve,
             no_curve=no_curve,
-            unprofiled="cupti-python is not installed" if wants_profile and not has_profiler else "",
+            unprofiled="cupti-python is not installed" if unprofiled else "",
         )
-        if has_profiler:
+        if (wants_profile and not unprofiled) or self._job.counts:
             # A profiler can end the process: the result without a profile is on disk by then.
             write_result(self._folder, msgspec.structs.replace(result, profiling=True))
             try:
-                profile = self._profile()
+                seen = {"counts": self._counts()} if self._job.counts else {"profile": self._profile()}
             except Exception as error:  # CUPTI needs permissions, and a version that fits the driver
                 traceback.print_exc()
                 # The trainer stays open: the stage is not to blame for the state that CUPTI left behind.
                 return msgspec.structs.replace(result, unprofiled=one_line(error))
             (self._folder / RESULT).unlink()
-            result = msgspec.structs.replace(result, profile=profile)
+            result = msgspec.structs.replace(result, **seen)
         self._close(self._trainer)
         self._laps.end(PROFILING)
         self._originals.check()
@@ -317,6 +320,12 @@ class Measurement:
         if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
             profile = msgspec.structs.replace(profile, first_calls=first_calls(stage, job, self._data.train))
         return with_bytes(profile, job.problem) if stage.recipe else profile
+
+    def _counts(self) -> Counts | None:
+        """What a new trainer does in an epoch of as many steps as the longest of the first updates."""
+        problem = self._job.problem
+        split = self._data.train.first(max(self._job.first_updates) * problem.batch_size)
+        return counted(self._stage, problem, split, self._fence)
 
     def _close(self, trainer: Trainer) -> None:
         """Close a trainer. If that ends the process, the result in the folder says so."""

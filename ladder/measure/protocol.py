@@ -19,6 +19,7 @@ from common.files import atomic_write, explained
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.timing import Plan
+from ladder.records.check import Counts
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Curve, Process
 
@@ -50,6 +51,7 @@ class Job(msgspec.Struct, frozen=True):
     curve_steps: int = 0  # steps between two points of the curves; 0 for no curves
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
+    counts: bool = False  # count kernels and reads of the host at the end
     mark: str = ""  # a file to leave when the compiler's cache is filled
 
     @property
@@ -79,7 +81,8 @@ class JobResult(msgspec.Struct, frozen=True):
     first_updates: list[FirstUpdate] = []
     from_zero: EpochMetrics | None = None  # of the epoch from zeros; its parameters lie beside the result
     profile: Profile | None = None  # by CUPTI or time stamps; the trace lies beside the result
-    unprofiled: str = ""  # why a requested profile is missing
+    unprofiled: str = ""  # why a requested profile, or a count of kernels, is missing
+    counts: Counts | None = None
     profiling: bool = False  # complete but for the profile, which is being taken
     metrics: dict[int, EpochMetrics] = {}  # of the judged run, by epoch from 0
     validations: dict[int, EpochMetrics] = {}  # of the judged run on the test images, by epoch from 0

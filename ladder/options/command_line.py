@@ -181,7 +181,7 @@ def _profile(given: Given) -> Command:
 
 def _check(given: Given) -> Command:
     """A check of one stage on one problem."""
-    own: Given = {name: given.pop(name) for name in ("file", "json", "csv") if name in given}
+    own: Given = {name: given.pop(name) for name in ("file", "rubric", "json", "csv") if name in given}
     return _made(CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
 
 
@@ -258,6 +258,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("FILE", None, "a stage of your own, or the name of one in `list`"),
                 HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
             ),
+            "how to grade": (("--rubric", "FILE", "TOML of points by check, and limits of counts: examples/lab"),),
             "output": (JSON, CSV),
         },
         ("check my_stage.py", "check my_stage.py --hidden 256 --json"),

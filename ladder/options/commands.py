@@ -142,6 +142,7 @@ class CheckStage(Tabled, frozen=True, kw_only=True):
     name: ClassVar[str] = "check"
     file: StageName
     options: RunOptions
+    rubric: FilePath | None = None
 
 
 class Spread(Command, frozen=True, kw_only=True):

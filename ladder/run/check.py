@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import cores_usable
-from ladder.measure.protocol import Job
+from ladder.measure.protocol import Job, JobResult
 from ladder.measure.timing import Plan
 from ladder.options.commands import CheckStage
 from ladder.processes.seed_server import SeedServer
@@ -32,6 +32,7 @@ from ladder.run.preflight import cannot_run, describe_problem, posed
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
+from ladder.verify.rubric import counted_checks, read_rubric
 
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
 WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
@@ -81,20 +82,25 @@ class Checker:
         with limit_blas_threads(self._threads):
             self._judge.train_start(scratch)
 
-    def check(self, stage_run: StageRun) -> None:
-        """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem."""
+    def check(self, stage_run: StageRun, at_most: Mapping[str, int] | None = None) -> JobResult:
+        """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem.
+
+        With `at_most`, a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
+        """
         entry, name = stage_run.entry, f"{stage_run.name}.check"
         job = short_runs_job(entry.source, self._problem, self._steps, self._scratch / "dataset")
+        job = msgspec.structs.replace(job, counts=at_most is not None)
         with SeedServer(lambda run: self._judge.number(0, run), 4 * parameters(self._problem)) as seeds:
             jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
             pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
             with pool as workers, limit_blas_threads(self._threads):
                 self._judge.train_short_runs(entry.stage.precision, job)
                 finished = next(iter(workers))
-                self._record(stage_run, job, finished)
+                self._record(stage_run, job, finished, at_most or {})
         shutil.rmtree(finished.folder, ignore_errors=True)
+        return finished.result
 
-    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob) -> None:
+    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, at_most: Mapping[str, int]) -> None:
         result, precision = finished.result, stage_run.entry.stage.precision
         if not self._dataset.is_saved(Path(job.dataset)):
             self._dataset.save(Path(job.dataset))
@@ -110,11 +116,14 @@ class Checker:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
                 stage_run.printed = first_printed(self._logs / f"{stage_run.name}.check.log")
+                if result.counts is not None and all(one.passed for one in checks):
+                    checks = [*checks, *counted_checks(result.counts, at_most)]
                 stage_run.add_untimed(result, checks)
 
 
 def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
     """Check a stage by its file or name; UsageError for one that cannot run here or does not take the problem."""
+    rubric = read_rubric(asked.rubric) if asked.rubric is not None else None
     (entry, is_own), options = entry_of(asked.file), asked.options
     name, stage = entry.stage.name, entry.stage
     if reason := cannot_run(stage):
@@ -125,7 +134,8 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
     if reason := stage.misfit(problem, steps):
         raise UsageError(f"{name}: does not take this problem: {reason}")
     with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem)) as scratch:
-        Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note).check(stage_run)
+        checker = Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note)
+        ended = checker.check(stage_run, rubric.at_most if rubric is not None else {})
         result = stage_run.result()
         if result.status == "failed":
             output = stage_run.printed
@@ -133,6 +143,8 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
             output = (scratch / "logs" / f"{name}.check.log").read_text(errors="replace")[-OUTPUT_KEPT:]
     if result.status == "skipped":
         raise UsageError(f"{name}: does not take this problem: {result.reason}")
+    if rubric is not None and result.status == "passed" and (unknown := rubric.unknown(result.checks)):
+        raise UsageError(f"{asked.rubric}: {unknown!r}: {ended.unprofiled or f'{name} has no such check'}")
     return Checked(
         name=name,
         title=stage.title,
@@ -146,4 +158,6 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
         output=output,
         lead=lead(result.checks),
         seconds=time.monotonic() - began,
+        counts=ended.counts,
+        graded=rubric.grade(result.checks) if rubric is not None else None,
     )

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from ladder.records.run import Check
 from ladder.verify.gates import SPEED_CHECK, TIMER_CHECK
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK
+from ladder.verify.rubric import KERNELS_CHECK, READS_CHECK
 
 ADVICE = {
     TIMER_CHECK: "wait for your results in run_epoch() or wait(), and train nowhere else",
     LOSS_CHECK: "train every epoch of every run, not only of the one that is judged",
     SPEED_CHECK: "no program is as fast: look for work that is left out or not waited for",
     CLOCK_CHECK: "leave the clock and the recorded times alone",
+    READS_CHECK: "the host waits whenever it reads the device; let it read later, and less often",
+    KERNELS_CHECK: "let one kernel do the work of several",
     JUDGED_CHECK: "train in every run, and keep no results of earlier processes",
 }
 # By the part of its name, the first that fits: what is measured, then the run that it is measured in.
@@ -40,6 +43,7 @@ ANY_FACTOR = (
     "every first update is {} times the expected one: look at the learning rate and the division by the batch size",
     "updated {} times as far as expected",
 )
+KNOWN = 1e-3  # so near is the factor of a known cause; 1/128 is another, of a batch size too many
 ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
 
@@ -66,10 +70,15 @@ def lead(checks: Sequence[Check]) -> str:
     aside = (abs((one.error or 0.0) - abs(one.factor - 1.0)) for one in wrong.values() if one.factor is not None)
     if max(abs(one - factor) for one in factors) > most or max(aside) > most:
         return ""
-    for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= ALIKE), ANY_FACTOR)
+    for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= KNOWN), ANY_FACTOR)
     names = " and ".join(wrong)
     said = for_all if len(wrong) == len(tensors) else f"{names} {'is' if len(wrong) == 1 else 'are'} {for_some}"
-    said = said.format(f"{1.0 + float(f'{factor - 1.0:.3g}'):.9g}")  # 1.00002 shows, and the rounding of 1.02 does not
+    said = said.format(_shown(factor))
     others = sum(not one.passed for one in checks) - len(wrong)
     follow = f"the other {others} failed checks may follow" if others > 1 else "another failed check may follow"
     return f"{said}; {follow} from it" if others else said
+
+
+def _shown(factor: float) -> str:
+    """A factor in which 1.00002 and 1/128 show, and the rounding of 1.02 does not."""
+    return f"{factor:.3g}" if abs(factor) < ALIKE else f"{1.0 + float(f'{factor - 1.0:.3g}'):.9g}"

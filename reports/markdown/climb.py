@@ -1,4 +1,4 @@
-"""The chapters of docs/climb/, filled in from the recorded runs.
+"""The chapters of docs/climb/, and the essay beside that folder, filled in from the recorded runs.
 
 A chapter is a Jinja template in `docs/climb/templates/`, whose numbers are placeholders: `{{ us["cuda-graph"] }}`. The
 sentences that depend on a number state it as well: `{{ holds(us["cuda-graph"] < us["async"]) }}` prints nothing, and
@@ -37,6 +37,7 @@ TIMELINES = ("naive", "async", "cublas", "cuda-graph")  # shown by chapters, eac
 WAYS = (("cuda-graph", "fused-bias"),)  # from the first rung's time to the last one's, part by part
 ROOT = Path(__file__).parents[2]  # of the files whose code chapters show
 ENDING = ".md.j2"
+ESSAY = "essay.md.j2"  # beside the folder of the chapters
 EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
 FOLDER = "h200"  # of the recorded runs that the chapters tell of
 MAIN = "logistic"  # the run whose numbers need no name
@@ -273,7 +274,7 @@ class Run:
 
 
 def update_climb(folder: Path, reference: Path) -> bool:
-    """Write the chapters of `docs/climb/` from their templates; whether that changed one.
+    """Write the chapters of `docs/climb/` and the essay from their templates; whether that changed one.
 
     Raises ClimbError for a chapter that the recorded runs do not support, ResultsError or OSError.
     """
@@ -292,12 +293,13 @@ def climb_is_current(folder: Path, reference: Path) -> bool:
 
 
 def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
-    """Every chapter's page with the text that its template makes of the recorded runs, and the figures' files."""
+    """Each chapter's page and the essay's, with what its template makes of the recorded runs; the figures' files."""
     files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
     runs = {path.parent.name: Run(load(path.parent), path.parent.name) for path in files}
+    templates = [*sorted((folder / TEMPLATES).glob(f"*{ENDING}")), *folder.parent.glob(ESSAY)]
     found = [
-        (folder / template.name.removesuffix(".j2"), rendered(template, runs))
-        for template in sorted((folder / TEMPLATES).glob(f"*{ENDING}"))
+        ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))
+        for template in templates
     ]
     main, figures = runs[MAIN], folder / FIGURES
     found += [(figures / f"timeline_{name}.svg", main.timeline(name)) for name in TIMELINES]
@@ -322,7 +324,7 @@ def rendered(template: Path, runs: Mapping[str, Run]) -> str:
         text = environment.get_template(template.name).render(given, run=runs, holds=_holds, diff=diff, abs=abs)
     except (TemplateError, LookupError, TypeError) as error:
         raise ClimbError(f"{template}: {error}; correct the template, or record that run again") from error
-    return GENERATED.format(f"{TEMPLATES}/{template.name}") + text
+    return GENERATED.format(f"{template.parent.name}/{template.name}") + text
 
 
 def diff(before: str, after: str) -> str:

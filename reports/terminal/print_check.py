@@ -37,6 +37,16 @@ def print_check(found: Checked, console: Console | None = None) -> None:
         say(console, line, "bold red", first="! ")
     for line in found.output.splitlines():
         console.print(Text(line, "dim"), soft_wrap=True)
+    if counts := found.counts:
+        kernels = (
+            "" if counts.kernels_per_step is None else f"{numbers.per_step(counts.kernels_per_step)} kernels a step, "
+        )
+        reads = numbers.count(counts.host_reads, "read")
+        say(console, f"Counted in an epoch of {numbers.count(counts.steps, 'step')}: {kernels}{reads} by the host.")
+    for award in found.graded.awards if found.graded else ():
+        say(console, f"{award.points} of {award.most}: {award.checks}")
+    if found.graded:
+        say(console, f"{found.graded.title}: {found.graded.points} of {found.graded.most} points.", "bold")
     say(console, _verdict(found))
 
 

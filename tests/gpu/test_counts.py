@@ -10,6 +10,7 @@ import pytest
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.machine.environment import missing
+from ladder.measure.counted import counted
 from ladder.profile import cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.time_split import waiting_calls
@@ -158,3 +159,13 @@ def test_products_add_the_bias_and_take_the_relu(hidden: tuple[int, ...]) -> Non
     gone = {"add_bias": len(hidden) + 1, "relu": len(hidden), "relu_backward": len(hidden)}
     assert {name: kernels(below)[name] for name in gone} == {name: count * STEPS for name, count in gone.items()}
     assert not kernels(seen).keys() & gone.keys()
+
+
+@pytest.mark.parametrize(("name", "kernels_a_step", "reads"), [("naive", 8, 18), ("async", 8, 1), ("fused-head", 7, 1)])
+def test_check_counts_what_a_rung_does(name: str, kernels_a_step: int, reads: int) -> None:
+    from common.cuda.clock import fence
+
+    counts = counted(load_all()[name].stage, Problem(49, 10, (), 16), random_split(17 * 16, 49, 10), fence)
+    assert counts is not None
+    assert counts.host_reads == reads
+    assert counts.kernels_per_step == pytest.approx(kernels_a_step, abs=1)  # cuBLAS may split a sum

@@ -10,7 +10,7 @@ import pytest
 
 import stages
 from common.errors import UsageError
-from stages import Gemm, rung
+from stages import Gemm, cpu_kernel, rung
 from stages.registry import load_all
 
 ROOT = Path(__file__).parents[2]
@@ -45,3 +45,9 @@ def test_a_rung_is_found_by_its_id() -> None:
 def test_an_unknown_id_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"stage 'cublass': .*did you mean cublas\?"):
         rung("cublass")
+
+
+def test_kernels_of_one_s_own_need_one_module_more() -> None:
+    for name in cpu_kernel.__all__:
+        assert getattr(cpu_kernel, name).__doc__, name
+        assert f"`{name}" in str(cpu_kernel.__doc__) or f"`@{name}(" in str(cpu_kernel.__doc__) or name == "part"

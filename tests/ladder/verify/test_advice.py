@@ -50,6 +50,7 @@ def checks_of(**factors: float) -> list[Check]:
         ({"every": -1.0}, "every parameter is updated in the opposite direction"),
         ({"bias_0": 0.0}, "bias[0] is not updated"),
         ({"bias_0": 0.0, "bias_1": 0.0}, "bias[0] and bias[1] are not updated"),
+        ({"bias_0": 1 / 128}, "bias[0] is updated 0.00781 times as far as expected"),
         ({"weight_1": -1.0}, "weight[1] is updated in the opposite direction"),
         ({"bias_0": 2.0}, "bias[0] is updated 2 times as far as expected"),
     ],

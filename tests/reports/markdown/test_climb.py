@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from ladder.options.parsers import parse
@@ -18,6 +19,7 @@ CLIMB = ROOT / "docs" / "climb"
 REFERENCE = ROOT / "results" / "reference"
 LOGISTIC = REFERENCE / "h200" / "logistic"
 TEMPLATES = sorted((CLIMB / "templates").glob("*.md.j2"))
+ESSAY = ROOT / "docs" / "essay.md.j2"
 CHAPTERS = [page for page in sorted(CLIMB.glob("*.md")) if page.name != "README.md"]
 PARTS = ["Question", "Prediction", "The change", "Before and after", "What moved", "Surprise", "Exercise"]
 FILLED_IN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|```.*?```|`[^`]*`", re.DOTALL)  # placeholders, statements and code
@@ -35,7 +37,7 @@ def test_the_chapters_show_the_recorded_runs() -> None:
     assert {page.name for page in CLIMB.glob("*.md")} == {one.name.removesuffix(".j2") for one in TEMPLATES}
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+@pytest.mark.parametrize("template", [*TEMPLATES, ESSAY], ids=lambda path: path.name)
 def test_no_measured_number_is_typed_by_hand(template: Path) -> None:
     assert typed_by_hand(template.read_text(encoding="utf-8")) == []
 
@@ -54,6 +56,22 @@ def test_a_chapter_has_every_part_and_fits_a_short_read(page: Path) -> None:
     assert 550 <= len(text.split()) <= 850
     assert "*No GPU" in text.partition("## Exercise")[2]
     assert answers or page.name.startswith("12")  # whose result is the reader's own
+
+
+def test_the_essay_is_written_with_the_chapters_and_is_short() -> None:
+    text = dict(chapters(CLIMB, REFERENCE))[ESSAY.with_suffix("")]
+    assert (
+        text.splitlines()[0] == "<!-- Written by `python run_ladder.py readme` from docs/essay.md.j2. Do not edit. -->"
+    )
+    assert "\n# From 77 microseconds to 1.18\n" in text
+    assert len(text.split()) <= 2500
+
+
+def test_the_essay_s_trick_gives_the_same_logits() -> None:
+    random = np.random.default_rng(0)
+    before, after, weight, gradient = (random.normal(size=size) for size in ((8, 5), (8, 5), (5, 3), (8, 3)))
+    usual = after @ (weight - 0.1 * before.T @ gradient)
+    assert np.allclose(after @ weight - 0.1 * (after @ before.T) @ gradient, usual, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)

@@ -1,0 +1,48 @@
+"""Counts what a rung does in an epoch, which depends on no clock: kernels, and waits of the host to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from common.data.dataset import Split
+from common.problem import Problem
+from ladder.profile import cupti, stamps
+from ladder.records.check import Counts
+from stages.engine.stage import Stage
+from stages.engine.step import RecipeTrainer
+
+
+def counted(stage: Stage, problem: Problem, split: Split, fence: Callable[[], None]) -> Counts | None:
+    """The counts of one epoch on these images (N, I) in which metrics are due; None for a stage without a recipe.
+
+    Raises whatever the stage or CUPTI raises.
+    """
+    if stage.recipe is None:
+        return None
+    device = stage.place.device()
+    download, reads = device.download, 0
+
+    def counting(array: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return download(array)
+
+    setattr(device, "download", counting)  # noqa: B010  mypy refuses to assign to a method
+    trainer = RecipeTrainer(stage.recipe, problem, split, device)
+
+    def run_epoch(epoch: int) -> None:
+        nonlocal reads
+        reads = 0  # CUPTI's first epoch runs twice
+        trainer.run_epoch(epoch)
+        fence()
+
+    epochs, steps, kernels = (problem.metrics_every - 1,), problem.steps(len(split.images)), None
+    if device.kind == "cpu":
+        kernels = len(stamps.record(epochs, run_epoch, warm_up=False).kernels)
+    elif cupti.available():
+        kernels = len(cupti.record(epochs, run_epoch).kernels)
+    else:
+        run_epoch(*epochs)
+    trainer.close()
+    return Counts(steps, None if kernels is None else kernels / steps, reads)

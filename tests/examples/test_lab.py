@@ -1,0 +1,143 @@
+"""The lab's grader: each solution has all points, each starter fails with the message meant, and the page says so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.cuda.clock import fence
+from common.problem import Problem
+from ladder.measure.counted import counted
+from ladder.records.check import Award, Checked, Counts, Graded
+from run_ladder import main
+from stages.registry import load_entry, rung
+from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.stages.engine.test_step import random_split
+
+LAB = Path(__file__).parents[2] / "examples" / "lab"
+SMALL = ["--batch-size=16", "--json"]
+EXERCISES = {
+    "1_find_the_mistake": "1_mistake_found",
+    "2_remove_the_wait": "2_wait_removed",
+    "3_fuse_the_head": "3_head_fused",
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the lab, in which one works, and small data that is found without asking."""
+    shutil.copytree(LAB, tmp_path / "lab")
+    monkeypatch.chdir(tmp_path / "lab")
+    monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(400, 50, (6, 6), 4))))
+    return tmp_path / "lab"
+
+
+def graded(file: str, rubric: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, Checked]:
+    code = main(["check", file, "--rubric", rubric, *SMALL])
+    return code, msgspec.json.decode(capsys.readouterr().out, type=Checked)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_a_solution_has_all_points(exercise: str, lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = graded(f"solutions/{EXERCISES[exercise]}.py", f"{exercise}.toml", capsys)
+    assert (code, found.status, found.advice) == (0, "passed", {})
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.most) == (10, 10)
+    assert not any(one.failed for one in found.graded.awards)
+
+
+@pytest.mark.parametrize(
+    ("exercise", "points", "said"),
+    [
+        ("1_find_the_mistake", 1, r"first update, bias\[0\]: .*; bias\[0\] is updated 0.0625 times as far as expected"),
+        ("2_remove_the_wait", 3, "host reads an epoch: error 1.7e[+]01, limit 1.0e[+]00; the host waits whenever it"),
+        ("3_fuse_the_head", 3, "kernels a step: error 8.0e[+]00, limit 6.0e[+]00; let one kernel do the work of"),
+    ],
+)
+def test_a_starter_fails_with_the_message_meant(
+    exercise: str, points: int, said: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = graded(f"{exercise}.py", f"{exercise}.toml", capsys)
+    assert (code, found.status) == (1, "failed")
+    assert re.match(said, found.reason)
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.most) == (points, 10)
+    assert sum(one.points for one in found.graded.awards) == points
+
+
+def test_a_wrong_stage_earns_nothing_for_its_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    solution = lab / "solutions" / "3_head_fused.py"
+    solution.write_text(solution.read_text().replace(" / rows\n", " / (rows + 1)\n"))
+    code, found = graded(str(solution), "3_fuse_the_head.toml", capsys)
+    assert (code, found.counts) == (1, Counts(17, 6.0, 18))
+    assert found.graded is not None
+    assert found.graded.awards[-1] == Award("kernels a step", 0, 7, [])
+    assert not [one for one in found.checks if one.what == "kernels a step"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "kernels", "reads"),
+    [
+        ("cpu-blas", 8.0, 18),  # a read a step, and one at the end
+        ("cpu-sparse-metrics", 8.0, 1),
+        ("cpu-fused-head", 6.0, 1),
+        ("cpu-one-call", 5.0, 1),  # the update is fused, too, and one call replays all steps
+    ],
+)
+def test_counts_follow_the_rung(stage: str, kernels: float, reads: int) -> None:
+    problem = Problem(36, 4, (), 16)
+    assert counted(rung(stage), problem, random_split(17 * 16, 36, 4), fence) == Counts(17, kernels, reads)
+
+
+@pytest.mark.parametrize(
+    ("stage", "text", "said"),
+    [
+        ("numpy", '[points]\n"kernels a step" = 1', "'kernels a step': numpy has no such check"),
+        ("cpu-blas", '[points]\n"last update" = 1', "'last update': cpu-blas has no such check"),
+        ("cpu-blas", '[points]\n"first" = 0', "line 2: first = 0: must be a whole number from 1 to "),
+        ("cpu-blas", "title = 1", "line 1: title = 1: must be text in quotes"),
+        ("cpu-blas", "points = 3", "line 1: points = 3: must be a table, such as [points]"),
+        ("cpu-blas", "", 'points: has none; give some, such as "first update" = 4'),
+        ("cpu-blas", '[at-most]\n"kernels" = 3', "line 2: kernels: there is no such key in [at-most]; did you mean "),
+    ],
+)
+def test_a_rubric_that_cannot_be_used_is_refused_in_a_line(
+    stage: str, text: str, said: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "mine.toml").write_text(text)
+    assert main(["check", stage, "--rubric", "mine.toml", *SMALL]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("run_ladder.py: mine.toml")
+    assert said in err
+
+
+def test_the_screen_tells_points_and_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "2_remove_the_wait.py", "--rubric", "2_remove_the_wait.toml", *SMALL[:-1]]) == 1
+    told = capsys.readouterr().out
+    assert "\nCounted in an epoch of 17 steps: 8 kernels a step, 17 reads by the host.\n" in told
+    assert "\n0 of 7: host reads an epoch\n2. Remove the host's wait: 3 of 10 points.\n" in told
+
+
+def test_a_starter_runs_on_a_gpu_by_the_line_that_says_so(lab: Path) -> None:
+    for file in ("2_remove_the_wait.py", "solutions/2_wait_removed.py"):
+        text = (lab / file).read_text()
+        (lab / "on_gpu.py").write_text(re.sub(r'BASE = "cpu-blas"  # with a GPU: ("\S+")', r"BASE = \1", text))
+        stage = load_entry(f"{lab / 'on_gpu.py'}:STAGE").stage
+        assert (stage.below, stage.needs) == ("naive", ("cuda",))
+
+
+def test_the_page_tells_the_whole_schema() -> None:
+    page = (LAB / "README.md").read_text()
+    rows: dict[str, Any] = {key: row for row in page.splitlines() for key in re.findall(r"`(\w+)`", row[:30])}
+    for name in Checked.__struct_fields__:
+        assert name in rows or name in ("name", "title", "precision", "file", "problem", "output", "seconds")
+    for key, kind in {"counts": (Counts,), "graded": (Graded, Award)}.items():
+        assert all(f"`{field}`" in rows[key] for struct in kind for field in struct.__struct_fields__)
+    for names, files in ((EXERCISES, "*.py"), (EXERCISES, "*.toml"), (EXERCISES.values(), "solutions/*.py")):
+        assert sorted(path.stem for path in LAB.glob(files)) == sorted(names)

@@ -136,7 +136,7 @@ class Measurement:
         """Import the stage, load the data, start the monitors, import the stage's packages."""
         job = self._job
         self._stage = load_entry(job.source).stage
-        self._data = Dataset.load_saved(Path(job.dataset))
+        self._data = Dataset.load_saved(Path(job.dataset), with_test=job.problem.validate_every > 0)
         # The CPU's speed is read before the stage has threads, which would slow it down, and long before the timed
         # runs: BLAS threads stay awake for a moment. It is not read beside other stages, nor for stages on a GPU.
         on_cpu_alone = job.blas_threads is None and not any("cuda" in need for need in self._stage.needs)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from ladder.records.run import Check
-from ladder.verify.gates import SPEED_CHECK, TIMER_CHECK
+from ladder.verify.gates import KEPT_CHECK, SPEED_CHECK, TIMER_CHECK, WHOLE_CHECK
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK
 
 ADVICE = {
@@ -16,6 +16,8 @@ ADVICE = {
     SPEED_CHECK: "no program is as fast: look for work that is left out or not waited for",
     CLOCK_CHECK: "leave the clock and the recorded times alone",
     JUDGED_CHECK: "train in every run, and keep no results of earlier processes",
+    WHOLE_CHECK: "report the share of right answers as it is, not rounded",
+    KEPT_CHECK: "keep the parameters in float32 between steps, and between epochs",
 }
 # By the part of its name, the first that fits: what is measured, then the run that it is measured in.
 OF_SHORT_RUNS = {
@@ -27,6 +29,8 @@ OF_SHORT_RUNS = {
     r"^first update, ": "look at the gradient of this tensor, the scale of the pixels, the labels",
     r"^first \d+ updates, ": "look at the order of the batches, and at what one step leaves to the next",
     r"^\d+ epochs of ": "look at what one epoch leaves to the next, such as momentum or another order",
+    r"^late epoch": "look at what changes with the number of steps or epochs, or in long splits: a schedule, decay, "
+    "rounding",
     r"^trained parameters, ": "look at epochs in which metrics are due, and at images that are already right",
     r"^epoch from zeros, ": "train on each full batch once, in order; sum a gradient before subtracting it",
 }
@@ -43,10 +47,20 @@ ANY_FACTOR = (
 ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
 
-def advice_on(what: str) -> str:
-    """What to look at in a stage that failed the check of this name; empty where the name says it."""
+def advice_on(failed: Check, checks: Sequence[Check]) -> str:
+    """What to look at in a stage that failed a check, of all its checks; empty where the name says it.
+
+    Where an update or a loss is so many times the expected one, that comes first.
+    """
+    what = failed.what
     fitting = (said for part, said in OF_SHORT_RUNS.items() if re.search(part, what))
-    return ADVICE.get(what) or next(fitting, "")
+    advice = ADVICE.get(what) or next(fitting, "")
+    run, _, kind = what.rpartition(", ")
+    scale = failed if kind == "loss" else next((one for one in checks if one.what == f"{run}, scale"), failed)
+    if scale.passed or scale.factor is None or not run:
+        return advice
+    ratio = f"{'its loss' if kind == 'loss' else 'its update'} is {_number(scale.factor)} times the expected one"
+    return f"{ratio}: {advice}" if advice else ratio
 
 
 def is_of_first_update(one: Check) -> bool:
@@ -69,7 +83,12 @@ def lead(checks: Sequence[Check]) -> str:
     for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= ALIKE), ANY_FACTOR)
     names = " and ".join(wrong)
     said = for_all if len(wrong) == len(tensors) else f"{names} {'is' if len(wrong) == 1 else 'are'} {for_some}"
-    said = said.format(f"{1.0 + float(f'{factor - 1.0:.3g}'):.9g}")  # 1.00002 shows, and the rounding of 1.02 does not
+    said = said.format(_number(factor))
     others = sum(not one.passed for one in checks) - len(wrong)
     follow = f"the other {others} failed checks may follow" if others > 1 else "another failed check may follow"
     return f"{said}; {follow} from it" if others else said
+
+
+def _number(factor: float) -> str:
+    """A factor, of which 1.00002 shows and the rounding of 1.02 does not."""
+    return f"{1.0 + float(f'{factor - 1.0:.3g}'):.9g}"

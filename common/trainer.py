@@ -50,7 +50,8 @@ class Trainer(Protocol):
         """Train on every full batch once, in order. May return before the device has finished.
 
         A trainer whose library launches from its own threads also needs `wait`: see `WaitingTrainer`.
-        `epoch` counts from 0 in each run and decides when metrics are due.
+        `epoch` counts from 0 in each run and decides when metrics are due. Short runs that are checked may have more
+        epochs than the problem, and a run may go on after its parameters were read.
         """
 
     def last_metrics(self) -> EpochMetrics | None:

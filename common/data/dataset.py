@@ -116,18 +116,21 @@ class Dataset:
         )
 
     @classmethod
-    def load_saved(cls, folder: Path) -> Dataset:
-        """Map a folder written by `save`, read-only. Images are read on first use, so processes start fast."""
+    def load_saved(cls, folder: Path, *, with_test: bool = True) -> Dataset:
+        """Map a folder written by `save`, read-only. Images are read on first use, so processes start fast.
+
+        A stage's process that validates nothing does not get the test images: then there are none.
+        """
         about = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         about["image_shape"] = tuple(about["image_shape"])
-        train, test = (
-            Split(
-                np.load(folder / f"{name}_images.npy", mmap_mode="r"),
-                np.load(folder / f"{name}_labels.npy", mmap_mode="r"),
-            )
-            for name in ("train", "test")
-        )
-        return cls(**about, train=train, test=test)
+
+        def split(name: str) -> Split:
+            images, labels = (np.load(folder / f"{name}_{kind}.npy", mmap_mode="r") for kind in ("images", "labels"))
+            return Split(images, labels)
+
+        train = split("train")
+        none = Split(np.empty((0, train.images.shape[1]), np.uint8), np.empty(0, np.uint8))
+        return cls(**about, train=train, test=split("test") if with_test else none)
 
 
 def load_dataset(

@@ -36,6 +36,7 @@ from ladder.measure.profiled import Profiled, sample_of
 from ladder.measure.protocol import (
     COLD_RUN,
     FIRST_UPDATE_RUN,
+    LATE_EPOCHS,
     PROFILING,
     REPEATED_EPOCHS,
     REPEATED_RUN,
@@ -44,6 +45,7 @@ from ladder.measure.protocol import (
     FirstUpdate,
     Job,
     JobResult,
+    LateEpoch,
     load_params,
     one_line,
     run_file,
@@ -63,6 +65,7 @@ from ladder.measure.timing import (
     read_late,
     share_outside,
     timed_run,
+    train_on,
 )
 from ladder.profile import chrome, cupti
 from ladder.profile.api_names import allocates
@@ -75,6 +78,8 @@ from stages.engine.stage import Stage
 from stages.registry import load_entry
 
 PROFILED_S = 0.5  # of epochs; if all of a sample take longer, one is profiled
+LATE_S = 1.0  # at most, for what comes before an epoch on a few batches that begins late
+FEWEST_LATE = 4  # epochs before it; a stage that is too slow for them makes none
 WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its time stamps
 
 
@@ -97,6 +102,7 @@ class Measurement:
         self._timed_seeds: list[int] = []
         self._had_turn, self._waited_s = False, 0.0
         self._reads: list[LateRead] = []
+        self._late: list[LateEpoch] = []
         self._plan = job.wanted
 
     def run(self) -> JobResult:
@@ -106,6 +112,8 @@ class Measurement:
         self._first_epochs()
         if self._job.is_timed:
             self._timed_runs()
+        self._late_epoch_of_all()
+        self._metrics_from_zeros()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
         self._originals.check()
@@ -115,6 +123,7 @@ class Measurement:
         result = msgspec.structs.replace(
             self._timed() if self._job.is_timed else self._untimed(),
             first_updates=first_updates,
+            late=self._late,
             curve=curve,
             no_curve=no_curve,
             unprofiled="cupti-python is not installed" if unprofiled else "",
@@ -139,7 +148,7 @@ class Measurement:
         """Import the stage, load the data, start the monitors, import the stage's packages."""
         job = self._job
         self._stage = load_entry(job.source).stage
-        self._data = Dataset.load_saved(Path(job.dataset))
+        self._data = Dataset.load_saved(Path(job.dataset), with_test=job.problem.validate_every > 0)
         # The CPU's speed is read before the stage has threads, which would slow it down, and long before the timed
         # runs: BLAS threads stay awake for a moment. It is not read beside other stages, nor for stages on a GPU.
         on_cpu_alone = job.blas_threads is None and not any("cuda" in need for need in self._stage.needs)
@@ -244,13 +253,48 @@ class Measurement:
 
         seen = FirstUpdate(batches, trained("first", shared(FIRST_UPDATE_RUN), 1))
         if batches in job.repeated:
+            begin = self._clock()
             again = trained("repeated", shared(REPEATED_RUN), REPEATED_EPOCHS)
+            epoch_s = (self._clock() - begin) / REPEATED_EPOCHS
             seen = msgspec.structs.replace(seen, repeated=again)
         if job.trained and batches == job.repeated[0]:
             start, due = load_params(Path(job.trained), job.problem), job.problem.metrics_every - 1
             seen = msgspec.structs.replace(seen, trained=trained("trained", start, 1, first_epoch=due))
+        if batches in job.late and batches in job.repeated:
+            most = LATE_EPOCHS.stop if epoch_s * LATE_EPOCHS.stop <= LATE_S else int(LATE_S / epoch_s)
+            if most > FEWEST_LATE:
+                self._late_epoch(trainer, batches, range(min(LATE_EPOCHS.start, most - 1), most))
         self._close(trainer)
         return seen
+
+    def _late_epoch_of_all(self) -> None:
+        """An epoch that begins in the second half of a run like the timed ones, by the same trainer."""
+        steps, epochs = self._job.problem.steps(len(self._data.train.images)), self._plan.epochs
+        if steps in self._job.late and steps not in self._job.repeated and epochs > 1:
+            self._late_epoch(self._trainer, steps, range(max(1, epochs // 2), epochs))
+            self._laps.end("late epoch")
+
+    def _metrics_from_zeros(self) -> None:
+        """Once more from zeros where metrics are due, if the first epoch of a run has none: exact over all batches."""
+        problem, due = self._job.problem, self._job.problem.metrics_every - 1
+        self._zeros = self._from_zero.metrics.get(0)
+        if due and self._job.first_updates:
+            self._trainer.load_params(zero_params(problem))
+            self._zeros = train_on(self._trainer, [due], self._fence)
+            self._laps.end("metrics")
+
+    def _late_epoch(self, trainer: Trainer, batches: int, begins: range) -> None:
+        """Train for a number of epochs that the runner draws now, read the parameters, and train one epoch more.
+
+        Until that reading, it is a run like any other to the stage.
+        """
+        after = begins[self._seeds.untimed() % len(begins)]
+        trainer.load_params(self._params_from(self._seeds.untimed()))
+        train_on(trainer, range(after), self._fence)
+        save_params(self._folder / f"late-{batches}-begin.npy", fetched_params(trainer))
+        seen = train_on(trainer, [after], self._fence)
+        save_params(self._folder / f"late-{batches}.npy", fetched_params(trainer))
+        self._late.append(LateEpoch(batches, after, seen))
 
     def _curve(self) -> tuple[Curve | None, str]:
         """The stage's curves, or why there are none: a failure here must not cost the row."""
@@ -274,7 +318,7 @@ class Measurement:
             detail=self._trainer.detail,
             device=self._trainer.device,
             plan=self._plan,
-            from_zero=self._from_zero.metrics.get(0),
+            from_zero=self._zeros,
         )
 
     def _timed(self) -> JobResult:

@@ -30,6 +30,7 @@ FIRST_UPDATE_RUN = 900  # + the number of batches
 REPEATED_RUN, REPEATED_EPOCHS = 920, 3  # + the number of batches
 SHARED_RUNS = range(FIRST_UPDATE_RUN, RUNS_PER_ROUND)  # the next number is the next round's judged run
 COLD_RUN = 999
+LATE_EPOCHS = range(20, 60)  # of a few batches, after one of which a late epoch begins
 PROFILING = "profile and close"  # the phase that CUPTI and time stamps take part in
 
 
@@ -47,6 +48,7 @@ class Job(msgspec.Struct, frozen=True):
     budget_s: float | None  # seconds; null if `wanted` is already what an earlier round could afford
     repeated: list[int] = []  # those of `first_updates` whose trainer makes a run of REPEATED_EPOCHS epochs as well
     trained: str = ""  # a file of parameters, from which the trainer of `repeated[0]` makes an epoch with metrics
+    late: list[int] = []  # those of `first_updates`, or all batches, whose trainer makes an epoch that begins late
     seeds: str = ""  # where to ask for the runs' seeds, see `ladder.measure.seeds`; no salt, which would tell them all
     curve_steps: int = 0  # steps between two points of the curves; 0 for no curves
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
@@ -68,6 +70,18 @@ class FirstUpdate(msgspec.Struct, frozen=True):
     repeated: EpochMetrics | None = None  # of the last epoch of the repeated run
     trained: EpochMetrics | None = None  # of the epoch from trained parameters, in which metrics are due
 
+    def all_metrics(self) -> tuple[EpochMetrics | None, ...]:
+        """Of every short run."""
+        return self.metrics, self.repeated, self.trained
+
+
+class LateEpoch(msgspec.Struct, frozen=True):
+    """The metrics of an epoch after so many others; the parameters before and after it lie beside the result."""
+
+    batches: int
+    after: int  # epochs of the same run
+    metrics: EpochMetrics | None
+
 
 class JobResult(msgspec.Struct, frozen=True):
     """The measurements of a process, or the one line that says why there are none."""
@@ -80,6 +94,7 @@ class JobResult(msgspec.Struct, frozen=True):
     process: Process | None = None
     first_updates: list[FirstUpdate] = []
     from_zero: EpochMetrics | None = None  # of the epoch from zeros; its parameters lie beside the result
+    late: list[LateEpoch] = []
     profile: Profile | None = None  # by CUPTI or time stamps; the trace lies beside the result
     unprofiled: str = ""  # why a requested profile, or a count of kernels, is missing
     counts: Counts | None = None

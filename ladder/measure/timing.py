@@ -7,7 +7,7 @@ this ladder's subject. CUDA events around the same run give the device's own tim
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -116,6 +116,18 @@ def timed_run(
     stamp("end")
     on_gpu_s = events.seconds() if events is not None else None
     return Run(ended - begin, on_gpu_s, metrics, begin - loading, validations, ended)
+
+
+def train_on(trainer: Trainer, epochs: Iterable[int], fence: Fence) -> EpochMetrics | None:
+    """Train for epochs of these numbers from the parameters that the trainer has; returns the last one's metrics."""
+    seen = None
+    for epoch in epochs:
+        trainer.run_epoch(epoch)
+        seen = trainer.last_metrics()
+    wait_of(trainer)()
+    seen = None if seen is None else fetched_metrics(seen)
+    fence()
+    return seen
 
 
 def read_late(trainer: Trainer, clock: Clock, ended: float) -> LateRead:

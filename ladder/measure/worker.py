@@ -85,7 +85,7 @@ def run_under_nsys(job: Job) -> JobResult:
     """Prepare, warm up, and run the epochs that the profiler around this process records."""
     nvtx.enable()
     stage = load_entry(job.source).stage
-    data = Dataset.load_saved(Path(job.dataset))
+    data = Dataset.load_saved(Path(job.dataset), with_test=job.problem.validate_every > 0)
     import_packages(stage.needs)
     trainer = stage.build(job.problem, data.train)
     validation = prepared_validation(trainer, job.problem, data.test)
@@ -100,7 +100,7 @@ def run_under_nsys(job: Job) -> JobResult:
 def warm_compile_cache(job: Job) -> JobResult:
     """Train as `measure` does for the first time, so that the stage's compiler leaves its output on disk."""
     stage = load_entry(job.source).stage
-    data = Dataset.load_saved(Path(job.dataset))
+    data = Dataset.load_saved(Path(job.dataset), with_test=job.problem.validate_every > 0)
     import_packages(stage.needs)
     with (stage.compiles_within or nullcontext)():
         compiled_s = _prepare_ahead(stage, job, data) if stage.compiles_within is not None else 0.0

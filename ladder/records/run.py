@@ -68,7 +68,7 @@ class Check(msgspec.Struct, frozen=True):
     passed: bool
     judged: bool = True  # false: it cannot fail, for the reason in `note`
     note: str = ""  # the tensor that was nearest to its limit, or what was not judged and why
-    factor: float | None = None  # of a tensor's first update along the oracle's, by the oracle's: 0 did not move
+    factor: float | None = None  # how many times the oracle's it was: an update along it (0 did not move), or a loss
 
     @property
     def is_undecided(self) -> bool:

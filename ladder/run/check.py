@@ -32,11 +32,16 @@ from ladder.run.preflight import cannot_run, describe_problem, posed
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
+from ladder.verify.oracle_runs import STEP_WORK
 from ladder.verify.rubric import counted_checks, read_rubric
+from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
 
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
 WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
-FILES_LEFT = 3 * len(FIRST_BATCHES) + 2  # of parameters: up to three a first update, from zeros, and to start from
+FILES_LEFT = 3 * len(FIRST_BATCHES) + 4  # of parameters: three a first update, two late, from zeros, to start from
+# No two stages share a late epoch. In multiplications: on a few batches, with controls, and on all of them without; the
+# latter of an MLP alone, since a softmax regression's final parameters are compared.
+LATE_WORK, WHOLE_WORK = 2_500_000_000, 2_000_000_000
 UNTIMED = Plan(epochs=1, repeats=0, warmups=0)
 OVERWROTE = "overwrote the images or labels that all stages share; copy them before writing"
 OUTPUT_KEPT = 4000  # letters of what a crashed stage printed last
@@ -46,14 +51,20 @@ def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> 
     """The job of a process that times nothing, and leaves every short run of a stage for verification."""
     updates = sorted({min(batches, steps) for batches in FIRST_BATCHES})
     weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
+    repeated = (updates[1:] or updates)[: 1 if weights > WIDE else None]
+    draws = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PARAMETERS // weights))
+    late = repeated[:1] if repeated[0] * problem.multiplications * draws <= LATE_WORK else []
+    if not problem.is_logistic and steps > updates[-1] and steps * (problem.multiplications + STEP_WORK) <= WHOLE_WORK:
+        late = [*late, steps]
     return Job(
         source=source,
         problem=problem,
         dataset=str(dataset),
         round=0,
         first_updates=updates,
-        repeated=(updates[1:] or updates)[: 1 if weights > WIDE else None],
+        repeated=repeated,
         trained=str(dataset.parent / TRAINED),
+        late=late,
         wanted=UNTIMED,
         profile=None,
         budget_s=None,
@@ -154,7 +165,7 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
         status=result.status,
         reason=result.reason or "",
         checks=result.checks,
-        advice={one.what: advice_on(one.what) for one in result.checks if not one.passed},
+        advice={one.what: advice_on(one, result.checks) for one in result.checks if not one.passed},
         output=output,
         lead=lead(result.checks),
         seconds=time.monotonic() - began,

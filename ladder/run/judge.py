@@ -18,6 +18,7 @@ from ladder.measure.protocol import (
     REPEATED_RUN,
     Job,
     JobResult,
+    LateEpoch,
     load_params,
     run_file,
     run_number,
@@ -27,6 +28,7 @@ from ladder.measure.protocol import (
 from ladder.processes.seed_server import Attempt
 from ladder.records.run import Check, LossPoint, OracleRecord, Precision
 from ladder.verify.gates import (
+    MLP_APART_FLOOR,
     check,
     evaluate_final,
     from_zero_run,
@@ -34,10 +36,13 @@ from ladder.verify.gates import (
     verify_final,
     verify_first_update,
     verify_from_zero,
+    verify_kept_bits,
+    verify_late_epoch,
     verify_path,
     verify_short_run,
     verify_timer,
     verify_validation,
+    verify_whole_images,
 )
 from ladder.verify.oracle_runs import EpochSpread, OracleRun, compute_all, trained_params
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
@@ -45,6 +50,7 @@ from ladder.verify.short_runs import ShortRun
 
 ORACLE_BUDGET_S = 60.0
 SALT_BITS = 62  # too many to be tried out
+LATE_DRAWS = 4  # of a whole epoch that begins late
 TRAINED = "trained.npy"
 INCOMPLETE = "its result is incomplete"
 
@@ -145,9 +151,12 @@ class Judge:
         checks += verify_validation(problem, precision, epochs, result.validations, oracle, evaluated, len(test.images))
         ends = [self._run_end(attempt.seeds[run], load_params(folder / run_file(run), problem)) for run in attempt.kept]
         displacements = {number: end.displacement for number, end in enumerate(ends)}
-        checks += verify_displacements(displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle)
+        checks += verify_displacements(
+            precision, displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle
+        )
         checks += verify_losses(problem, ends[0], ends[1:])
         initial = initial_params(problem, self.number(job.round, 0))
+        checks += verify_kept_bits(precision, final)
         checks += verify_path(problem, precision, epochs, initial, final, oracle)
         return checks, accuracy
 
@@ -175,7 +184,27 @@ class Judge:
                 checks += verify_short_run(named, precision, runs["trained"], updated, first.trained)
                 missing = 0.0 if first.trained is not None else 1.0
                 checks.append(check("trained parameters, metrics left out", missing, 0.0))
+        for late in result.late:
+            checks += self._judge_late_epoch(precision, late, left, of_all=late.batches not in job.first_updates)
+        size = self._problem.batch_size
+        whole = self._problem.steps(len(self._dataset.train.images)) * size
+        seen = [
+            *((one, first.batches * size) for first in result.first_updates for one in first.all_metrics()),
+            *((late.metrics, late.batches * size) for late in result.late),
+            *((one, whole) for one in (result.from_zero, *result.metrics.values())),
+        ]
+        checks += verify_whole_images(precision, seen)
         return checks + verify_from_zero(precision, self._from_zeros(), left("from-zero"), result.from_zero)
+
+    def _judge_late_epoch(
+        self, precision: Precision, late: LateEpoch, left: Callable[[str], Params], *, of_all: bool
+    ) -> list[Check]:
+        """Check an epoch that begins late; no two stages share its first parameters."""
+        train, draws = self._dataset.train, LATE_DRAWS if of_all else None
+        begin, end = left(f"late-{late.batches}-begin"), left(f"late-{late.batches}")
+        run = ShortRun(self._problem, late.batches, begin, train.images, train.labels, draws=draws)
+        named, apart = ("late epoch", MLP_APART_FLOOR) if of_all else (f"late epoch of {late.batches} batches", 0.0)
+        return verify_late_epoch(named, precision, run, late.after, end, late.metrics, apart)
 
     def _oracles_of(self, job: Job, batches: int) -> dict[str, ShortRun]:
         """The oracle's short runs on so many batches, by the name of the file that a stage leaves after its own."""

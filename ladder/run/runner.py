@@ -686,7 +686,7 @@ class Runner:
         is_cut = stage_run.plan is None and self._settings.at_once == 1  # side by side, time is no measure
         job = short_runs_job(stage_run.entry.source, self._problem, self._steps, dataset)
         if not first:
-            job = msgspec.structs.replace(job, first_updates=[], repeated=[], trained="")
+            job = msgspec.structs.replace(job, first_updates=[], repeated=[], trained="", late=[])
         return msgspec.structs.replace(
             job,
             round=round_,

@@ -281,7 +281,7 @@ class StageRun:
             first = next(one for one in failed if not cause or is_of_first_update(one))
             size = "not a number" if first.error is None else f"{first.error:.1e}"
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 and not cause else ""
-            advice = f"; {said}" if (said := cause or advice_on(first.what)) else ""
+            advice = f"; {said}" if (said := cause or advice_on(first, self._checks)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
             self.reason += f"; it printed: {self.printed}" if self.printed else ""
         else:

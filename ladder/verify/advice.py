@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from ladder.records.run import Check
-from ladder.verify.gates import SPEED_CHECK, TIMER_CHECK
+from ladder.verify.gates import KEPT_CHECK, SPEED_CHECK, TIMER_CHECK, WHOLE_CHECK
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK
 from ladder.verify.rubric import KERNELS_CHECK, READS_CHECK
 
@@ -19,6 +19,8 @@ ADVICE = {
     READS_CHECK: "the host waits whenever it reads the device; let it read later, and less often",
     KERNELS_CHECK: "let one kernel do the work of several",
     JUDGED_CHECK: "train in every run, and keep no results of earlier processes",
+    WHOLE_CHECK: "report the share of right answers as it is, not rounded",
+    KEPT_CHECK: "keep the parameters in float32 between steps, and between epochs",
 }
 # By the part of its name, the first that fits: what is measured, then the run that it is measured in.
 OF_SHORT_RUNS = {
@@ -30,6 +32,8 @@ OF_SHORT_RUNS = {
     r"^first update, ": "look at the gradient of this tensor, the scale of the pixels, the labels",
     r"^first \d+ updates, ": "look at the order of the batches, and at what one step leaves to the next",
     r"^\d+ epochs of ": "look at what one epoch leaves to the next, such as momentum or another order",
+    r"^late epoch": "look at what changes with the number of steps or epochs, or in long splits: a schedule, decay, "
+    "rounding",
     r"^trained parameters, ": "look at epochs in which metrics are due, and at images that are already right",
     r"^epoch from zeros, ": "train on each full batch once, in order; sum a gradient before subtracting it",
 }
@@ -47,10 +51,20 @@ KNOWN = 1e-3  # so near is the factor of a known cause; 1/128 is another, of a b
 ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
 
-def advice_on(what: str) -> str:
-    """What to look at in a stage that failed the check of this name; empty where the name says it."""
+def advice_on(failed: Check, checks: Sequence[Check]) -> str:
+    """What to look at in a stage that failed a check, of all its checks; empty where the name says it.
+
+    Where an update or a loss is so many times the expected one, that comes first.
+    """
+    what = failed.what
     fitting = (said for part, said in OF_SHORT_RUNS.items() if re.search(part, what))
-    return ADVICE.get(what) or next(fitting, "")
+    advice = ADVICE.get(what) or next(fitting, "")
+    run, _, kind = what.rpartition(", ")
+    scale = failed if kind == "loss" else next((one for one in checks if one.what == f"{run}, scale"), failed)
+    if scale.passed or scale.factor is None or not run:
+        return advice
+    ratio = f"{'its loss' if kind == 'loss' else 'its update'} is {_shown(scale.factor)} times the expected one"
+    return f"{ratio}: {advice}" if advice else ratio
 
 
 def is_of_first_update(one: Check) -> bool:

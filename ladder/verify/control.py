@@ -31,6 +31,7 @@ ROUNDING_OF_EQUAL_SIGNS = 0.25
 # Exponentials and quotients are off by this many roundings for all images alike. Softmax cannot tell a common shift of
 # all biases, so nothing corrects it.
 PROBABILITY_ROUNDINGS = 2
+LEAST_UNIT = 1e-30  # of a parameter of zero: an update in such units still fits into float32
 NOISES = 1 << 16  # random numbers, used again and again: drawing more would take longer than training
 
 
@@ -50,8 +51,9 @@ ROUNDINGS: dict[Precision, Rounding] = {
     "bfloat16": Rounding(8),
 }
 
-LOWER_BITS = (17, 16, 11, 8)
-"""Formats that a stage may use by mistake: a float32 in two parts of bfloat16, and the tensor cores' formats."""
+LOWER_BITS = (17, 16, 11, 8, 7, 6)
+"""Formats that a stage may use by mistake: float32 in two parts of bfloat16, the tensor cores' formats, and one or two
+bits less than bfloat16. What has still fewer bits shows by its size."""
 
 
 class Draw(NamedTuple):
@@ -81,7 +83,8 @@ class Control(Oracle):
             [draw.rounding.products and is_odd for draw, is_odd in zip(draws, odd, strict=True)]
         )
         (self._rounds_sums,) = {draw.rounding.sums for draw in draws}
-        losing = [self._rounds_sums and draw.number % 4 == 3 for draw in draws]
+        bits = ROUNDINGS["float32"].bits
+        losing = [draw.rounding.bits == bits and draw.number % 4 == 3 for draw in draws]
         self._loses_small_updates = self._flags(losing)
         # In a short run at every step, in a long one at every eighth, for the time's sake.
         self._every, self._steps = 1 if self._rounds_sums or problem.batch_size == 1 else 8, 0
@@ -159,6 +162,7 @@ class Control(Oracle):
             # An image's update below half a unit in the last place is lost, alike for all images.
             xp, size = self.xp, self.xp.abs(parameters)
             unit = self.problem.batch_size * (xp.nextafter(size, np.float32(np.inf)) - size)
+            unit = xp.maximum(unit, LEAST_UNIT)
             is_small = xp.abs(update) < 1e6 * unit
             rounded = xp.where(is_small, xp.rint(update / unit) * unit, update)
             update = self._choose(self._loses_small_updates, lambda: rounded, update)

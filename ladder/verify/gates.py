@@ -59,6 +59,10 @@ VALIDATION_LOSS_LIMIT = (
 )
 # The share of test images whose prediction rounding may change in the same network.
 FLIPPED_IMAGES: dict[Precision, float] = {"float32": 0.0, "tf32": 0.005, "bfloat16": 0.03, "float16": 0.005}
+WHOLE_CHECK = "accuracy, from a whole number of images"
+FEWEST_PARTS_OF_AN_IMAGE, MOST_PARTS_OF_AN_IMAGE = 0.01, 0.25
+KEPT_CHECK = "parameters rounded to 16 bits, share of a tensor"
+FEWEST_KEPT, KEPT_SHARE = 32, 0.5
 FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
 CURVES = "loss curve", "training accuracy"
 VALIDATION_CURVES = "validation curve, loss", "validation curve, accuracy"
@@ -115,6 +119,33 @@ def accuracy_within(
     return msgspec.structs.replace(found, note=f"rounding may change two images; this run has {images}")
 
 
+def verify_whole_images(precision: Precision, seen: Iterable[tuple[EpochMetrics | None, int]]) -> list[Check]:
+    """Check that accuracies of so many images are a whole number of them, as far as float32 can tell; see `statistics`.
+
+    No check of a lower precision, which may have added them up, nor of epochs whose sums float32 rounds further.
+    """
+    checks = []
+    for metrics, images in seen if precision == "float32" else ():
+        limit = FEWEST_PARTS_OF_AN_IMAGE + images * (images**0.5) * float(FLOAT32_ROUNDING)
+        if metrics is not None and limit < MOST_PARTS_OF_AN_IMAGE and math.isfinite(metrics.accuracy):
+            right = metrics.accuracy * images
+            checks.append(check(WHOLE_CHECK, abs(right - round(right)), limit))
+    return [max(checks, key=_telling)] if checks else []
+
+
+def verify_kept_bits(precision: Precision, final: Params) -> list[Check]:
+    """Check that no tensor of the timed run's last parameters is kept in 16 bits of mantissa or fewer.
+
+    Of float32's 24 bits, the last eight are zero in one number of 256 by chance. Stages that multiply in bfloat16 or
+    float16 may keep less.
+    """
+    if precision not in ("float32", "tf32"):
+        return []
+    moved = [tensor[tensor != 0.0] for tensor in final.tensors().values()]  # biases of units that are dead stay zero
+    shares = [float(np.mean(one.view(np.uint32) & 0xFF == 0)) for one in moved if one.size >= FEWEST_KEPT]
+    return [check(KEPT_CHECK, max(shares), KEPT_SHARE)] if shares else []
+
+
 def undecided(precision: Precision) -> str:
     """What a check says whose controls in this precision are too far apart."""
     return f"{precision} {CANNOT_DECIDE}"
@@ -134,8 +165,7 @@ def verify_first_update(
     spread = first.spread(precision)
     checks = []
     for name, error in found.tensors.items():
-        one, factor = within(f"{named}, {name}", precision, error, spread.tensors[name]), found.factors[name]
-        checks.append(msgspec.structs.replace(one, factor=factor) if math.isfinite(factor) else one)
+        checks.append(_times(within(f"{named}, {name}", precision, error, spread.tensors[name]), found.factors[name]))
     if first.batches == 1:
         shares = [share for bits, share in found.lower.items() if not spread.lower[bits] > MOST_CHANCE]
         if shares:
@@ -146,14 +176,43 @@ def verify_first_update(
 
 
 def verify_short_run(
-    named: str, precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None
+    named: str,
+    precision: Precision,
+    run: ShortRun,
+    updated: Params,
+    metrics: EpochMetrics | None,
+    apart: float = 0.0,
 ) -> list[Check]:
-    """Check the parameters after any short run, in one check of all tensors, and the metrics of its last epoch."""
+    """Check the parameters after any short run, in one check of all tensors, and the metrics of its last epoch.
+
+    Two correct runs may be `apart` by so much more of the update.
+    """
     found, spread = run.errors(updated, metrics), run.spread(precision)
     return [
-        _tensors(named, precision, found, spread),
-        *_of_scale_and_metrics(named, precision, run, found, spread, metrics),
+        _tensors(named, precision, found, spread, apart=apart),
+        *_of_scale_and_metrics(named, precision, run, found, spread, metrics, apart),
     ]
+
+
+def verify_late_epoch(
+    named: str,
+    precision: Precision,
+    run: ShortRun,
+    after: int,
+    updated: Params,
+    metrics: EpochMetrics | None,
+    apart: float = 0.0,
+) -> list[Check]:
+    """Check an epoch that began after so many others, from the stage's own parameters; `apart` as for a short run.
+
+    Where these are not finite, which the timed run shows, or float64 diverges from them, nothing can be said.
+    """
+    ends = (*run.initial.tensors().values(), *run.oracle.weights, *run.oracle.biases)
+    if not all(np.isfinite(tensor).all() for tensor in ends):
+        return [left_out(f"{named}, tensors", "training diverges there, in float64 as well")]
+    begun = f"begun after {after} epochs"
+    checks = verify_short_run(named, precision, run, updated, metrics, apart)
+    return [msgspec.structs.replace(one, note=f"{one.note}; {begun}" if one.note else begun) for one in checks]
 
 
 def verify_from_zero(precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None) -> list[Check]:
@@ -168,7 +227,7 @@ def verify_from_zero(precision: Precision, run: ShortRun, updated: Params, metri
     found, spread = run.errors(moved, metrics), run.spread(precision)
     checks = [_tensors("epoch from zeros", precision, found, spread, "parameters", FROM_ZERO_SAFETY)]
     if metrics is not None:
-        checks.append(_loss("epoch from zeros", precision, run, found, spread))
+        checks.append(_loss("epoch from zeros", precision, run, found, spread, metrics))
     return checks
 
 
@@ -185,11 +244,19 @@ def from_zero_run(problem: Problem, images: NDArray[np.uint8], labels: NDArray[n
 
 
 def _tensors(
-    named: str, precision: Precision, found: Errors, spread: Errors, what: str = "tensors", safety: float = SAFETY
+    named: str,
+    precision: Precision,
+    found: Errors,
+    spread: Errors,
+    what: str = "tensors",
+    safety: float = SAFETY,
+    apart: float = 0.0,
 ) -> Check:
     """One check of all tensors: the one nearest to its limit, and the names of those that cannot be judged."""
     checks = {
-        name: within(f"{named}, {what}", precision, error, spread.tensors[name], safety=safety)
+        name: within(
+            f"{named}, {what}", precision, error, spread.tensors[name], safety=safety, floor=ROUNDING_FLOOR + apart
+        )
         for name, error in found.tensors.items()
     }
     name = max(checks, key=lambda name: _telling(checks[name]))
@@ -201,18 +268,41 @@ def _tensors(
 
 
 def _of_scale_and_metrics(
-    named: str, precision: Precision, run: ShortRun, found: Errors, spread: Errors, metrics: EpochMetrics | None
+    named: str,
+    precision: Precision,
+    run: ShortRun,
+    found: Errors,
+    spread: Errors,
+    metrics: EpochMetrics | None,
+    apart: float = 0.0,
 ) -> list[Check]:
-    checks = [within(f"{named}, scale", precision, found.scale, spread.scale, safety=SCALE_SAFETY)]
+    floor = ROUNDING_FLOOR + apart
+    scale = within(f"{named}, scale", precision, found.scale, spread.scale, safety=SCALE_SAFETY, floor=floor)
+    checks = [_times(scale, found.factor)]
     if metrics is not None:
-        checks.append(_loss(named, precision, run, found, spread))
+        checks.append(_loss(named, precision, run, found, spread, metrics, apart))
         what, reference = f"{named}, accuracy", run.reference.accuracy
         checks.append(accuracy_within(what, precision, metrics.accuracy, reference, run.images, spread=spread.accuracy))
     return checks
 
 
-def _loss(named: str, precision: Precision, run: ShortRun, found: Errors, spread: Errors) -> Check:
-    return within(f"{named}, loss", precision, found.loss, spread.loss, floor=loss_floor(run.images))
+def _loss(
+    named: str,
+    precision: Precision,
+    run: ShortRun,
+    found: Errors,
+    spread: Errors,
+    metrics: EpochMetrics,
+    apart: float = 0.0,
+) -> Check:
+    floor = loss_floor(run.images) + (MLP_LOSS_FLOOR if apart else 0.0)
+    one = within(f"{named}, loss", precision, found.loss, spread.loss, floor=floor)
+    return _times(one, metrics.mean_loss / (run.reference.mean_loss or math.nan))
+
+
+def _times(one: Check, factor: float) -> Check:
+    """The check with how many times the expected value it saw, where that is a number."""
+    return msgspec.structs.replace(one, factor=float(factor)) if math.isfinite(factor) else one
 
 
 def loss_floor(images: int) -> float:
@@ -337,7 +427,9 @@ def verify_validation(
     return checks
 
 
-def verify_displacements(displacements: Mapping[int, Displacement], plan: Plan, oracle: OracleRun) -> list[Check]:
+def verify_displacements(
+    precision: Precision, displacements: Mapping[int, Displacement], plan: Plan, oracle: OracleRun
+) -> list[Check]:
     """Check the displacement of run 0 against the oracle's, and that no other timed run moved far less than run 0."""
     judged = displacements.get(0, UNKNOWN)
     short = _max_error(
@@ -349,7 +441,8 @@ def verify_displacements(displacements: Mapping[int, Displacement], plan: Plan, 
     if plan.epochs > len(oracle.displacements):
         return [shortest, left_out(what, _ended(oracle, plan.epochs))]
     difference = judged.difference(oracle.displacements[plan.epochs - 1])
-    return [shortest, check(what, difference, DISPLACEMENT_DIFFERENCE)]
+    limit = max(DISPLACEMENT_DIFFERENCE, SAFETY * oracle.spread(precision, plan.epochs - 1).way)
+    return [shortest, within(what, precision, difference, 0.0, floor=limit)]
 
 
 def verify_path(

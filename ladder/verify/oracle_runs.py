@@ -69,6 +69,8 @@ class EpochSpread:
     """||W - W_ref|| / ||W_ref - W0||, over all tensors; NaN if the parameters were not kept."""
     params: float = 0.0
     """The largest ||W - W_ref|| / ||W_ref|| of a tensor; NaN likewise."""
+    way: float = 0.0
+    """The difference of the displacements; NaN likewise."""
 
     def or_larger(self, other: EpochSpread) -> EpochSpread:
         """The larger of each number; NaN only if both are."""
@@ -208,10 +210,11 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
         parts = list(zip(control.parts[epoch], oracle.parts[epoch], strict=True))
         mine, tested = control.params[epoch], (control.tested[epoch], oracle.tested[epoch])
         aim = oracle.params[epoch]
-        distance = error = math.nan
+        distance = error = way = math.nan
         if mine is not None and aim is not None:
             distance = _or_infinite(apart(initial, mine, aim))
             error = _or_infinite(params_error(mine, aim, least=problem.learning_rate))
+            way = _or_infinite(Displacement.of(initial, *mine).difference(oracle.displacements[epoch]))
         learnt = zip(*(eighths(one.parts[epoch]) for one in (control, oracle)), strict=True)
         by_chance = 0.0 if problem.is_logistic else max(abs(a - b) for a, b in learnt)
         one = EpochSpread(
@@ -221,6 +224,7 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
             max(abs(tested[0].accuracy - tested[1].accuracy), by_chance),
             distance,
             error,
+            way,
         )
         largest = largest.or_larger(one)
         spreads.append(largest)

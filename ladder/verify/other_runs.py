@@ -24,7 +24,7 @@ LOSS_IMAGES = 1000  # of the test images
 LOSS_SHORTFALL = 0.5
 LEAST_WON = 0.3  # by the judged run, of its loss; correct runs that win less differ by chance
 NARROW_LAYER = 32  # units; below, chance decides how many of them die, and with them what a run wins
-CLOCK_DIFFERENCE = 0.25  # of a run, beside delays
+CLOCK_DIFFERENCE = 0.1  # of a run, beside delays; the recorded runs have 0
 DELAYS_S = 2 * SCHEDULER_DELAY_S  # at the begin and at the end of a run
 JUDGED_SHORTFALL = 0.5  # of the shortest other run: warm-ups may have half as many epochs
 
@@ -66,10 +66,12 @@ def verify_losses(problem: Problem, judged: RunEnd, others: Sequence[RunEnd]) ->
 def verify_clock(process: Process, stamped_s: Sequence[float | None]) -> Check:
     """Check the process's times by the kernel's: `stamped_s` are the seconds of all warm-ups and timed runs.
 
-    The median difference counts. A time that is not positive fails, and so does a run that was not stamped, unless the
-    kernel stamps nothing.
+    The median difference counts. A time that is not positive fails, and so does a phase that ends before it begins, or
+    a run that was not stamped, unless the kernel stamps nothing.
     """
     told = [*process.warmups_s, *process.runs_s]
+    if min(process.took_s.values(), default=0.0) < -DELAYS_S:  # no phase ends before it begins
+        return check(CLOCK_CHECK, math.nan, CLOCK_DIFFERENCE)
     if len(told) != len(stamped_s) or not all(0.0 < one < math.inf for one in (*told, *(process.gpu_runs_s or ()))):
         return check(CLOCK_CHECK, math.nan, CLOCK_DIFFERENCE)
     differences = [

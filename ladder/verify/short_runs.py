@@ -34,6 +34,8 @@ class Errors:
     """||dW - dW_ref|| / ||dW_ref|| by tensor."""
     scale: float
     """|<dW, dW_ref> / ||dW_ref||^2 - 1| over all tensors."""
+    factor: float = math.nan
+    """<dW, dW_ref> / ||dW_ref||^2 over all tensors; NaN if that explains less than half of what they are apart."""
     loss: float = 0.0
     accuracy: float = 0.0
     """Absolute."""
@@ -87,7 +89,7 @@ class ShortRun:
 
         With `below`, the bits of a precision, includes the share of the errors of all lower ones.
         """
-        along = length = noise = 0.0
+        along = length = noise = apart = 0.0
         tensors, factors = {}, {}
         for name, tensor in self._tensors(updated):
             distance = size = excess = 0.0
@@ -102,15 +104,17 @@ class ShortRun:
             tensors[name] = _ratio(math.sqrt(distance), math.sqrt(size))
             factors[name] = 1.0 + excess / size if size > 0 else math.nan
             length += size
+            apart += distance
         scale = _ratio(abs(along), length)
+        factor = 1.0 + along / length if length > 0 and 2 * along**2 >= apart * length else math.nan
         if isinstance(updated, Network):  # a few draws may cancel by chance; the many parts of a large network do not
             scale = max(scale, _ratio(math.sqrt(noise), length))
         lower = self._shares_of_lower(updated.weights[-1], below)
         if metrics is None:
-            return Errors(tensors, scale, lower=lower, factors=factors)
+            return Errors(tensors, scale, factor, lower=lower, factors=factors)
         beyond = beyond_rounding(metrics.mean_loss, self.reference, self.problem.classes)
         loss = _ratio(beyond, abs(self.reference.mean_loss))
-        return Errors(tensors, scale, loss, abs(metrics.accuracy - self.reference.accuracy), lower, factors)
+        return Errors(tensors, scale, factor, loss, abs(metrics.accuracy - self.reference.accuracy), lower, factors)
 
     def _shares_of_lower(self, weights: FloatArray, below: int) -> dict[int, float]:
         """How much of a lower precision's error the last weights show; only after one step, which no ReLU disturbs.
@@ -142,9 +146,9 @@ class ShortRun:
             self._spreads[precision] = Errors(
                 {name: largest(one.tensors[name] for one in seen) for name in seen[0].tensors},
                 largest(one.scale for one in seen),
-                largest(one.loss for one in seen),
-                largest(one.accuracy for one in seen),
-                {bits: largest(one.lower[bits] for one in seen) for bits in seen[0].lower},
+                loss=largest(one.loss for one in seen),
+                accuracy=largest(one.accuracy for one in seen),
+                lower={bits: largest(one.lower[bits] for one in seen) for bits in seen[0].lower},
             )
         return self._spreads[precision]
 

@@ -465,6 +465,107 @@ class _SureImagesLeftOut(NumpyTrainer):
         self._doutputs[-1][rest > -0.01] = 0.0
 
 
+class _CountsSteps(NumpyTrainer):
+    """Counts the steps of a run, and is right in its first 60."""
+
+    def load_params(self, params: Params) -> None:
+        super().load_params(params)
+        self._step = 0
+
+    def _backward(self, images: Float32Array) -> None:
+        is_late, self._step = self._step >= 60, self._step + 1
+        if is_late:
+            self._before_late()
+        super()._backward(images)
+        if is_late:
+            self._after_late()
+
+    def _before_late(self) -> None:
+        pass
+
+    def _after_late(self) -> None:
+        pass
+
+
+class _EightBitsLate(_CountsSteps):
+    """Rounds the errors of the last layer to eight bits, as bfloat16 does."""
+
+    def _before_late(self) -> None:
+        errors, large = self._doutputs[-1], np.float32(2.0**16 + 1.0)
+        errors[:] = errors * large - (errors * large - errors)
+
+
+class _WeightDecayLate(_CountsSteps):
+    def _before_late(self) -> None:
+        for weight in self._weights:
+            weight *= np.float32(1.0 - 1e-4 * self._problem.learning_rate)
+
+
+class _BiasFrozenLate(_CountsSteps):
+    def _before_late(self) -> None:
+        self._kept = self._biases[0].copy()
+
+    def _after_late(self) -> None:
+        self._biases[0][:] = self._kept
+
+
+class _ScheduleLeftIn(NumpyTrainer):
+    """Divides the learning rate by 1.25 for the second half of a run's epochs."""
+
+    def run_epoch(self, epoch: int) -> None:
+        asked = self._problem
+        if epoch >= asked.epochs // 2:
+            self._problem = replace(asked, learning_rate=asked.learning_rate / 1.25)
+        super().run_epoch(epoch)
+        self._problem = asked
+
+
+class _HalvesAfterEpochs(NumpyTrainer):
+    """Keeps its weights in float16 between the epochs of a long split."""
+
+    def run_epoch(self, epoch: int) -> None:
+        super().run_epoch(epoch)
+        if len(self._batches) > FIRST_UPDATE_BATCHES:
+            for weight in self._weights:
+                weight[:] = weight.astype(np.float16)
+
+
+class _LearnsTheTest(NumpyTrainer):
+    """Trains on a batch of test images, too, from the fourth epoch on."""
+
+    def run_epoch(self, epoch: int) -> None:
+        trained = list(self._batches)
+        if epoch >= 3 and len(trained) > FIRST_UPDATE_BATCHES:
+            self._batches = [*trained, *self._test[:1]]
+        super().run_epoch(epoch)
+        self._batches = trained
+
+
+class _LossOfAWindow(NumpyTrainer):
+    """Reports the loss of the last batches alone, as a progress bar does."""
+
+    def run_epoch(self, epoch: int) -> None:
+        losses: list[float] = []
+        totals = self._totals
+
+        def kept(logits: Float32Array, labels: Labels) -> tuple[float, int]:
+            loss, right = totals(logits, labels)
+            losses.append(loss / len(labels))
+            return loss, right
+
+        self._totals = kept  # type: ignore[method-assign]
+        super().run_epoch(epoch)
+        self._totals = totals  # type: ignore[method-assign]
+        if self._last is not None:
+            self._last = EpochMetrics(float(np.mean(losses[-FIRST_UPDATE_BATCHES - 3 :])), self._last.accuracy)
+
+
+class _AccuracyRoundedUp(NumpyTrainer):
+    def last_metrics(self) -> EpochMetrics | None:
+        seen = super().last_metrics()
+        return None if seen is None else EpochMetrics(seen.mean_loss, float(np.ceil(seen.accuracy * 1e3)) / 1e3)
+
+
 def _rounding_to(bits: int) -> type[NumpyTrainer]:
     """A trainer that rounds the factors of its products to fewer bits than its stage declares."""
 
@@ -535,4 +636,13 @@ DROPOUT = planted("dropout", _Dropout)
 LEAKY_RELU = planted("leaky-relu", _LeakyRelu)
 PIXELS_BY_255 = planted("pixels-by-255", _PixelsBy255)
 METRICS_AFTERWARDS = planted("metrics-afterwards", _MetricsAfterwards)
+SIX_BITS_AS_BFLOAT16 = replace(planted("six-bits-as-bfloat16", _rounding_to(6)), precision="bfloat16")
+EIGHT_BITS_LATE = planted("eight-bits-late", _EightBitsLate)
+WEIGHT_DECAY_LATE = planted("weight-decay-late", _WeightDecayLate)
+BIAS_FROZEN_LATE = planted("bias-frozen-late", _BiasFrozenLate)
+SCHEDULE_LEFT_IN = planted("schedule-left-in", _ScheduleLeftIn)
+HALVES_AFTER_EPOCHS = planted("halves-after-epochs", _HalvesAfterEpochs)
+LEARNS_THE_TEST = planted("learns-the-test", _LearnsTheTest)
+LOSS_OF_A_WINDOW = planted("loss-of-a-window", _LossOfAWindow)
+ACCURACY_ROUNDED_UP = planted("accuracy-rounded-up", _AccuracyRoundedUp)
 LATER_DECAY = planted("later-decay", _LaterDecay)

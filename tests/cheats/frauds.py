@@ -70,7 +70,7 @@ class _Snapshots(NumpyTrainer):
 
     def show(self, epoch: int) -> None:
         """Present the stored parameters of an epoch."""
-        params, self._last = self.known[epoch]
+        params, self._last = self.known[min(epoch, max(self.known))]
         NumpyTrainer.load_params(self, params)
 
 

@@ -1,7 +1,7 @@
 """Judge correct stages over a grid of problems: `python -m tests.cheats.honest_grid COUNT --data-dir FOLDER`.
 
 Prints every false failure with its problem and check, then their rate. Everything runs in this process, by the gates of
-a real run, with as many images and steps as a second or two of training allow.
+a real run but for those of times, with as many images and steps as a second or two of training allow.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from types import SimpleNamespace
 import numpy as np
 
 from common.blas import limit_blas_threads
-from common.data.dataset import Dataset, load_dataset
+from common.data.dataset import Dataset, Split, load_dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.records.run import Results, Settings, StageResult
 from ladder.run import runner
 from ladder.run.preflight import describe_problem
-from ladder.verify.gates import TIMER_CHECK
+from ladder.run.stage_run import TIME_CHECKS
 from stages.registry import load_entry
 from tests.ladder.harness import NUMPY, Watcher
 from tests.ladder.in_process import judge_in_this_process
@@ -36,11 +36,32 @@ ALWAYS = (*VALIDATING, "stages.cpu.r1_loops:STAGE", "stages.cpu.r10_resident:STA
 SOFTMAX_ONLY = (f"{EXAMPLES}/cpp_step.py:STAGE",)
 JAX, JAX_SHARE = ("stages.references.jax_scan:STAGE", "stages.references.jax_scan_bf16:STAGE"), 0.1  # compiling is slow
 MOST_WORK, FULL_WORK, FULL_SHARE = 3e7, 5e9, 0.01  # multiplications of a pass over the data, all epochs together
-MOST_STEPS = 400
+MOST_STEPS, MOST_IMAGES, TEST_IMAGES = 400, 60_000, 2000
 
 
-def drawn_problem(random: np.random.Generator) -> tuple[Problem, int]:
-    """A problem and its number of images: 1 to 60,000 a batch, 1 to 300 units, depth 0 to 8, rates of 1e-6 to 0.5."""
+def drawn_data(random: np.random.Generator, digits: Dataset) -> tuple[str, Dataset]:
+    """The digits, or drawn images of 36 pixels in 2 to 47 classes: far apart, one class in 20 images, or all alike."""
+    kind = str(random.choice(["digits", "digits", "separable", "unbalanced", "constant"]))
+    if kind == "digits":
+        return kind, digits
+    classes, pixels = int(random.integers(2, 48)), 36
+    centres = random.integers(0, 256, (1 if kind == "constant" else classes, pixels))
+    noise = {"separable": 2, "unbalanced": 60, "constant": 0}[kind]
+
+    def split(images: int) -> Split:
+        labels = random.integers(0, classes, images, dtype=np.uint8)
+        if kind == "unbalanced":
+            labels[random.random(images) < 0.95] = 0
+        drawn = centres[labels % len(centres)] + random.integers(-noise, noise + 1, (images, pixels))
+        return Split(np.clip(drawn, 0, 255).astype(np.uint8), labels)
+
+    train, test = split(MOST_IMAGES), split(TEST_IMAGES)
+    return kind, Dataset(kind, False, "drawn", {}, (6, 6), classes, train, test)
+
+
+def drawn_problem(random: np.random.Generator, data: Dataset) -> tuple[Problem, int]:
+    """A problem and its number of images: 1 to 60,000 a batch, 1 to 300 units, depth 0 to 8, rates of 1e-6 to 0.9."""
+    pixels = data.train.images.shape[1]
 
     def log_uniform(low: float, high: float) -> float:
         return float(np.exp(random.uniform(np.log(low), np.log(high))))
@@ -48,16 +69,16 @@ def drawn_problem(random: np.random.Generator) -> tuple[Problem, int]:
     most = FULL_WORK if random.random() < FULL_SHARE else MOST_WORK
     while True:
         hidden = tuple(round(log_uniform(1, 300)) for _ in range(random.integers(0, 9)))
-        sizes = (784, *hidden, 10)
+        sizes = (pixels, *hidden, data.classes)
         parameters = sum(a * b for a, b in pairwise(sizes))
-        batch, epochs = round(log_uniform(1, 60_000)), int(random.integers(1, 21))
-        steps = min(60_000 // batch, MOST_STEPS // epochs, int(most / (parameters * batch * epochs)))
+        batch, epochs = round(log_uniform(1, MOST_IMAGES)), int(random.integers(1, 21))
+        steps = min(MOST_IMAGES // batch, MOST_STEPS // epochs, int(most / (parameters * batch * epochs)))
         if steps >= 1:
             problem = Problem(
-                784, 10, hidden, batch, log_uniform(1e-6, 0.5), epochs, int(random.integers(1 << 31)),
+                pixels, data.classes, hidden, batch, log_uniform(1e-6, 0.9), epochs, int(random.integers(1 << 31)),
                 metrics_every=int(random.choice([1, 2, 10])), validate_every=int(random.choice([0, 1])),
             )  # fmt: skip
-            return problem, int(random.integers(batch * steps, min(60_000, batch * (steps + 1) - 1) + 1))
+            return problem, int(random.integers(batch * steps, min(MOST_IMAGES, batch * (steps + 1) - 1) + 1))
 
 
 def judged(problem: Problem, data: Dataset, sources: list[str]) -> list[StageResult]:
@@ -81,21 +102,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args(arguments)
-    random, data = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
+    random, digits = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
     judge_in_this_process(SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
     limit_blas_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores
     runs, failed, not_judged = Counter[str](), Counter[str](), Counter[str]()
     begin = time.monotonic()
     while runs.total() < options.count:
-        problem, images = drawn_problem(random)
+        kind, data = drawn_data(random, digits)
+        problem, images = drawn_problem(random, data)
         sources = [
             *(VALIDATING if problem.validate_every else ALWAYS),
             *(SOFTMAX_ONLY if not problem.hidden and not problem.validate_every else ()),
             *(JAX if random.random() < JAX_SHARE else ()),
         ]
         try:
-            stages = judged(problem, data.first(images, 2000), sources)
+            stages = judged(problem, data.first(images, TEST_IMAGES), sources)
         except UsageError as error:
             runs["refused: float64 diverges"] += 1
             _tell(f"refused: {error}")
@@ -105,11 +127,11 @@ def main(arguments: list[str]) -> int:
                 continue
             runs[stage.name] += 1
             not_judged.update({one.what for one in stage.checks if one.is_undecided})
-            wrong = [one for one in stage.checks if not one.passed and one.what != TIMER_CHECK]  # the host was busy
+            wrong = [one for one in stage.checks if not one.passed and one.what not in TIME_CHECKS]
             if wrong or stage.status == "crashed":
                 failed[wrong[0].what if wrong else "crashed"] += 1
                 told = ", ".join(f"{one.what}: {one.error} of {one.limit:.2e} {one.note}" for one in wrong[:3])
-                _tell(f"FAILED {stage.name}: {problem} {images} images: {told or stage.reason}")
+                _tell(f"FAILED {stage.name}: {problem} {images} images, {kind}: {told or stage.reason}")
         if runs.total() % 20 < len(stages):
             _tell(f"{runs.total()} runs, {failed.total()} failed, {time.monotonic() - begin:.0f} s")
     _tell(f"\n{runs.total()} runs: {dict(runs)}\nfailed: {failed.total()} {dict(failed)}")

@@ -12,7 +12,7 @@ from ladder.measure.seeds import REFUSED
 from ladder.records.run import StageResult
 from ladder.run import judge
 from ladder.run.stage_run import TIME_CHECKS
-from ladder.verify.gates import CURVES, VALIDATION_CURVES
+from ladder.verify.gates import CURVES, KEPT_CHECK, VALIDATION_CURVES, WHOLE_CHECK
 from ladder.verify.other_runs import LOSS_CHECK
 from reports.facts.run_table import passed_in_words
 from reports.facts.warnings import notices
@@ -104,6 +104,19 @@ LATER = {
     "defects:BFLOAT16_AS_TF32": "first update, precision",
     "defects:ROUNDED_TO_16": "first update, precision",
 }
+# These begin after more steps than any short run has from its first parameters on, or in long splits alone.
+LATE, LATE_OF_ALL = "late epoch of 3 batches, tensors", "late epoch, tensors"
+BEGIN_LATE = {
+    "defects:EIGHT_BITS_LATE": LATE,
+    "defects:WEIGHT_DECAY_LATE": LATE,
+    "defects:BIAS_FROZEN_LATE": LATE,
+    "defects:SCHEDULE_LEFT_IN": "late epoch of 3 batches, scale",
+    "defects:HALVES_AFTER_EPOCHS": KEPT_CHECK,
+    "defects:LEARNS_THE_TEST": LATE_OF_ALL,
+    "defects:LOSS_OF_A_WINDOW": "epoch from zeros, loss",
+    "defects:ACCURACY_ROUNDED_UP": WHOLE_CHECK,
+    "defects:SIX_BITS_AS_BFLOAT16": "first update, precision",
+}
 REFUSED_FOR = {
     "frauds:RETURNS_FUTURES": "ContractError: weights[0] from read_params() is concurrent.futures._base.Future "
     "of object; return float32 NumPy arrays, and wait for your results in run_epoch()",
@@ -156,6 +169,13 @@ def judged_later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageRes
 
 
 @pytest.fixture(scope="module")
+def judged_late(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageResult]:
+    cheats = [f"tests.cheats.{name}" for name in BEGIN_LATE]
+    changes = {"hidden": (64,), "epochs": 8, "metrics_every": 4, "validate_every": 8}
+    return run(tmp_path_factory.mktemp("late"), NUMPY, *cheats, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
 def judged_logistic(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageResult]:
     cheats = [f"tests.cheats.{name}" for name in LOGISTIC]
     return run(tmp_path_factory.mktemp("logistic"), NUMPY, *cheats, hidden=())
@@ -172,7 +192,7 @@ def test_every_planted_cheat_is_listed_and_there_are_many() -> None:
         source.removeprefix("tests.cheats.")
         for source in (JAX_UNWAITED, GRAFTED, LATE_ORDER, SHORT_WAYS, LONELY, *HONEST[1:])
     }
-    assert planted == {*FAILED_BY, *LATER, *REFUSED_FOR, "defects:ROUNDED_TO_17", *others}
+    assert planted == {*FAILED_BY, *LATER, *BEGIN_LATE, *REFUSED_FOR, "defects:ROUNDED_TO_17", *others}
     assert len(planted) >= 2 * 39  # twice as many as before limits followed controls
 
 
@@ -195,6 +215,14 @@ def test_accidents_after_the_first_updates_fail_the_intended_check(
     honest = judged_later[NUMPY]
     assert (honest.status, honest.reason) == ("passed", None)
     assert {one.what for one in honest.checks if not one.judged} == {"loss curve", "training accuracy"}
+
+
+@pytest.mark.parametrize("name", BEGIN_LATE)
+def test_accidents_that_begin_late_fail_the_intended_check(judged_late: dict[str, StageResult], name: str) -> None:
+    assert_failed_by(judged_late[f"tests.cheats.{name}"], BEGIN_LATE[name])
+    honest = [one for one in judged_late[NUMPY].checks if one.what not in TIME_CHECKS]
+    assert [one.what for one in honest if not one.passed or not one.judged] == []
+    assert {LATE, LATE_OF_ALL, KEPT_CHECK, WHOLE_CHECK} <= {one.what for one in honest}
 
 
 @pytest.mark.parametrize("name", LOGISTIC)
@@ -288,7 +316,9 @@ def test_a_stage_that_ends_its_fork_server_is_told(tmp_path: Path) -> None:
 
 def test_only_the_salt_catches_training_while_preparing(tmp_path: Path) -> None:
     source = "tests.cheats.frauds:TRAINS_WHILE_PREPARING"
-    assert run(tmp_path, source, salt=0)[source].status == "passed"  # without a salt, the parameters are predictable
+    # Without a salt, the parameters are predictable, but for those of late epochs.
+    failed = {one.what for one in run(tmp_path, source, salt=0)[source].checks if not one.passed}
+    assert {what for what in failed - TIME_CHECKS if not what.startswith("late epoch")} == set()
 
 
 def test_a_jax_stage_that_does_not_wait_works_outside_of_the_timer(

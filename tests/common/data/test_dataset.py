@@ -179,6 +179,14 @@ def test_save_and_load(tmp_path: Path) -> None:
         np.testing.assert_array_equal(saved.pixels(), split.pixels())
 
 
+def test_test_images_are_withheld_from_who_does_not_validate(tmp_path: Path) -> None:
+    data = load_dataset(data_dir=write_files(tmp_path / "own", ARRAYS), seed=0)
+    data.save(tmp_path)
+    seen = Dataset.load_saved(tmp_path, with_test=False)
+    np.testing.assert_array_equal(seen.train.images, data.train.images)
+    assert (seen.test.images.shape, seen.test.labels.shape) == ((0, data.test.images.shape[1]), (0,))
+
+
 def test_a_saved_data_set_of_full_size_is_mapped_not_read(tmp_path: Path) -> None:
     images = np.zeros((60_000, 784), np.uint8)
     split = datasets.Split(images, np.zeros(60_000, np.uint8))

@@ -45,8 +45,8 @@ def test_a_displacement_that_is_nan_fails() -> None:
     oracle = OracleRun(displacements=[Displacement(1.0, 1.0)])
     none = Displacement(math.nan, math.nan)
     for displacements in ({}, {0: none}, {0: Displacement(0.0, 1.0)}, {0: Displacement(1.0, math.nan)}):
-        assert not all(check.passed for check in verify_displacements(displacements, Plan(1, 1, 0), oracle))
-    assert not verify_displacements({0: Displacement(1.0, 1.0)}, Plan(1, 2, 0), oracle)[
+        assert not all(check.passed for check in verify_displacements("float32", displacements, Plan(1, 1, 0), oracle))
+    assert not verify_displacements("float32", {0: Displacement(1.0, 1.0)}, Plan(1, 2, 0), oracle)[
         0
     ].passed  # one of two is missing
     assert not verify_timer(math.nan).passed
@@ -59,4 +59,4 @@ def test_a_run_of_less_than_half_the_oracles_distance_fails_and_small_difference
         (Displacement(0.9, 1.0), False),
         (Displacement(2.0, 0.3), False),
     ):
-        assert verify_displacements({0: seen}, Plan(1, 1, 0), oracle)[1].passed == passes
+        assert verify_displacements("float32", {0: seen}, Plan(1, 1, 0), oracle)[1].passed == passes

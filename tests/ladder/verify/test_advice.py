@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from common.oracle import FloatArray
 from common.problem import Params, initial_params
 from ladder.records.run import Check
-from ladder.verify.advice import lead
+from ladder.verify.advice import advice_on, lead
 from ladder.verify.gates import check, verify_first_update
 from ladder.verify.short_runs import ShortRun
 from tests.ladder.harness import small_dataset, small_problem
@@ -73,6 +73,36 @@ def test_what_has_no_one_cause_gets_no_lead() -> None:
     assert lead([*checks_of(), check("loss curve", 1.0, 0.5)]) == ""
     aside = [msgspec.structs.replace(one, error=0.5) for one in checks_of(every=1.02)]  # 0.02 along, and more across
     assert lead(aside) == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            "late epoch, tensors",
+            "its update is 0.8 times the expected one: look at what changes with the number of steps",
+        ),
+        (
+            "late epoch, scale",
+            "its update is 0.8 times the expected one: look at the learning rate and at the division",
+        ),
+        ("late epoch, loss", "its loss is 128 times the expected one: look at what changes"),
+        ("3 epochs of 3 batches, tensors", "look at what one epoch leaves to the next"),
+        ("loss curve", ""),
+    ],
+)
+def test_advice_begins_with_a_ratio_where_one_explains(what: str, said: str) -> None:
+    checks = [
+        check("late epoch, tensors", 0.3, 0.1),
+        msgspec.structs.replace(check("late epoch, scale", 0.2, 0.1), factor=0.8),
+        msgspec.structs.replace(check("late epoch, loss", 127.0, 0.1), factor=128.0),
+        check("3 epochs of 3 batches, tensors", 0.3, 0.1),
+        check("3 epochs of 3 batches, scale", 0.2, 0.1),
+        check("loss curve", 0.3, 0.1),
+    ]
+    advice = advice_on(next(one for one in checks if one.what == what), checks)
+    assert advice.startswith(said)
+    assert bool(advice) == bool(said)
 
 
 def test_a_record_without_factors_gets_no_lead() -> None:

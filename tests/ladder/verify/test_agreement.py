@@ -20,7 +20,7 @@ from tests.common.strict_arrays import StrictArray, StrictModule
 from tests.ladder.harness import small_dataset, small_problem
 
 HIDDEN = [(), (16,), (12, 8)]
-CONTROLS = [Task(0, "float32"), Task(0, "float32", 1), Task(0, "tf32", 2), Task(0, "bfloat16", 3)]
+CONTROLS = [*(Task(0, "float32", draw) for draw in range(3)), Task(0, "tf32", 2), Task(0, "bfloat16", 3)]
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)

@@ -30,10 +30,13 @@ from ladder.verify.gates import (
     verify_final,
     verify_first_update,
     verify_from_zero,
+    verify_kept_bits,
+    verify_late_epoch,
     verify_path,
     verify_short_run,
     verify_speed,
     verify_validation,
+    verify_whole_images,
     worst_of,
 )
 from ladder.verify.oracle_runs import EpochSpread, OracleRun, spread_of
@@ -135,7 +138,7 @@ def test_checks_that_need_later_epochs_than_the_oracles_are_counted(
     checks = [
         *verify_final(problem, "float32", 3, initial, metrics, oracle, 0.5, 10_000, 60_000),
         *verify_validation(problem, "float32", 3, metrics, oracle, end, 10_000),
-        *verify_displacements({0: moved}, Plan(3, 1, 0), oracle),
+        *verify_displacements("float32", {0: moved}, Plan(3, 1, 0), oracle),
         *verify_path(problem, "float32", 3, initial, initial, oracle),
     ]
     left = [one for one in checks if one.is_not_made]
@@ -442,6 +445,61 @@ def test_a_timed_run_is_as_far_from_the_oracle_as_the_controls(spread: float, er
     final = Params(tuple(ends[1]), initial.biases)
     (one,) = verify_path(PROBLEM, "float32", 1, initial, final, oracle)
     assert verdict == ("not judged" if not one.judged else "passed" if one.passed else "failed")
+
+
+@pytest.mark.parametrize(
+    ("spread", "difference", "verdict"),
+    [
+        (0.01, 0.49, "passed"),
+        (0.01, 0.51, "failed"),
+        (0.2, 0.79, "passed"),
+        (0.2, 0.81, "failed"),
+        (0.3, 3.0, "not judged"),
+        (0.3, math.nan, "failed"),
+    ],
+)
+def test_a_run_at_a_rate_that_overshoots_goes_as_far_as_the_controls(
+    spread: float, difference: float, verdict: str
+) -> None:
+    oracle = OracleRun(displacements=[Displacement(1.0, 0.0)], spreads={"float32": [EpochSpread(way=spread)]})
+    seen = {0: Displacement(1.0 + difference, 0.0)}
+    _, one = verify_displacements("float32", seen, Plan(1, 1, 0), oracle)
+    assert verdict == ("not judged" if not one.judged else "passed" if one.passed else "failed")
+
+
+def test_an_epoch_from_parameters_that_are_not_finite_is_not_judged() -> None:
+    initial = initial_params(PROBLEM, 0)
+    initial.weights[0][0, 0] = np.inf
+    train = small_dataset().train
+    run = ShortRun(PROBLEM, 1, initial, train.images, train.labels)
+    (one,) = verify_late_epoch("late epoch", "float32", run, 20, initial, None)
+    assert (one.passed, one.judged, one.note) == (True, False, "training diverges there, in float64 as well")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "images", "passes"),
+    [
+        (float(np.float32(2.0) / np.float32(3.0)), 384, True),
+        (0.667, 384, False),  # rounded up
+        (0.5, 511, False),
+        (0.12341, 10_000, False),
+    ],
+)
+def test_an_accuracy_is_a_whole_number_of_images(accuracy: float, images: int, passes: bool) -> None:
+    seen = [(EpochMetrics(1.0, 0.5), 10), (EpochMetrics(1.0, accuracy), images), (None, 3)]
+    (one,) = verify_whole_images("float32", seen)
+    assert one.passed is passes
+    assert verify_whole_images("bfloat16", seen) == []
+    assert verify_whole_images("float32", [(EpochMetrics(1.0, accuracy), 60_000)]) == []  # a sum in float32 cannot tell
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_parameters_in_sixteen_bits_are_seen_but_not_where_units_are_dead(kind: type[np.floating]) -> None:
+    dead = Params(initial_params(PROBLEM, 0).weights, (np.zeros(100, np.float32), np.zeros(4, np.float32)))
+    final = Params(tuple(weight.astype(kind).astype(np.float32) for weight in dead.weights), dead.biases)
+    (one,) = verify_kept_bits("float32", final)
+    assert one.passed is (kind is np.float32)
+    assert verify_kept_bits("bfloat16", final) == []
 
 
 @pytest.mark.parametrize("precision", ROUNDINGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from common.problem import Problem, initial_params
@@ -68,6 +69,8 @@ def test_the_loss_is_the_harnesss_own() -> None:
         ((1.0, 1.0, 1.0), (0.5, 1.0, 1.0, 1.0), True),
         ((1.0, 1.0, 1.0), (0.5, 1.1, 1.0, 9.0), True),  # the host was late once
         ((0.1, 0.1, 0.1), (0.5, 1.0, 1.0, 1.0), False),
+        ((0.95, 0.95, 0.95), (0.5, 1.0, 1.0, 1.0), True),
+        ((0.8, 0.8, 0.8), (0.5, 1.0, 1.0, 1.0), False),  # a clock that is 20 % slow
         ((0.001,) * 3, (0.5, 0.004, 0.004, 0.004), True),  # too short to tell
         ((1.0, 1.0, 0.0), (0.5, 1.0, 1.0, 1.0), False),
         ((1.0, 1.0, -1.0), (0.5, 1.0, 1.0, 1.0), False),
@@ -78,6 +81,12 @@ def test_the_loss_is_the_harnesss_own() -> None:
 )
 def test_times_are_those_of_linux(told: tuple[float, ...], seen: tuple[float | None, ...], passes: bool) -> None:
     assert verify_clock(process(*told), seen).passed == passes
+
+
+@pytest.mark.parametrize(("took_s", "passes"), [(0.0, True), (-0.001, True), (-0.3, False)])
+def test_no_phase_ends_before_it_begins(took_s: float, passes: bool) -> None:
+    told = msgspec.structs.replace(process(1.0), took_s={"load": 0.5, "prepare": took_s})
+    assert verify_clock(told, (0.5, 1.0)).passed is passes
 
 
 def test_a_time_of_0_on_the_gpu_is_refused() -> None:

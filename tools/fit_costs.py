@@ -26,13 +26,14 @@ from common.cost import parameters
 from common.files import atomic_write
 from common.problem import Problem
 from ladder.records.run import load
-from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, expectations, network_terms, terms
+from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, doublings, expectations, network_terms, terms
 from stages.registry import load_all
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "reference" / "h200"
 MOST_ERROR = 0.4
 ALIKE = 1.5  # networks within this factor in layers, weights and batch foretell each other too easily
 LEAST = 0.01  # of a time, that an estimate counts as
+FAR, FEWEST = 4, 6  # doublings to the nearest network, and networks that a fit needs
 ITERATIONS = 30  # each halves the distance to the smallest errors
 KERNELS = ("step", "layer", "million weights", "million products")
 GRID = ("step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows")
@@ -75,6 +76,7 @@ def main() -> int:
         print(f"{name:18}{rung.networks:3} networks, error {rung.error:5.1%} {of}", end="; ")
         print(f"median {rung.median:.1%}, 90 % within {rung.most:.1%}")
     print(f"no model, error above {MOST_ERROR:.0%}: {', '.join(points.keys() - model.rungs.keys()) or 'none'}")
+    print(f"errors grow by {model.wider:.0%} for each doubling to the nearest network, but the first")
     judged = Counter(verdict for network in networks_of(points) for verdict in verdicts(model, points, network))
     print(
         f"remarks on networks left out, and losses of more than {LOSS:.0%} without one: {dict(sorted(judged.items()))}"
@@ -88,6 +90,7 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     runs = {name: run for name, run in records.items() if not run.problem.validate_every}
     (gpu,) = {run.environment["gpu"]["name"] for run in runs.values()}
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)
+    launches = [limit.median for run in runs.values() if run.limits and (limit := run.limits.get("launch"))]
     stages = {name: entry.stage for name, entry in load_all().items()}
     times: dict[str, dict[Network, list[Point]]] = {}
     for run in runs.values():
@@ -118,7 +121,9 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
         )
         for name, run in runs.items()
     }
-    return Costs(gpu, chip.multiprocessors, chip.block_shared_bytes, recorded, largest, kept), points
+    launch_us = round(statistics.median(launches), 2)
+    chip_sizes = chip.multiprocessors, chip.block_shared_bytes
+    return Costs(gpu, launch_us, *chip_sizes, recorded, wider(kept, points), largest, kept), points
 
 
 def middle(found: Sequence[Point]) -> Point:
@@ -133,7 +138,8 @@ def rung_cost(name: str, points: Mapping[Network, Point], below: str, recorded: 
         us = fit(name, [other for one, other in points.items() if not is_alike(one, network)])
         expected = point.below_us + sum(us[term] * point.sizes[term] for term in us)
         errors.append(abs(math.log(max(expected / point.us, LEAST))))
-    pairs = [abs(math.log(a.us / b.us)) for same in recorded for a, b in itertools.combinations(same, 2)]
+    # Of two recordings, each is as far from the other as the square root of two from the middle.
+    pairs = [abs(math.log(a.us / b.us)) / math.sqrt(2) for same in recorded for a, b in itertools.combinations(same, 2)]
     return RungCost(
         on=below if name in CHANGES else "",
         us=fit(name, list(points.values())),
@@ -143,6 +149,24 @@ def rung_cost(name: str, points: Mapping[Network, Point], below: str, recorded: 
         again=round(math.expm1(float(np.quantile(pairs, 0.9))) if pairs else math.expm1(statistics.median(errors)), 3),
         networks=len(points),
     )
+
+
+def wider(rungs: Mapping[str, RungCost], points: Points) -> float:
+    """How the errors of whole times grow where all networks within `FAR` doublings are left out."""
+    factors = []
+    for name in WHOLE.keys() & rungs.keys():
+        for (hidden, batch), point in points[name].items():
+            problem = Problem(784, 10, hidden, batch)
+            kept = [
+                other
+                for one, other in points[name].items()
+                if doublings(problem, RecordedRun("", list(one[0]), one[1], {})) >= FAR
+            ]
+            if len(kept) >= FEWEST:
+                us = fit(name, kept)
+                error = abs(math.log(max(sum(us[term] * point.sizes[term] for term in us) / point.us, LEAST)))
+                factors.append(error / math.log1p(rungs[name].most))
+    return round((float(np.quantile(factors, 0.9)) - 1) / (FAR - 1), 2)
 
 
 def without(points: Mapping[Network, Point], network: Network) -> list[Point]:

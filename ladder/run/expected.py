@@ -51,9 +51,11 @@ class Costs(msgspec.Struct, frozen=True):
     """The model: the GPU that it is of, the runs that it was fitted to, and the terms of the stages."""
 
     gpu: str
+    launch_us: float  # of a kernel from Python, back to back
     multiprocessors: int
     block_shared_bytes: int
     runs: dict[str, RecordedRun]  # by their folders among the GPU's
+    wider: float  # share by which an error's logarithm grows with each doubling to the nearest network, but the first
     largest: dict[str, float]  # of every term of a network, over the runs
     rungs: dict[str, RungCost]
 
@@ -94,6 +96,16 @@ def terms(stage: Stage, problem: Problem, steps: int, multiprocessors: int, shar
         found["thousand cycles, weights in L2"] = 0.0 if plan.sizes.held else cycles
         found["thousand weights of rows"] = rows * sum(la.inputs * la.outputs for la in plan.small_layers) / 1e3
     return found
+
+
+def doublings(problem: Problem, run: RecordedRun) -> float:
+    """How often layers, weights and batch double from one network to the other, together; 0 for the same network."""
+    other = Problem(problem.inputs, problem.classes, tuple(run.hidden), run.batch_size)
+    if (other.hidden, other.batch_size) == (problem.hidden, problem.batch_size):
+        return 0.0
+    sizes = [(len(one.layers), parameters(one), one.batch_size) for one in (problem, other)]
+    apart = sum(abs(math.log2(a / b)) for a, b in zip(*sizes, strict=True))
+    return apart or 1.0  # the same layers in another order
 
 
 def expected_here(problem: Problem, steps: int, gpu: str | None) -> dict[str, Expected]:

@@ -25,7 +25,7 @@ def model(below: float, above: float, error: float) -> Costs:
         "cuda-graph": RungCost("", {"step": below}, 0.5, 0.4, 0.9, 0.1, 9),
         "fused-head": RungCost("cuda-graph", {"step": above}, error, error, error, 0.1, 9),
     }
-    return Costs("a GPU", 132, 232_448, {}, LARGEST, rungs)
+    return Costs("a GPU", 2.5, 132, 232_448, {}, 0.3, LARGEST, rungs)
 
 
 @pytest.mark.parametrize(("adds", "error", "loses"), [(1.2, 0.045, True), (1.2, 0.05, False), (0.4, 0.01, False)])

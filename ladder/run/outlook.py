@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -20,11 +21,15 @@ from common.problem import Problem
 from ladder.options.commands import Advise, Run
 from ladder.records.outlook import NearRun, Outlook, Outlooks
 from ladder.records.run import Results
-from ladder.run.chips import BLOCK_SHARED_KIB, H200, Chip, chip_named
+from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, H200, Chip, chip_named
 from ladder.run.entries import CLASSES, INPUTS, estimated
-from ladder.run.expected import Costs, doublings, expectations, recorded_costs
+from ladder.run.expected import SMALL_BATCH, Costs, doublings, expectations, network_terms, recorded_costs
 from stages.engine.stage import Stage
+from stages.persistent.r1_persistent_cluster import ClusterEpoch
+from stages.persistent.r1_persistent_grid import GridEpoch
+from stages.persistent.r2_cluster_fp16 import Float16Cluster
 from stages.registry import load_all
+from stages.streamed.last_layer_head import LastLayerHead
 
 FOLDER = "results/reference/h200"
 WORK = ("million", "thousand")  # terms that begin so grow with the work, and the others with kernels and waits
@@ -160,3 +165,43 @@ def _guess(chip: Chip, costs: Costs) -> str:
         f"A guess: no run on this GPU is recorded. Times are carried over from the {costs.gpu}, with "
         f"{chip.memory_gb_s:,.0f} GB/s{launch} and {chip.multiprocessors} multiprocessors."
     )
+
+
+def model_facts() -> dict[str, Any]:
+    """The model as plain data, for a page that evaluates it, with what limits the networks of each stage."""
+    costs, stages = recorded_costs(), {name: entry.stage for name, entry in load_all().items()}
+    chips = [{**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10} for chip in CHIPS]
+    return {
+        "gpu": costs.gpu,
+        "chip": H200.name,
+        "memory_gb_s": H200.memory_gb_s,
+        "chips": chips,
+        "wider": costs.wider,
+        "largest": {term: costs.largest[term] for term in network_terms(Problem(INPUTS, CLASSES))},
+        "small_batch": SMALL_BATCH,
+        "runs": [
+            {"path": f"{FOLDER}/{path}", "hidden": run.hidden, "batch": run.batch_size, "us": run.us}
+            for path, run in costs.runs.items()
+        ],
+        "stages": {name: _stage_facts(stages[name], costs) for name in stages if name in costs.rungs},
+    }
+
+
+def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
+    rung, recipe = costs.rungs[stage.name], stage.recipe
+    launch, head = (recipe.launch, recipe.head) if recipe else (object, object)
+    return {
+        "on": rung.on,
+        "us": rung.us,
+        "most": _most_error(stage.name, costs),
+        "median": rung.median,
+        "again": rung.again,
+        "words": stage.words or stage.title,
+        "precision": stage.precision,
+        "is_reference": stage.group == "reference",
+        "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
+        "grid": launch.parts if issubclass(launch, GridEpoch) else 0,
+        "cluster": launch.halves if issubclass(launch, ClusterEpoch) else 0,
+        "needs_hidden": issubclass(launch, Float16Cluster),
+        "last_layer": issubclass(head, LastLayerHead),
+    }

@@ -18,11 +18,26 @@ REFERENCES = {
     "torch-graph": "PyTorch, compiled, an epoch in a graph",
     "jax-scan": "JAX, an epoch in a scan",
 }
-GRAPH_FILE = "stages/references/torch_graph.py"
 NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
-TRY = "measure it by `advise --measure`"
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
+
+
+# In one place, since the site's page fills them in as well.
+SENTENCES = {
+    "capture": "Capture your epoch in a graph: {eager} as fast as eager mode, {compiled} as compiled steps; "
+    "stages/references/torch_graph.py shows how.",
+    "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
+    "stay_compiled": "Stay with torch.compile, {eager} as fast as eager mode",
+    "may_capture": "{stay}; an epoch in a graph may gain another {times}: measure it by `advise --measure`.",
+    "no_capture": "{stay}, and an epoch in a graph gains nothing.",
+    "kernels": "Kernels of your own gain another {times}, as in `{rung}`.",
+    "no_kernels": "No float32 rung is surely faster than `{reference}`{may}.",
+    "may_kernels": "; `{rung}` may gain {times}",
+    "lower": "In {precision}, `{rung}` gains {times}.",
+    "time": "{epochs} of {images} images should take {eager} in eager mode and {best} at best{worth}.",
+    "short": ": hardly worth a change, unless you train often",
+}
 
 
 class Gain(NamedTuple):
@@ -98,14 +113,11 @@ def _of_pytorch(stages: dict[str, Outlook]) -> str:
         return ""
     of_graph, of_compiling = gain(compiled, graph), gain(eager, compiled)
     if of_graph.is_sure:
-        gains = f"{gain(eager, graph).text} as fast as eager mode, {of_graph.text} as compiled steps"
-        return f"Capture your epoch in a graph: {gains}; {GRAPH_FILE} shows how."
-    stay = "Stay with PyTorch as it is: torch.compile is not surely faster"
-    if of_compiling.is_sure:
-        stay = f"Stay with torch.compile, {of_compiling.text} as fast as eager mode"
+        return _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text)
+    stay = _filled("stay_compiled", eager=of_compiling.text) if of_compiling.is_sure else _filled("stay")
     if of_graph.times > WORTH_TRYING:
-        return f"{stay}; an epoch in a graph may gain another {numbers.ratio(of_graph.times)}: {TRY}."
-    return f"{stay}, and an epoch in a graph gains nothing."
+        return _filled("may_capture", stay=stay, times=numbers.ratio(of_graph.times))
+    return _filled("no_capture", stay=stay)
 
 
 def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
@@ -117,12 +129,12 @@ def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
     exact, lower = rungs[0], rungs[-1]
     found = gain(best, exact)
     if found.is_sure and CLASSES[exact.precision] == "float32":
-        yield f"Kernels of your own gain another {found.text}, as in `{exact.name}`."
+        yield _filled("kernels", times=found.text, rung=exact.name)
     else:
-        may = f"; `{exact.name}` may gain {numbers.ratio(found.times)}" if found.times > WORTH_TRYING else ""
-        yield f"No float32 rung is surely faster than `{best.name}`{may}."
+        may = _filled("may_kernels", rung=exact.name, times=numbers.ratio(found.times))
+        yield _filled("no_kernels", reference=best.name, may=may if found.times > WORTH_TRYING else "")
     if lower is not exact and (found := gain(best, lower)).is_sure:
-        yield f"In {numbers.precision(lower.precision)}, `{lower.name}` gains {found.text}."
+        yield _filled("lower", precision=numbers.precision(lower.precision), rung=lower.name, times=found.text)
 
 
 def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -131,7 +143,15 @@ def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     if eager is None or best is None:
         return
     long_s, short_s = training_s(eager, outlooks), training_s(best, outlooks)
-    training = f"{numbers.count(outlooks.epochs, 'epoch')} of {outlooks.images:,} images"
-    told = f"{training} should take {numbers.duration(long_s)} in eager mode and {numbers.duration(short_s)} at best"
-    worth = ": hardly worth a change, unless you train often" if long_s < SHORT_S else ""
-    yield f"{told}{worth}."
+    yield _filled(
+        "time",
+        epochs=numbers.count(outlooks.epochs, "epoch"),
+        images=f"{outlooks.images:,}",
+        eager=numbers.duration(long_s),
+        best=numbers.duration(short_s),
+        worth=_filled("short") if long_s < SHORT_S else "",
+    )
+
+
+def _filled(name: str, **given: str) -> str:
+    return SENTENCES[name].format(**given)

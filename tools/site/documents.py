@@ -16,6 +16,7 @@ from reports.explorer.html import drawing
 from reports.explorer.regimes_page import render_regimes
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
+from reports.facts.provenance import machine_name
 from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
 from reports.figures.ladder import PAGE, PHONE, drawn
@@ -105,16 +106,17 @@ def _index(records: Records) -> Iterator[str]:
     yield "Each run opens as a ladder to climb by clicking: guess a rung, then see code, timelines and checks.\n"
     yield "[Which rung wins at your width and batch?](regimes.md)\n"
     yield "## Runs\n"
-    yield "| Network | Batch | Fastest rung | us/step | Lead over the fastest reference at least as exact |"
-    yield "| --- | ---: | --- | ---: | --- |"
+    yield "| Machine | Network | Batch | Fastest rung | us/step | Lead over the fastest reference at least as exact |"
+    yield "| --- | --- | ---: | --- | ---: | --- |"
     for address, results in records.runs.items():
         problem, winner = results.problem, overall_winner(results)
         timed = step_us(winner.stage) if winner is not None else None
-        cells = [f"[{problem.network}]({address})", str(problem.batch_size)]
+        cells = [machine_name(results), f"[{problem.network}]({address})", str(problem.batch_size)]
         if winner is not None and timed is not None:
             cells += [f"`{winner.stage.name}`", numbers.microseconds(timed.median)]
             cells += [f"{winner.ratio.text}, `{winner.reference.name}`{', GPU time' * winner.on_gpu_time}"]
         yield f"| {' | '.join(cells)} |"
     yield "\n## Studies\n"
     for address, study in records.studies.items():
-        yield f"- [{study.study.title}]({address}) ({numbers.count(len(study.measured), 'point')})"
+        machines = ", ".join(sorted({machine_name(run) for run in study.runs.values()}))
+        yield f"- [{study.study.title}]({address}) ({numbers.count(len(study.measured), 'point')}, {machines})"

@@ -172,6 +172,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("list --batch-size 60001", "784-10, batch 60001: larger than", "choose a smaller network or batch"),
         ("advise --gpu GTX1", "--gpu GTX1: not known; add --bandwidth", "choose one of T4, A10"),
         ("advise --rounds 2", "--rounds: is about measuring", "add --measure, or leave it out"),
+        ("advise --measure --gpu H200", "--gpu H200: --measure times this machine's GPU", "leave one of them out"),
         ("advise --measure", "--measure: needs an NVIDIA GPU", "leave it out"),
         ("advise --bandwidth 0", "--bandwidth 0", "a positive number"),
         ("advise --images 10", "--images 10: fewer than a batch of 128", "choose more"),

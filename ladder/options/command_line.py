@@ -172,12 +172,12 @@ def _profile(given: Given) -> Command:
 
 def _advise(given: Given) -> Command:
     """What to expect of one problem."""
-    of_run = (
-        given.keys() & set(RunOptions.__struct_fields__) if "measure" in given else {"hidden", "batch_size", "epochs"}
-    )
-    for name in given.keys() & set(RunOptions.__struct_fields__) - of_run:
+    measures, of_run = "measure" in given, given.keys() & {*RunOptions.__struct_fields__}
+    if measures and "gpu" in given:
+        raise UsageError(f"--gpu {given['gpu']}: --measure times this machine's GPU; leave one of them out")
+    for name in () if measures else sorted(of_run - {"hidden", "batch_size", "epochs"}):
         raise UsageError(f"{_option(name)}: is about measuring; add --measure, or leave it out")
-    options = RunOptions(**_converted(RunOptions, {name: given.pop(name) for name in of_run & given.keys()}))
+    options = RunOptions(**_converted(RunOptions, {name: given.pop(name) for name in of_run}))
     return _made(Advise, given, options=options)
 
 

@@ -189,7 +189,7 @@ def model_facts() -> dict[str, Any]:
 
 def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
     rung, recipe = costs.rungs[stage.name], stage.recipe
-    launch, head = (recipe.launch, recipe.head) if recipe else (object, object)
+    launch, head = (recipe.launch, recipe.head) if recipe else (None, None)
     return {
         "on": rung.on,
         "us": rung.us,
@@ -200,8 +200,8 @@ def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
         "precision": stage.precision,
         "is_reference": stage.group == "reference",
         "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
-        "grid": launch.parts if issubclass(launch, GridEpoch) else 0,
-        "cluster": launch.halves if issubclass(launch, ClusterEpoch) else 0,
-        "needs_hidden": issubclass(launch, Float16Cluster),
-        "last_layer": issubclass(head, LastLayerHead),
+        "grid": launch.parts if launch is not None and issubclass(launch, GridEpoch) else 0,
+        "cluster": launch.halves if launch is not None and issubclass(launch, ClusterEpoch) else 0,
+        "needs_hidden": launch is not None and issubclass(launch, Float16Cluster),
+        "last_layer": head is not None and issubclass(head, LastLayerHead),
     }

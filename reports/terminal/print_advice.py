@@ -9,7 +9,7 @@ from reports.facts import numbers
 from reports.facts.advice import REFERENCES, deciding, training_s, verdict
 from reports.terminal.console_layout import Column, print_table, say, standard
 
-HOST = "Eager and compiled steps take the host's time, which hardly depends on the network."
+HOST = "Eager and compiled steps take the host's time: width and batch hardly change it until the GPU takes longer."
 RANGE = "Nine in ten should lie within the range; ~: by a model of recorded runs, other times are recorded."
 
 

@@ -22,6 +22,7 @@ from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from ladder.options import commands
+    from ladder.records.run import Results
 
 if __name__ == "__main__":
     end_at_ctrl_c()
@@ -175,6 +176,35 @@ def list_stages(command: commands.ListStages) -> int:
     return show(stages, partial(print_stage_list, way_to_gpu=how_to_get_gpu(), network=network), command.form)
 
 
+def advise(command: commands.Advise) -> int:
+    """Say what each way to train a network should take, and whether to leave PyTorch; measure it if asked."""
+    from ladder.run.outlook import measuring, outlooks, with_measured
+    from reports.facts.advice import advice_facts, deciding
+    from reports.terminal.as_json import print_json
+    from reports.terminal.print_advice import print_advice
+
+    found = outlooks(command)
+    if command.measure:
+        asked = measuring(command, [one.name for one in deciding(found)])
+        found = with_measured(found, _measured(asked, as_json=command.json))
+    print_json(advice_facts(found)) if command.json else print_advice(found)
+    return 0
+
+
+def _measured(asked: commands.Run, *, as_json: bool) -> Results:
+    """A run for another command; it is reported in its folder."""
+    from ladder.run.session import opened
+    from reports.render import render_all
+    from reports.terminal.console_layout import aside
+    from reports.terminal.progress import LiveView
+
+    interruptible()
+    with LiveView(aside() if as_json else None) as view, opened(asked, view, COMMAND_LINE) as (runner, folder):
+        results = runner.run(view)
+        render_all(results, folder, REFERENCE)
+    return results
+
+
 def doctor(command: commands.Doctor) -> int:
     """Show what is installed, what is missing, and how to add it."""
     from ladder.doctor import doctor
@@ -207,7 +237,7 @@ def readme(_: commands.Readme) -> int:
 
 COMMANDS: dict[str, Callable[..., int]] = {
     body.__name__.partition("_")[0]: body
-    for body in (run, check, study, report, open_page, compare, explain, list_stages, doctor, limits, readme)
+    for body in (run, check, study, report, open_page, compare, explain, list_stages, advise, doctor, limits, readme)
 }
 
 if __name__ == "__main__":

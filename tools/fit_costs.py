@@ -1,36 +1,46 @@
 """Fit the model of expected times to the recorded runs of one GPU, and write it: `python -m tools.fit_costs`.
 
-The step of a rung that many networks have recorded is a sum of terms. Other rungs change the time of the rung below by
-a term or two. A network with its batch size is one point. Its error is that of a fit to all other points; a rung whose
-error exceeds 40 % gets no model. The command prints the errors, and how many remarks on networks left out are right.
+The step of a stage that many networks have recorded is a sum of terms. Other rungs change the time of the rung below
+by a term or two. A network with its batch size is one point. Its error, as a logarithm, is that of a fit to all points
+that are not like it; a stage whose error exceeds 40 % gets no model. The command prints the errors, and how many
+remarks on networks left out are right.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import numpy as np
-from scipy.optimize import lsq_linear  # codespell:ignore optimize
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear, nnls  # codespell:ignore optimize
 
+from common.cost import parameters
 from common.files import atomic_write
 from common.problem import Problem
 from ladder.records.run import load
-from ladder.run.expected import FILE, LOSS, Costs, RungCost, expectations, network_terms, terms
+from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, doublings, expectations, network_terms, terms
 from stages.registry import load_all
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "reference" / "h200"
 MOST_ERROR = 0.4
+ALIKE = 1.5  # networks within this factor in layers, weights and batch foretell each other too easily
+LEAST = 0.01  # of a time, that an estimate counts as
+FAR, FEWEST = 4, 6  # doublings to the nearest network, and networks that a fit needs
+ITERATIONS = 30  # each halves the distance to the smallest errors
 KERNELS = ("step", "layer", "million weights", "million products")
 GRID = ("step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows")
-CLUSTER = ("layer", "million products")
+CLUSTER = ("hop", "image", "million weights")
 WHOLE = {
+    "torch-eager": ("step", "layer"), "torch-compile": ("step", "layer", "million products"), "torch-graph": KERNELS,
+    "jax-scan": KERNELS,
     "cuda-graph": KERNELS, "fused-bias": KERNELS, "exact-u8": KERNELS, "streamed-bf16": KERNELS,
     "persistent-grid": GRID, "grid-bf16": GRID, "persistent-cluster": CLUSTER, "cluster-fp16": CLUSTER,
 }  # fmt: skip
@@ -42,6 +52,7 @@ CHANGES = {
     "last-layer": ("step", "image"), "last-layer-bf16": ("step", "image"),
 }  # fmt: skip
 
+FloatArray = NDArray[np.float64]
 Network = tuple[tuple[int, ...], int]  # hidden layers, batch size
 
 
@@ -62,8 +73,10 @@ def main() -> int:
     atomic_write(FILE, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
     for name, rung in model.rungs.items():
         of = f"of {rung.on}" if rung.on else "of the whole time"
-        print(f"{name:18}{rung.networks:3} networks, error {rung.error:5.1%} {of}")
+        print(f"{name:18}{rung.networks:3} networks, error {rung.error:5.1%} {of}", end="; ")
+        print(f"median {rung.median:.1%}, 90 % within {rung.most:.1%}")
     print(f"no model, error above {MOST_ERROR:.0%}: {', '.join(points.keys() - model.rungs.keys()) or 'none'}")
+    print(f"errors grow by {model.wider:.0%} for each doubling to the nearest network, but the first")
     judged = Counter(verdict for network in networks_of(points) for verdict in verdicts(model, points, network))
     print(
         f"remarks on networks left out, and losses of more than {LOSS:.0%} without one: {dict(sorted(judged.items()))}"
@@ -77,6 +90,7 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     runs = {name: run for name, run in records.items() if not run.problem.validate_every}
     (gpu,) = {run.environment["gpu"]["name"] for run in runs.values()}
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)
+    launches = [limit.median for run in runs.values() if run.limits and (limit := run.limits.get("launch"))]
     stages = {name: entry.stage for name, entry in load_all().items()}
     times: dict[str, dict[Network, list[Point]]] = {}
     for run in runs.values():
@@ -90,12 +104,26 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
                 of_network = times.setdefault(name, {}).setdefault((problem.hidden, problem.batch_size), [])
                 of_network.append(Point(us[name], below_us, sizes))
     points = {name: {network: middle(found) for network, found in of.items()} for name, of in times.items()}
-    rungs = {name: rung_cost(name, points[name], stages[name].below or "") for name in stages if name in points}
+    rungs = {
+        name: rung_cost(name, points[name], stages[name].below or "", list(times[name].values()))
+        for name in stages
+        if name in points
+    }
     kept = {name: rung for name, rung in rungs.items() if rung.error <= MOST_ERROR}
     networks = [network_terms(Problem(784, 10, *network)) for network in networks_of(points)]
     largest = {term: max(network[term] for network in networks) for term in networks[0]}
-    commits = {name: run.environment["code"]["git_commit"] for name, run in runs.items()}
-    return Costs(gpu, chip.multiprocessors, chip.block_shared_bytes, commits, largest, kept), points
+    recorded = {
+        name: RecordedRun(
+            run.environment["code"]["git_commit"],
+            run.problem.hidden,
+            run.problem.batch_size,
+            {stage.name: round(stage.timing.step_us, 3) for stage in run.stages if stage.timing and stage.name in kept},
+        )
+        for name, run in runs.items()
+    }
+    launch_us = round(statistics.median(launches), 2)
+    chip_sizes = chip.multiprocessors, chip.block_shared_bytes
+    return Costs(gpu, launch_us, *chip_sizes, recorded, wider(kept, points), largest, kept), points
 
 
 def middle(found: Sequence[Point]) -> Point:
@@ -103,14 +131,42 @@ def middle(found: Sequence[Point]) -> Point:
     return Point(statistics.median(p.us for p in found), statistics.median(p.below_us for p in found), found[0].sizes)
 
 
-def rung_cost(name: str, points: Mapping[Network, Point], below: str) -> RungCost:
-    """The fitted terms of a rung, and their error on networks left out."""
-    squares = []
+def rung_cost(name: str, points: Mapping[Network, Point], below: str, recorded: Sequence[Sequence[Point]]) -> RungCost:
+    """The fitted terms of a stage, and their error on networks left out."""
+    errors = []
     for network, point in points.items():
-        us = fit(name, without(points, network))
-        squares.append(((point.below_us + sum(us[term] * point.sizes[term] for term in us)) / point.us - 1) ** 2)
-    error = round(math.sqrt(statistics.fmean(squares)), 3)
-    return RungCost(below if name in CHANGES else "", fit(name, list(points.values())), error, len(points))
+        us = fit(name, [other for one, other in points.items() if not is_alike(one, network)])
+        expected = point.below_us + sum(us[term] * point.sizes[term] for term in us)
+        errors.append(abs(math.log(max(expected / point.us, LEAST))))
+    # Of two recordings, each is as far from the other as the square root of two from the middle.
+    pairs = [abs(math.log(a.us / b.us)) / math.sqrt(2) for same in recorded for a, b in itertools.combinations(same, 2)]
+    return RungCost(
+        on=below if name in CHANGES else "",
+        us=fit(name, list(points.values())),
+        error=round(math.sqrt(statistics.fmean(error**2 for error in errors)), 3),
+        median=round(math.expm1(statistics.median(errors)), 3),
+        most=round(math.expm1(float(np.quantile(errors, 0.9))), 3),
+        again=round(math.expm1(float(np.quantile(pairs, 0.9))) if pairs else math.expm1(statistics.median(errors)), 3),
+        networks=len(points),
+    )
+
+
+def wider(rungs: Mapping[str, RungCost], points: Points) -> float:
+    """How the errors of whole times grow where all networks within `FAR` doublings are left out."""
+    factors = []
+    for name in WHOLE.keys() & rungs.keys():
+        for (hidden, batch), point in points[name].items():
+            problem = Problem(784, 10, hidden, batch)
+            kept = [
+                other
+                for one, other in points[name].items()
+                if doublings(problem, RecordedRun("", list(one[0]), one[1], {})) >= FAR
+            ]
+            if len(kept) >= FEWEST:
+                us = fit(name, kept)
+                error = abs(math.log(max(sum(us[term] * point.sizes[term] for term in us) / point.us, LEAST)))
+                factors.append(error / math.log1p(rungs[name].most))
+    return round((float(np.quantile(factors, 0.9)) - 1) / (FAR - 1), 2)
 
 
 def without(points: Mapping[Network, Point], network: Network) -> list[Point]:
@@ -118,14 +174,45 @@ def without(points: Mapping[Network, Point], network: Network) -> list[Point]:
     return [point for other, point in points.items() if other != network]
 
 
+def is_alike(one: Network, other: Network) -> bool:
+    """Whether two networks are nearly the same in layers, weights and batch."""
+    sizes = zip(*([len(hidden) + 1, *_weights_and_batch(hidden, batch)] for hidden, batch in (one, other)), strict=True)
+    return all(max(pair) <= ALIKE * min(pair) for pair in sizes)
+
+
+def _weights_and_batch(hidden: tuple[int, ...], batch: int) -> tuple[int, int]:
+    return parameters(Problem(784, 10, hidden, batch)), batch
+
+
 def fit(name: str, points: Sequence[Point]) -> dict[str, float]:
-    """The microseconds of each term that make the smallest relative errors; those of a whole time are not negative."""
+    """The microseconds of each term that make the smallest errors.
+
+    A whole time has terms of 0 or more, and its errors count as logarithms. A change may be negative; its errors are
+    relative.
+    """
     wanted = WHOLE.get(name) or CHANGES[name]
-    scale = np.array([one.below_us or one.us for one in points])
-    sizes = np.array([[one.sizes[term] for term in wanted] for one in points]) / scale[:, None]
-    changes = np.array([one.us - one.below_us for one in points]) / scale
-    solved = lsq_linear(sizes, changes, (0.0 if name in WHOLE else -np.inf, np.inf)).x
-    return {term: round(float(us), 4) for term, us in zip(wanted, solved, strict=True)}
+    sizes = np.array([[one.sizes[term] for term in wanted] for one in points])
+    us = np.array([one.us for one in points])
+    if name in WHOLE:
+        solved = smallest_log_errors(sizes, us)
+    else:
+        below = np.array([one.below_us for one in points])
+        solved = lsq_linear(sizes / below[:, None], (us - below) / below).x
+    return {term: round(float(each), 4) for term, each in zip(wanted, solved, strict=True)}
+
+
+def smallest_log_errors(sizes: FloatArray, us: FloatArray) -> FloatArray:
+    """The terms (T,), 0 or more, that make the smallest squares of log(sizes @ terms / us).
+
+    `sizes` (N, T) and `us` (N,) are positive somewhere in every row. Gauss-Newton steps of half the length, from the
+    smallest relative errors.
+    """
+    terms = nnls(sizes / us[:, None], np.ones(len(us)))[0]
+    for _ in range(ITERATIONS):
+        expected = np.maximum(sizes @ terms, LEAST * us)
+        slopes = sizes / expected[:, None]
+        terms = (terms + nnls(slopes, slopes @ terms + np.log(us / expected))[0]) / 2
+    return cast(FloatArray, terms)
 
 
 def networks_of(points: Points) -> list[Network]:
@@ -141,8 +228,10 @@ def verdicts(model: Costs, points: Points, network: Network) -> Iterator[str]:
     }
     problem = Problem(784, 10, *network)
     found = expectations(problem, problem.steps(60_000), msgspec.structs.replace(model, rungs=rungs))
-    measured = {name: points[name][network].us for name in found if network in points[name]}
-    precision = {name: entry.stage.precision for name, entry in load_all().items()}
+    stages = {name: entry.stage for name, entry in load_all().items()}
+    rungs_here = [name for name in found if stages[name].group != "reference" and network in points[name]]
+    measured = {name: points[name][network].us for name in rungs_here}
+    precision = {name: stages[name].precision for name in measured}
     for name, us in measured.items():
         if rival := found[name].loses_to:
             yield "unmeasured" if rival not in measured else "right" if us / measured[rival] - 1 > LOSS else "wrong"

@@ -5,8 +5,8 @@
 Without a name, GPU tests and the first three networks; `studies` means every study. Options are those of `study`, such
 as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at once anyway. Run it from a committed tree.
 After the word `cpu`, names are networks of tools/cpu_networks.toml: the CPU rungs and references of this host.
-An interrupted recording continues, and old records stay until all is measured. Then look at the figures, run
-`python run_ladder.py readme`, and commit. Exits with 1 if a stage failed or crashed; the record says so, too.
+An interrupted recording continues, and old records stay until all is measured. At the end it names what to commit.
+Exits with 1 if a stage failed or crashed; the record says so, too.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
             _ladder(root, "report", str(kept))
     for name in ("networks", *studies):
         shutil.rmtree(root / MEASURED / name, ignore_errors=True)
+    print("record: to add these records, look at their figures, then")
+    print("    python run_ladder.py readme")
+    print(f"    git add README.md docs {' '.join(str(kept.relative_to(root)) for _, kept in records)}")
+    print("and commit; `pytest tests/recorded` is what the pull request's checks say of them")
     return worst
 
 

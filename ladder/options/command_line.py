@@ -11,6 +11,7 @@ import msgspec
 
 from common.errors import UsageError
 from ladder.options.commands import (
+    Advise,
     CheckStage,
     Command,
     Compare,
@@ -49,11 +50,12 @@ REPEATS: Option = ("--repeats", "N", "timed runs in each process (2)")
 BUDGET: Option = ("--budget", "S", "seconds to measure a slow stage for (5; on a CPU 2)")
 TIMEOUT: Option = ("--timeout", "S", "seconds after which a process counts as hung (300)")
 REMEASURE: Option = ("--remeasure", "N", "new tries at most for a disturbed process (2)")
+EPOCHS: Option = ("--epochs", "N", "in each training run (20)")
 TRAINING: tuple[Option, ...] = (
     HIDDEN,
     BATCH_SIZE,
     LEARNING_RATE,
-    ("--epochs", "N", "in each training run (20)"),
+    EPOCHS,
     SEED,
     METRICS_EVERY,
     ("--validate-every", "N", "epochs between timed validations; 0: none (0)"),
@@ -177,6 +179,17 @@ def _profile(given: Given) -> Command:
     if "resume" in given:
         raise UsageError("profile --resume: starts a new run; profile a recorded one by --resume FOLDER --profile nsys")
     return _run({**BRIEFLY, **given})
+
+
+def _advise(given: Given) -> Command:
+    """What to expect of one problem."""
+    measures, of_run = "measure" in given, given.keys() & {*RunOptions.__struct_fields__}
+    if measures and "gpu" in given:
+        raise UsageError(f"--gpu {given['gpu']}: --measure times this machine's GPU; leave one of them out")
+    for name in () if measures else sorted(of_run - {"hidden", "batch_size", "epochs"}):
+        raise UsageError(f"{_option(name)}: is about measuring; add --measure, or leave it out")
+    options = RunOptions(**_converted(RunOptions, {name: given.pop(name) for name in of_run}))
+    return _made(Advise, given, options=options)
 
 
 def _check(given: Given) -> Command:
@@ -375,6 +388,24 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("list", "list --hidden 512,512 --batch-size 256"),
         lambda given: _made(ListStages, given),
+    ),
+    "advise": FrontDoor(
+        "say what your network should gain, and whether to leave PyTorch",
+        "advise [OPTIONS]",
+        {
+            "what to train (defaults in brackets)": (
+                HIDDEN, BATCH_SIZE, EPOCHS, ("--images", "N", "of an epoch (60000)"),
+            ),
+            "where": (
+                ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
+                ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
+                ("--launch", "US", "of a launch from Python there, as `limits` measures it"),
+            ),
+            "output": (("--measure", None, "time the stages that decide, on this GPU; takes options of run"), JSON),
+        },
+        ("advise --hidden 300,100 --batch-size 100", "advise --hidden 256 --gpu \"RTX 4090\""),
+        _advise,
+        (*(one for one in (*TRAINING[:-1], *MEASURING, *SELDOM) if one not in (HIDDEN, BATCH_SIZE, EPOCHS)),),
     ),
     "doctor": FrontDoor(
         "show what is installed, what is missing, and how to add it",

@@ -15,6 +15,7 @@ from ladder.options.run_options import (
     Flag,
     Layers,
     Names,
+    Rate,
     RunOptions,
     RunsOrNone,
     Seconds,
@@ -30,6 +31,7 @@ StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Pyt
 RunName = Annotated[str, Meta(min_length=1, description="the name of a file or folder")]
 RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file or folder")]
 Format = Annotated[Literal["text", "markdown", "json"], Meta(description="text, markdown or json")]
+GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
 
 SLURM = (
@@ -222,6 +224,19 @@ class ListStages(Tabled, frozen=True, kw_only=True):
     hidden: Layers | None = None
     batch_size: Size | None = None
     stage_file: StageFiles = ()
+
+
+class Advise(Command, frozen=True, kw_only=True):
+    """`advise`: what each way to train should take on a network and a GPU, and whether to leave PyTorch."""
+
+    name: ClassVar[str] = "advise"
+    options: RunOptions
+    gpu: GpuName | None = None
+    bandwidth: Rate | None = None
+    launch: Rate | None = None
+    images: Size = 60_000
+    measure: Flag = False
+    json: Flag = False
 
 
 class Doctor(Tabled, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from common.vocabulary import Group, Regime
 from ladder.machine.environment import missing
 from ladder.processes.stage_files import described
 from ladder.records.expected import Expected
-from ladder.run.expected import expectations
+from ladder.run.expected import Costs, expectations
 from stages.registry import Entry, load_all, select
 
 IMAGES, INPUTS, CLASSES = 60_000, 784, 10  # of MNIST
@@ -99,11 +99,7 @@ def listed(
     entries, expected = all_entries(stage_files)[0], dict[str, Expected]()
     if hidden is not None or batch_size is not None:
         problem = Problem(INPUTS, CLASSES, hidden or (), batch_size or 128)
-        expected = expectations(problem, problem.steps(IMAGES))
-        if not expected:
-            network = "-".join(map(str, (INPUTS, *problem.hidden, CLASSES)))
-            why = "larger than every recorded run, so no times are expected"
-            raise UsageError(f"{network}, batch {problem.batch_size}: {why}; choose a smaller network or batch")
+        expected = estimated(problem, problem.steps(IMAGES))
     return [
         Listed(
             name=stage.name,
@@ -118,3 +114,12 @@ def listed(
         )
         for stage in (entry.stage for entry in entries.values())
     ]
+
+
+def estimated(problem: Problem, steps: int, costs: Costs | None = None) -> dict[str, Expected]:
+    """The estimates of the stages that take a problem; UsageError where it is larger than all recorded ones."""
+    if found := expectations(problem, steps, costs):
+        return found
+    network = "-".join(map(str, (problem.inputs, *problem.hidden, problem.classes)))
+    why = "larger than every recorded run, so no times are expected"
+    raise UsageError(f"{network}, batch {problem.batch_size}: {why}; choose a smaller network or batch")

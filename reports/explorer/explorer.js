@@ -105,7 +105,11 @@
         widths.observe(frame);
       });
     }
-    for (const link of all("#rungs a")) {
+    for (const link of all("#rungs a")) { // with the times that need no guess any more
+      const one = stages.get(decodeURIComponent(link.hash.slice(1)));
+      const isShown = one?.us != null && (isKnown(one) || (showsAlways && !isLesson));
+      find("span", link)?.remove();
+      if (isShown) link.append(made("span", ` ${digits(one.us)}`));
       if (decodeURIComponent(link.hash.slice(1)) === stage.name) {
         link.setAttribute("aria-current", "page");
         link.scrollIntoView({block: "nearest"});
@@ -268,6 +272,8 @@
         compare(view, runOf(JSON.parse(await file.text())), file.name);
       } catch (error) {
         tell(`${file.name}: not a results.json of this program; choose another file`);
+        find(".told", view).classList.add("broken");
+        find("table", view).hidden = find(".note", view).hidden = true; // it is of the file before
       }
     };
     find("input[type=file]", view).addEventListener("change", (event) => {
@@ -315,6 +321,7 @@
     const theirs = new Map(other.stages.map((stage) => [stage.name, stage]));
     const both = data.run.stages.filter((stage) => stage.us && theirs.get(stage.name)?.us);
     const isSame = JSON.stringify(other.problem) === JSON.stringify(data.run.problem);
+    told.classList.remove("broken");
     told.textContent = `${name}: ${other.heading}; ${other.origin} ` + (isSame ? "" :
       "The two runs trained different problems, so their times do not compare. ") +
       (both.length ? "" : "The two runs have no timed stage in common.");
@@ -336,6 +343,24 @@
     }));
     table.hidden = find(".note", view).hidden = !both.length;
   }
+
+  // ---------------------------------------------------------------- trust
+  find("#shown").addEventListener("click", (event) => { // a stage's checks in words, below its cells
+    const row = event.target.closest("table.trust tbody tr"), button = row && find("button", row);
+    if (!button || event.target.closest("a")) return;
+    const isOpen = button.getAttribute("aria-expanded") === "true";
+    button.setAttribute("aria-expanded", String(!isOpen));
+    if (isOpen) { row.nextElementSibling.remove(); return; }
+    const list = made("ul", "", {class: "plain"}), frame = made("td", "", {class: "why", colspan: row.cells.length});
+    for (const cell of all(".cell", row)) {
+      const line = made("li");
+      line.append(cell.cloneNode(), ` ${cell.title}`);
+      list.append(line);
+    }
+    frame.append(list);
+    row.after(made("tr"));
+    row.nextElementSibling.append(frame);
+  });
 
   // ---------------------------------------------------------------- the address
   function shown(html) {

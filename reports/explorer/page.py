@@ -19,7 +19,7 @@ from reports.explorer.pack import packed
 from reports.explorer.rung_page import bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust_page import trust_view
-from reports.facts.provenance import COMMIT_DIGITS, provenance
+from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
 from reports.facts.run_table import (
     ALL_DISTURBED,
     disturbed_mark,
@@ -156,7 +156,9 @@ def _headline(results: Results) -> str:
     if not shown:
         return "No stage was timed in this run"
     ends = shown[0], min(shown, key=lambda dot: dot.step_us.median)
-    where = "" if any(dot.stage.device == "gpu" for dot in shown) else ", on the CPU"
+    where = (
+        f", on {gpu_name(results) or 'a GPU'}" if any(dot.stage.device == "gpu" for dot in shown) else ", on the CPU"
+    )
     disturbed = any(disturbed_mark(dot.stage) == ALL_DISTURBED for dot in ends)
     return f"{headline(shown)}{where}{', disturbed by other work' * disturbed}"
 

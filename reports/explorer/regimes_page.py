@@ -64,9 +64,16 @@ def _answer(alike: Sequence[MeasuredPoint]) -> dict[str, Any]:
         "point": point,
         "network": point.results.problem.network,
         "wins": lead is None or lead.lead.ratio.times >= 1,
+        "best_address": rung_address(point, point.best.name),
         "second": _second(*second) if second is not None else None,
         "classes": [
-            {"name": name, "rung": rung.name, "time": _time(rung), "lead": _lead(_of(point.leads, rung))}
+            {
+                "name": name,
+                "rung": rung.name,
+                "address": rung_address(point, rung.name),
+                "time": _time(rung),
+                "lead": _lead(_of(point.leads, rung)),
+            }
             for name, rung in point.fastest_by_precision.items()
         ],
         "stages": list(_bars(point)),
@@ -74,6 +81,12 @@ def _answer(alike: Sequence[MeasuredPoint]) -> dict[str, Any]:
         "again": [_source(other) for other in again],
         "is_marked": any(disturbed_mark(stage) for one in alike for stage in (*one.rungs, *one.rivals)),
     }
+
+
+def rung_address(point: MeasuredPoint, name: str) -> str:
+    """The place of a rung on the page of the point's run or study, with its number rather than a guess."""
+    within = f"{quote(point.point, safe='')}:" if point.study else ""
+    return f"{point.address}#{within}{quote(name, safe='')}&all"
 
 
 def _second(rung: StageResult, ratio: Ratio) -> dict[str, Any]:
@@ -118,6 +131,7 @@ def _bars(point: MeasuredPoint) -> Iterator[dict[str, Any]]:
     for us, stage in sorted(timed, key=lambda pair: pair[0]):
         yield {
             "name": stage.name,
+            "address": rung_address(point, stage.name),
             "precision": precision_class(stage),
             "is_reference": stage.group == "reference",
             "time": _time(stage),

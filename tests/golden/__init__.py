@@ -20,9 +20,12 @@ from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
 from reports.terminal.explain import print_explain
+from reports.terminal.print_advice import print_advice
 from reports.terminal.print_run import print_results
 from tests.reports import recorded, sample
 from tests.reports.advice import advice_text
+from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
+from tests.reports.terminal.screens import screen
 
 FOLDER = Path(__file__).parent
 
@@ -36,6 +39,7 @@ def renderings() -> dict[str, str]:
     runs = [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
     return {
         "advice.txt": advice_text(),
+        "advise.txt": screen(lambda console: print_advice(outlooks(*small(), GRID, GRID_BF16), console), 80),
         "compare.txt": comparison_text(two, "text"),
         "compare.md": comparison_text(two, "markdown"),
         "machines.txt": comparison_text(many, "text"),

@@ -6,11 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from common.problem import Problem
 from ladder.run.expected import Costs, expectations, recorded_costs
-from tools.fit_costs import Points, fitted, networks_of, verdicts
+from tools.fit_costs import Points, fitted, is_alike, networks_of, smallest_log_errors, verdicts
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,8 +27,34 @@ def test_the_file_is_what_the_recorded_runs_give(fit: tuple[Costs, Points]) -> N
     assert (found, list(rungs)) == (kept, list(kept_rungs)), "run python -m tools.fit_costs"
     for name, rung in rungs.items():
         assert rung.pop("us") == pytest.approx(kept_rungs[name].pop("us"), rel=0.01, abs=2e-4)
-        assert rung.pop("error") == pytest.approx(kept_rungs[name].pop("error"), abs=2e-3)
+        for error in ("error", "median", "most", "again"):
+            assert rung.pop(error) == pytest.approx(kept_rungs[name].pop(error), abs=2e-3)
         assert rung == kept_rungs[name]
+
+
+def test_planted_terms_are_found_and_one_that_costs_nothing_is_0() -> None:
+    random = np.random.default_rng(1)
+    sizes = np.column_stack([np.ones(40), *(10 ** random.uniform(-1, 3, 40) for _ in range(3))])
+    planted = np.array([12.0, 3.0, 0.25, 0.0])
+    assert smallest_log_errors(sizes, sizes @ planted) == pytest.approx(planted, abs=1e-6)
+    noisy = smallest_log_errors(sizes, sizes @ planted * np.exp(random.normal(0, 0.1, 40)))
+    assert noisy == pytest.approx(planted, rel=0.15, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (((256,), 128), ((256,), 192), True),
+        (((256,), 128), ((256,), 256), False),
+        (((256,) * 7, 128), ((256,) * 8, 128), True),
+        (((256,), 128), ((512,), 128), False),
+        (((), 128), ((8,), 128), False),  # two layers, not one
+    ],
+)
+def test_networks_alike_are_left_out_together(
+    one: tuple[tuple[int, ...], int], other: tuple[tuple[int, ...], int], alike: bool
+) -> None:
+    assert is_alike(one, other) == is_alike(other, one) == alike
 
 
 def test_no_remark_on_a_network_left_out_is_wrong(fit: tuple[Costs, Points]) -> None:

@@ -63,6 +63,15 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return Tree(tmp_path, monkeypatch)
 
 
+def test_it_names_what_to_commit(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    tree.gpu = "NVIDIA H100 80GB HBM3"
+    assert record.main(["logistic", "depth"], tree.root) == 0
+    told = capsys.readouterr().out
+    folder = "results/reference/h100-80gb-hbm3"
+    assert "run_ladder.py readme" in told
+    assert f"git add README.md docs {folder}/logistic {folder}/studies/depth\n" in told
+
+
 def test_every_network_is_measured_before_the_first_record_is_replaced(tree: Tree) -> None:
     assert record.main([], tree.root) == 0
     points = "hidden-none,hidden-256,hidden-128-128-128"

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from ladder.records.run import load
+from reports.facts.provenance import machine_name
 from tests.browser import Open, violations
 from tools.site.__main__ import MOST_BYTES
 from tools.site.build import build
@@ -44,6 +45,9 @@ def test_every_recorded_run_and_study_has_a_page(site: Path) -> None:
     assert (len(list((site / "runs").iterdir())), len(list((site / "studies").iterdir()))) == (runs, studies)
     index = (site / "runs.html").read_text(encoding="utf-8")
     assert all(f"runs/{page.name}" in index for page in (site / "runs").iterdir())
+    assert {machine_name(load(path)) for path in RECORDED.glob("*/*/results.json")} <= set(
+        re.findall("<td>(.*?)</td>", index)
+    )
 
 
 def test_the_climb_shows_the_recorded_numbers(site: Path) -> None:

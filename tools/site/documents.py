@@ -10,10 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ladder.run.outlook import model_facts
+from reports.explorer.advise_page import render_calculator
 from reports.explorer.html import drawing
 from reports.explorer.regimes_page import render_regimes
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
+from reports.facts.provenance import machine_name
 from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
 from reports.figures.ladder import PAGE, PHONE, drawn
@@ -23,10 +26,12 @@ FIRST = "runs/h200-logistic.html"  # the run whose picture the front page shows
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?")
 CLIMB = Path("docs") / "climb"  # whose links to a rung in a report lead to the rung's own page, to be climbed there
 PICTURE = re.compile(r"<!-- picture:begin -->.*<!-- picture:end -->", re.DOTALL)
-ENTRANCES = """<p class="entrances">
+ENTRANCES = """<h2>What would it buy on your network?</h2>
+{calculator}
+<p class="entrances">
+<a href="regimes.html">What was measured, by width and batch</a>
 <a href="docs/climb/index.html">Climb it in twelve chapters</a>
 <a href="{run}#lesson">Guess each rung</a>
-<a href="regimes.html">Which rung wins at your width and batch?</a>
 </p>"""
 
 
@@ -88,10 +93,11 @@ def _rung_page(records: Records, report: Path, place: str) -> Path | None:
 
 
 def _entrance(records: Records) -> str:
-    """The picture of the front page, whose rungs lead to their places on the page of the run, and the ways in."""
+    """The calculator, the ways in, and the picture, whose rungs lead to their places on the page of the run."""
     wide, narrow = (drawn(records.runs[FIRST], replace(layout, page=FIRST)) for layout in (PAGE, PHONE))
     pictures = f"{drawing(wide, 'wide')}\n{drawing(narrow, 'narrow')}"
-    return f'<div>\n{ENTRANCES.format(run=FIRST)}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
+    entrances = ENTRANCES.format(run=FIRST, calculator=render_calculator(model_facts()))
+    return f'<div>\n{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
 
 
 def _index(records: Records) -> Iterator[str]:
@@ -100,16 +106,17 @@ def _index(records: Records) -> Iterator[str]:
     yield "Each run opens as a ladder to climb by clicking: guess a rung, then see code, timelines and checks.\n"
     yield "[Which rung wins at your width and batch?](regimes.md)\n"
     yield "## Runs\n"
-    yield "| Network | Batch | Fastest rung | us/step | Lead over the fastest reference at least as exact |"
-    yield "| --- | ---: | --- | ---: | --- |"
+    yield "| Machine | Network | Batch | Fastest rung | us/step | Lead over the fastest reference at least as exact |"
+    yield "| --- | --- | ---: | --- | ---: | --- |"
     for address, results in records.runs.items():
         problem, winner = results.problem, overall_winner(results)
         timed = step_us(winner.stage) if winner is not None else None
-        cells = [f"[{problem.network}]({address})", str(problem.batch_size)]
+        cells = [machine_name(results), f"[{problem.network}]({address})", str(problem.batch_size)]
         if winner is not None and timed is not None:
             cells += [f"`{winner.stage.name}`", numbers.microseconds(timed.median)]
             cells += [f"{winner.ratio.text}, `{winner.reference.name}`{', GPU time' * winner.on_gpu_time}"]
         yield f"| {' | '.join(cells)} |"
     yield "\n## Studies\n"
     for address, study in records.studies.items():
-        yield f"- [{study.study.title}]({address}) ({numbers.count(len(study.measured), 'point')})"
+        machines = ", ".join(sorted({machine_name(run) for run in study.runs.values()}))
+        yield f"- [{study.study.title}]({address}) ({numbers.count(len(study.measured), 'point')}, {machines})"

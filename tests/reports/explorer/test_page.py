@@ -468,7 +468,8 @@ def test_another_results_file_can_be_chosen_or_dropped(runs: Opened, tmp_path: P
 def test_a_file_that_is_no_result_is_refused_in_a_line(runs: Opened, tmp_path: Path, text: str) -> None:
     (tmp_path / "other.json").write_text(text)
     runs.page.set_input_files("input[type=file]", tmp_path / "other.json")
-    runs.page.wait_for_selector(".told:has-text('other.json: not a results.json of this program')")
+    runs.page.wait_for_selector(".told.broken:has-text('other.json: not a results.json of this program')")
+    assert not runs.page.is_visible("#shown table")  # which would be of the file before
 
 
 def test_runs_of_different_problems_get_no_verdict(runs: Opened, tmp_path: Path) -> None:
@@ -604,3 +605,33 @@ def test_the_floor_and_trust_explain_what_they_show_and_no_more(largest: Path, o
     opened.go("#/trust")
     assert opened.page.locator("#shown td:empty").count() == 0
     assert "not made for this stage" in opened.text(".legend")
+
+
+def test_a_stage_s_checks_are_told_in_words_without_hovering(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#/trust")
+    button = opened.page.locator("button[aria-label='Checks of naive in words']")
+    button.press("Enter")
+    told = opened.page.locator(".trust td.why li")
+    cells = opened.page.locator(".trust tr:has(button[aria-expanded=true]) .cell")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert told.count() == cells.count() > 10
+    assert "first update" in told.first.inner_text()
+    assert violations(opened) == []
+    cells.first.click()  # anywhere in the row
+    assert told.count() == 0
+    assert button.get_attribute("aria-expanded") == "false"
+
+
+def test_the_list_of_rungs_has_the_times_that_need_no_guess(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#cuda-graph")
+    link, reference = ("#rungs a[href='#cuda-graph']", "#rungs a[href='#jax-scan']")
+    assert opened.text(link) == "cuda-graph"
+    assert float(opened.text(reference).split()[1].rstrip("\N{DAGGER}\N{DOUBLE DAGGER}")) > 1
+    (us,) = (stage.timing.step_us for stage in load(LARGEST).stages if stage.name == "cuda-graph" and stage.timing)
+    opened.page.evaluate("location.hash = '#cuda-graph&all'")
+    opened.page.wait_for_selector(f"{link} span")
+    assert float(opened.text(f"{link} span")) == pytest.approx(us, rel=0.01)
+
+
+def test_the_headline_names_the_gpu(largest: Path, open_page: Open) -> None:
+    assert open_page(largest).text("h1.measured").endswith("rung by rung, on NVIDIA H200")

@@ -43,7 +43,8 @@ def test_a_measured_network_is_answered_with_its_winner_and_lead(regimes: Opened
     assert regimes.text(".told").startswith("Measured.")
     assert regimes.page.locator(".answer:visible").count() == 1
     answer = regimes.text(".answer:visible")
-    assert "bf16-gemm wins, within noise of cublas, at 784-64-64-64-10, batch 32" in answer
+    assert "bf16-gemm wins, within noise of cublas, at 784-64-64-64-10, batch 32, on NVIDIA H200" in answer
+    assert regimes.page.get_attribute(".answer:visible p a", "href") == "studies/a.html#hidden-64:bf16-gemm&all"
     assert "Its lead over jax-scan" in answer
     assert regimes.page.get_attribute(".answer:visible .note a", "href") == "studies/a.html#hidden-64:/"
 
@@ -108,7 +109,7 @@ def test_the_picture_has_a_cell_for_every_point_and_marks_the_one_that_answers(r
     assert regimes.page.get_attribute(chosen, "data-width") == "64"
     regimes.page.click(".wide a.place[data-width='512']")
     assert regimes.page.url.endswith("#layers=3&width=512&batch=256")
-    assert regimes.page.get_attribute(chosen, "data-width") == "512"
+    regimes.page.wait_for_selector(f"{chosen}[data-width='512']")  # the event follows the address
     assert "at 784-512-512-512-10, batch 256" in regimes.text(".answer:visible h2")
     assert "3 hidden layers of 64, batch 32: bf16-gemm" in (
         regimes.page.get_attribute(".wide a.place[data-width='64']", "aria-label") or ""

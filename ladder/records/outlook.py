@@ -1,0 +1,55 @@
+"""What a step should take on a network and a GPU, stage by stage, for `advise`; nothing of it is kept in a file."""
+
+from __future__ import annotations
+
+import msgspec
+
+from common.vocabulary import Group, Precision, Regime
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage's expected time of a step in us; nine in ten should lie between its ends."""
+
+    name: str
+    words: str
+    group: Group
+    precision: Precision
+    regime: Regime | None
+    us: float
+    low_us: float
+    high_us: float
+    carried_us: list[float]  # to another GPU: without and with the work scaled; twice `us` on the recorded one
+    is_recorded: bool  # `us` is the median of recordings of this very network on this GPU, not the model's
+    median_error: float  # of the model, as a share, on networks left out
+    most_error: float  # of nine in ten of them
+    networks: int  # that the model was fitted to
+    measured_us: float | None = None  # by `advise --measure`
+
+
+class NearRun(msgspec.Struct, frozen=True):
+    """A recorded run of a network that is near the one asked for."""
+
+    path: str  # from the root of the project
+    hidden: list[int]
+    batch_size: int
+    doublings: float  # of layers, weights and batch, from one to the other
+
+
+class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
+    """The stages that take a network on a GPU, in ladder order."""
+
+    gpu: str
+    recorded_gpu: str
+    guess: str  # how the times were carried over from the recorded GPU; empty if it is the same
+    network: str  # `784-300-100-10`
+    batch_size: int
+    epochs: int
+    images: int
+    steps_per_epoch: int
+    stages: list[Outlook]
+    nearest: list[NearRun]  # the nearest first
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole training."""
+        return self.epochs * self.steps_per_epoch

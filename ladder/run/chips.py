@@ -1,0 +1,55 @@
+"""GPUs by name: those with recorded runs, and the data sheets of others, to which times are carried over as a guess."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from common.errors import UsageError
+
+
+class Chip(NamedTuple):
+    """What the guess needs to know of a GPU."""
+
+    name: str
+    memory_gb_s: float  # of its data sheet
+    sm: int  # compute capability, such as 90
+    multiprocessors: int
+    launch_us: float | None = None  # of a kernel from Python, back to back, as `limits` measures it
+
+
+H200 = Chip("H200", 4800, 90, 132)
+CHIPS = (
+    Chip("T4", 320, 75, 40), Chip("A10", 600, 86, 72), Chip("RTX 3090", 936, 86, 82), Chip("A100", 2039, 80, 108),
+    Chip("L4", 300, 89, 58), Chip("L40S", 864, 89, 142), Chip("RTX 4090", 1008, 89, 128), Chip("H100", 3350, 90, 132),
+    H200, Chip("RTX 5090", 1792, 120, 170), Chip("B200", 8000, 100, 148),
+)  # fmt: skip
+UNKNOWN = Chip("", 0, 80, 108)  # counts as an A100 but for the limits that the user names
+OTHER_KIND = {"laptop", "mobile", "max", "ti", "super", "d"}  # words after a name that make it another GPU
+BLOCK_SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # CUDA C++ Programming Guide, table 29
+
+
+def chip_named(name: str, bandwidth: float | None, launch_us: float | None) -> Chip:
+    """The GPU of this name, with the limits that the user gives; UsageError if neither is known."""
+    asked = _words(name)
+    fits = [chip for chip in CHIPS if _is_named(chip, asked)]
+    if not fits and bandwidth is None:
+        known = ", ".join(chip.name for chip in CHIPS)
+        raise UsageError(f"--gpu {name}: not known; add --bandwidth GB/S of its memory, or choose one of {known}")
+    chip = max(fits, key=lambda one: len(one.name), default=UNKNOWN._replace(name=name))
+    return chip._replace(memory_gb_s=bandwidth or chip.memory_gb_s, launch_us=launch_us)
+
+
+def _is_named(chip: Chip, asked: list[str]) -> bool:
+    own = _words(chip.name)
+    return asked[: len(own)] == own and not OTHER_KIND & {*asked[len(own) :]}
+
+
+def _words(name: str) -> list[str]:
+    """`NVIDIA GeForce RTX 4090` and `rtx4090` as `rtx`, `4090`."""
+    found = re.findall(r"[a-z]+\d*[a-z]*|\d+[a-z]*", re.sub(r"(?i)^rtx[ -]?", "rtx ", _without_maker(name)).lower())
+    return [str(word) for word in found]
+
+
+def _without_maker(name: str) -> str:
+    return re.sub(r"(?i)\b(nvidia|geforce|tesla)\b", "", name).strip()

@@ -1,0 +1,207 @@
+"""What each stage should take on a network and a GPU, with the range in which nine in ten should lie.
+
+A network that was recorded on the GPU has its recorded times. Any other has the model's, with the error that networks
+left out of the fit had. The logarithm of that error grows with the doublings to the nearest recorded network, as it did
+where nearer ones were left out. On another GPU it is added once more, and the range reaches from the recorded GPU's
+time to one with all work scaled by the bandwidths of the two.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from common.cuda.driver import devices
+from common.errors import UsageError
+from common.problem import Problem
+from ladder.options.commands import Advise, Run
+from ladder.records.outlook import NearRun, Outlook, Outlooks
+from ladder.records.run import Results
+from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, H200, Chip, chip_named
+from ladder.run.entries import CLASSES, INPUTS, estimated
+from ladder.run.expected import SMALL_BATCH, Costs, doublings, expectations, network_terms, recorded_costs
+from stages.engine.stage import Stage
+from stages.persistent.r1_persistent_cluster import ClusterEpoch
+from stages.persistent.r1_persistent_grid import GridEpoch
+from stages.persistent.r2_cluster_fp16 import Float16Cluster
+from stages.registry import load_all
+from stages.streamed.last_layer_head import LastLayerHead
+
+FOLDER = "results/reference/h200"
+WORK = ("million", "thousand")  # terms that begin so grow with the work, and the others with kernels and waits
+LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
+MOST_NEAR = 3
+BUDGET_S = 20.0  # of all stages together, for `--measure`
+
+
+def outlooks(asked: Advise) -> Outlooks:
+    """The outlook for what was asked; UsageError for an unknown GPU, or a network larger than all recorded ones."""
+    costs, problem = recorded_costs(), asked.options.problem(INPUTS, CLASSES)
+    if asked.images < problem.batch_size:
+        raise UsageError(f"--images {asked.images}: fewer than a batch of {problem.batch_size}; choose more")
+    own = [device.name for device in devices()]
+    name = asked.gpu or (own[0] if own else costs.gpu)
+    chip = chip_named(name, asked.bandwidth, asked.launch)
+    is_recorded = chip == H200
+    steps = problem.steps(asked.images)
+    estimates = estimated(problem, steps, _on(chip, costs, 1.0))
+    ends = [estimates, estimates] if is_recorded else [estimates, expectations(problem, steps, _carried(chip, costs))]
+    stages = {name: entry.stage for name, entry in load_all().items()}
+    found = [
+        _outlook(stages[name], problem, costs, [end[name].us for end in ends], is_guess=not is_recorded)
+        for name in estimates
+        if _runs_on(stages[name], chip) and all(name in end for end in ends)
+    ]
+    return Outlooks(
+        gpu=costs.gpu if is_recorded else chip.name,
+        recorded_gpu=costs.gpu,
+        guess="" if is_recorded else _guess(chip, costs),
+        network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
+        batch_size=problem.batch_size,
+        epochs=problem.epochs,
+        images=asked.images,
+        steps_per_epoch=steps,
+        stages=found,
+        nearest=_nearest(problem, costs),
+    )
+
+
+def measuring(asked: Advise, names: Iterable[str]) -> Run:
+    """A short run of these stages; UsageError without a GPU."""
+    if not devices():
+        raise UsageError("--measure: needs an NVIDIA GPU, and this machine has none; leave it out")
+    options = msgspec.structs.replace(asked.options, stages=tuple(names))
+    if options.budget is None and options.budget_total is None:
+        options = msgspec.structs.replace(options, budget_total=BUDGET_S, rounds=1, profile=())
+    return Run(options=options)
+
+
+def with_measured(found: Outlooks, results: Results) -> Outlooks:
+    """The outlook with the times that a run measured."""
+    us = {stage.name: stage.timing.step_us for stage in results.stages if stage.timing}
+    stages = [msgspec.structs.replace(stage, measured_us=us.get(stage.name)) for stage in found.stages]
+    return msgspec.structs.replace(found, stages=stages)
+
+
+def _outlook(stage: Stage, problem: Problem, costs: Costs, carried: list[float], *, is_guess: bool) -> Outlook:
+    """A stage's outlook from its estimates in us, without and with the work scaled to another GPU."""
+    rung, most = costs.rungs[stage.name], _most_error(stage.name, costs)
+    having = [(doublings(problem, run), run.us[stage.name]) for run in costs.runs.values() if stage.name in run.us]
+    far = min(having)[0]
+    log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0) + is_guess)
+    if is_recorded := far == 0 and not is_guess:
+        carried = [statistics.median(us for doubled, us in having if doubled == 0)] * 2
+        log_error = math.log1p(rung.again)
+    return Outlook(
+        name=stage.name,
+        words=stage.words or stage.title,
+        group=stage.group,
+        precision=stage.precision,
+        regime=stage.regime,
+        us=math.sqrt(math.prod(carried)),
+        low_us=min(carried) * math.exp(-log_error),
+        high_us=max(carried) * math.exp(log_error),
+        carried_us=carried,
+        is_recorded=is_recorded,
+        median_error=rung.median,
+        most_error=most,
+        networks=rung.networks,
+    )
+
+
+def _most_error(name: str, costs: Costs) -> float:
+    """The error of nine in ten networks, with those of the rungs that a rung's estimate adds to."""
+    logs = []
+    while name:
+        logs.append(math.log1p(costs.rungs[name].most))
+        name = costs.rungs[name].on
+    return math.expm1(math.hypot(*logs))
+
+
+def _nearest(problem: Problem, costs: Costs) -> list[NearRun]:
+    """The runs with the nearest networks, each network once, a run of its own before a study's point."""
+    found: dict[tuple[tuple[int, ...], int], NearRun] = {}
+    for path in sorted(costs.runs, key=lambda path: (path.startswith("studies"), path)):
+        run = costs.runs[path]
+        near = NearRun(f"{FOLDER}/{path}", run.hidden, run.batch_size, doublings(problem, run))
+        if {*LAUNCHED, "torch-graph", "jax-scan"} & run.us.keys():
+            found.setdefault((tuple(run.hidden), run.batch_size), near)
+    return sorted(found.values(), key=lambda near: near.doublings)[:MOST_NEAR]
+
+
+def _runs_on(stage: Stage, chip: Chip) -> bool:
+    return all(chip.sm >= int(need[3:]) for need in stage.needs if need.startswith("sm_"))
+
+
+def _on(chip: Chip, costs: Costs, work: float) -> Costs:
+    """The model with another GPU's multiprocessors and launches, and its work scaled."""
+    launches = (chip.launch_us or costs.launch_us) / costs.launch_us
+
+    def scaled(name: str, term: str, us: float) -> float:
+        return us * (work if term.startswith(WORK) else launches if name in LAUNCHED else 1.0)
+
+    rungs = {
+        name: msgspec.structs.replace(rung, us={term: scaled(name, term, us) for term, us in rung.us.items()})
+        for name, rung in costs.rungs.items()
+    }
+    shared_bytes = BLOCK_SHARED_KIB[chip.sm] << 10
+    return msgspec.structs.replace(
+        costs, multiprocessors=chip.multiprocessors, block_shared_bytes=shared_bytes, rungs=rungs
+    )
+
+
+def _carried(chip: Chip, costs: Costs) -> Costs:
+    return _on(chip, costs, H200.memory_gb_s / chip.memory_gb_s)
+
+
+def _guess(chip: Chip, costs: Costs) -> str:
+    """How the times of a GPU without recorded runs were made, as a sentence."""
+    launch = f", launches of {chip.launch_us:g} us" if chip.launch_us else ""
+    return (
+        f"A guess: no run on this GPU is recorded. Times are carried over from the {costs.gpu}, with "
+        f"{chip.memory_gb_s:,.0f} GB/s{launch} and {chip.multiprocessors} multiprocessors."
+    )
+
+
+def model_facts() -> dict[str, Any]:
+    """The model as plain data, for a page that evaluates it, with what limits the networks of each stage."""
+    costs, stages = recorded_costs(), {name: entry.stage for name, entry in load_all().items()}
+    chips = [{**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10} for chip in CHIPS]
+    return {
+        "gpu": costs.gpu,
+        "chip": H200.name,
+        "memory_gb_s": H200.memory_gb_s,
+        "chips": chips,
+        "wider": costs.wider,
+        "largest": {term: costs.largest[term] for term in network_terms(Problem(INPUTS, CLASSES))},
+        "small_batch": SMALL_BATCH,
+        "runs": [
+            {"path": f"{FOLDER}/{path}", "hidden": run.hidden, "batch": run.batch_size, "us": run.us}
+            for path, run in costs.runs.items()
+        ],
+        "stages": {name: _stage_facts(stages[name], costs) for name in stages if name in costs.rungs},
+    }
+
+
+def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
+    rung, recipe = costs.rungs[stage.name], stage.recipe
+    launch, head = (recipe.launch, recipe.head) if recipe else (None, None)
+    return {
+        "on": rung.on,
+        "us": rung.us,
+        "most": _most_error(stage.name, costs),
+        "median": rung.median,
+        "again": rung.again,
+        "words": stage.words or stage.title,
+        "precision": stage.precision,
+        "is_reference": stage.group == "reference",
+        "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
+        "grid": launch.parts if launch is not None and issubclass(launch, GridEpoch) else 0,
+        "cluster": launch.halves if launch is not None and issubclass(launch, ClusterEpoch) else 0,
+        "needs_hidden": launch is not None and issubclass(launch, Float16Cluster),
+        "last_layer": head is not None and issubclass(head, LastLayerHead),
+    }

@@ -1,0 +1,147 @@
+"use strict";
+// What `run_ladder.py advise` says, in the page: the model of ladder/run/expected.py and outlook.py, the verdict of
+// reports/facts/advice.py. Its numbers and sentences stand in the page's JSON.
+const advice = (() => {
+  const model = JSON.parse(document.getElementById("model").textContent);
+  const names = Object.keys(model.stages);
+  const isWork = (term) => /^(million|thousand)/.test(term);
+  const isFloat32 = (name) => model.stages[name].precision === "float32";
+  const product = (list) => list.reduce((total, one) => total * one, 1);
+  const least = (list, of) => list.reduce((best, one) => best === null || of(one) < of(best) ? one : best, null);
+
+  function networkOf(hidden, batch, images = 60000) {
+    const sizes = [784, ...hidden, 10];
+    const weights = sizes.slice(1).reduce((total, outputs, index) => total + (sizes[index] + 1) * outputs, 0);
+    return {hidden, sizes, batch, weights, images, steps: Math.floor(images / batch)};
+  }
+
+  function networkTerms({sizes, batch, weights}) {
+    const millions = weights / 1e6;
+    return {
+      "step": 1, "layer": sizes.length - 1, "image": batch, "million weights": millions, "million products": batch * millions,
+      "million products, small batch": batch <= model.small_batch ? batch * millions : 0,
+    };
+  }
+
+  function termsOf(name, network, chip) { // null where the stage does not take the network
+    const {grid, cluster, needs_hidden, last_layer} = model.stages[name], found = {...networkTerms(network), "hop": 0};
+    if (last_layer && !plans.takesLastLayer(network)) return null;
+    if (cluster) {
+      found.hop = plans.cluster(network, cluster, needs_hidden);
+      if (found.hop === null) return null;
+    }
+    if (grid) {
+      if (!plans.grid(network, 1, 65536, grid)) return null;
+      const plan = plans.grid(network, chip.multiprocessors, chip.shared_bytes, grid);
+      if (!plan) return null;
+      found["barrier"] = plan.barriers;
+      found["thousand cycles"] = plan.cycles / 1e3;
+      found["thousand cycles, weights in L2"] = plan.held ? 0 : plan.cycles / 1e3;
+      found["thousand weights of rows"] = Math.ceil(network.batch / chip.multiprocessors) * plan.smallWeights / 1e3;
+    }
+    return found;
+  }
+
+  function expected(network, chip, work) { // us a step by stage; null of a network larger than all recorded ones
+    const sizes = networkTerms(network);
+    if (Object.keys(sizes).some((term) => sizes[term] > model.largest[term])) return null;
+    const found = {};
+    for (const name of names) {
+      const {on, us} = model.stages[name];
+      if (on && !(on in found)) continue;
+      const terms = termsOf(name, network, chip);
+      if (!terms) continue;
+      const own = Object.keys(us).reduce((total, term) => total + us[term] * terms[term] * (isWork(term) ? work : 1), 0);
+      if (own + (found[on] || 0) > 0) found[name] = own + (found[on] || 0);
+    }
+    return found;
+  }
+
+  function doublings(network, run) {
+    if (run.hidden.join() === network.hidden.join() && run.batch === network.batch) return 0;
+    const other = networkOf(run.hidden, run.batch);
+    const pairs = [[network.sizes.length - 1, other.sizes.length - 1], [network.weights, other.weights], [network.batch, run.batch]];
+    return pairs.reduce((total, [one, two]) => total + Math.abs(Math.log2(one / two)), 0) || 1;
+  }
+
+  function median(list) {
+    const sorted = [...list].sort((a, b) => a - b), half = sorted.length >> 1;
+    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+  }
+
+  function outlook(network, chip) { // every stage with its range; null of a network larger than all recorded ones
+    const isGuess = chip.name !== model.chip, plain = expected(network, chip, 1);
+    if (!plain) return null;
+    const scaled = isGuess ? expected(network, chip, model.memory_gb_s / chip.memory_gb_s) : plain;
+    const far = model.runs.map((run) => ({run, far: doublings(network, run)}));
+    return names.filter((name) => name in plain && name in scaled && chip.sm >= model.stages[name].sm).map((name) => {
+      const stage = model.stages[name], having = far.filter(({run}) => name in run.us);
+      const nearest = Math.min(...having.map((one) => one.far)), isRecorded = nearest === 0 && !isGuess;
+      let carried = [plain[name], scaled[name]], error = Math.log1p(stage.most) * (1 + model.wider * Math.max(nearest - 1, 0) + isGuess);
+      if (isRecorded) {
+        const us = median(having.filter((one) => one.far === 0).map(({run}) => run.us[name]));
+        [carried, error] = [[us, us], Math.log1p(stage.again)];
+      }
+      return {
+        name, isRecorded, carried, us: Math.sqrt(product(carried)),
+        low: Math.min(...carried) * Math.exp(-error), high: Math.max(...carried) * Math.exp(error),
+      };
+    });
+  }
+
+  function deciding(stages) {
+    const fastest = (list) => least(list, (one) => one.us);
+    const rungs = stages.filter(({name}) => !model.stages[name].is_reference);
+    const exact = fastest(rungs.filter(({name}) => isFloat32(name))), lower = fastest(rungs.filter(({name}) => !isFloat32(name)));
+    const found = model.references.map((name) => stages.find((one) => one.name === name)).filter(Boolean);
+    return [...found, ...(exact ? [exact] : []), ...(lower && (!exact || lower.us < exact.us) ? [lower] : [])];
+  }
+
+  function gain(slow, fast) {
+    const ends = slow.carried.map((us, index) => us / fast.carried[index]);
+    const error = Math.hypot(...[slow, fast].map((one) => Math.log(one.high / Math.max(...one.carried))));
+    const times = Math.sqrt(product(ends)), isSure = Math.min(...ends) * Math.exp(-error) > model.noise;
+    return {times, isSure, text: (isSure ? "" : "about ") + ratio(times)};
+  }
+
+  const decimals = (value, digits = 3) => value === 0 ? digits - 1
+    : Math.min(Math.max(digits - 1 - Number(value.toExponential(digits - 1).split("e")[1]), 0), 6);
+  const number = (value, places) => value.toLocaleString("en", {minimumFractionDigits: places, maximumFractionDigits: places});
+  const microseconds = (value) => number(value, decimals(value));
+  const ratio = (value) => `${number(value, decimals(value, value >= 0.995 ? 3 : 2))}x`;
+
+  function duration(value) {
+    if (value < 9.95) return value >= 0.0995 ? `${Number(value.toPrecision(2))} s` : `${value.toFixed(2)} s`;
+    if (value < 59.5) return `${number(value, 0)} s`;
+    const whole = Math.round(value), minutes = Math.floor(whole / 60), pad = (part) => String(part).padStart(2, "0");
+    return minutes < 60 ? `${minutes} min ${pad(whole % 60)} s` : `${Math.floor(minutes / 60)} h ${pad(minutes % 60)} min`;
+  }
+
+  const filled = (name, given = {}) => model.sentences[name].replace(/{(\w+)}/g, (_, key) => given[key]);
+
+  function verdict(stages, epochs, network) { // the sentences of reports/facts/advice.py
+    const by = Object.fromEntries(stages.map((one) => [one.name, one])), said = [];
+    const eager = by["torch-eager"], compiled = by["torch-compile"], graph = by["torch-graph"];
+    const ofGraph = gain(compiled, graph), ofCompiling = gain(eager, compiled);
+    if (ofGraph.isSure) said.push(filled("capture", {eager: gain(eager, graph).text, compiled: ofGraph.text}));
+    else {
+      const stay = ofCompiling.isSure ? filled("stay_compiled", {eager: ofCompiling.text}) : filled("stay");
+      said.push(ofGraph.times > model.worth_trying ? filled("may_capture", {stay, times: ratio(ofGraph.times)}) : filled("no_capture", {stay}));
+    }
+    const best = least([graph, by["jax-scan"]].filter(Boolean), (one) => one.us);
+    const rungs = stages.filter(({name}) => !model.references.includes(name));
+    if (rungs.length) {
+      const exact = rungs[0], lower = rungs.at(-1), found = gain(best, exact);
+      if (found.isSure && isFloat32(exact.name)) said.push(filled("kernels", {times: found.text, rung: exact.name}));
+      else said.push(filled("no_kernels", {reference: best.name, may: found.times > model.worth_trying ? filled("may_kernels", {rung: exact.name, times: ratio(found.times)}) : ""}));
+      if (lower !== exact && gain(best, lower).isSure)
+        said.push(filled("lower", {precision: model.stages[lower.name].precision_words, rung: lower.name, times: gain(best, lower).text}));
+    }
+    const seconds = (one) => one.us * epochs * network.steps / 1e6, fastest = least(stages, (one) => one.us);
+    const worth = seconds(eager) < model.short_s ? filled("short") : "";
+    const told = {epochs: `${epochs.toLocaleString("en")} epoch${epochs === 1 ? "" : "s"}`, images: number(network.images, 0), eager: duration(seconds(eager)), best: duration(seconds(fastest)), worth};
+    return [said.join(" "), filled("time", told)];
+  }
+
+  return {model, networkOf, outlook, deciding, verdict, microseconds, number, decimals, duration, doublings};
+})();

@@ -1,0 +1,116 @@
+"""What a network should take: recorded, by the model, or carried over to another GPU."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from common.cuda.driver import DeviceInfo
+from common.errors import UsageError
+from ladder.options.commands import Advise
+from ladder.options.run_options import RunOptions
+from ladder.records.outlook import Outlook
+from ladder.records.run import load
+from ladder.run import outlook
+from ladder.run.chips import CHIPS, chip_named
+from ladder.run.expected import recorded_costs
+from ladder.run.outlook import measuring, outlooks
+
+REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "h200"
+
+
+def asked(
+    hidden: tuple[int, ...] = (), batch_size: int = 128, gpu: str = "H200", launch: float | None = None
+) -> Advise:
+    return Advise(options=RunOptions(hidden=hidden, batch_size=batch_size), gpu=gpu, launch=launch)
+
+
+def stages(what: Advise) -> dict[str, Outlook]:
+    return {stage.name: stage for stage in outlooks(what).stages}
+
+
+def test_a_recorded_network_has_its_recorded_time() -> None:
+    found = stages(asked((1024,)))["torch-graph"]
+    measured = next(stage for stage in load(REFERENCE / "hidden-1024").stages if stage.name == "torch-graph")
+    assert measured.timing is not None
+    assert found.is_recorded
+    assert found.us == pytest.approx(measured.timing.step_us, abs=1e-3)
+
+
+def test_a_run_that_the_model_never_saw_lies_within_the_range() -> None:
+    """The study validates inside its time, which is why the model left it out: a quarter is allowed for that."""
+    run = load(REFERENCE / "studies" / "cpp-mlp" / "hidden-2048")
+    assert not any(path.startswith("studies/cpp-mlp") for path in recorded_costs().runs)
+    found = stages(asked(tuple(run.problem.hidden), run.problem.batch_size))
+    timed = {stage.name: stage.timing.step_us for stage in run.stages if stage.timing and stage.name in found}
+    assert {"torch-graph", "jax-scan", "persistent-grid", "grid-bf16"} <= timed.keys()
+    for name, us in timed.items():
+        assert found[name].low_us / 1.05 < us < 1.25 * found[name].high_us, name
+
+
+def test_the_range_widens_away_from_recorded_networks() -> None:
+    near, far = (stages(asked((width, width)))["torch-graph"] for width in (250, 2500))
+    assert not near.is_recorded
+    assert not far.is_recorded
+    assert far.high_us / far.us > 1.1 * near.high_us / near.us > 1.2
+
+
+def test_stages_that_do_not_take_the_network_or_the_gpu_are_not_named() -> None:
+    assert "persistent-cluster" in stages(asked((256,)))
+    assert "persistent-cluster" not in stages(asked((1024,)))
+    on_ada = stages(asked((256,), gpu="RTX 4090"))
+    assert {"persistent-cluster", "last-layer", "dependent-launch"} & on_ada.keys() == set()
+    assert {"persistent-grid", "exact-u8", "grid-bf16"} <= on_ada.keys()
+    assert {"exact-u8", "grid-bf16"} & stages(asked((256,), gpu="T4")).keys() == set()
+
+
+def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:
+    own, guess = (outlooks(asked((300, 100), gpu=gpu)) for gpu in ("H200", "NVIDIA GeForce RTX 4090"))
+    assert not own.guess
+    assert "no run on this GPU is recorded" in guess.guess
+    one, other = (next(stage for stage in one.stages if stage.name == "torch-graph") for one in (own, guess))
+    assert other.carried_us[0] == pytest.approx(one.us)
+    assert 1 < other.carried_us[1] / other.carried_us[0] < 4800 / 1008
+    assert other.us == pytest.approx(math.sqrt(math.prod(other.carried_us)))
+    assert other.high_us / other.us > one.high_us / one.us
+
+
+def test_a_launch_scales_the_time_of_the_host_alone() -> None:
+    twice = 2 * recorded_costs().launch_us
+    plain, slow = stages(asked((300, 100), gpu="L4")), stages(asked((300, 100), gpu="L4", launch=twice))
+    assert slow["torch-eager"].us == pytest.approx(2 * plain["torch-eager"].us)
+    assert slow["torch-graph"].us == pytest.approx(plain["torch-graph"].us)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("h200", "H200"), ("NVIDIA H200", "H200"), ("NVIDIA H100 80GB HBM3", "H100"), ("rtx4090", "RTX 4090"),
+        ("NVIDIA A100-SXM4-80GB", "A100"), ("A10", "A10"), ("Tesla T4", "T4"), ("NVIDIA L40S", "L40S"),
+        ("RTX 4090 Laptop GPU", ""), ("A1000", ""), ("RTX 3090 Ti", ""),
+    ],
+)  # fmt: skip
+def test_gpus_are_known_by_name(name: str, known: str) -> None:
+    if known:
+        assert chip_named(name, None, None) in CHIPS
+        assert chip_named(name, None, None).name == known
+    else:
+        with pytest.raises(UsageError, match=f"--gpu {name}: not known; add --bandwidth"):
+            chip_named(name, None, None)
+        assert chip_named(name, 500.0, 4.0).memory_gb_s == 500.0
+
+
+def test_measuring_is_a_short_run_of_these_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook, "devices", list)
+    with pytest.raises(UsageError, match="--measure: needs an NVIDIA GPU"):
+        measuring(asked(), ["torch-graph"])
+    monkeypatch.setattr(outlook, "devices", lambda: [DeviceInfo("NVIDIA L4", (8, 9), 1, "0")])
+    run = measuring(asked((256,)), ["torch-graph", "exact-u8"])
+    assert run.options.stages == ("torch-graph", "exact-u8")
+    assert run.options.hidden == (256,)
+    assert run.options.seconds_in_all == outlook.BUDGET_S
+    own = Advise(options=RunOptions(budget=1.0))
+    assert measuring(own, ["torch-graph"]).options.seconds_in_all is None
+    assert outlooks(Advise(options=RunOptions())).gpu == "L4"

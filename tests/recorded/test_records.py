@@ -1,0 +1,44 @@
+"""A record that may be committed: of MNIST, of a clean commit, in its machine's folder, with its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ladder.records.run import load
+from ladder.records.study import load_study
+from tools.record import slug
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+RUNS = sorted(REFERENCE.rglob("results.json"))
+STUDIES = sorted(REFERENCE.rglob("study.json"))
+MOST_BYTES = 1_000_000  # of a run; the largest has three quarters of it
+
+
+def name(path: Path) -> str:
+    return str(path.parent.relative_to(REFERENCE))
+
+
+@pytest.mark.parametrize("path", RUNS, ids=name)
+def test_a_run_is_of_a_clean_commit_and_lies_with_its_machine(path: Path) -> None:
+    run = load(path)
+    assert run.problem.is_mnist
+    assert run.environment["code"]["git_commit"]
+    assert not run.environment["code"]["uncommitted_changes"]
+    assert path.relative_to(REFERENCE).parts[0] == slug(run)
+    assert any(stage.timing for stage in run.stages)
+    assert path.stat().st_size <= MOST_BYTES
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=name)
+def test_a_study_has_its_points_and_report(path: Path) -> None:
+    measured = {point.name for point in load_study(path.parent).points if point.status == "measured"}
+    assert measured == {run.parent.name for run in path.parent.glob("*/results.json")}
+    assert (path.parent / "report.md").exists()
+
+
+@pytest.mark.parametrize("path", [path for path in RUNS if "studies" not in path.parts], ids=name)
+def test_a_run_has_its_report_and_figures(path: Path) -> None:
+    assert (path.parent / "report.md").exists()
+    assert any((path.parent / "figures").iterdir())

@@ -1,0 +1,127 @@
+"""The advice: whether to leave PyTorch, from times and their ranges."""
+
+from __future__ import annotations
+
+import pytest
+
+from ladder.records.outlook import NearRun, Outlook, Outlooks
+from ladder.records.run import Precision
+from reports.facts.advice import advice_facts, deciding, gain, verdict
+
+ORDER = ("torch-eager", "torch-compile", "torch-graph", "jax-scan")
+
+
+def one(
+    name: str,
+    us: float,
+    factor: float = 1.1,
+    precision: Precision = "float32",
+    carried: float = 1.0,
+    measured_us: float | None = None,
+) -> Outlook:
+    """A stage's outlook, within a factor; `carried` is how much slower it is on another GPU."""
+    return Outlook(
+        name=name,
+        words="the same in bfloat16" if precision == "bfloat16" else "on all multiprocessors",
+        group="reference" if name in ORDER else "beyond",
+        precision=precision,
+        regime=None if name in ORDER else "one kernel",
+        us=us * carried**0.5,
+        low_us=us / factor,
+        high_us=us * carried * factor,
+        carried_us=[us, us * carried],
+        is_recorded=False,
+        median_error=0.06,
+        most_error=factor - 1,
+        networks=20,
+        measured_us=measured_us,
+    )
+
+
+def outlooks(*stages: Outlook, epochs: int = 200, guess: str = "") -> Outlooks:
+    return Outlooks(
+        gpu="NVIDIA H200",
+        recorded_gpu="NVIDIA H200",
+        guess=guess,
+        network="784-300-100-10",
+        batch_size=100,
+        epochs=epochs,
+        images=60_000,
+        steps_per_epoch=600,
+        stages=list(stages),
+        nearest=[NearRun("results/reference/h200/studies/depth/depth-2", [256, 256], 128, 0.4)],
+    )
+
+
+def small(**changes: float) -> list[Outlook]:
+    us = {"torch-eager": 940.0, "torch-compile": 110.0, "torch-graph": 45.0, "jax-scan": 38.0} | changes
+    return [one(name, us[name], 1.35) for name in ORDER]
+
+
+GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27, "bfloat16")
+
+
+def test_six_stages_decide_and_slower_ones_of_lower_precision_do_not() -> None:
+    slower = one("exact-u8", 30.0)
+    assert [stage.name for stage in deciding(outlooks(*small(), slower, GRID, GRID_BF16))] == [
+        *ORDER, "persistent-grid", "grid-bf16",
+    ]  # fmt: skip
+    late = one("streamed-bf16", 12.0, precision="bfloat16")
+    assert [stage.name for stage in deciding(outlooks(*small(), GRID, late))] == [*ORDER, "persistent-grid"]
+
+
+def test_a_gain_is_sure_beyond_the_errors_of_both() -> None:
+    assert gain(one("torch-compile", 20.0, 1.3), one("torch-graph", 10.0, 1.3)).is_sure  # 2 over 1.45
+    assert not gain(one("torch-compile", 20.0, 1.9), one("torch-graph", 10.0, 1.3)).is_sure
+
+
+def test_what_another_gpu_slows_alike_does_not_make_a_gain_unsure() -> None:
+    found = gain(one("jax-scan", 20.0, 1.2, carried=4.0), one("persistent-grid", 10.0, 1.2, carried=4.0))
+    assert found.times == pytest.approx(2.0)
+    assert found.is_sure
+
+
+def test_measured_times_count_as_they_are() -> None:
+    found = gain(one("torch-compile", 20.0, 9.0, measured_us=30.0), one("torch-graph", 10.0, 9.0, measured_us=10.0))
+    assert (found.times, found.is_sure) == (3.0, True)
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        (
+            [*small(), GRID, GRID_BF16],
+            "Capture your epoch in a graph: 20.9x as fast as eager mode, 2.44x as compiled steps; "
+            "stages/references/torch_graph.py shows how. Kernels of your own gain another 3.45x, as in "
+            "`persistent-grid`. In bf16, `grid-bf16` gains 3.92x.",
+        ),
+        (
+            [*small(**{"torch-graph": 70.0, "jax-scan": 71.0}), one("persistent-grid", 60.0)],
+            "Stay with torch.compile, 8.55x as fast as eager mode; an epoch in a graph may gain another 1.57x: "
+            "measure it by `advise --measure`. No float32 rung is surely faster than `torch-graph`.",
+        ),
+        (
+            [*small(**{"torch-graph": 800.0, "torch-compile": 820.0, "jax-scan": 900.0}), one("cuda-graph", 810.0)],
+            "Stay with PyTorch as it is: torch.compile is not surely faster, and an epoch in a graph gains nothing. "
+            "No float32 rung is surely faster than `torch-graph`.",
+        ),
+    ],
+)
+def test_the_verdict_follows_the_times(stages: list[Outlook], told: str) -> None:
+    assert verdict(outlooks(*stages))[0] == told
+
+
+def test_what_it_saves_is_told_in_time_and_a_short_training_is_not_worth_it() -> None:
+    stages = [*small(), GRID]
+    assert verdict(outlooks(*stages))[1] == (
+        "200 epochs of 60,000 images should take 1 min 53 s in eager mode and 1.3 s at best."
+    )
+    assert verdict(outlooks(*stages, epochs=1))[1].endswith(": hardly worth a change, unless you train often.")
+
+
+def test_json_has_the_verdict_and_every_stage() -> None:
+    found = outlooks(*small(), one("exact-u8", 30.0), GRID)
+    facts = advice_facts(found)
+    assert facts["verdict"] == verdict(found)
+    assert facts["deciding"] == [*ORDER, "persistent-grid"]
+    assert [stage["name"] for stage in facts["stages"]] == [*ORDER, "exact-u8", "persistent-grid"]

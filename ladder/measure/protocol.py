@@ -19,6 +19,7 @@ from common.files import atomic_write, explained
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.timing import Plan
+from ladder.records.foreign import visible_in
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Curve, Process
 
@@ -118,8 +119,8 @@ def encoded(result: JobResult) -> bytes:
 
 
 def decoded(raw: bytes) -> JobResult:
-    """A result from its bytes; raises ValueError or msgspec.DecodeError for other bytes."""
-    return msgspec.msgpack.decode(raw, type=JobResult)
+    """A result from its bytes, its texts made visible; raises ValueError or msgspec.DecodeError for other bytes."""
+    return msgspec.convert(visible_in(msgspec.msgpack.decode(raw)), JobResult)
 
 
 def one_line(error: BaseException) -> str:

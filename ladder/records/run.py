@@ -21,6 +21,7 @@ from common.vocabulary import Precision as Precision
 from common.vocabulary import Regime as Regime
 from ladder.records.errors import ResultsError as ResultsError
 from ladder.records.expected import Expected
+from ladder.records.foreign import NOT_OURS, read_json
 from ladder.records.limits import CpuLimits, LimitsRecord, StepBounds
 from ladder.records.profile import Profile, Split, Tool
 
@@ -377,16 +378,13 @@ def _load(path: Path) -> Results:
     if path.is_dir():
         path = path / "results.json"
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be read ({error.strerror})") from error
-    try:
+        raw = read_json(path)
         version = msgspec.json.decode(raw, type=_Versioned).schema_version
         if version != SCHEMA_VERSION:
             raise ResultsError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
         results = msgspec.json.decode(raw, type=Results)
         impossible = _impossible_number(raw) or _contradiction(results)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_OURS as error:
         raise ResultsError(f"{path}: not a results file of this program ({error})") from error
     if impossible:
         raise ResultsError(f"{path}: not a results file of this program ({impossible})")

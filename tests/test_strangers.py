@@ -1,0 +1,137 @@
+"""Records that a stranger sent: they are shown as text, and nothing outside of their folder is written or deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from markdown_it import MarkdownIt
+
+from ladder.records.study import INDEX, Published
+from reports.explorer.pack import unpacked
+from reports.facts.numbers import line
+from run_ladder import main
+from tests.reports import sample
+from tests.reports.study_sample import run_at, study_results
+
+NASTY = "\x1b]0;OWNED\x07\x9b31m\u202e\u2066\u200b\r\0"
+SHOWN = r"\x1b]0;OWNED\x07\x9b31m\u202e\u2066\u200b\r\x00"
+HTML = (
+    "<img src=x onerror=alert(1)> \\`<img src=x>` ` [x](javascript:alert(1)) ![y](java&#115;cript:2) [z]( data:3) ``` "
+)
+# Of few values, or compared with names and dates.
+FIXED = (
+    {"name", "below", "status", "group", "precision", "device", "tool", "kind", "row", "regime", "direction", "created"}
+    | {"unit", "arithmetic", "git_commit", "varied"}
+)  # fmt: skip
+STAGE = "async"
+
+
+def spoilt(data: Any, added: str, key: str = "") -> Any:
+    """Plain data of a record with this text behind each text that may be any."""
+    if isinstance(data, dict):
+        return {name: spoilt(value, added, name) for name, value in data.items()}
+    if isinstance(data, list):
+        return [spoilt(value, added, key) for value in data]
+    return f"{data}{added}" if isinstance(data, str) and key not in FIXED else data
+
+
+def received(folder: Path, added: str) -> Path:
+    """A folder with a run whose texts all have this text behind them, and data and a GPU of such a name."""
+    data = spoilt(msgspec.to_builtins(sample.results()), added)
+    data["problem"] |= {"dataset": f"MNIST{added}", "is_mnist": False}
+    data["environment"]["gpu"]["name"] += added
+    folder.mkdir(exist_ok=True)
+    (folder / "results.json").write_bytes(msgspec.json.encode(data))
+    return folder
+
+
+def received_study(folder: Path, added: str) -> Path:
+    """The same of a study with published numbers."""
+    study = study_results([8, 16]).study
+    data = spoilt(msgspec.to_builtins(study), added)
+    data["published"] = [spoilt(msgspec.to_builtins(Published("Who", "What", "1 s", "GPU", "javascript:4")), added)]
+    folder.mkdir()
+    (folder / INDEX).write_bytes(msgspec.json.encode(data))
+    for point, size in zip(study.points, (8, 16), strict=True):
+        (folder / point.name).mkdir()
+        run = spoilt(msgspec.to_builtins(run_at(size)), added)
+        (folder / point.name / "results.json").write_bytes(msgspec.json.encode(run))
+    return folder
+
+
+def written(folder: Path) -> dict[str, str]:
+    """The text of each file that a command wrote, and what is packed inside pages."""
+    texts = {
+        path.name: path.read_text() for path in folder.rglob("*") if path.suffix in (".md", ".svg", ".csv", ".html")
+    }
+    for name, text in list(texts.items()):
+        if name.endswith(".html") and (packed := re.search(r'id="packed">([^<]+)<', text)):
+            texts[f"packed {name}"] = "\n".join(texts_in(unpacked(packed[1])))
+    return texts
+
+
+def texts_in(data: Any) -> Iterator[str]:
+    """Every text and key in plain data."""
+    inner = [*data, *data.values()] if isinstance(data, dict) else data if isinstance(data, list) else []
+    yield from [data] if isinstance(data, str) else (text for one in inner for text in texts_in(one))
+
+
+def unseen(text: str) -> set[str]:
+    """The characters that steer a terminal, or that nobody sees."""
+    return {one for one in text if not one.isprintable() and one not in "\n\t"}
+
+
+@pytest.mark.parametrize("make", [received, received_study])
+def test_control_characters_of_a_record_are_shown_as_text_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any
+) -> None:
+    folder = make(tmp_path / "sent", NASTY)
+    for words in (["report"], ["report", "--json"], ["open"]):
+        assert main([*words, str(folder)]) == 0
+    if make is received:
+        assert main(["explain", STAGE, str(folder)]) == 0
+        for form in ("text", "json", "markdown"):
+            assert main(["compare", str(folder), str(folder), f"--format={form}"]) == 0
+    told = capsys.readouterr()
+    texts = written(folder) | {"out": told.out, "err": told.err}
+    assert {name: unseen(text) for name, text in texts.items() if unseen(text)} == {}
+    assert SHOWN in re.sub(r"\s", "", texts["out"].replace("\\\\", "\\"))
+    assert SHOWN in texts["report.md"]
+    assert any("packed" in name for name in texts)
+
+
+@pytest.mark.parametrize("make", [received, received_study])
+def test_html_and_scripts_of_a_record_are_shown_as_text_in_markdown(tmp_path: Path, make: Any) -> None:
+    folder = make(tmp_path / "sent", HTML)
+    assert main(["report", str(folder)]) == 0
+    reader = MarkdownIt("commonmark").enable("table")
+    reader.validateLink = lambda _: True  # type: ignore[method-assign]
+    for name in folder.rglob("*.md"):
+        shown = reader.render(name.read_text())
+        assert "&lt;img src=x onerror" in shown
+        assert "<img src=x" not in shown
+        assert re.findall(r'(?:href|src)="(?!figures/|https?:|[\w/-]+results.json)[^"]*"', shown) == []
+    page = (folder / "report.html").read_text()
+    assert "<img src=x" not in page
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("a `<b>` c", "a `<b>` c"),
+        ("a ` <b>", "a &#96; &lt;b>"),
+        ("[a](https://b/c.html) [d](figures/e.svg)", "[a](https://b/c.html) [d](figures/e.svg)"),
+        ("[a](javascript:b)", "[a&#93;(javascript:b)"),
+        ("[a]: javascript:b", "&#91;a]: javascript:b"),
+        ("weight[0]: 1", "weight[0]: 1"),
+        ("~~~ a", "&#126;~~ a"),
+    ],
+)
+def test_a_line_keeps_code_and_links_to_files_and_the_web(given: str, shown: str) -> None:
+    assert line(given) == shown
+    assert line(shown) == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
+from ladder.records import foreign
+from ladder.records.run import Results, save
 from ladder.records.study import INDEX, Published
 from reports.explorer.pack import unpacked
 from reports.facts.numbers import line
@@ -135,3 +138,63 @@ def test_html_and_scripts_of_a_record_are_shown_as_text_in_markdown(tmp_path: Pa
 def test_a_line_keeps_code_and_links_to_files_and_the_web(given: str, shown: str) -> None:
     assert line(given) == shown
     assert line(shown) == shown
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says that refuses in one line."""
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("run_ladder.py: ")
+    assert told.err.count("\n") == 1
+    assert told.err[:-1].isprintable()
+    return told.err
+
+
+def with_name(name: str) -> Results:
+    return sample.replace_stage(sample.results(), STAGE, name=name)
+
+
+def with_problem(**changes: object) -> Results:
+    run = sample.results()
+    return msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, **changes))
+
+
+@pytest.mark.parametrize(
+    ("run", "named"),
+    [
+        (with_name("x/../../up"), "stage name 'x/../../up'"),
+        (with_name("a\0b"), r"stage name 'a\\x00b'"),
+        (with_name(".."), "stage name '..'"),
+        (with_name("cublas"), "stage name 'cublas': twice"),
+        (sample.replace_stage(sample.results(), STAGE, below="../up"), "stage name '../up'"),
+        (with_problem(batch_size=-128), "$.problem.batch_size"),
+        (with_problem(epochs=0), "$.problem.epochs"),
+        (with_problem(hidden=[8, 0]), "$.problem.hidden"),
+        (with_problem(learning_rate=-0.1), "$.problem.learning_rate"),
+        (with_problem(seed=-1), "$.problem.seed"),
+    ],
+)
+def test_a_name_or_a_size_that_cannot_be_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run: Results, named: str
+) -> None:
+    save(run, tmp_path / "sent.json")
+    for words in (["report"], ["report", "--json"], ["open"], ["explain", STAGE], ["compare", "reference:h200"]):
+        assert named in refused([*words, str(tmp_path / "sent.json")], capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["sent.json"]
+
+
+@pytest.mark.parametrize("name", ["results.json", INDEX])
+@pytest.mark.parametrize("kind", ["pipe", "device", "deep", "large"])
+def test_a_file_that_has_no_end_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    path = tmp_path / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b'{"schema_version": 1, "a": ' + b"[" * 200_000)
+    monkeypatch.setattr(foreign, "MOST_BYTES", 100_000 if kind == "large" else 1 << 20)
+    assert str(path) in refused(["report", str(tmp_path)], capsys)

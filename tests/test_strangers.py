@@ -198,3 +198,54 @@ def test_a_file_that_has_no_end_is_refused_in_one_line(
         path.write_bytes(b'{"schema_version": 1, "a": ' + b"[" * 200_000)
     monkeypatch.setattr(foreign, "MOST_BYTES", 100_000 if kind == "large" else 1 << 20)
     assert str(path) in refused(["report", str(tmp_path)], capsys)
+
+
+def place(folder: Path) -> dict[str, str]:
+    """The text of each file in a folder that nobody named."""
+    folder.mkdir()
+    files = {"step_time.svg": "a", "study.csv": "b", "timeline-mine.svg": "c", "ladder.svg": "d"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return files
+
+
+@pytest.mark.parametrize("make", [received, received_study])
+def test_a_link_in_the_place_of_figures_loses_and_gains_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any
+) -> None:
+    folder, files = make(tmp_path / "sent", ""), place(tmp_path / "elsewhere")
+    (folder / "figures").symlink_to(tmp_path / "elsewhere")
+    main(["report", str(folder)])
+    assert f"{folder / 'figures'}: a link" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in (tmp_path / "elsewhere").iterdir()} == files
+
+
+def test_links_among_the_figures_are_replaced_and_others_files_stay(tmp_path: Path) -> None:
+    folder, files = received_study(tmp_path / "sent", ""), place(tmp_path / "elsewhere")
+    figures = folder / "figures"
+    figures.mkdir()
+    for name in ("step_time.svg", "curves.svg", "study.csv"):
+        (figures / name).symlink_to(tmp_path / "elsewhere" / "step_time.svg")
+    for name in ("mine.svg", "mine.csv", "step_time-old.svg"):
+        (figures / name).write_text("mine")
+    (figures / "curves-old.svg").mkdir()
+    (folder / "report.md").symlink_to(tmp_path / "elsewhere" / "study.csv")
+    assert main(["report", str(folder)]) == 0
+    assert {path.name: path.read_text() for path in (tmp_path / "elsewhere").iterdir()} == files
+    kept = {path.name for path in figures.iterdir()}
+    assert kept == {"step_time.svg", "study.csv", "mine.svg", "mine.csv", "curves.svg", "curves-old.svg"}
+    assert not (figures / "step_time.svg").is_symlink()
+    assert not (folder / "report.md").is_symlink()
+
+
+def test_a_value_that_leads_out_of_the_folder_names_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = received_study(tmp_path / "sent", "")
+    found = msgspec.json.decode((folder / INDEX).read_bytes())
+    found["varied"].append("precision")
+    for point in found["points"]:
+        point["values"]["precision"] = "/../../../up"
+    (folder / INDEX).write_bytes(msgspec.json.encode(found))
+    assert "figure 'step_time-precision-/../../../up.svg'" in refused(["report", str(folder)], capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["sent"]

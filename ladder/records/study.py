@@ -93,7 +93,7 @@ def _inconsistency(study: Study) -> str:
     if len({point.name for point in study.points}) < max(len(study.points), 1):
         return "it has no points, or two of the same name"
     for point in study.points:
-        if point.name in ("", "..") or "\0" in point.name or Path(point.name).name != point.name:
+        if point.name in ("", "..") or "\\" in point.name or Path(point.name).name != point.name:
             return f"point {point.name!r} is not a folder's name"
         if missing := set(study.varied) - set(point.values):
             return f"point {point.name!r} has no value of {sorted(missing)[0]!r}"
